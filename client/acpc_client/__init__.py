@@ -1,0 +1,1 @@
+"""Thin client of the ACPC diagnostic service."""

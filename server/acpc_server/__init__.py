@@ -1,0 +1,1 @@
+"""The ACPC diagnostic server."""
