@@ -1,0 +1,53 @@
+"""From uint8 RGB frames to the tensor a checkpoint was trained on."""
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+from torch.nn import functional
+
+from acpc_server.errors import InvalidArgument
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+"""Channel means of the input normalisation, RGB in [0, 1]."""
+
+IMAGENET_STD = (0.229, 0.224, 0.225)
+"""Channel standard deviations of the input normalisation, RGB in [0, 1]."""
+
+
+def to_model_input(
+    frames: UInt8[Tensor, "n height width 3"], image_size: int
+) -> Float[Tensor, "n 3 model_height model_width"]:
+    """Normalises frames and resizes their shorter side to the model's image size.
+
+    The order is the public training code's: divide by 255, subtract the ImageNet mean, divide by
+    the ImageNet standard deviation, then resize (bilinear, antialiased). A frame that already has
+    that shorter side is not resampled.
+
+    Args:
+        frames: RGB frames, channels last.
+        image_size: Wanted shorter side in pixels; the longer becomes
+            ``int(image_size * longer / shorter)``.
+
+    Returns:
+        Normalised float32 frames, channels first, on the device of ``frames``.
+
+    Raises:
+        InvalidArgument: ``image_size`` is below 1, or a side of the frames is empty.
+    """
+    height, width = frames.shape[1:3]
+    if image_size < 1:
+        raise InvalidArgument("image_size", f"is {image_size}; give at least 1 pixel")
+    if min(height, width) < 1:
+        raise InvalidArgument("frames", f"are {height} x {width} pixels; no side may be empty")
+    pixels = frames.permute(0, 3, 1, 2).to(torch.float32) / 255  # (n, 3, height, width)
+    mean = torch.tensor(IMAGENET_MEAN, device=frames.device).view(3, 1, 1)
+    std = torch.tensor(IMAGENET_STD, device=frames.device).view(3, 1, 1)
+    normalised = ((pixels - mean) / std).contiguous()
+    shorter, longer = min(height, width), max(height, width)
+    if shorter == image_size:
+        return normalised
+    scaled = int(image_size * longer / shorter)
+    size = (image_size, scaled) if height <= width else (scaled, image_size)
+    return functional.interpolate(
+        normalised, size=size, mode="bilinear", align_corners=False, antialias=True
+    )
