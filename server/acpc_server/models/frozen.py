@@ -1,0 +1,139 @@
+"""What the rest of the server sees of a checkpoint: a frozen world model and its card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from acpc_server.errors import InvalidArgument
+from acpc_server.models.jepa import JepaModel
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """The facts of a checkpoint that callers check their inputs against.
+
+    Attributes:
+        family: Registered name of the model family, for example ``"lewm"``.
+        digest: Hex sha256 over the canonical config and every stored tensor.
+        image_size: Side in pixels to which the shorter side of a frame is resized.
+        latent_dim: Width of the projected latent space.
+        history: Longest history in frames the predictor takes; shorter ones are legal.
+        action_block_dim: Width of an action block, frameskip times the action width.
+        parameter_count: Number of parameters.
+    """
+
+    family: str
+    digest: str
+    image_size: int
+    latent_dim: int
+    history: int
+    action_block_dim: int
+    parameter_count: int
+
+
+@runtime_checkable
+class FrozenWorldModel(Protocol):
+    """A model in eval mode that gives no gradients. Plug-in families return one of these."""
+
+    @property
+    def card(self) -> ModelCard:
+        """Facts of the checkpoint."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs must live."""
+        ...
+
+    def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
+        """Projected latents of normalised, resized frames."""
+        ...
+
+    def embed_actions(self, blocks: Float[Tensor, "b t width"]) -> Float[Tensor, "b t emb"]:
+        """Embeddings of normalised action blocks."""
+        ...
+
+    def predict_next(
+        self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
+    ) -> Float[Tensor, "b dim"]:
+        """Projected latent that follows the last of at most ``card.history`` latents."""
+        ...
+
+
+class FrozenJepa:
+    """A LeWM or PLDM network as a FrozenWorldModel.
+
+    Args:
+        network: Network with its weights in place; moved to ``device``, set to eval mode and
+            stripped of gradients.
+        card: Facts of the checkpoint.
+        device: Where to compute.
+    """
+
+    def __init__(self, network: JepaModel, card: ModelCard, device: torch.device) -> None:
+        self._network = network.to(device).eval().requires_grad_(False)
+        self._card = card
+        self._device = device
+
+    @property
+    def card(self) -> ModelCard:
+        """Facts of the checkpoint."""
+        return self._card
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs must live."""
+        return self._device
+
+    @torch.inference_mode()
+    def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
+        """Projected latents of normalised frames of at least one patch in height and width."""
+        return self._network.encode(frames)
+
+    @torch.inference_mode()
+    def embed_actions(self, blocks: Float[Tensor, "b t width"]) -> Float[Tensor, "b t emb"]:
+        """Embeddings of action blocks of width ``card.action_block_dim``."""
+        return self._network.embed_actions(blocks)
+
+    @torch.inference_mode()
+    def predict_next(
+        self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
+    ) -> Float[Tensor, "b dim"]:
+        """Projected latent that follows the last of at most ``card.history`` latents."""
+        return self._network.predict_next(latents, actions)
+
+
+def check_actions(card: ModelCard, *, frameskip: int, action_dim: int) -> None:
+    """Refuse a task whose action blocks are not as wide as the checkpoint's.
+
+    Raises:
+        InvalidArgument: ``frameskip``; the message names both widths.
+    """
+    width = frameskip * action_dim
+    if width != card.action_block_dim:
+        raise InvalidArgument(
+            "frameskip",
+            f"frameskip {frameskip} x action width {action_dim} gives action blocks of width "
+            f"{width}, but the checkpoint was trained on blocks of width "
+            f"{card.action_block_dim}; use the frameskip the checkpoint was trained with",
+            reason="ACTION_BLOCK_MISMATCH",
+        )
+
+
+def check_history(card: ModelCard, history: int) -> None:
+    """Refuse a history the predictor has no positions for.
+
+    Raises:
+        InvalidArgument: ``history``; the message names both lengths.
+    """
+    if not 1 <= history <= card.history:
+        raise InvalidArgument(
+            "history",
+            f"{history} history frames, but the checkpoint's predictor takes 1 to {card.history}",
+            reason="HISTORY_MISMATCH",
+        )

@@ -1,0 +1,268 @@
+"""The latent dynamics: causal AdaLN-zero predictor, action embedder and projection MLPs.
+
+Attribute names follow the public LeWM and PLDM modules, so state dicts interchange.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+MODULATION_EPS = 1e-6
+
+
+class FeedForward(nn.Module):
+    """LayerNorm, Linear, exact GELU, Linear."""
+
+    def __init__(self, width: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.LayerNorm(width),
+            nn.Linear(width, hidden),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, width),
+            nn.Dropout(dropout),
+        )
+
+    def forward(self, tokens: Float[Tensor, "b t width"]) -> Float[Tensor, "b t width"]:
+        """Each token on its own."""
+        out: Tensor = self.net(tokens)
+        return out
+
+
+class CausalAttention(nn.Module):
+    """LayerNorm, then causal attention of inner width ``heads * dim_head``, fused bias-free qkv."""
+
+    def __init__(self, width: int, heads: int, dim_head: int, dropout: float) -> None:
+        super().__init__()
+        inner = heads * dim_head
+        self.heads = heads
+        self.dropout = dropout
+        self.norm = nn.LayerNorm(width)
+        self.to_qkv = nn.Linear(width, 3 * inner, bias=False)
+        # With one head as wide as the tokens the public module has no output map, hence no keys.
+        self.to_out: nn.Module = (
+            nn.Identity()
+            if heads == 1 and dim_head == width
+            else nn.Sequential(nn.Linear(inner, width), nn.Dropout(dropout))
+        )
+
+    def forward(
+        self, tokens: Float[Tensor, "b t width"], last_only: bool
+    ) -> Float[Tensor, "b q width"]:
+        """Outputs of all tokens, or of the last alone, which attends to every token."""
+        normed = self.norm(tokens)
+        weight_q, weight_kv = self.to_qkv.weight.tensor_split([self.to_qkv.out_features // 3])
+        k, v = F.linear(normed, weight_kv).chunk(2, dim=-1)
+        q = F.linear(normed[:, -1:] if last_only else normed, weight_q)
+        q, k, v = (self._split(x) for x in (q, k, v))
+        mixed = F.scaled_dot_product_attention(
+            q, k, v, dropout_p=self.dropout if self.training else 0.0, is_causal=not last_only
+        )  # (b, heads, q, dim_head)
+        out: Tensor = self.to_out(mixed.transpose(1, 2).flatten(2))
+        return out
+
+    def _split(self, tokens: Float[Tensor, "b t inner"]) -> Float[Tensor, "b heads t d"]:
+        batch, count, inner = tokens.shape
+        return tokens.reshape(batch, count, self.heads, inner // self.heads).transpose(1, 2)
+
+
+class ConditionalBlock(nn.Module):
+    """Transformer block whose shifts, scales and gates come from the action embedding (AdaLN-zero).
+
+    The modulation starts at zero, so an untrained block is the identity.
+    """
+
+    def __init__(self, width: int, heads: int, dim_head: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.attn = CausalAttention(width, heads, dim_head, dropout)
+        self.mlp = FeedForward(width, hidden, dropout)
+        self.norm1 = nn.LayerNorm(width, elementwise_affine=False, eps=MODULATION_EPS)
+        self.norm2 = nn.LayerNorm(width, elementwise_affine=False, eps=MODULATION_EPS)
+        modulation = nn.Linear(width, 6 * width)
+        nn.init.zeros_(modulation.weight)
+        nn.init.zeros_(modulation.bias)
+        self.adaLN_modulation = nn.Sequential(nn.SiLU(), modulation)
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "b t width"],
+        condition: Float[Tensor, "b t width"],
+        last_only: bool,
+    ) -> Float[Tensor, "b q width"]:
+        """All output tokens, or the last alone."""
+        modulation = self.adaLN_modulation(condition)  # (b, t, 6 width)
+        shift, scale = modulation.chunk(6, dim=-1)[:2]
+        mixed = self.attn(self.norm1(tokens) * (1 + scale) + shift, last_only)
+        if last_only:
+            tokens, modulation = tokens[:, -1:], modulation[:, -1:]
+        gate, mlp_shift, mlp_scale, mlp_gate = modulation.chunk(6, dim=-1)[2:]
+        tokens = tokens + gate * mixed
+        out: Tensor = tokens + mlp_gate * self.mlp(self.norm2(tokens) * (1 + mlp_scale) + mlp_shift)
+        return out
+
+
+class Transformer(nn.Module):
+    """Stack of conditional blocks, with linear maps only where widths differ."""
+
+    def __init__(
+        self,
+        *,
+        input_dim: int,
+        hidden_dim: int,
+        output_dim: int,
+        depth: int,
+        heads: int,
+        dim_head: int,
+        mlp_dim: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(hidden_dim)
+        self.input_proj = _projection(input_dim, hidden_dim)
+        self.cond_proj = _projection(input_dim, hidden_dim)
+        self.output_proj = _projection(hidden_dim, output_dim)
+        self.layers = nn.ModuleList(
+            ConditionalBlock(hidden_dim, heads, dim_head, mlp_dim, dropout) for _ in range(depth)
+        )
+
+    def forward(
+        self, tokens: Float[Tensor, "b t dim"], condition: Float[Tensor, "b t dim"], last_only: bool
+    ) -> Float[Tensor, "b q out"]:
+        """All output tokens, or the last alone."""
+        hidden = self.input_proj(tokens)
+        condition = self.cond_proj(condition)
+        last = len(self.layers) - 1
+        for index, layer in enumerate(self.layers):
+            hidden = layer(hidden, condition, last_only and index == last)
+        out: Tensor = self.output_proj(self.norm(hidden))
+        return out
+
+
+class Predictor(nn.Module):
+    """Next-latent predictor over up to ``num_frames`` latents and their action embeddings.
+
+    Args:
+        num_frames: Longest input, the number of position embeddings.
+        input_dim: Width of latents and action embeddings.
+        hidden_dim: Token width.
+        output_dim: Width of the output tokens; ``input_dim`` when omitted.
+        depth: Number of blocks, at least one.
+        heads: Attention heads.
+        dim_head: Width of a head.
+        mlp_dim: Hidden width of the MLPs.
+        dropout: Dropout inside the blocks, in training only.
+        emb_dropout: Dropout on the input tokens, in training only.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_frames: int,
+        input_dim: int,
+        hidden_dim: int,
+        output_dim: int | None = None,
+        depth: int,
+        heads: int,
+        dim_head: int = 64,
+        mlp_dim: int,
+        dropout: float = 0.0,
+        emb_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.num_frames = num_frames
+        self.output_dim = output_dim or input_dim
+        self.pos_embedding = nn.Parameter(torch.zeros(1, num_frames, input_dim))
+        nn.init.normal_(self.pos_embedding)
+        self.dropout = nn.Dropout(emb_dropout)
+        self.transformer = Transformer(
+            input_dim=input_dim,
+            hidden_dim=hidden_dim,
+            output_dim=self.output_dim,
+            depth=depth,
+            heads=heads,
+            dim_head=dim_head,
+            mlp_dim=mlp_dim,
+            dropout=dropout,
+        )
+
+    def forward(
+        self,
+        latents: Float[Tensor, "b t dim"],
+        actions: Float[Tensor, "b t dim"],
+        last_only: bool = False,
+    ) -> Float[Tensor, "b q out"]:
+        """Token ``t`` predicts the latent after frame ``t`` from frames and actions up to ``t``.
+
+        With ``last_only`` the result is that of the last token, and the last block computes its
+        query, output map and MLP for that token alone.
+        """
+        tokens = self.dropout(latents + self.pos_embedding[:, : latents.shape[1]])
+        out: Tensor = self.transformer(tokens, actions, last_only)
+        return out
+
+
+class Embedder(nn.Module):
+    """Action block to action embedding: pointwise Conv1d, Linear, SiLU, Linear.
+
+    Args:
+        input_dim: Width of an action block, frameskip times the action width.
+        smoothed_dim: Width after the convolution.
+        emb_dim: Width of the embedding.
+        mlp_scale: Hidden width over ``emb_dim``.
+    """
+
+    def __init__(
+        self, *, input_dim: int, smoothed_dim: int = 10, emb_dim: int, mlp_scale: int = 4
+    ) -> None:
+        super().__init__()
+        self.patch_embed = nn.Conv1d(input_dim, smoothed_dim, kernel_size=1)
+        self.embed = nn.Sequential(
+            nn.Linear(smoothed_dim, mlp_scale * emb_dim),
+            nn.SiLU(),
+            nn.Linear(mlp_scale * emb_dim, emb_dim),
+        )
+
+    def forward(self, blocks: Float[Tensor, "b t block"]) -> Float[Tensor, "b t emb"]:
+        """Each block on its own; a kernel of width one is a matrix product, and computed as one."""
+        smoothed = F.linear(blocks, self.patch_embed.weight.squeeze(-1), self.patch_embed.bias)
+        out: Tensor = self.embed(smoothed)
+        return out
+
+
+class ProjectionMlp(nn.Module):
+    """Linear, normalisation, activation, Linear: the public ``MLP`` head.
+
+    Args:
+        input_dim: Input width.
+        hidden_dim: Hidden width.
+        output_dim: Output width.
+        norm: Module over ``hidden_dim`` features; BatchNorm1d in the published checkpoints.
+        activation: Parameter-free activation module.
+    """
+
+    def __init__(
+        self,
+        *,
+        input_dim: int,
+        hidden_dim: int,
+        output_dim: int,
+        norm: nn.Module,
+        activation: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(input_dim, hidden_dim), norm, activation, nn.Linear(hidden_dim, output_dim)
+        )
+
+    def forward(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n out"]:
+        """Each row on its own, in eval mode; BatchNorm uses its running statistics there."""
+        out: Tensor = self.net(features)
+        return out
+
+
+def _projection(from_dim: int, to_dim: int) -> nn.Module:
+    return nn.Identity() if from_dim == to_dim else nn.Linear(from_dim, to_dim)

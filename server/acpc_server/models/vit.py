@@ -1,0 +1,193 @@
+"""The frame encoder: a plain vision transformer whose CLS token is the output.
+
+It computes what Hugging Face's ``ViTModel`` without pooler computes when called with
+``interpolate_pos_encoding=True``, and its state dict has that class's key names of the
+transformers 5.x releases (``embeddings.*``, ``layers.N.*``, ``layernorm.*``).
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+RGB = 3
+INIT_STD = 0.02
+
+
+class PatchEmbeddings(nn.Module):
+    """Non-overlapping square patches, each mapped linearly to one token."""
+
+    def __init__(self, width: int, patch_size: int) -> None:
+        super().__init__()
+        self.patch_size = patch_size
+        self.projection = nn.Conv2d(RGB, width, kernel_size=patch_size, stride=patch_size)
+
+    def forward(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n patches width"]:
+        """Tokens in row-major order; rows and columns that fill no whole patch are dropped.
+
+        Stride equals kernel, so the convolution is one matrix product. Written as such it keeps
+        float32 on accelerators whose convolutions default to TF32.
+        """
+        n, size = frames.shape[0], self.patch_size
+        rows, columns = frames.shape[2] // size, frames.shape[3] // size
+        whole = frames[:, :, : rows * size, : columns * size]
+        patches = whole.reshape(n, RGB, rows, size, columns, size)
+        flat = patches.permute(0, 2, 4, 1, 3, 5).reshape(n, rows * columns, -1)
+        return F.linear(flat, self.projection.weight.flatten(1), self.projection.bias)
+
+
+class Embeddings(nn.Module):
+    """Patch tokens behind a CLS token, with learned positions.
+
+    ``mask_token`` is a parameter of masked-image training; inference never reads it, but files
+    written with it hold it.
+    """
+
+    def __init__(self, width: int, image_size: int, patch_size: int, use_mask_token: bool) -> None:
+        super().__init__()
+        self.grid = image_size // patch_size
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.mask_token = nn.Parameter(torch.zeros(1, 1, width)) if use_mask_token else None
+        self.patch_embeddings = PatchEmbeddings(width, patch_size)
+        self.position_embeddings = nn.Parameter(torch.zeros(1, self.grid**2 + 1, width))
+        nn.init.trunc_normal_(self.cls_token, std=INIT_STD)
+        nn.init.trunc_normal_(self.position_embeddings, std=INIT_STD)
+
+    def positions(self, rows: int, columns: int) -> Float[Tensor, "1 tokens width"]:
+        """Position embeddings for a grid of patches, bicubic when it is not the trained one."""
+        if rows == columns == self.grid:
+            return self.position_embeddings
+        trained = self.position_embeddings[:, 1:].reshape(1, self.grid, self.grid, -1)
+        resized = F.interpolate(
+            trained.permute(0, 3, 1, 2), size=(rows, columns), mode="bicubic", align_corners=False
+        )  # (1, width, rows, columns)
+        patches = resized.flatten(2).transpose(1, 2)
+        return torch.cat((self.position_embeddings[:, :1], patches), dim=1)
+
+    def forward(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n tokens width"]:
+        """Tokens, CLS first."""
+        size = self.patch_embeddings.patch_size
+        positions = self.positions(frames.shape[2] // size, frames.shape[3] // size)
+        patches = self.patch_embeddings(frames) + positions[:, 1:]
+        cls = (self.cls_token + positions[:, :1]).expand(frames.shape[0], -1, -1)
+        return torch.cat((cls, patches), dim=1)
+
+
+class SelfAttention(nn.Module):
+    """Full multi-head self-attention with biases everywhere."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q_proj = nn.Linear(width, width)
+        self.k_proj = nn.Linear(width, width)
+        self.v_proj = nn.Linear(width, width)
+        self.o_proj = nn.Linear(width, width)
+
+    def _split(self, tokens: Float[Tensor, "n t width"]) -> Float[Tensor, "n heads t d"]:
+        n, count, width = tokens.shape
+        return tokens.view(n, count, self.heads, width // self.heads).transpose(1, 2)
+
+    def forward(
+        self, tokens: Float[Tensor, "n t width"], queries: int
+    ) -> Float[Tensor, "n queries width"]:
+        """Outputs of the first ``queries`` tokens, each attending to all tokens."""
+        q = self._split(self.q_proj(tokens[:, :queries]))
+        k = self._split(self.k_proj(tokens))
+        v = self._split(self.v_proj(tokens))
+        mixed = F.scaled_dot_product_attention(q, k, v)  # (n, heads, queries, d)
+        out: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
+        return out
+
+
+class Mlp(nn.Module):
+    """Two linear maps around the exact (erf) GELU."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
+
+    def forward(self, tokens: Float[Tensor, "n t width"]) -> Float[Tensor, "n t width"]:
+        """Each token on its own."""
+        out: Tensor = self.fc2(F.gelu(self.fc1(tokens)))
+        return out
+
+
+class Layer(nn.Module):
+    """Pre-norm transformer layer."""
+
+    def __init__(self, width: int, heads: int, hidden: int, eps: float) -> None:
+        super().__init__()
+        self.attention = SelfAttention(width, heads)
+        self.layernorm_before = nn.LayerNorm(width, eps=eps)
+        self.layernorm_after = nn.LayerNorm(width, eps=eps)
+        self.mlp = Mlp(width, hidden)
+
+    def forward(
+        self, tokens: Float[Tensor, "n t width"], queries: int
+    ) -> Float[Tensor, "n queries width"]:
+        """The first ``queries`` output tokens; the others are not computed."""
+        mixed = tokens[:, :queries] + self.attention(self.layernorm_before(tokens), queries)
+        out: Tensor = mixed + self.mlp(self.layernorm_after(mixed))
+        return out
+
+
+class ViT(nn.Module):
+    """Vision transformer of the public ``vit_hf`` backbone.
+
+    Args:
+        width: Token width; a multiple of ``heads``.
+        depth: Number of layers.
+        heads: Attention heads.
+        mlp_width: Hidden width of the MLPs.
+        image_size: Side of the square training images, which fixes the position grid.
+        patch_size: Side of a square patch.
+        use_mask_token: Whether the state dict holds ``embeddings.mask_token``.
+        layer_norm_eps: Epsilon of every layer norm.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        depth: int,
+        heads: int,
+        mlp_width: int,
+        image_size: int,
+        patch_size: int,
+        use_mask_token: bool = False,
+        layer_norm_eps: float = 1e-12,
+    ) -> None:
+        super().__init__()
+        self.width = width
+        self.image_size = image_size
+        self.patch_size = patch_size
+        self.embeddings = Embeddings(width, image_size, patch_size, use_mask_token)
+        self.layers = nn.ModuleList(
+            Layer(width, heads, mlp_width, layer_norm_eps) for _ in range(depth)
+        )
+        self.layernorm = nn.LayerNorm(width, eps=layer_norm_eps)
+        self.apply(_init_linear)
+
+    def forward(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n width"]:
+        """CLS token after the final norm; any ``h`` and ``w`` of at least one patch.
+
+        Only the CLS token leaves the last layer, so that layer computes its query, output
+        projection and MLP for CLS alone.
+        """
+        tokens = self.embeddings(frames)
+        last = len(self.layers) - 1
+        for index, layer in enumerate(self.layers):
+            tokens = layer(tokens, 1 if index == last else tokens.shape[1])
+        cls: Tensor = self.layernorm(tokens[:, 0])
+        return cls
+
+
+def _init_linear(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Conv2d):
+        nn.init.trunc_normal_(module.weight, std=INIT_STD)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
