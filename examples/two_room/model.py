@@ -1,0 +1,105 @@
+"""The demonstration's network, described as public checkpoints are and written as such a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from acpc_server.models.jepa import JepaModel
+from acpc_server.models.predictor import Embedder, Predictor, ProjectionMlp
+from acpc_server.models.vit import ViT
+from torch import nn
+from world import FRAMESKIP, IMAGE_SIZE
+
+HISTORY = 3
+ACTION_BLOCK = FRAMESKIP * 2
+
+_LEWM = "stable_worldmodel.wm.lewm"
+_WIDTH, _LATENT, _PROJECTOR = 48, 16, 256
+
+
+def _head(input_dim: int) -> dict[str, Any]:
+    return {
+        "_target_": f"{_LEWM}.module.MLP",
+        "input_dim": input_dim,
+        "hidden_dim": _PROJECTOR,
+        "output_dim": _LATENT,
+        "norm_fn": {"_target_": "torch.nn.BatchNorm1d", "_partial_": True},
+    }
+
+
+CONFIG: dict[str, Any] = {
+    "_target_": f"{_LEWM}.LeWM",
+    "encoder": {
+        "_target_": "stable_pretraining.backbone.utils.vit_hf",
+        "size": "tiny",
+        "patch_size": 8,
+        "image_size": IMAGE_SIZE,
+        "pretrained": False,
+        "use_mask_token": False,
+        "hidden_size": _WIDTH,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 2 * _WIDTH,
+    },
+    "predictor": {
+        "_target_": f"{_LEWM}.module.Predictor",
+        "num_frames": HISTORY,
+        "input_dim": _LATENT,
+        "hidden_dim": _WIDTH,
+        "output_dim": _LATENT,
+        "depth": 2,
+        "heads": 4,
+        "dim_head": 16,
+        "mlp_dim": 128,
+        "dropout": 0.0,
+        "emb_dropout": 0.0,
+    },
+    "action_encoder": {
+        "_target_": f"{_LEWM}.module.Embedder",
+        "input_dim": ACTION_BLOCK,
+        "emb_dim": _LATENT,
+    },
+    "projector": _head(_WIDTH),
+    "pred_proj": _head(_LATENT),
+}
+"""What ``config.json`` holds: a tree of class paths and their arguments."""
+
+
+def build() -> JepaModel:
+    """Build an untrained network of the shape ``CONFIG`` describes."""
+    encoder = CONFIG["encoder"]
+    return JepaModel(
+        encoder=ViT(
+            width=encoder["hidden_size"],
+            depth=encoder["num_hidden_layers"],
+            heads=encoder["num_attention_heads"],
+            mlp_width=encoder["intermediate_size"],
+            image_size=encoder["image_size"],
+            patch_size=encoder["patch_size"],
+        ),
+        predictor=Predictor(**_arguments("predictor")),
+        action_encoder=Embedder(**_arguments("action_encoder")),
+        projector=_build_head("projector"),
+        pred_proj=_build_head("pred_proj"),
+    )
+
+
+def save(model: JepaModel, folder: Path) -> None:
+    """Write ``config.json`` and ``weights.pt`` (a plain float32 state dict) into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n", encoding="utf-8")
+    torch.save(model.state_dict(), folder / "weights.pt")
+
+
+def _arguments(part: str) -> dict[str, Any]:
+    return {key: value for key, value in CONFIG[part].items() if key != "_target_"}
+
+
+def _build_head(part: str) -> ProjectionMlp:
+    arguments = _arguments(part)
+    del arguments["norm_fn"]
+    norm = nn.BatchNorm1d(arguments["hidden_dim"])
+    return ProjectionMlp(**arguments, norm=norm, activation=nn.GELU())
