@@ -1,0 +1,131 @@
+"""The paper's perturbations. All act on normalised model input, after the resize to its size.
+
+Every step is a sum or product element by element, or torch's own interpolation, so a frame's result
+does not depend on the frames beside it.
+"""
+
+import math
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.numerics.pixels import IMAGENET_STD
+from acpc_server.perturb.draws import draw_generator, standard_normals
+from acpc_server.perturb.registry import perturbation
+from acpc_server.perturb.specs import (
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    PerturbationSpec,
+    Resize,
+)
+
+
+def perturb_frames(
+    frames: Float[Tensor, "n 3 h w"],
+    spec: PerturbationSpec,
+    *,
+    seed: int,
+    anchor: int,
+    draw: int,
+) -> Float[Tensor, "n 3 h w"]:
+    """One perturbed view of the frames of one history.
+
+    Args:
+        frames: Normalised frames at the model's image size.
+        spec: What to do to them.
+        seed: Seed of the study, uint64.
+        anchor: Identity of the history among those that share the seed, uint64.
+        draw: Index m of the draw, uint64. A perturbation that is not stochastic ignores all three.
+
+    Returns:
+        The view, with the shape, dtype and device of ``frames``, which stay as they were.
+
+    Raises:
+        InvalidArgument: A number out of range, an unknown registered name or its parameters, or a
+            blur kernel that does not fit the frames.
+        FailedPrecondition: A plug-in that cannot be loaded or returns another shape or dtype.
+    """
+    entry, parameters = spec.resolve()
+    generator = draw_generator(entry.name, seed=seed, anchor=anchor, draw=draw)
+    if not entry.stochastic:  # one generator for all, so that one draw stands for every draw
+        generator = draw_generator(entry.name, seed=0, anchor=0, draw=0)
+    view = entry.apply(frames, parameters, generator)
+    if view.shape != frames.shape or view.dtype != frames.dtype:
+        raise FailedPrecondition(
+            f"perturbation {entry.name!r} turned {frames.dtype} {tuple(frames.shape)} into "
+            f"{view.dtype} {tuple(view.shape)}; it must keep dtype and shape"
+        )
+    return view
+
+
+@perturbation("identity", parameters=Identity, stochastic=False)
+def identity(
+    frames: Float[Tensor, "n 3 h w"], parameters: Identity, generator: np.random.Generator
+) -> Float[Tensor, "n 3 h w"]:
+    """A copy of the frames."""
+    return frames.clone()
+
+
+@perturbation("gaussian_noise", parameters=GaussianNoise, stochastic=True)
+def gaussian_noise(
+    frames: Float[Tensor, "n 3 h w"], parameters: GaussianNoise, generator: np.random.Generator
+) -> Float[Tensor, "n 3 h w"]:
+    """Adds noise of standard deviation ``sigma`` in [0, 1] pixel units, without clipping.
+
+    Frames are normalised already, so sigma is divided by the channel's standard deviation.
+    """
+    std = torch.tensor(IMAGENET_STD, device=frames.device, dtype=torch.float32).view(3, 1, 1)
+    noise = standard_normals(generator, frames.shape, frames.device).mul_(parameters.sigma / std)
+    return noise.to(frames.dtype).add_(frames)
+
+
+@perturbation("gaussian_blur", parameters=GaussianBlur, stochastic=False)
+def gaussian_blur(
+    frames: Float[Tensor, "n 3 h w"], parameters: GaussianBlur, generator: np.random.Generator
+) -> Float[Tensor, "n 3 h w"]:
+    """Separable Gaussian blur with reflected borders (the border pixel itself is not repeated)."""
+    size = parameters.kernel_size
+    reach = size // 2
+    shorter = min(frames.shape[2:])
+    if reach >= shorter:
+        raise InvalidArgument(
+            "kernel_size",
+            f"is {size}, but reflected borders of frames with a side of {shorter} pixels allow at "
+            f"most {2 * shorter - 1}",
+        )
+    sigma = 0.3 * ((size - 1) * 0.5 - 1) + 0.8
+    raw = [math.exp(-0.5 * ((tap - reach) / sigma) ** 2) for tap in range(size)]
+    weights = [value / math.fsum(raw) for value in raw]
+    wide = frames.to(torch.promote_types(frames.dtype, torch.float32))
+    padded = functional.pad(wide, (reach, reach, reach, reach), mode="reflect")
+    return _weighted_sum(_weighted_sum(padded, weights, dim=3), weights, dim=2).to(frames.dtype)
+
+
+def _weighted_sum(
+    padded: Float[Tensor, "n 3 h w"], weights: list[float], *, dim: int
+) -> Float[Tensor, "n 3 out_h out_w"]:
+    # A convolution would choose its algorithm, and so its rounding, by batch size.
+    size = padded.shape[dim] - len(weights) + 1
+    total = padded.narrow(dim, 0, size) * weights[0]
+    for tap, weight in enumerate(weights[1:], start=1):
+        total += padded.narrow(dim, tap, size) * weight
+    return total
+
+
+@perturbation("resize", parameters=Resize, stochastic=False)
+def resize(
+    frames: Float[Tensor, "n 3 h w"], parameters: Resize, generator: np.random.Generator
+) -> Float[Tensor, "n 3 h w"]:
+    """Bilinear down and back up, ``align_corners`` false, no antialiasing on either leg.
+
+    ``round`` is Python's: a half goes to the even neighbour.
+    """
+    height, width = frames.shape[2:]
+    small = [max(1, round(side * parameters.scale)) for side in (height, width)]
+    down = functional.interpolate(frames.contiguous(), size=small, mode="bilinear")
+    return functional.interpolate(down, size=(height, width), mode="bilinear")
