@@ -1,4 +1,4 @@
-"""Runs every tensor annotation of the server as a check, and makes the NumPy reference importable."""
+"""Runs every tensor annotation of the server as a check, and finds the NumPy reference."""
 
 import sys
 from pathlib import Path

@@ -1,0 +1,144 @@
+"""Pairwise ACPC and its companions: how far two predicted rollouts lie apart.
+
+Every function casts its latents to float64 before it subtracts. A float32 or bfloat16 model output
+is an exact float64 number, so nothing is lost on the way in. Latents that are not finite give
+distances that are not finite; the functions that decide something refuse those.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from acpc_server.errors import InvalidArgument
+
+WEIGHT_SUM_TOLERANCE = 1e-6
+"""How far the horizon weights may sum from 1."""
+
+
+def horizon_weights(weights: Sequence[float], horizon: int) -> Float64[Tensor, "horizon"]:
+    """Checked horizon weights alpha_1..alpha_H of Eq. weighted-rollout-map in the paper.
+
+    Weights are used exactly as given: they are never rescaled. Their sum may miss 1 by at most
+    1e-6, the room that weights rounded to float32 need.
+
+    Args:
+        weights: One weight per predicted step; empty means uniform, 1 / H.
+        horizon: Number of predicted steps H.
+
+    Returns:
+        The weights, (H,).
+
+    Raises:
+        InvalidArgument: ``horizon`` is below 1, or ``weights`` has another length, a negative or
+            non-finite entry, or another sum than 1.
+    """
+    if horizon < 1:
+        raise InvalidArgument("horizon", f"is {horizon}; predict at least 1 step")
+    if len(weights) == 0:
+        return torch.full((horizon,), 1 / horizon, dtype=torch.float64)
+    if len(weights) != horizon:
+        raise InvalidArgument(
+            "weights",
+            f"has {len(weights)} entries for {horizon} predicted steps; give one per step, or none",
+        )
+    for index, weight in enumerate(weights):
+        if not (math.isfinite(weight) and weight >= 0):
+            raise InvalidArgument(
+                "weights", f"entry {index} is {weight}; weights are finite and not negative"
+            )
+    total = math.fsum(weights)
+    if abs(total - 1) > WEIGHT_SUM_TOLERANCE:
+        raise InvalidArgument(
+            "weights", f"sum to {total}; they must sum to 1: divide each by their sum"
+        )
+    return torch.tensor(list(weights), dtype=torch.float64)
+
+
+def step_distances(
+    clean: Float[Tensor, "*#batch horizon dim"], perturbed: Float[Tensor, "*#batch horizon dim"]
+) -> Float64[Tensor, "*broadcast horizon"]:
+    """Projected distance after each predicted step, the norms inside Eq. acpc-h in the paper.
+
+    Args:
+        clean: Predicted latents from the clean history.
+        perturbed: Predicted latents from the perturbed history; leading axes broadcast.
+
+    Returns:
+        l2 distances in latent units, (..., H).
+
+    Raises:
+        InvalidArgument: The two rollouts differ in horizon or latent width.
+    """
+    return _difference(clean, perturbed).square().sum(dim=-1).sqrt()
+
+
+def acpc(
+    distances: Float64[Tensor, "*batch horizon"], weights: Float64[Tensor, "horizon"]
+) -> Float64[Tensor, "*batch"]:
+    """ACPC_H, Eq. acpc-h in the paper: sqrt(sum_k alpha_k d_k^2).
+
+    Args:
+        distances: Step distances of :func:`step_distances`.
+        weights: Horizon weights of :func:`horizon_weights`.
+
+    Returns:
+        The distance between the two weighted rollouts, in latent units.
+    """
+    return (distances.square() * weights.to(distances.device)).sum(dim=-1).sqrt()
+
+
+def encoder_shift(
+    clean: Float[Tensor, "*#batch history dim"], perturbed: Float[Tensor, "*#batch history dim"]
+) -> Float64[Tensor, "*broadcast"]:
+    """l2 distance of the stacked history latents, all frames of the history together.
+
+    The paper's encoder shift ||z - z~||_2 (Sec. Pairwise ACPC), before any prediction.
+
+    Args:
+        clean: Latents of the clean history.
+        perturbed: Latents of the perturbed history; leading axes broadcast.
+
+    Raises:
+        InvalidArgument: The two histories differ in length or latent width.
+    """
+    return _difference(clean, perturbed).square().sum(dim=(-2, -1)).sqrt()
+
+
+def prediction_error(
+    rollout: Float[Tensor, "*#batch horizon dim"],
+    observed: Float[Tensor, "*#batch horizon dim"],
+    weights: Float64[Tensor, "horizon"],
+) -> Float64[Tensor, "*broadcast"]:
+    """Distance e of a rollout to the observed future in the weighted rollout space.
+
+    Prop. target-free-error-drift in the paper; ``observed`` are the projected embeddings of the H
+    observed frames after the history.
+
+    Raises:
+        InvalidArgument: Rollout and observed future differ in horizon or latent width.
+    """
+    return acpc(step_distances(rollout, observed), weights)
+
+
+def error_drift(
+    clean_error: Float64[Tensor, "*batch"], perturbed_error: Float64[Tensor, "*batch"]
+) -> Float64[Tensor, "*batch"]:
+    """Change of prediction error |e~ - e|; at most ACPC_H, up to float64 rounding of the errors.
+
+    Eq. target-free-error-drift in the paper, which proves the bound in real numbers.
+    """
+    return (perturbed_error - clean_error).abs()
+
+
+def _difference(clean: Tensor, perturbed: Tensor) -> Tensor:
+    """Float64 ``perturbed - clean``; only leading axes may broadcast, never steps or latents."""
+    if clean.shape[-2:] != perturbed.shape[-2:]:
+        raise InvalidArgument(
+            "latents",
+            f"have shapes {tuple(clean.shape)} and {tuple(perturbed.shape)}; "
+            "the last two axes, steps and latent width, must agree",
+        )
+    return perturbed.to(torch.float64) - clean.to(torch.float64)

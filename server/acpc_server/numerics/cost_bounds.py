@@ -1,0 +1,289 @@
+"""Can a visual change alter a planner's choice? Cost bounds and certificates for one pool.
+
+**Notation** (Prop. exact-cost-certificate in the paper). For a candidate with clean and perturbed
+endpoints x and x~ and the goal g: p = ||x - g||, q = ||x~ - g||, r = ||x - x~||, C = p^2,
+C~ = q^2 and b = r (p + q), so that |C~ - C| <= b.
+
+**Endpoint tolerance.** Let the true endpoints x' and x~' lie within epsilon of those given. Then
+r' <= r + 2 epsilon, p' <= p + epsilon and q' <= q + epsilon, so
+
+    b = (r + 2 epsilon) (p + q + 2 epsilon)
+
+bounds the true cost change |C~' - C'|. It also bounds both true costs around the clean cost C of
+the given endpoints, by the proof of the proposition with x~' or x' in place of x~:
+
+    |C~' - C| <= ||x~' - x|| (||x~' - g|| + p) <= (r + epsilon) (p + q + epsilon) <= b
+    |C' - C|  <= ||x' - x||  (||x' - g|| + p)  <= epsilon (2 p + epsilon)         <= b
+
+Hence a gap C_j - C_i > b_j + b_i between given clean costs orders both true costs of i and j.
+
+**Rounding.** The endpoints are exact float64 numbers; everything after them is rounded. Let
+u = 2^-53, t = 2^-1022, d the latent width, and n = d + 2. A squared distance S takes one
+subtraction, one product and at most d - 1 additions per term, in any order, fused or not; its terms
+are not negative, so its computed value S^ satisfies |S^ - S| <= gamma_n S + 2 d t, where
+gamma_n = n u / (1 - n u) and t stands for products that underflow. With G = 4 (d + 16) u and
+T = 4 (d + 1) t,
+
+    S^ (1 - G) - T  <=  S  <=  S^ (1 + G) + T
+
+holds although both sides are themselves rounded, because G exceeds 2 gamma_n by more than the few
+roundings that follow (the factors 1 - G and 1 + G are exact). Square roots are correctly rounded;
+one factor 1 + G more covers the at most six roundings of the roots, sums and product in b, and
+another the two of C + b. Differences are moved to the next float64 below. So ``lower`` <= C - b and
+C + b <= ``upper`` are proven for each candidate, and so is every margin. A value that overflows
+certifies nothing.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
+
+from acpc_server.errors import InvalidArgument
+
+Reduction = Literal["sum", "mean"]
+"""How a squared distance is reduced over latent coordinates: the paper's sum, or the mean."""
+
+
+@dataclass(frozen=True)
+class PoolBounds:
+    """Costs and cost-change bounds of one candidate pool under several views.
+
+    Attributes:
+        clean_costs: C_j, reduced, (J,).
+        perturbed_costs: C~_j, reduced, (..., J).
+        displacements: r_j in latent units, without tolerance, (..., J).
+        bounds: b_j, widened by the tolerance and reduced like the costs, (..., J).
+        lower: Proven lower bounds of C_j - b_j, never reduced, (..., J).
+        upper: Proven upper bounds of C_j + b_j, never reduced, (..., J).
+        reach: p_j + q_j + 2 epsilon, the factor of r_j in b_j, (..., J).
+        tolerance: epsilon, l2 distance in latent units.
+        divisor: 1 for the sum, the latent width for the mean.
+    """
+
+    clean_costs: Float64[Tensor, "candidates"]
+    perturbed_costs: Float64[Tensor, "*views candidates"]
+    displacements: Float64[Tensor, "*views candidates"]
+    bounds: Float64[Tensor, "*views candidates"]
+    lower: Float64[Tensor, "*views candidates"]
+    upper: Float64[Tensor, "*views candidates"]
+    reach: Float64[Tensor, "*views candidates"]
+    tolerance: float
+    divisor: int
+
+
+@dataclass(frozen=True)
+class ExcessCost:
+    """What the perturbed choice costs under the clean prediction.
+
+    Attributes:
+        winner: Clean winner w, the lowest index among equals.
+        perturbed_winner: Perturbed winner w~ of each view, (...).
+        excess: C_w~ - C_w, at least 0, (...).
+        bound: b_w~ + b_w, (...).
+    """
+
+    winner: int
+    perturbed_winner: Int64[Tensor, "*views"]
+    excess: Float64[Tensor, "*views"]
+    bound: Float64[Tensor, "*views"]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Whether a selection provably survives each view.
+
+    Attributes:
+        certified: True only if exact arithmetic on the same endpoints certifies too, (...).
+        margin: Proven lower bound of min(C_j - C_i - b_j - b_i), reduced like the costs;
+            certified exactly when above 0, (...).
+    """
+
+    certified: Bool[Tensor, "*views"]
+    margin: Float64[Tensor, "*views"]
+
+
+def pool_bounds(
+    clean: Float[Tensor, "candidates dim"],
+    perturbed: Float[Tensor, "*views candidates dim"],
+    goal: Float[Tensor, "dim"],
+    *,
+    reduction: Reduction = "sum",
+    endpoint_tolerance: float = 0.0,
+) -> PoolBounds:
+    """Costs, displacements and cost-change bounds, Eq. exact-cost-bound in the paper.
+
+    Args:
+        clean: Projected final latents x_j of the clean rollouts.
+        perturbed: Projected final latents of the perturbed rollouts, one pool per view.
+        goal: Projected goal embedding g.
+        reduction: ``"sum"`` is the paper's cost; ``"mean"`` divides costs and bounds by the width.
+        endpoint_tolerance: epsilon, how far in l2 each endpoint may be off; widens the bounds.
+
+    Raises:
+        InvalidArgument: Shapes that do not fit, an empty pool, a latent that is not finite, or a
+            tolerance that is negative or not finite.
+    """
+    _check(clean, perturbed, goal, endpoint_tolerance)
+    width = goal.shape[0]
+    divisor = width if reduction == "mean" else 1
+    x, y, g = (latents.to(torch.float64) for latents in (clean, perturbed, goal))
+    clean_square = (x - g).square().sum(dim=-1)  # (J,)
+    perturbed_square = (y - g).square().sum(dim=-1)  # (..., J)
+    displacement_square = (y - x).square().sum(dim=-1)  # (..., J)
+
+    slack = 2 * endpoint_tolerance
+    reach = clean_square.sqrt() + perturbed_square.sqrt() + slack
+    displacements = displacement_square.sqrt()
+
+    guard = (width + 16) * 2.0**-51  # G
+    floor = 4 * (width + 1) * torch.finfo(torch.float64).tiny  # T
+    clean_upper, perturbed_upper, displacement_upper = (
+        square * (1 + guard) + floor
+        for square in (clean_square, perturbed_square, displacement_square)
+    )
+    reach_upper = clean_upper.sqrt() + perturbed_upper.sqrt() + slack
+    bound_upper = (displacement_upper.sqrt() + slack) * reach_upper * (1 + guard) + floor
+    return PoolBounds(
+        clean_costs=clean_square / divisor,
+        perturbed_costs=perturbed_square / divisor,
+        displacements=displacements,
+        bounds=(displacements + slack) * reach / divisor,
+        lower=_below(clean_square * (1 - guard) - floor - bound_upper),
+        upper=(clean_upper + bound_upper) * (1 + guard),
+        reach=reach,
+        tolerance=endpoint_tolerance,
+        divisor=divisor,
+    )
+
+
+def chained_bounds(
+    bounds: PoolBounds, acpc: Float64[Tensor, "*views candidates"], last_weight: float
+) -> Float64[Tensor, "*views candidates"]:
+    """Cost-change bounds through ACPC_H / sqrt(alpha_H), Eq. acpc-cost-chain in the paper.
+
+    Never tighter than ``bounds.bounds``, up to rounding.
+
+    Args:
+        bounds: Of the same pool and views.
+        acpc: Candidate-specific ACPC_H.
+        last_weight: alpha_H. The chain needs it above 0; at 0 the bounds are infinite.
+
+    Raises:
+        InvalidArgument: ``last_weight`` is outside [0, 1].
+    """
+    if not 0 <= last_weight <= 1:
+        raise InvalidArgument("weights", f"end with {last_weight}; weights lie in [0, 1]")
+    if last_weight == 0:
+        return torch.full_like(bounds.bounds, math.inf)
+    displacements = acpc / math.sqrt(last_weight) + 2 * bounds.tolerance
+    return displacements * bounds.reach / bounds.divisor
+
+
+def excess_cost(bounds: PoolBounds) -> ExcessCost:
+    """Observed excess cost of the perturbed winner, Eq. fixed-pool-regret-bound in the paper.
+
+    Where the winner does not change, the excess is 0 and the bound is twice the winner's.
+    """
+    winner = int(bounds.clean_costs.argmin())
+    perturbed_winner = bounds.perturbed_costs.argmin(dim=-1)  # (...)
+    chosen = bounds.bounds.gather(-1, perturbed_winner[..., None])[..., 0]
+    return ExcessCost(
+        winner=winner,
+        perturbed_winner=perturbed_winner,
+        excess=bounds.clean_costs[perturbed_winner] - bounds.clean_costs[winner],
+        bound=chosen + bounds.bounds[..., winner],
+    )
+
+
+def elite_indices(
+    costs: Float[Tensor, "*batch candidates"], elite_count: int
+) -> Int64[Tensor, "*batch elites"]:
+    """The k lowest costs, lowest first; of equal costs the lower index comes first.
+
+    Raises:
+        InvalidArgument: ``elite_count`` is not in 1..J.
+    """
+    candidates = costs.shape[-1]
+    if not 1 <= elite_count <= candidates:
+        raise InvalidArgument(
+            "elite_count", f"is {elite_count}; a pool of {candidates} has 1 to {candidates} elites"
+        )
+    return costs.argsort(dim=-1, stable=True)[..., :elite_count]
+
+
+def top1_certificate(bounds: PoolBounds) -> Certificate:
+    """Whether the clean winner provably stays the winner, Eq. top1-certificate-main in the paper.
+
+    Ties are never certified. A pool of one candidate is, with an infinite margin.
+    """
+    return _certificate(bounds, 1)
+
+
+def elite_certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
+    """Whether the clean top-k set provably stays, Eq. elite-certificate-main in the paper.
+
+    Ties between an elite and a non-elite are never certified.
+
+    Args:
+        bounds: Of the pool.
+        elite_count: k, at least 1 and below the number of candidates.
+
+    Raises:
+        InvalidArgument: ``elite_count`` is outside that range.
+    """
+    candidates = len(bounds.clean_costs)
+    if not 1 <= elite_count < candidates:
+        raise InvalidArgument(
+            "elite_count",
+            f"is {elite_count}; an elite certificate in a pool of {candidates} needs at least 1 "
+            "elite and at least 1 candidate outside the elite set",
+        )
+    return _certificate(bounds, elite_count)
+
+
+def _certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
+    """Min over pairs of (C_j - b_j) - (C_i + b_i), which separates into one min and one max.
+
+    A positive margin also proves that the computed order put the true elites first.
+    """
+    elite = elite_indices(bounds.clean_costs, elite_count)
+    outside = torch.ones_like(bounds.clean_costs, dtype=torch.bool)
+    outside[elite] = False
+    lowest_rival = bounds.lower.masked_fill(~outside, math.inf).amin(dim=-1)  # (...)
+    highest_elite = bounds.upper[..., elite].amax(dim=-1)  # (...)
+    finite = (torch.isfinite(bounds.lower) & torch.isfinite(bounds.upper)).all(dim=-1)
+    margin = _below(_below(lowest_rival - highest_elite) / bounds.divisor)
+    if not outside.any():
+        margin = torch.full_like(margin, math.inf)
+    margin = margin.masked_fill(~finite, -math.inf)
+    return Certificate(certified=margin > 0, margin=margin)
+
+
+def _below(values: Tensor) -> Tensor:
+    """The next float64 towards minus infinity: at most the exact value that was rounded."""
+    return torch.nextafter(values, values.new_tensor(-math.inf))
+
+
+def _check(clean: Tensor, perturbed: Tensor, goal: Tensor, tolerance: float) -> None:
+    if perturbed.shape[-2:] != clean.shape or goal.shape != clean.shape[1:]:
+        raise InvalidArgument(
+            "endpoints",
+            f"have shapes {tuple(clean.shape)} clean, {tuple(perturbed.shape)} perturbed and "
+            f"{tuple(goal.shape)} goal; give (J, d), (views, J, d) and (d,)",
+        )
+    if 0 in clean.shape:
+        raise InvalidArgument("candidates", f"have endpoints {tuple(clean.shape)}; none may be 0")
+    for name, latents in (("clean", clean), ("perturbed", perturbed), ("goal", goal)):
+        if not torch.isfinite(latents).all():
+            raise InvalidArgument(
+                f"{name}_endpoints" if name != "goal" else "goal",
+                "hold NaN or infinity; costs and certificates need finite latents",
+            )
+    if not (math.isfinite(tolerance) and tolerance >= 0):
+        raise InvalidArgument(
+            "endpoint_tolerance", f"is {tolerance}; give a finite distance of at least 0"
+        )
