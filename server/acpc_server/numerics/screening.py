@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
@@ -26,50 +26,6 @@ class Outcome(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     INCONCLUSIVE = "inconclusive"
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """IR and SR of one checkpoint under one visual shift.
-
-    Attributes:
-        ir_raw: Raw IR, in units of clean one-step motion; finite, at least 0.
-        sr: Fraction of tested different-state pairs that stay separated.
-
-    Raises:
-        InvalidArgument: A value outside its range.
-    """
-
-    ir_raw: float
-    sr: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.ir_raw) and self.ir_raw >= 0):
-            raise InvalidArgument("ir_raw", f"is {self.ir_raw}; raw IR is finite and at least 0")
-        if not 0 <= self.sr <= 1:
-            raise InvalidArgument("sr", f"is {self.sr}; SR is a fraction in [0, 1]")
-
-
-@dataclass(frozen=True)
-class ScreenThresholds:
-    """Largest relative IR and smallest SR that pass.
-
-    Attributes:
-        ir: t_IR, finite and above 0.
-        sr: t_SR, in (0, 1].
-
-    Raises:
-        InvalidArgument: A threshold outside its range.
-    """
-
-    ir: float
-    sr: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.ir) and self.ir > 0):
-            raise InvalidArgument("thresholds.ir", f"is {self.ir}; give a finite value above 0")
-        if not 0 < self.sr <= 1:
-            raise InvalidArgument("thresholds.sr", f"is {self.sr}; give a value in (0, 1]")
 
 
 @dataclass(frozen=True)
@@ -99,17 +55,15 @@ class Verdict:
     summary: str
 
 
-def motion_scale(
-    observed: Float[Tensor, "n frames dim"],
-) -> Float64[Tensor, "n"]:
-    """Clean-motion scale s_i, Eq. clean-transition-scale in the paper.
+def transitions(observed: Float[Tensor, "n frames dim"]) -> Float64[Tensor, "n steps"]:
+    """Displacements ||u_k - u_(k-1)|| inside Eq. clean-transition-scale in the paper.
 
     Args:
         observed: Projected embeddings u_0..u_H of the last history frame and the H observed clean
             frames after it, (n, H + 1, dim).
 
     Returns:
-        Median l2 displacement over the H transitions, in latent units.
+        l2 displacements of the H transitions, in latent units.
 
     Raises:
         InvalidArgument: Fewer than two frames.
@@ -118,7 +72,17 @@ def motion_scale(
         raise InvalidArgument(
             "observed", f"has {observed.shape[1]} frames per anchor; motion needs at least 2"
         )
-    return median(step_distances(observed[:, :-1], observed[:, 1:]))
+    return step_distances(observed[:, :-1], observed[:, 1:])
+
+
+def motion_scale_of(displacements: Float64[Tensor, "n steps"]) -> Float64[Tensor, "n"]:
+    """Clean-motion scale s_i, Eq. clean-transition-scale in the paper: the median displacement."""
+    return median(displacements)
+
+
+def motion_scale(observed: Float[Tensor, "n frames dim"]) -> Float64[Tensor, "n"]:
+    """Clean-motion scale s_i straight from the embeddings that :func:`transitions` takes."""
+    return motion_scale_of(transitions(observed))
 
 
 def normalised_radius(
@@ -159,39 +123,35 @@ def different_state_distance(
     partner_rollouts: Float[Tensor, "n horizon dim"],
     weights: Float64[Tensor, "horizon"],
     scale: Float64[Tensor, "n"],
-    partner: Int64[Tensor, "n"],
 ) -> Float64[Tensor, "n"]:
-    """D_i, Eq. different-state-distance in the paper.
+    """D_i, Eq. different-state-distance in the paper, for anchors that have a partner.
 
     Args:
         rollouts: Clean rollouts of the anchors under their own actions.
-        partner_rollouts: Rollouts from each partner's history under the *anchor's* actions; rows of
-            skipped anchors are ignored.
+        partner_rollouts: Rollouts from each partner's history under the *anchor's* actions.
         weights: Horizon weights, the same as for IR.
         scale: Clean-motion scale s_i of the anchors.
-        partner: Index of the partner, -1 where skipped.
 
     Returns:
-        Distances in units of clean one-step motion; NaN where the anchor is skipped.
+        Distances in units of clean one-step motion.
 
     Raises:
-        FailedPrecondition: The distance of an eligible anchor is not finite.
+        FailedPrecondition: A distance is not finite.
     """
     distance = acpc(step_distances(rollouts, partner_rollouts), weights) / (scale + EPS_NORM)
-    eligible = (partner >= 0).to(distance.device)
-    if not torch.isfinite(distance[eligible]).all():
+    if not torch.isfinite(distance).all():
         raise FailedPrecondition(
             "the checkpoint's predictions are not finite for a tested different-state pair, so it "
             "has no SR; check the checkpoint and its input normalisation"
         )
-    return distance.masked_fill(~eligible, math.nan)
+    return distance
 
 
 def separation_rate(distance: Float64[Tensor, "n"], ir_raw: float, margin: float) -> float:
     """SR, Eq. sr in the paper: the fraction of eligible anchors with D_i > IR_raw + delta.
 
     Args:
-        distance: D_i of :func:`different_state_distance`; NaN where skipped.
+        distance: D_i of :func:`different_state_distance`; NaN where the anchor has no partner.
         ir_raw: Raw IR of the same checkpoint.
         margin: delta, finite and not negative; the paper's protocol has 0.10.
 
@@ -210,6 +170,15 @@ def separation_rate(distance: Float64[Tensor, "n"], ir_raw: float, margin: float
     return int((eligible > ir_raw + margin).sum()) / len(eligible)
 
 
+def median_latent_distance(latents: Float[Tensor, "n dim"]) -> float:
+    """Median distance between the latents of different anchors; near zero means collapse.
+
+    Raises:
+        InvalidArgument: Fewer than 2 anchors, or a latent that is not finite.
+    """
+    return off_diagonal_quantile(latents, 0.5, "latents")
+
+
 def relative_ir(ir_raw: float, reference_ir_raw: float) -> float:
     """Relative IR, Eq. ir-relative in the paper: raw IR over the unaugmented reference's.
 
@@ -224,57 +193,82 @@ def relative_ir(ir_raw: float, reference_ir_raw: float) -> float:
     return ir_raw / reference_ir_raw
 
 
-def screen_score(ir_relative: float, sr: float, thresholds: ScreenThresholds) -> float:
-    """S, Eq. ir-sr-score in the paper.
+def check_thresholds(t_ir: float, t_sr: float) -> None:
+    """Refuses thresholds no checkpoint can be judged by.
 
-    Nonnegative exactly when ``ir_relative <= t_IR`` and ``sr >= t_SR``, in float64 too: a
+    Raises:
+        InvalidArgument: t_IR is not finite and above 0, or t_SR is not in (0, 1].
+    """
+    if not (math.isfinite(t_ir) and t_ir > 0):
+        raise InvalidArgument("thresholds.ir", f"is {t_ir}; give a finite value above 0")
+    if not 0 < t_sr <= 1:
+        raise InvalidArgument("thresholds.sr", f"is {t_sr}; give a value in (0, 1]")
+
+
+def screen_score(ir_relative: float, sr: float, t_ir: float, t_sr: float) -> float:
+    """S, Eq. ir-sr-score in the paper, for thresholds that pass :func:`check_thresholds`.
+
+    Nonnegative exactly when ``ir_relative <= t_ir`` and ``sr >= t_sr``, in float64 too: a
     difference of two float64 numbers has the sign of the exact one, and neither division can round
     it to zero, because differences near a threshold above 1 are far from underflow.
     """
     return min(
-        (thresholds.ir - ir_relative) / (abs(thresholds.ir) + EPS_SCORE),
-        (sr - thresholds.sr) / (abs(thresholds.sr) + EPS_SCORE),
+        (t_ir - ir_relative) / (abs(t_ir) + EPS_SCORE),
+        (sr - t_sr) / (abs(t_sr) + EPS_SCORE),
     )
 
 
 def delta_score(
-    checkpoint: Measurement, reference: Measurement, thresholds: ScreenThresholds
+    ir_relative: float, sr: float, reference_sr: float, t_ir: float, t_sr: float
 ) -> float:
     """Delta S = S(theta_1; theta_0) - S(theta_0; theta_0), Sec. Checkpoint Screening in the paper.
 
-    Raises:
-        FailedPrecondition: As :func:`relative_ir`.
+    The reference's relative IR is 1 by definition.
     """
-    ir_relative = relative_ir(checkpoint.ir_raw, reference.ir_raw)
-    own = relative_ir(reference.ir_raw, reference.ir_raw)
-    return screen_score(ir_relative, checkpoint.sr, thresholds) - screen_score(
-        own, reference.sr, thresholds
-    )
+    own = screen_score(1.0, reference_sr, t_ir, t_sr)
+    return screen_score(ir_relative, sr, t_ir, t_sr) - own
 
 
 def screen(
-    checkpoint: Measurement, thresholds: ScreenThresholds, reference: Measurement | None = None
+    *,
+    ir_raw: float,
+    sr: float,
+    t_ir: float,
+    t_sr: float,
+    reference_ir_raw: float | None = None,
+    reference_sr: float | None = None,
 ) -> Verdict:
     """Applies the checkpoint screen of the paper (Sec. Checkpoint Screening).
 
+    The reference is the unaugmented checkpoint of the same task, run and family, measured under the
+    same visual shift. Without it relative IR is unknown: a failed SR still fails the screen, a
+    passed one decides nothing.
+
     Args:
-        checkpoint: The checkpoint under test.
-        thresholds: t_IR and t_SR.
-        reference: The unaugmented checkpoint of the same task, run and family. Without it relative
-            IR is unknown: a failed SR still fails the screen, a passed one decides nothing.
+        ir_raw: Raw IR of the checkpoint under test.
+        sr: Its SR.
+        t_ir: Largest relative IR that passes, finite and above 0.
+        t_sr: Smallest SR that passes, in (0, 1].
+        reference_ir_raw: Raw IR of the reference.
+        reference_sr: SR of the reference; given together with its raw IR.
 
     Raises:
+        InvalidArgument: A threshold or a measurement outside its range, or half a reference.
         FailedPrecondition: As :func:`relative_ir`.
     """
-    sr_passed = checkpoint.sr >= thresholds.sr
-    if reference is None:
+    check_thresholds(t_ir, t_sr)
+    _check_measurement(ir_raw, sr)
+    sr_passed = sr >= t_sr
+    if reference_ir_raw is None or reference_sr is None:
+        if reference_ir_raw is not None or reference_sr is not None:
+            raise InvalidArgument("reference", "has only one of raw IR and SR; give both or none")
         ir_relative = score = change = ir_passed = None
         outcome = Outcome.INCONCLUSIVE if sr_passed else Outcome.FAILED
     else:
-        ir_relative = relative_ir(checkpoint.ir_raw, reference.ir_raw)
-        score = screen_score(ir_relative, checkpoint.sr, thresholds)
-        change = delta_score(checkpoint, reference, thresholds)
-        ir_passed = ir_relative <= thresholds.ir
+        ir_relative = relative_ir(ir_raw, reference_ir_raw)
+        score = screen_score(ir_relative, sr, t_ir, t_sr)
+        change = delta_score(ir_relative, sr, reference_sr, t_ir, t_sr)
+        ir_passed = ir_relative <= t_ir
         outcome = Outcome.PASSED if ir_passed and sr_passed else Outcome.FAILED
     return Verdict(
         outcome=outcome,
@@ -283,27 +277,25 @@ def screen(
         delta_score=change,
         ir_passed=ir_passed,
         sr_passed=sr_passed,
-        t_ir=thresholds.ir,
-        t_sr=thresholds.sr,
-        summary=_summary(checkpoint.sr, ir_relative, thresholds),
+        t_ir=t_ir,
+        t_sr=t_sr,
+        summary=_summary(sr, ir_relative, t_ir, t_sr),
     )
 
 
-def median_latent_distance(latents: Float[Tensor, "n dim"]) -> float:
-    """Median distance between the latents of different anchors; near zero means collapse.
-
-    Raises:
-        InvalidArgument: Fewer than 2 anchors, or a latent that is not finite.
-    """
-    return off_diagonal_quantile(latents, 0.5, "latents")
+def _check_measurement(ir_raw: float, sr: float) -> None:
+    if not (math.isfinite(ir_raw) and ir_raw >= 0):
+        raise InvalidArgument("ir_raw", f"is {ir_raw}; raw IR is finite and at least 0")
+    if not 0 <= sr <= 1:
+        raise InvalidArgument("sr", f"is {sr}; SR is a fraction in [0, 1]")
 
 
-def _summary(sr: float, ir_relative: float | None, thresholds: ScreenThresholds) -> str:
+def _summary(sr: float, ir_relative: float | None, t_ir: float, t_sr: float) -> str:
     """One sentence for a reader who has not read the paper; claims only what the numbers show."""
-    found, wanted = _tell_apart(100 * sr, 100 * thresholds.sr)
+    found, wanted = _tell_apart(100 * sr, 100 * t_sr)
     separated = f"{found} % of the tested different-state pairs stay separated"
     sr_text = f"{separated} (needs at least {wanted} %)"
-    sr_passed = sr >= thresholds.sr
+    sr_passed = sr >= t_sr
     if ir_relative is None:
         if sr_passed:
             return (
@@ -311,9 +303,9 @@ def _summary(sr: float, ir_relative: float | None, thresholds: ScreenThresholds)
                 "unaugmented reference checkpoint; name it to get a verdict."
             )
         return f"Fails on SR: only {sr_text}; a reference checkpoint could not change that."
-    found, wanted = _tell_apart(ir_relative, thresholds.ir)
+    found, wanted = _tell_apart(ir_relative, t_ir)
     ir_text = f"{found} times the reference's (needs at most {wanted})"
-    if ir_relative > thresholds.ir:
+    if ir_relative > t_ir:
         if sr_passed:
             return (
                 f"Fails on relative IR: sensitivity to the visual change is {ir_text}; "
