@@ -172,15 +172,14 @@ def parse_spec(value: Mapping[str, object]) -> PerturbationSpec:
     try:
         return _ADAPTER.validate_python(dict(value))
     except ValidationError as error:
-        raise _first(error) from error
+        raise _first(error, skip=1) from error
 
 
-def _first(error: ValidationError) -> InvalidArgument:
-    """The first thing pydantic found wrong, as an error about that key."""
+def _first(error: ValidationError, *, skip: int = 0) -> InvalidArgument:
+    """The first thing pydantic found wrong; ``skip`` drops the union's tag from the path."""
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
-    if error.title.startswith("tagged-union"):  # the chosen kind stands before the key
-        path = path[1:]
+    field = ".".join(path[skip:]) if path else "kind"
     found = first["input"]
     shown = f"; found {found!r}" if isinstance(found, str | int | float) else ""
-    return InvalidArgument(".".join(path), f"{first['msg']}{shown}")
+    return InvalidArgument(field, f"{first['msg']}{shown}")
