@@ -92,7 +92,18 @@ class FrozenJepa:
 
     @torch.inference_mode()
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
-        """Projected latents of normalised frames of at least one patch in height and width."""
+        """Projected latents of normalised frames of any size.
+
+        Raises:
+            InvalidArgument: ``frames`` smaller than one patch.
+        """
+        patch = self._network.encoder.patch_size
+        if min(frames.shape[-2:]) < patch:
+            raise InvalidArgument(
+                "frames",
+                f"height {frames.shape[-2]} and width {frames.shape[-1]}; the encoder's patches "
+                f"are {patch} pixels a side",
+            )
         return self._network.encode(frames)
 
     @torch.inference_mode()

@@ -1,0 +1,237 @@
+"""LeWM and PLDM checkpoints: config to network, stored names to ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from acpc_server.errors import UnsafeCheckpoint
+from acpc_server.models.config import (
+    FAMILY_OF_TARGET,
+    ActivationConfig,
+    EncoderConfig,
+    IdentityConfig,
+    JepaConfig,
+    JsonObject,
+    MlpConfig,
+    NormConfig,
+    parse_jepa_config,
+)
+from acpc_server.models.folder import CheckpointLimits
+from acpc_server.models.frozen import FrozenJepa, ModelCard
+from acpc_server.models.jepa import JepaModel
+from acpc_server.models.predictor import Embedder, Predictor, ProjectionMlp
+from acpc_server.models.vit import ViT
+from acpc_server.models.weights import StateDict, StateReader, fill, refuse
+
+# Width, layers and heads of the sizes vit_hf knows; the MLPs are four times as wide.
+VIT_SIZES = {
+    "tiny": (192, 12, 3),
+    "small": (384, 12, 6),
+    "base": (768, 12, 12),
+    "large": (1024, 24, 16),
+    "huge": (1280, 32, 16),
+}
+# Vision-transformer layer names of transformers 4.x and their 5.x successors.
+OLD_LAYER = re.compile(r"^encoder\.encoder\.layer\.(\d+)\.(.+)\.(weight|bias)$")
+NEW_PART = {
+    "attention.attention.query": "attention.q_proj",
+    "attention.attention.key": "attention.k_proj",
+    "attention.attention.value": "attention.v_proj",
+    "attention.output.dense": "attention.o_proj",
+    "intermediate.dense": "mlp.fc1",
+    "output.dense": "mlp.fc2",
+    "layernorm_before": "layernorm_before",
+    "layernorm_after": "layernorm_after",
+}
+
+
+@dataclass(frozen=True)
+class JepaFamily:
+    """Builder of the two families, which share one inference graph.
+
+    Attributes:
+        name: ``"lewm"`` or ``"pldm"``.
+    """
+
+    name: str
+
+    @property
+    def targets(self) -> AbstractSet[str]:
+        """The ``_target_`` spellings of this family."""
+        return {target for target, name in FAMILY_OF_TARGET.items() if name == self.name}
+
+    def build(
+        self,
+        config: JsonObject,
+        state: StateReader,
+        *,
+        device: torch.device,
+        limits: CheckpointLimits,
+    ) -> FrozenJepa:
+        """Check the config, then the weights against it, then make the model.
+
+        Raises:
+            UnsafeCheckpoint: Any of the checks fails; the message names the key.
+        """
+        parsed = parse_jepa_config(config)
+        with torch.device("meta"):
+            network = build_network(parsed)
+        count = sum(parameter.numel() for parameter in network.parameters())
+        if count > limits.parameters:
+            raise UnsafeCheckpoint(
+                f"config.json: asks for {count} parameters, above the limit of {limits.parameters}",
+                reason="CHECKPOINT_TOO_LARGE",
+            )
+        fill(network, rename_old_layers(state.tensors, state.filename), state.filename)
+        card = ModelCard(
+            family=self.name,
+            digest=state.digest,
+            image_size=parsed.encoder.image_size,
+            latent_dim=parsed.predictor.input_dim,
+            history=parsed.predictor.num_frames,
+            action_block_dim=parsed.action_encoder.input_dim,
+            parameter_count=count,
+        )
+        return FrozenJepa(network, card, device)
+
+
+def build_network(config: JepaConfig) -> JepaModel:
+    """The network of a config, with fresh weights on the current default device.
+
+    Raises:
+        UnsafeCheckpoint: Widths that do not fit together.
+    """
+    encoder = _build_encoder(config.encoder)
+    predictor, actions = config.predictor, config.action_encoder
+    output_dim = predictor.output_dim or predictor.input_dim
+    latent_dim = _head_width(config.projector, "projector", encoder.width, "the encoder's width")
+    _check_equal("predictor.input_dim", predictor.input_dim, latent_dim, "the latents' width")
+    _check_equal("action_encoder.emb_dim", actions.emb_dim, latent_dim, "predictor.input_dim")
+    predicted = _head_width(config.pred_proj, "pred_proj", output_dim, "the predictor's output")
+    last = "pred_proj.output_dim" if config.pred_proj else "predictor.output_dim"
+    _check_equal(last, predicted, latent_dim, "the latents' width")
+    return JepaModel(
+        encoder=encoder,
+        predictor=Predictor(
+            num_frames=predictor.num_frames,
+            input_dim=predictor.input_dim,
+            hidden_dim=predictor.hidden_dim,
+            output_dim=output_dim,
+            depth=predictor.depth,
+            heads=predictor.heads,
+            dim_head=predictor.dim_head,
+            mlp_dim=predictor.mlp_dim,
+            dropout=predictor.dropout,
+            emb_dropout=predictor.emb_dropout,
+        ),
+        action_encoder=Embedder(
+            input_dim=actions.input_dim,
+            smoothed_dim=actions.smoothed_dim,
+            emb_dim=actions.emb_dim,
+            mlp_scale=actions.mlp_scale,
+        ),
+        projector=_build_head(config.projector),
+        pred_proj=_build_head(config.pred_proj),
+    )
+
+
+def rename_old_layers(state: StateDict, filename: str) -> StateDict:
+    """The same tensors under the transformer names of transformers 5.x.
+
+    Raises:
+        UnsafeCheckpoint: Both generations name the same tensor.
+    """
+    renamed: StateDict = {}
+    for name, tensor in state.items():
+        old = OLD_LAYER.match(name)
+        new = name
+        if old and old[2] in NEW_PART:
+            new = f"encoder.layers.{old[1]}.{NEW_PART[old[2]]}.{old[3]}"
+        if new in renamed:
+            raise refuse(filename, name, f"stored a second time as {new}")
+        renamed[new] = tensor
+    return renamed
+
+
+def _build_encoder(config: EncoderConfig) -> ViT:
+    width, depth, heads = VIT_SIZES[config.size]
+    overrides = (
+        config.hidden_size,
+        config.num_hidden_layers,
+        config.num_attention_heads,
+        config.intermediate_size,
+    )
+    if config.pretrained and any(overrides):
+        # Upstream then takes the geometry from the pretrained model and drops the overrides.
+        raise _misfit("encoder.pretrained", "true beside keys that override the size")
+    mlp_width = config.intermediate_size or 4 * width
+    width = config.hidden_size or width
+    depth = config.num_hidden_layers or depth
+    heads = config.num_attention_heads or heads
+    if width % heads:
+        raise _misfit(
+            "encoder.num_attention_heads", f"{heads} heads do not divide the width {width}"
+        )
+    if config.patch_size > config.image_size:
+        raise _misfit(
+            "encoder.patch_size",
+            f"{config.patch_size} exceeds encoder.image_size {config.image_size}",
+        )
+    return ViT(
+        width=width,
+        depth=depth,
+        heads=heads,
+        mlp_width=mlp_width,
+        image_size=config.image_size,
+        patch_size=config.patch_size,
+        use_mask_token=config.use_mask_token,
+        layer_norm_eps=config.layer_norm_eps,
+    )
+
+
+def _head_width(
+    head: MlpConfig | IdentityConfig | None, name: str, entering: int, source: str
+) -> int:
+    if not isinstance(head, MlpConfig):
+        return entering
+    _check_equal(f"{name}.input_dim", head.input_dim, entering, source)
+    return head.output_dim or head.input_dim
+
+
+def _build_head(head: MlpConfig | IdentityConfig | None) -> nn.Module:
+    if not isinstance(head, MlpConfig):
+        return nn.Identity()
+    return ProjectionMlp(
+        input_dim=head.input_dim,
+        hidden_dim=head.hidden_dim,
+        output_dim=head.output_dim or head.input_dim,
+        norm=_build_norm(head.norm_fn, head.hidden_dim),
+        activation=_build_activation(head.act_fn),
+    )
+
+
+def _build_norm(norm: NormConfig | None, width: int) -> nn.Module:
+    if norm is None:
+        return nn.Identity()
+    if norm.target.endswith(".BatchNorm1d"):
+        return nn.BatchNorm1d(width, eps=norm.eps, momentum=norm.momentum)
+    return nn.LayerNorm(width, eps=norm.eps)
+
+
+def _build_activation(activation: ActivationConfig) -> nn.Module:
+    kinds: dict[str, type[nn.Module]] = {"GELU": nn.GELU, "ReLU": nn.ReLU, "SiLU": nn.SiLU}
+    return kinds[activation.target.rsplit(".", 1)[-1]]()
+
+
+def _check_equal(key: str, found: int, wanted: int, source: str) -> None:
+    if found != wanted:
+        raise _misfit(key, f"{found}, but {source} is {wanted}")
+
+
+def _misfit(key: str, problem: str) -> UnsafeCheckpoint:
+    return UnsafeCheckpoint(f"config.json: {key}: {problem}", reason="CHECKPOINT_CONFIG_REFUSED")

@@ -1,0 +1,235 @@
+"""Weights files as plain tensors: torch archives and safetensors, nothing executed.
+
+Reading makes no promise about which tensors there are; ``fill`` holds them against a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pickle
+import re
+import struct
+import zipfile
+from collections.abc import Mapping
+from functools import cached_property
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from acpc_server.errors import UnsafeCheckpoint
+from acpc_server.models.config import JsonObject
+
+StateDict = dict[str, Tensor]
+
+STORED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+WRAPPERS = ("state_dict", "model")
+LIGHTNING_PREFIX = "model."
+COMPILE_PREFIX = "_orig_mod."
+MAX_ARCHIVE_ENTRIES = 100_000
+# What torch's restricted unpickler raises on bytes that are not what they claim to be.
+DAMAGED = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+    struct.error,
+)
+
+
+class StateReader:
+    """The state dict of one weights file, for the builder of a model family.
+
+    Args:
+        filename: Name of the file, for messages and the container format.
+        data: Its bytes.
+        config: The config tree beside it, which the digest covers.
+    """
+
+    def __init__(self, filename: str, data: bytes, config: JsonObject) -> None:
+        self.filename = filename
+        self._data = data
+        self._config = config
+
+    @cached_property
+    def tensors(self) -> StateDict:
+        """Tensors by name, wrappers and training prefixes taken off, dtypes as stored.
+
+        Raises:
+            UnsafeCheckpoint: The file is damaged, compressed, holds anything but plain dense
+                tensors, or would run code.
+        """
+        suffix = ".safetensors"
+        read = _read_safetensors if self.filename.endswith(suffix) else _read_torch
+        return unwrap(read(self.filename, self._data), self.filename)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hex sha256 over the canonical config and each tensor's name, dtype, shape and bytes.
+
+        Names are sorted, so the container format and the order of keys do not enter.
+        """
+        sha = hashlib.sha256()
+        sha.update(_canonical(self._config))
+        for name in sorted(self.tensors):
+            tensor = self.tensors[name]
+            sha.update(_canonical([name, str(tensor.dtype), list(tensor.shape)]))
+            sha.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return sha.hexdigest()
+
+
+def unwrap(stored: object, filename: str) -> StateDict:
+    """Take off a ``state_dict`` or ``model`` wrapper, Lightning's prefix and torch.compile's.
+
+    Beside the ``model.`` tensors of a wrapped training checkpoint stand those of its losses; they
+    are not the model's and are left out.
+
+    Raises:
+        UnsafeCheckpoint: What remains is no mapping from names to plain dense CPU tensors.
+    """
+    if not isinstance(stored, Mapping):
+        raise refuse(filename, "", f"holds a {type(stored).__name__}, not a state dict")
+    inner = next((stored[key] for key in WRAPPERS if isinstance(stored.get(key), Mapping)), stored)
+    if inner is not stored and any(str(key).startswith(LIGHTNING_PREFIX) for key in inner):
+        inner = {key: inner[key] for key in inner if str(key).startswith(LIGHTNING_PREFIX)}
+    state: StateDict = {}
+    for key, value in inner.items():
+        if not isinstance(key, str):
+            raise refuse(filename, repr(key), "tensor names must be strings")
+        _check_plain(filename, key, value)
+        name = key.replace(COMPILE_PREFIX, "").removeprefix(LIGHTNING_PREFIX)
+        if name in state:
+            raise refuse(filename, key, f"two tensors are named {name!r} without training prefixes")
+        state[name] = value.detach()
+    if not state:
+        raise refuse(filename, "", "holds no tensors")
+    return state
+
+
+def fill(network: nn.Module, state: Mapping[str, Tensor], filename: str) -> None:
+    """Give a network built on the meta device its weights, as float32.
+
+    Names and shapes are compared before any tensor is copied. BatchNorm's ``num_batches_tracked``
+    plays no part in inference and may be absent.
+
+    Raises:
+        UnsafeCheckpoint: A tensor is missing, unexpected, of another shape or dtype, not finite,
+            or a negative variance; the message names it.
+    """
+    wanted = network.state_dict()
+    counters = {name for name in wanted if name.endswith(".num_batches_tracked")}
+    missing = sorted(wanted.keys() - state.keys() - counters)
+    if missing:
+        raise refuse(filename, missing[0], f"missing{_and_more(missing)}")
+    extra = sorted(state.keys() - wanted.keys())
+    if extra:
+        raise refuse(filename, extra[0], f"the network has no such tensor{_and_more(extra)}")
+    for name, tensor in state.items():
+        if tensor.shape != wanted[name].shape:
+            found, expected = tuple(tensor.shape), tuple(wanted[name].shape)
+            raise refuse(filename, name, f"shape {found}, but the config wants {expected}")
+    ready = {name: _as_float32(filename, name, state[name]) for name in state.keys() - counters}
+    for name in counters:
+        ready[name] = torch.zeros((), dtype=torch.int64)
+    network.load_state_dict(ready, assign=True)
+
+
+def refuse(filename: str, key: str, problem: str) -> UnsafeCheckpoint:
+    """The error for a tensor, or for the whole file when ``key`` is empty."""
+    where = f"{filename}: {key}: " if key else f"{filename}: "
+    return UnsafeCheckpoint(where + problem, reason="CHECKPOINT_WEIGHTS_REFUSED")
+
+
+def _read_safetensors(filename: str, data: bytes) -> object:
+    try:
+        return safetensors.torch.load(data)
+    except DAMAGED as error:
+        raise refuse(filename, "", f"not a readable safetensors file: {error}") from None
+
+
+def _read_torch(filename: str, data: bytes) -> object:
+    _check_archive(filename, data)
+    try:
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except DAMAGED as error:
+        message = str(error)
+    # The message itself advises to load the file unsafely, so only the name in it is kept.
+    found = re.search(r"GLOBAL (\S+)|class (\S+)", message)
+    if found or "weights_only" in message or "Weights only" in message:
+        culprit = next(filter(None, found.groups()), "") if found else "an unknown opcode"
+        raise refuse(
+            filename,
+            "",
+            f"holds a pickled Python object ({culprit}), not a plain state dict; nothing was "
+            "executed. Save model.state_dict() instead of the model",
+        )
+    raise refuse(filename, "", f"damaged: {message.splitlines()[0] if message else 'unreadable'}")
+
+
+def _check_archive(filename: str, data: bytes) -> None:
+    """Torch stores its records uncompressed, so honest sizes add up to less than the file."""
+    if not data.startswith(b"PK"):
+        raise refuse(
+            filename,
+            "",
+            "not an archive of torch.save (which is a zip file); files older than torch 1.6 must "
+            "be saved again",
+        )
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, *DAMAGED) as error:
+        raise refuse(filename, "", f"truncated or damaged archive: {error}") from None
+    if len(entries) > MAX_ARCHIVE_ENTRIES:
+        raise refuse(filename, "", f"{len(entries)} archive entries")
+    if len({entry.filename for entry in entries}) != len(entries):
+        raise refuse(filename, "", "two archive entries have one name")
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
+            raise refuse(
+                filename, entry.filename, "compressed or encrypted entry; torch.save writes neither"
+            )
+    total = sum(entry.file_size for entry in entries)
+    if total > len(data):
+        raise refuse(filename, "", f"entries claim {total} bytes in a file of {len(data)}")
+
+
+def _check_plain(filename: str, name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise refuse(filename, name, f"a {type(value).__name__}, not a tensor")
+    if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
+        raise refuse(filename, name, "not a dense CPU tensor")
+    if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+        raise refuse(filename, name, f"shape {tuple(value.shape)} is larger than its stored data")
+
+
+def _as_float32(filename: str, name: str, tensor: Tensor) -> Tensor:
+    if tensor.dtype not in STORED_DTYPES:
+        wanted = ", ".join(str(dtype).removeprefix("torch.") for dtype in STORED_DTYPES)
+        found = str(tensor.dtype).removeprefix("torch.")
+        raise refuse(filename, name, f"dtype {found}; one of {wanted} is wanted")
+    values = tensor.to(torch.float32).contiguous()
+    if not torch.isfinite(values).all():
+        raise refuse(filename, name, "holds values that are not finite")
+    if name.endswith(".running_var") and bool((values < 0).any()):
+        raise refuse(filename, name, "holds a negative variance")
+    return values
+
+
+def _and_more(names: list[str]) -> str:
+    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+
+
+def _canonical(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
