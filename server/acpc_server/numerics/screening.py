@@ -257,7 +257,9 @@ def screen(
         FailedPrecondition: As :func:`relative_ir`.
     """
     check_thresholds(t_ir, t_sr)
-    _check_measurement(ir_raw, sr)
+    _check_fraction("sr", sr)
+    if not (math.isfinite(ir_raw) and ir_raw >= 0):
+        raise InvalidArgument("ir_raw", f"is {ir_raw}; raw IR is finite and at least 0")
     sr_passed = sr >= t_sr
     if reference_ir_raw is None or reference_sr is None:
         if reference_ir_raw is not None or reference_sr is not None:
@@ -265,6 +267,7 @@ def screen(
         ir_relative = score = change = ir_passed = None
         outcome = Outcome.INCONCLUSIVE if sr_passed else Outcome.FAILED
     else:
+        _check_fraction("reference.sr", reference_sr)
         ir_relative = relative_ir(ir_raw, reference_ir_raw)
         score = screen_score(ir_relative, sr, t_ir, t_sr)
         change = delta_score(ir_relative, sr, reference_sr, t_ir, t_sr)
@@ -283,11 +286,9 @@ def screen(
     )
 
 
-def _check_measurement(ir_raw: float, sr: float) -> None:
-    if not (math.isfinite(ir_raw) and ir_raw >= 0):
-        raise InvalidArgument("ir_raw", f"is {ir_raw}; raw IR is finite and at least 0")
+def _check_fraction(field: str, sr: float) -> None:
     if not 0 <= sr <= 1:
-        raise InvalidArgument("sr", f"is {sr}; SR is a fraction in [0, 1]")
+        raise InvalidArgument(field, f"is {sr}; SR is a fraction in [0, 1]")
 
 
 def _summary(sr: float, ir_relative: float | None, t_ir: float, t_sr: float) -> str:

@@ -1,0 +1,172 @@
+"""ACPC and its companions agree with the paper's text and obey its propositions."""
+
+import inspect
+import math
+
+import numpy as np
+import numpy_reference as reference
+import pytest
+import torch
+from acpc_server.errors import InvalidArgument
+from acpc_server.numerics.consistency import (
+    acpc,
+    encoder_shift,
+    error_drift,
+    horizon_weights,
+    prediction_error,
+    step_distances,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+LATENTS = hnp.arrays(
+    np.float32,
+    st.tuples(st.integers(1, 5), st.integers(1, 6)),
+    elements=st.floats(-100, 100, width=32),
+)
+
+
+@st.composite
+def rollouts(draw: st.DrawFn, count: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """``count`` rollouts of one shape, and horizon weights."""
+    first = draw(LATENTS)
+    same = hnp.arrays(np.float32, first.shape, elements=st.floats(-100, 100, width=32))
+    others = [draw(same) for _ in range(count - 1)]
+    raw = draw(st.lists(st.integers(0, 9), min_size=len(first), max_size=len(first)).filter(sum))
+    weights = torch.tensor([value / sum(raw) for value in raw], dtype=torch.float64)
+    return [torch.from_numpy(array) for array in (first, *others)], weights
+
+
+@given(rollouts(2))
+def test_acpc_is_the_papers_weighted_norm(
+    drawn: tuple[list[torch.Tensor], torch.Tensor],
+) -> None:
+    (clean, perturbed), weights = drawn
+    expected = reference.acpc(clean.numpy(), perturbed.numpy(), weights.tolist())
+    assert acpc(step_distances(clean, perturbed), weights).item() == pytest.approx(
+        expected, rel=1e-13, abs=1e-300
+    )
+    # The other side of Eq. acpc-h: the distance between the two stacked, weighted rollouts.
+    root = weights.sqrt()[:, None]
+    stacked = torch.linalg.vector_norm(root * clean.double() - root * perturbed.double())
+    assert stacked.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@given(rollouts(3))
+def test_acpc_is_a_pseudometric(drawn: tuple[list[torch.Tensor], torch.Tensor]) -> None:
+    (a, b, c), weights = drawn
+    ab, ba = (acpc(step_distances(*pair), weights).item() for pair in ((a, b), (b, a)))
+    ac, cb = (acpc(step_distances(*pair), weights).item() for pair in ((a, c), (c, b)))
+    assert ab == ba
+    assert acpc(step_distances(a, a), weights).item() == 0
+    assert ab <= (ac + cb) * (1 + 1e-13)
+
+
+@given(rollouts(3))
+def test_error_change_is_at_most_acpc(drawn: tuple[list[torch.Tensor], torch.Tensor]) -> None:
+    """Prop. target-free-error-drift, with room for the rounding of the two errors only."""
+    (clean, perturbed, observed), weights = drawn
+    before = prediction_error(clean, observed, weights)
+    after = prediction_error(perturbed, observed, weights)
+    assert before.item() == pytest.approx(
+        reference.prediction_error(clean.numpy(), observed.numpy(), weights.tolist()), rel=1e-12
+    )
+    rounding = 1e-14 * (before + after).item()
+    bound = acpc(step_distances(clean, perturbed), weights).item()
+    assert error_drift(before, after).item() <= bound + rounding
+
+
+@pytest.mark.parametrize(("s", "t"), [(0.0, 5.0), (3.0, 1.0), (2.0, 2.0)])
+def test_error_bound_is_attained_on_a_ray(s: float, t: float) -> None:
+    """Appendix, Tightness of the bounds: rollouts s u and t u with target zero."""
+    unit = torch.tensor([[0.6, 0.0], [0.0, 0.8]], dtype=torch.float64)
+    weights = horizon_weights((), 2)
+    errors = [prediction_error(k * unit, torch.zeros_like(unit), weights) for k in (s, t)]
+    drift = error_drift(*errors).item()
+    assert drift == pytest.approx(abs(t - s) * math.sqrt(0.5), rel=1e-15)
+    assert drift == pytest.approx(
+        acpc(step_distances(s * unit, t * unit), weights).item(), rel=1e-15
+    )
+
+
+@given(rollouts(2))
+def test_last_displacement_is_at_most_acpc_over_root_weight(
+    drawn: tuple[list[torch.Tensor], torch.Tensor],
+) -> None:
+    """Appendix, Relation to ACPC: sqrt(alpha_H) r <= ACPC_H."""
+    (clean, perturbed), weights = drawn
+    distances = step_distances(clean, perturbed)
+    last = weights[-1].sqrt() * distances[-1]
+    assert last.item() <= acpc(distances, weights).item() * (1 + 1e-14)
+
+
+def test_one_hot_weights_read_one_step() -> None:
+    distances = torch.tensor([[1.0, 2.0, 4.0], [3.0, 5.0, 7.0]], dtype=torch.float64)
+    weights = horizon_weights([0.0, 1.0, 0.0], 3)
+    assert acpc(distances, weights).tolist() == [2.0, 5.0]
+
+
+def test_encoder_shift_stacks_the_whole_history() -> None:
+    generator = torch.Generator().manual_seed(1)
+    clean = torch.randn(3, 4, generator=generator)
+    views = torch.randn(5, 3, 4, generator=generator)
+    expected = [reference.encoder_shift(clean.numpy(), view.numpy()) for view in views]
+    np.testing.assert_allclose(encoder_shift(clean[None], views).numpy(), expected, rtol=1e-14)
+
+
+def test_leading_axes_broadcast_over_views() -> None:
+    generator = torch.Generator().manual_seed(2)
+    clean = torch.randn(2, 1, 3, 4, generator=generator)
+    views = torch.randn(2, 5, 3, 4, generator=generator)
+    distances = step_distances(clean, views)
+    assert distances.shape == (2, 5, 3)
+    expected = reference.step_distances(clean[1, 0].numpy(), views[1, 4].numpy())
+    np.testing.assert_allclose(distances[1, 4].numpy(), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_distances_are_exact_where_the_input_type_would_round(dtype: torch.dtype) -> None:
+    """1024 - 2^-20 needs 31 bits: it survives only a cast that comes before the subtraction."""
+    clean = torch.tensor([[1024.0, 2**-20]], dtype=dtype)
+    perturbed = torch.tensor([[2**-20, 1024.0]], dtype=dtype)
+    expected = math.sqrt(2) * (1024 - 2**-20)
+    assert step_distances(clean, perturbed).item() == pytest.approx(expected, rel=1e-15)
+
+
+def test_shapes_that_would_broadcast_silently_are_refused() -> None:
+    """Also where shape annotations are not checked, as in production."""
+    with pytest.raises(InvalidArgument, match="last two axes"):
+        inspect.unwrap(step_distances)(torch.zeros(8, 4), torch.zeros(1, 4))
+
+
+def test_empty_weights_are_uniform() -> None:
+    assert horizon_weights((), 8).tolist() == [0.125] * 8
+
+
+def test_weights_are_used_as_given() -> None:
+    given_weights = [0.1 + 5e-7, 0.2, 0.7]
+    assert horizon_weights(given_weights, 3).tolist() == given_weights
+
+
+@pytest.mark.parametrize(
+    ("weights", "horizon", "message"),
+    [
+        ([0.5, 0.5], 3, "2 entries for 3 predicted steps"),
+        ([0.5, 0.6], 2, "sum to 1.1"),
+        ([0.5, 0.5 + 2e-6], 2, "must sum to 1"),
+        ([1.5, -0.5], 2, "entry 1 is -0.5"),
+        ([math.nan, 1.0], 2, "entry 0 is nan"),
+        ([math.inf, 1.0], 2, "entry 0 is inf"),
+        ([0.0, 0.0], 2, "sum to 0"),
+    ],
+)
+def test_bad_weights_are_refused(weights: list[float], horizon: int, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message) as caught:
+        horizon_weights(weights, horizon)
+    assert caught.value.field == "weights"
+
+
+def test_an_empty_horizon_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="horizon: is 0"):
+        horizon_weights((), 0)

@@ -1,0 +1,138 @@
+"""Labels, neighbourhood and partners follow the SR protocol of the paper."""
+
+import itertools
+import math
+
+import numpy as np
+import numpy_reference as reference
+import pytest
+import torch
+from acpc_server.errors import InvalidArgument
+from acpc_server.numerics import pairing
+from acpc_server.numerics.pairing import (
+    median_split_labels,
+    neighbourhood_radius,
+    off_diagonal_quantile,
+    pair_different_labels,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+# Small integers: distances are exact up to the root, so ties and boundary cases abound.
+GRID = hnp.arrays(
+    np.float64,
+    st.tuples(st.integers(2, 14), st.integers(1, 3)),
+    elements=st.integers(-3, 3).map(float),
+)
+
+
+@given(GRID)
+def test_labels_split_strictly_above_each_median(features: np.ndarray) -> None:
+    labels = median_split_labels(torch.from_numpy(features))
+    assert labels.tolist() == reference.median_split_labels(features)
+
+
+def test_label_bits_follow_the_feature_order() -> None:
+    features = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    assert median_split_labels(features.double()).tolist() == [2, 1, 3, 0]
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_partners_are_the_papers(data: st.DataObject) -> None:
+    states = data.draw(GRID)
+    n = len(states)
+    labels = data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
+    quantile = data.draw(st.sampled_from([0.35, 0.0, 0.5, 1.0]))
+    expected, radius = reference.pairing(states, labels, quantile)
+    actual = pair_different_labels(torch.from_numpy(states), torch.tensor(labels), quantile)
+    assert actual.partner.tolist() == expected
+    assert actual.radius == pytest.approx(radius, rel=1e-15)
+    assert actual.eligible == sum(j >= 0 for j in expected)
+    assert actual.eligible + actual.skipped == n
+
+
+@given(GRID, st.floats(0, 1))
+def test_radius_is_the_quantile_of_all_off_diagonal_distances(
+    states: np.ndarray, quantile: float
+) -> None:
+    listed = [math.dist(a, b) for a, b in itertools.permutations(states, 2)]
+    actual = neighbourhood_radius(torch.from_numpy(states), quantile)
+    assert actual == pytest.approx(np.quantile(listed, quantile), rel=1e-14)
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = torch.randn(150, 7, generator=torch.Generator().manual_seed(3)).double()
+    labels = median_split_labels(states[:, 2:5])
+    whole = pair_different_labels(states, labels)
+    monkeypatch.setattr(pairing, "_BLOCK_ENTRIES", 150 * 7)
+    blocked = pair_different_labels(states, labels)
+    assert torch.equal(whole.partner, blocked.partner)
+    assert whole.radius == blocked.radius
+    partner, radius = reference.pairing(states.numpy(), labels.tolist())
+    assert whole.partner.tolist() == partner
+    assert whole.radius == pytest.approx(radius, rel=1e-14)
+
+
+def test_near_points_far_from_the_origin_keep_their_distances() -> None:
+    """Differences of 1e-4 at 1e6: the matrix-product shortcut would return noise."""
+    offsets = torch.tensor([[0.0], [3e-4], [1e-4]], dtype=torch.float64)
+    states = 1e6 + offsets
+    radius = neighbourhood_radius(states, 0.0)
+    assert radius == (states[2] - states[0]).item()
+
+
+def test_equally_near_partners_give_the_lowest_index() -> None:
+    states = torch.tensor([[0.0], [1.0], [-1.0], [1.0]], dtype=torch.float64)
+    partner = pair_different_labels(states, torch.tensor([0, 1, 1, 1]), 1.0).partner
+    assert partner.tolist() == [1, 0, 0, 0]
+
+
+def test_a_partner_on_the_boundary_counts_and_one_beyond_does_not() -> None:
+    states = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)  # distances 1, 2, 3
+    labels = torch.tensor([0, 1, 0])
+    pairs = pair_different_labels(states, labels, 0.0)
+    assert pairs.radius == 1.0
+    assert pairs.partner.tolist() == [1, 0, -1]
+
+
+def test_one_label_for_all_skips_every_anchor() -> None:
+    states = torch.randn(9, 2, generator=torch.Generator().manual_seed(4)).double()
+    pairs = pair_different_labels(states, torch.zeros(9, dtype=torch.int64))
+    assert pairs.partner.tolist() == [-1] * 9
+    assert (pairs.eligible, pairs.skipped) == (0, 9)
+
+
+@given(GRID)
+def test_pairs_do_not_depend_on_a_shift_of_the_states(states: np.ndarray) -> None:
+    labels = torch.arange(len(states)) % 2
+    moved = pair_different_labels(torch.from_numpy(states + 5.0), labels)
+    assert torch.equal(
+        moved.partner, pair_different_labels(torch.from_numpy(states), labels).partner
+    )
+
+
+def test_latent_distances_take_float32() -> None:
+    latents = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 5.0]])
+    assert off_diagonal_quantile(latents, 1.0) == 5.0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_states_that_are_not_finite_are_refused(value: float) -> None:
+    states = torch.tensor([[0.0, 1.0], [2.0, value]], dtype=torch.float64)
+    with pytest.raises(InvalidArgument, match="endpoint_states: row 1 holds NaN or infinity"):
+        pair_different_labels(states, torch.tensor([0, 1]))
+    with pytest.raises(InvalidArgument, match="label_features: row 1"):
+        median_split_labels(states)
+
+
+def test_too_few_anchors_or_features_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="has 1 rows"):
+        neighbourhood_radius(torch.zeros(1, 2, dtype=torch.float64))
+    with pytest.raises(InvalidArgument, match="makes 0 features"):
+        median_split_labels(torch.zeros(3, 0, dtype=torch.float64))
+    with pytest.raises(InvalidArgument, match="makes 63 features"):
+        median_split_labels(torch.zeros(3, 63, dtype=torch.float64))
+    with pytest.raises(InvalidArgument, match="anchors: are empty"):
+        median_split_labels(torch.zeros(0, 1, dtype=torch.float64))
