@@ -1,1 +1,170 @@
-"""Thin client of the ACPC diagnostic service."""
+"""Thin client of the ACPC diagnostic service.
+
+Names are loaded at first use, so that importing the package costs next to nothing. Nothing here
+imports torch or what the command line stands on.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from acpc_client import errors
+    from acpc_client.async_client import AsyncAcpcClient
+    from acpc_client.async_resources import AsyncScoreJob
+    from acpc_client.channel import Tls
+    from acpc_client.errors import AcpcError
+    from acpc_client.inputs import (
+        CheckpointRef,
+        CostReduction,
+        DatasetAnchors,
+        NumericMode,
+        Pair,
+        ScoreProtocol,
+        Thresholds,
+    )
+    from acpc_client.perturbations import (
+        GaussianBlur,
+        GaussianNoise,
+        Identity,
+        Perturbation,
+        Registered,
+        Resize,
+    )
+    from acpc_client.results import (
+        AnchorValues,
+        CertifiedSeverity,
+        Checkpoint,
+        CheckpointScore,
+        CheckpointState,
+        ErrorDrift,
+        IrSummary,
+        JobState,
+        LoadedCheckpoint,
+        ModelCard,
+        Operation,
+        Outcome,
+        PairComparison,
+        PairOutcome,
+        PairResult,
+        PoolCertificate,
+        Progress,
+        Receipt,
+        Score,
+        SelectionCertificate,
+        Timing,
+        Verdict,
+        ViewCertificate,
+    )
+    from acpc_client.retries import RetryPolicy
+    from acpc_client.sync_client import AcpcClient
+    from acpc_client.sync_resources import ScoreJob
+
+__all__ = [
+    "AcpcClient",
+    "AcpcError",
+    "AnchorValues",
+    "AsyncAcpcClient",
+    "AsyncScoreJob",
+    "CertifiedSeverity",
+    "Checkpoint",
+    "CheckpointRef",
+    "CheckpointScore",
+    "CheckpointState",
+    "CostReduction",
+    "DatasetAnchors",
+    "ErrorDrift",
+    "GaussianBlur",
+    "GaussianNoise",
+    "Identity",
+    "IrSummary",
+    "JobState",
+    "LoadedCheckpoint",
+    "ModelCard",
+    "NumericMode",
+    "Operation",
+    "Outcome",
+    "Pair",
+    "PairComparison",
+    "PairOutcome",
+    "PairResult",
+    "Perturbation",
+    "PoolCertificate",
+    "Progress",
+    "Receipt",
+    "Registered",
+    "Resize",
+    "RetryPolicy",
+    "Score",
+    "ScoreJob",
+    "ScoreProtocol",
+    "SelectionCertificate",
+    "Thresholds",
+    "Timing",
+    "Tls",
+    "Verdict",
+    "ViewCertificate",
+    "errors",
+]
+
+_HOMES = {
+    "AsyncAcpcClient": "async_client",
+    "AsyncScoreJob": "async_resources",
+    "Tls": "channel",
+    "AcpcError": "errors",
+    "CheckpointRef": "inputs",
+    "CostReduction": "inputs",
+    "DatasetAnchors": "inputs",
+    "NumericMode": "inputs",
+    "Pair": "inputs",
+    "ScoreProtocol": "inputs",
+    "Thresholds": "inputs",
+    "GaussianBlur": "perturbations",
+    "GaussianNoise": "perturbations",
+    "Identity": "perturbations",
+    "Perturbation": "perturbations",
+    "Registered": "perturbations",
+    "Resize": "perturbations",
+    "AnchorValues": "results",
+    "CertifiedSeverity": "results",
+    "Checkpoint": "results",
+    "CheckpointScore": "results",
+    "CheckpointState": "results",
+    "ErrorDrift": "results",
+    "IrSummary": "results",
+    "JobState": "results",
+    "LoadedCheckpoint": "results",
+    "ModelCard": "results",
+    "Operation": "results",
+    "Outcome": "results",
+    "PairComparison": "results",
+    "PairOutcome": "results",
+    "PairResult": "results",
+    "PoolCertificate": "results",
+    "Progress": "results",
+    "Receipt": "results",
+    "Score": "results",
+    "SelectionCertificate": "results",
+    "Timing": "results",
+    "Verdict": "results",
+    "ViewCertificate": "results",
+    "RetryPolicy": "retries",
+    "AcpcClient": "sync_client",
+    "ScoreJob": "sync_resources",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        if name == "errors":
+            return importlib.import_module("acpc_client.errors")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"acpc_client.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,64 @@
+"""What a call is before anything is sent."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from acpc_client.inputs import CheckpointRef
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of the contract.
+
+    Attributes:
+        stub: Generated stub class of its service.
+        name: Its name there.
+        timeout: Default deadline in seconds.
+        idempotent: Whether sending it twice does what sending it once does.
+    """
+
+    stub: Callable[[Any], Any]
+    name: str
+    timeout: float
+    idempotent: bool = True
+
+
+@dataclass(frozen=True)
+class Call(Generic[Answer]):
+    """A request ready to be sent, as often as the retries need.
+
+    Attributes:
+        method: Where it goes.
+        request: The message; it carries one request id through all attempts.
+        parse: Turns the response message into the answer.
+        request_id: The id, for errors; empty for methods without one.
+    """
+
+    method: Method
+    request: Any
+    parse: Callable[[Any], Answer]
+    request_id: str = ""
+
+
+@dataclass(frozen=True)
+class Page(Generic[Answer]):
+    """One page of a list."""
+
+    items: tuple[Answer, ...]
+    next_token: str
+
+
+def identity(request_id: str | None) -> str:
+    """The caller's request id, or a fresh one."""
+    return request_id or str(uuid.uuid4())
+
+
+def reference(checkpoint: str | CheckpointRef) -> Any:  # noqa: ANN401 - a generated message
+    """The message for a checkpoint named either way."""
+    return CheckpointRef.of(checkpoint).to_message()

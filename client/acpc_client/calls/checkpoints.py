@@ -1,0 +1,56 @@
+"""CheckpointService."""
+
+from __future__ import annotations
+
+from acpc.v1 import checkpoint_service_pb2 as pb
+from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+
+from acpc_client.calls.base import Call, Method, Page, identity, reference
+from acpc_client.inputs import CheckpointRef, unsigned
+from acpc_client.results import Checkpoint, LoadedCheckpoint
+
+LIST = Method(CheckpointServiceStub, "ListCheckpoints", timeout=30.0)
+GET = Method(CheckpointServiceStub, "GetCheckpoint", timeout=30.0)
+LOAD = Method(CheckpointServiceStub, "LoadCheckpoint", timeout=300.0)
+UNLOAD = Method(CheckpointServiceStub, "UnloadCheckpoint", timeout=30.0)
+
+
+def list_page(page_size: int, token: str) -> Call[Page[Checkpoint]]:
+    """The call that reads one page of checkpoints."""
+    size = unsigned(page_size, "page_size")
+    return Call(LIST, pb.ListCheckpointsRequest(page_size=size, page_token=token), _page)
+
+
+def get(checkpoint: str | CheckpointRef) -> Call[Checkpoint]:
+    """The call that reads one checkpoint."""
+    request = pb.GetCheckpointRequest(checkpoint=reference(checkpoint))
+    return Call(GET, request, _checkpoint)
+
+
+def load(
+    checkpoint: str | CheckpointRef, pin: bool, request_id: str | None
+) -> Call[LoadedCheckpoint]:
+    """The call that reads a checkpoint onto the device."""
+    request = pb.LoadCheckpointRequest(
+        request_id=identity(request_id), checkpoint=reference(checkpoint), pin=pin
+    )
+    return Call(LOAD, request, LoadedCheckpoint.from_message, request.request_id)
+
+
+def unload(checkpoint: str | CheckpointRef, request_id: str | None) -> Call[Checkpoint]:
+    """The call that frees the device memory of a checkpoint."""
+    request = pb.UnloadCheckpointRequest(
+        request_id=identity(request_id), checkpoint=reference(checkpoint)
+    )
+    return Call(UNLOAD, request, _checkpoint, request.request_id)
+
+
+def _checkpoint(
+    answer: pb.GetCheckpointResponse | pb.UnloadCheckpointResponse,
+) -> Checkpoint:
+    return Checkpoint.from_message(answer.checkpoint)
+
+
+def _page(answer: pb.ListCheckpointsResponse) -> Page[Checkpoint]:
+    items = tuple(Checkpoint.from_message(message) for message in answer.checkpoints)
+    return Page(items, answer.next_page_token)

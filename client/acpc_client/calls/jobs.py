@@ -1,0 +1,116 @@
+"""ScoreCheckpoint, WatchOperation and the standard Operations service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
+from google.longrunning import operations_pb2
+from google.longrunning.operations_pb2_grpc import OperationsStub
+from google.protobuf import duration_pb2
+
+from acpc_client.calls.base import Call, Method, Page, identity, reference
+from acpc_client.inputs import (
+    CheckpointRef,
+    DatasetAnchors,
+    NumericMode,
+    ScoreProtocol,
+    Thresholds,
+    unsigned,
+)
+from acpc_client.perturbations import Perturbation
+from acpc_client.results import Operation
+
+SCORE = Method(ScoringServiceStub, "ScoreCheckpoint", timeout=30.0)
+WATCH = Method(ScoringServiceStub, "WatchOperation", timeout=300.0)
+GET = Method(OperationsStub, "GetOperation", timeout=10.0)
+LIST = Method(OperationsStub, "ListOperations", timeout=10.0)
+CANCEL = Method(OperationsStub, "CancelOperation", timeout=10.0)
+# A second delete would answer NOT_FOUND for an operation that the first one deleted.
+DELETE = Method(OperationsStub, "DeleteOperation", timeout=10.0, idempotent=False)
+WAIT = Method(OperationsStub, "WaitOperation", timeout=60.0)
+# Beyond the wait itself, for the answer to arrive.
+WAIT_SLACK_S = 10.0
+
+
+def score_checkpoint(
+    checkpoint: str | CheckpointRef,
+    anchors: DatasetAnchors | str,
+    shift: Perturbation,
+    *,
+    against: str | CheckpointRef | None,
+    protocol: ScoreProtocol,
+    thresholds: Thresholds,
+    numeric_mode: NumericMode,
+    request_id: str | None,
+) -> Call[Operation]:
+    """The call that submits a scoring job.
+
+    Raises:
+        ArgumentError: An argument cannot be sent as it is.
+    """
+    source: dict[str, Any] = (
+        {"anchor_set": anchors} if isinstance(anchors, str) else {"dataset": anchors.to_message()}
+    )
+    request = pb.ScoreCheckpointRequest(
+        request_id=identity(request_id),
+        checkpoint=reference(checkpoint),
+        reference=None if against is None else reference(against),
+        **source,
+        perturbation=shift.to_message(),
+        protocol=protocol.to_message(),
+        thresholds=thresholds.to_message(),
+        numeric_mode=numeric_mode.wire,
+    )
+    return Call(SCORE, request, Operation.from_message, request.request_id)
+
+
+def watch(name: str) -> Call[Operation]:
+    """The call that streams an operation."""
+    request = pb.WatchOperationRequest(name=name)
+    return Call(WATCH, request, lambda answer: Operation.from_message(answer.operation))
+
+
+def get(name: str) -> Call[Operation]:
+    """The call that reads an operation."""
+    request = operations_pb2.GetOperationRequest(name=name)
+    return Call(GET, request, Operation.from_message)
+
+
+def list_page(condition: str, page_size: int, token: str) -> Call[Page[Operation]]:
+    """The call that reads one page of operations."""
+    request = operations_pb2.ListOperationsRequest(
+        name="operations",
+        filter=condition,
+        page_size=unsigned(page_size, "page_size", 31),
+        page_token=token,
+    )
+    return Call(LIST, request, _page)
+
+
+def wait(name: str, timeout: float) -> Call[Operation]:
+    """The call that waits at the server, for ``timeout`` seconds at most."""
+    whole = int(timeout)
+    limit = duration_pb2.Duration(seconds=whole, nanos=int((timeout - whole) * 1e9))
+    request = operations_pb2.WaitOperationRequest(name=name, timeout=limit)
+    return Call(WAIT, request, Operation.from_message)
+
+
+def cancel(name: str) -> Call[None]:
+    """The call that asks for a job to be cancelled."""
+    return Call(CANCEL, operations_pb2.CancelOperationRequest(name=name), _nothing)
+
+
+def delete(name: str) -> Call[None]:
+    """The call that forgets an operation."""
+    return Call(DELETE, operations_pb2.DeleteOperationRequest(name=name), _nothing)
+
+
+def _page(answer: Any) -> Page[Operation]:  # noqa: ANN401 - google.longrunning has no stubs
+    items = tuple(Operation.from_message(operation) for operation in answer.operations)
+    return Page(items, answer.next_page_token)
+
+
+def _nothing(_: object) -> None:
+    """The answer of a method that answers nothing."""

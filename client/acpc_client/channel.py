@@ -1,0 +1,58 @@
+"""Channel options and credentials, the same for the sync and the asyncio channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from acpc_client.errors import ArgumentError
+
+MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
+
+OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
+    ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # Our own backoff decides when to try; the channel must be ready to reconnect by then.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+)
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Transport security.
+
+    Attributes:
+        ca_file: PEM file of the certificate authority; None: the system's.
+        certificate_file: PEM file of the client's certificate, for mutual TLS.
+        key_file: PEM file of the client's key, for mutual TLS.
+    """
+
+    ca_file: str | Path | None = None
+    certificate_file: str | Path | None = None
+    key_file: str | Path | None = None
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """The files as channel credentials.
+
+        Raises:
+            ArgumentError: A file cannot be read, or only one of certificate and key is given.
+        """
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ArgumentError("tls", "mutual TLS needs both certificate_file and key_file")
+        return grpc.ssl_channel_credentials(
+            root_certificates=_read(self.ca_file, "tls.ca_file"),
+            private_key=_read(self.key_file, "tls.key_file"),
+            certificate_chain=_read(self.certificate_file, "tls.certificate_file"),
+        )
+
+
+def _read(path: str | Path | None, name: str) -> bytes | None:
+    try:
+        return None if path is None else Path(path).read_bytes()
+    except OSError as error:
+        raise ArgumentError(name, f"cannot read {path}: {error.strerror}") from error

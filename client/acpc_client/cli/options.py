@@ -1,0 +1,102 @@
+"""Options that every command has, the exit codes, and the connection."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from acpc_client.channel import Tls
+from acpc_client.cli import render
+from acpc_client.errors import AcpcError, ArgumentError
+from acpc_client.perturbations import CHOICES, Perturbation, parse
+from acpc_client.sync_client import AcpcClient
+
+
+class Exit(enum.IntEnum):
+    """Exit codes of ``acpc``."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    SCREEN_FAILED = 3
+    JOB_ENDED_BADLY = 4
+    INTERRUPTED = 130
+
+
+_PANEL = "Server"
+Target = Annotated[
+    str,
+    typer.Option(
+        envvar="ACPC_TARGET", metavar="HOST:PORT", help="The server.", rich_help_panel=_PANEL
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001,
+        metavar="SECONDS",
+        help="Deadline of each call; where the command waits for a job, of the wait.",
+        rich_help_panel=_PANEL,
+    ),
+]
+TlsCa = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        help="PEM file of the certificate authority; turns TLS on.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of a table.")]
+
+
+def _has_folder(path: Path | None) -> Path | None:
+    if path is not None and not path.parent.is_dir():
+        raise typer.BadParameter(f"the folder {path.parent} does not exist")
+    return path
+
+
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        dir_okay=False, writable=True, callback=_has_folder, help="Also write the JSON here."
+    ),
+]
+_SHIFT = f"The visual change: {', '.join(CHOICES)}."
+Shift = Annotated[str, typer.Option(metavar="KIND:SEVERITY", help=_SHIFT)]
+Shifts = Annotated[
+    list[str], typer.Option("--shift", metavar="KIND:SEVERITY", help=f"{_SHIFT} May be repeated.")
+]
+
+
+def read_shift(text: str) -> Perturbation:
+    """The perturbation that ``--shift`` names.
+
+    Raises:
+        typer.BadParameter: It names none; the message lists the choices.
+    """
+    try:
+        return parse(text)
+    except ArgumentError as error:
+        raise typer.BadParameter(error.violations[0].description, param_hint="--shift") from error
+
+
+@contextmanager
+def connect(target: str, timeout: float | None, tls_ca: Path | None) -> Iterator[AcpcClient]:
+    """A client for one command; what it raises is printed and becomes an exit code."""
+    try:
+        tls = None if tls_ca is None else Tls(ca_file=tls_ca)
+        with AcpcClient(target, tls=tls, timeout=timeout) as client:
+            yield client
+    except ArgumentError as error:
+        render.error(error)
+        raise typer.Exit(Exit.USAGE) from error
+    except AcpcError as error:
+        render.error(error)
+        raise typer.Exit(Exit.ERROR) from error

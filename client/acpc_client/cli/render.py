@@ -1,0 +1,140 @@
+"""How answers and errors look on a terminal. Answers go to stdout, all else to stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from acpc_client.errors import AcpcError
+from acpc_client.perturbations import Perturbation
+from acpc_client.results import Checkpoint, Operation, PairComparison, Receipt, Score
+
+
+def line(text: str) -> None:
+    """One plain line on stdout."""
+    sys.stdout.write(f"{text}\n")
+
+
+def note(text: str) -> None:
+    """One plain line on stderr."""
+    sys.stderr.write(f"{text}\n")
+
+
+def error(failure: AcpcError) -> None:
+    """Code, message, each field violation on a line, and the request id."""
+    note(f"error: {failure.code}: {failure.message}")
+    for violation in failure.violations:
+        note(f"  {violation.field}: {violation.description}")
+    if failure.retry_after is not None:
+        note(f"  try again in {failure.retry_after:.1f} s")
+    if failure.request_id:
+        note(f"  request id: {failure.request_id}")
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
+    """A table on stdout; the first column is text, the others numbers."""
+    drawn = Table(title=title or None, title_justify="left")
+    for index, column in enumerate(columns):
+        drawn.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+    for row in rows:
+        drawn.add_row(*row)
+    Console(highlight=False, markup=False).print(drawn)
+
+
+def number(value: float | None) -> str:
+    """Six digits, or a dash for an absent value."""
+    return "-" if value is None else f"{value:.6g}"
+
+
+def comparison(answer: PairComparison, shifts: Sequence[Perturbation]) -> None:
+    """One row per view."""
+    with_drift = any(result.error_drift is not None for result in answer.results)
+    columns = ["view", "draw", "ACPC_H", "ACPC_1", "encoder shift"]
+    columns += ["error drift", "drift bound"] if with_drift else []
+    rows = []
+    for result in answer.results:
+        view = str(shifts[result.spec_index]) if shifts else f"view {result.draw}"
+        row = [view, str(result.draw), number(result.acpc), number(result.acpc_one_step)]
+        row.append(number(result.encoder_shift))
+        if with_drift:
+            drift = result.error_drift
+            row += ["-", "-"] if drift is None else [number(drift.drift), number(drift.bound)]
+        rows.append(row)
+    table(columns, rows)
+    receipt(answer.receipt)
+
+
+def receipt(proof: Receipt) -> None:
+    """What the numbers were computed from."""
+    line(
+        f"checkpoint {proof.checkpoint_digest[:12]}  anchors {proof.anchors_digest[:12]}  "
+        f"acpc {proof.code_version}  {proof.numeric_mode.name.lower()} on {proof.device}"
+    )
+
+
+def score(answer: Score) -> None:
+    """The checkpoint beside its reference, then the verdict in words."""
+    sides = [answer.checkpoint] + ([answer.reference] if answer.reference else [])
+    columns = ["", answer.checkpoint.checkpoint.name] + ["reference"] * (len(sides) - 1)
+    rows = [
+        ["IR raw", *(number(side.ir_raw) for side in sides)],
+        ["SR", *(number(side.sr) for side in sides)],
+        ["anchors", *(str(side.anchors) for side in sides)],
+        ["eligible for SR", *(str(side.eligible) for side in sides)],
+        ["skipped by SR", *(str(side.skipped) for side in sides)],
+        ["median latent distance", *(number(side.median_latent_distance) for side in sides)],
+    ]
+    table(columns, rows)
+    verdict = answer.verdict
+    limits = verdict.thresholds
+    ir = ["IR relative", number(verdict.ir_relative), f"<= {number(limits.ir)}"]
+    sr = ["SR", number(answer.checkpoint.sr), f">= {number(limits.sr)}"]
+    table(
+        ["screen", "value", "wanted", "passed"],
+        [
+            [*ir, _yes(verdict.ir_passed)],
+            [*sr, _yes(verdict.sr_passed)],
+            ["score S", number(verdict.score), ">= 0", "-"],
+            ["S above the reference's", number(verdict.delta_score), "-", "-"],
+        ],
+    )
+    receipt(answer.receipt)
+    line(f"{verdict.outcome.name}: {verdict.summary}")
+
+
+def checkpoints(listed: Sequence[Checkpoint]) -> None:
+    """One row per checkpoint."""
+    rows = [
+        [
+            item.name,
+            item.weights,
+            item.state.name.lower() + (", pinned" if item.pinned else ""),
+            f"{item.size_bytes / 2**20:.1f}",
+            item.model.family if item.model else "-",
+            item.model.digest[:12] if item.model else "-",
+        ]
+        for item in listed
+    ]
+    table(["name", "weights", "state", "MiB", "family", "digest"], rows)
+
+
+def operations(listed: Sequence[Operation]) -> None:
+    """One row per operation."""
+    rows = [
+        [
+            item.name,
+            item.checkpoint.name or "-",
+            item.state.name.lower(),
+            f"{item.progress.completed}/{item.progress.total} {item.progress.phase}".strip(),
+            item.create_time.isoformat(timespec="seconds") if item.create_time else "-",
+        ]
+        for item in listed
+    ]
+    table(["name", "checkpoint", "state", "progress", "created"], rows)
+
+
+def _yes(passed: bool | None) -> str:
+    return "-" if passed is None else "yes" if passed else "no"

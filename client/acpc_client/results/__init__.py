@@ -1,0 +1,48 @@
+"""Frozen dataclasses that mirror the contract's answers."""
+
+from acpc_client.results.base import Record
+from acpc_client.results.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
+from acpc_client.results.operations import JobState, Operation, Progress
+from acpc_client.results.pairs import ErrorDrift, PairComparison, PairOutcome, PairResult
+from acpc_client.results.pools import (
+    CertifiedSeverity,
+    PoolCertificate,
+    SelectionCertificate,
+    ViewCertificate,
+)
+from acpc_client.results.provenance import Receipt, Timing
+from acpc_client.results.scores import (
+    AnchorValues,
+    CheckpointScore,
+    IrSummary,
+    Outcome,
+    Score,
+    Verdict,
+)
+
+__all__ = [
+    "AnchorValues",
+    "CertifiedSeverity",
+    "Checkpoint",
+    "CheckpointScore",
+    "CheckpointState",
+    "ErrorDrift",
+    "IrSummary",
+    "JobState",
+    "LoadedCheckpoint",
+    "ModelCard",
+    "Operation",
+    "Outcome",
+    "PairComparison",
+    "PairOutcome",
+    "PairResult",
+    "PoolCertificate",
+    "Progress",
+    "Receipt",
+    "Record",
+    "Score",
+    "SelectionCertificate",
+    "Timing",
+    "Verdict",
+    "ViewCertificate",
+]

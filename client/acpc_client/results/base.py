@@ -1,0 +1,96 @@
+"""What every answer can do: print itself in one readable line, compare, and turn into JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from google.protobuf import duration_pb2, timestamp_pb2
+
+from acpc_client.errors import AcpcError
+
+
+class Record:
+    """Base of the answers, which are frozen dataclasses.
+
+    Two records are equal when all their values are, NaN and arrays included.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; NaN and infinities become None, enums their lower-case name."""
+        return {name: _plain(value) for name, value in self._items()}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Strict JSON of ``to_dict``."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    def _items(self) -> list[tuple[str, Any]]:
+        return [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={_brief(value)}" for name, value in self._items())
+        return f"{type(self).__name__}({fields})"
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other) or not isinstance(other, Record):
+            return NotImplemented
+        return self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any field of any record
+    plain = value
+    match value:
+        case Record() | AcpcError():
+            plain = value.to_dict()
+        case enum.Enum():
+            plain = value.name.lower()
+        case np.ndarray():
+            plain = _plain(value.tolist())
+        case list() | tuple():
+            plain = [_plain(item) for item in value]
+        case float() if not math.isfinite(value):
+            plain = None
+        case datetime():
+            plain = value.isoformat()
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            plain = {key: _plain(item) for key, item in dataclasses.asdict(value).items()}
+    return plain
+
+
+def _brief(value: Any) -> str:  # noqa: ANN401 - any field of any record
+    match value:
+        case np.ndarray():
+            return f"{value.dtype}{list(value.shape)}"
+        case enum.Enum():
+            return value.name
+        case float():
+            return f"{value:.6g}"
+        case tuple() if len(value) > 4:
+            return f"<{len(value)} values>"
+        case datetime():
+            return value.isoformat(timespec="seconds")
+        case _:
+            return repr(value)
+
+
+def optional(message: Any, field: str) -> Any:  # noqa: ANN401 - any message
+    """The field's value, or None when it is absent."""
+    return getattr(message, field) if message.HasField(field) else None
+
+
+def seconds(duration: duration_pb2.Duration) -> float:
+    """A Duration in seconds."""
+    return duration.seconds + duration.nanos * 1e-9
+
+
+def moment(message: Any, field: str) -> datetime | None:  # noqa: ANN401 - any message
+    """A timestamp field in UTC, or None when it is absent."""
+    stamp: timestamp_pb2.Timestamp | None = optional(message, field)
+    return None if stamp is None else stamp.ToDatetime(tzinfo=UTC)

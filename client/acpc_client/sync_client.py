@@ -1,0 +1,277 @@
+"""The blocking client. Thread-safe: one client serves all threads of a process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import grpc
+from numpy.typing import NDArray
+
+from acpc_client import channel
+from acpc_client.base import ClientBase
+from acpc_client.calls import diagnostics, jobs
+from acpc_client.calls.base import Call
+from acpc_client.errors import from_rpc_error
+from acpc_client.inputs import (
+    CheckpointRef,
+    CostReduction,
+    DatasetAnchors,
+    NumericMode,
+    Pair,
+    ScoreProtocol,
+    Thresholds,
+)
+from acpc_client.perturbations import Perturbation
+from acpc_client.results import PairComparison, PairOutcome, PoolCertificate
+from acpc_client.streams import Feed
+from acpc_client.sync_resources import Checkpoints, Operations, ScoreJob
+
+Answer = TypeVar("Answer")
+
+
+class AcpcClient(ClientBase):
+    """Asks an ACPC server, and waits for the answer.
+
+    Every method raises ``AcpcError`` and its subclasses, nothing of gRPC. Every call has a
+    deadline (``timeout`` in seconds, for the whole call with its retries).
+
+    Example:
+        >>> with AcpcClient("localhost:50051") as client:
+        ...     answer = client.compare_pair(
+        ...         "lewm-pusht", history, blocks, perturbations=GaussianNoise(0.08), draws=5
+        ...     )
+        ...     print(answer.results[0].acpc)
+    """
+
+    def _open(self) -> grpc.Channel:
+        if self._credentials is None:
+            return grpc.insecure_channel(self.target, channel.OPTIONS)
+        return grpc.secure_channel(self.target, self._credentials, channel.OPTIONS)
+
+    def __enter__(self) -> AcpcClient:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the channel; calls under way fail."""
+        self._closed = True
+        if self._channel is not None:
+            self._channel.close()
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints below the server's root."""
+        return Checkpoints(self)
+
+    @property
+    def operations(self) -> Operations:
+        """The scoring jobs of the server."""
+        return Operations(self)
+
+    def compare_pair(
+        self,
+        checkpoint: str | CheckpointRef,
+        history: NDArray[Any],
+        action_blocks: NDArray[Any],
+        *,
+        perturbations: Perturbation | Sequence[Perturbation] = (),
+        views: NDArray[Any] | None = None,
+        draws: int = 1,
+        seed: int = 0,
+        anchor: int = 0,
+        observed_future: NDArray[Any] | None = None,
+        weights: Sequence[float] = (),
+        numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> PairComparison:
+        """Do these views of one history lead to the same predicted future?
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            history: Clean frames, uint8 (h, height, width, 3), 1 <= h <= the model's history.
+            action_blocks: Normalised blocks, float32 (h + H - 1, block width). Block k leaves
+                frame k; the paper's a_0 is block h - 1.
+            perturbations: The changes the server makes; either these or ``views``.
+            views: Views of your own, uint8 (views, h, height, width, 3).
+            draws: Draws per perturbation.
+            seed: Seed of the draws.
+            anchor: Identity of the history among those that share the seed.
+            observed_future: uint8 (H, height, width, 3); adds prediction errors and their drift.
+            weights: Horizon weights, nonnegative and summing to 1; empty: 1/H.
+            numeric_mode: Arithmetic of the network.
+            request_id: Kept over retries; a fresh uuid4 when None.
+            timeout: Seconds for the whole call; None: 30.
+
+        Raises:
+            ArgumentError: An array or a number cannot be sent as it is.
+            AcpcError: What the server refused, or could not do.
+        """
+        pair = Pair(
+            history, action_blocks, perturbations, views, draws, seed, anchor,
+            observed_future, weights,
+        )  # fmt: skip
+        call = diagnostics.compare_pair(checkpoint, pair, numeric_mode, request_id)
+        return self._run(call, timeout)
+
+    def compare_pairs(
+        self,
+        checkpoint: str | CheckpointRef,
+        pairs: Iterable[Pair],
+        *,
+        numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
+        timeout: float | None = None,
+    ) -> Iterator[PairOutcome]:
+        """``compare_pair`` over a stream: outcomes come in the order of the pairs.
+
+        A pair that the server refuses is answered in place; the stream goes on. It starts at the
+        first read, and is not sent again when it breaks. ``pairs`` is read in another thread;
+        what it raises, and an ArgumentError in one of its pairs, is raised here.
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            pairs: The pairs; read as the server takes them.
+            numeric_mode: Arithmetic of the network.
+            timeout: Seconds for the whole stream; None: 600.
+        """
+        feed = Feed(lambda pair: diagnostics.stream_item(checkpoint, pair, numeric_mode))
+        attempts = self._attempts(diagnostics.COMPARE_PAIRS, timeout)
+        stream = self._rpc(diagnostics.COMPARE_PAIRS)(
+            feed.items(pairs), timeout=attempts.remaining()
+        )
+        try:
+            for answer in stream:
+                yield PairOutcome.from_message(answer)
+            feed.check()
+        except grpc.RpcError as raised:
+            feed.check()
+            raise from_rpc_error(raised) from raised
+        finally:
+            stream.cancel()
+
+    def certify_pool(
+        self,
+        checkpoint: str | CheckpointRef,
+        history: NDArray[Any],
+        candidates: NDArray[Any],
+        goal: NDArray[Any],
+        *,
+        past_blocks: NDArray[Any] | None = None,
+        perturbations: Perturbation | Sequence[Perturbation] = (),
+        views: NDArray[Any] | None = None,
+        draws: int = 1,
+        seed: int = 0,
+        anchor: int = 0,
+        elite_count: int = 0,
+        cost_reduction: CostReduction = CostReduction.SERVER_DEFAULT,
+        endpoint_tolerance: float = 0.0,
+        weights: Sequence[float] = (),
+        numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> PoolCertificate:
+        """Can this visual change alter the planner's choice among these candidates?
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            history: Clean frames, uint8 (h, height, width, 3).
+            candidates: Action sequences, float32 (candidates, H, block width).
+            goal: uint8 (height, width, 3), or float32 (latent width,) in the projected space.
+            past_blocks: Blocks that leave the earlier frames, float32 (h - 1, block width).
+            perturbations: The changes the server makes; either these or ``views``.
+            views: Views of your own, uint8 (views, h, height, width, 3).
+            draws: Draws per perturbation.
+            seed: Seed of the draws.
+            anchor: Identity of the history among those that share the seed.
+            elite_count: Size k of the elite set; zero: no elite certificate.
+            cost_reduction: How the squared distance is reduced over latent coordinates.
+            endpoint_tolerance: l2 distance by which every endpoint may be off.
+            weights: Horizon weights of the ACPC summaries; empty: 1/H.
+            numeric_mode: Arithmetic of the network.
+            request_id: Kept over retries; a fresh uuid4 when None.
+            timeout: Seconds for the whole call; None: 30.
+
+        Raises:
+            ArgumentError: An array or a number cannot be sent as it is.
+            AcpcError: What the server refused, or could not do.
+        """
+        call = diagnostics.certify_pool(
+            checkpoint,
+            history,
+            candidates,
+            goal,
+            past_blocks=past_blocks,
+            perturbations=perturbations,
+            views=views,
+            draws=draws,
+            seed=seed,
+            anchor=anchor,
+            elite_count=elite_count,
+            cost_reduction=cost_reduction,
+            endpoint_tolerance=endpoint_tolerance,
+            weights=weights,
+            numeric_mode=numeric_mode,
+            request_id=request_id,
+        )
+        return self._run(call, timeout)
+
+    def score_checkpoint(
+        self,
+        checkpoint: str | CheckpointRef,
+        anchors: DatasetAnchors | str,
+        shift: Perturbation,
+        *,
+        reference: str | CheckpointRef | None = None,
+        protocol: ScoreProtocol | None = None,
+        thresholds: Thresholds | None = None,
+        numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> ScoreJob:
+        """Submits a job: is this checkpoint fit to ship under this visual shift?
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            anchors: Where the anchors come from: a dataset, or the digest of an anchor set.
+            shift: The visual change.
+            reference: The unaugmented checkpoint of the same task, run and family. Without it
+                relative IR is unknown and the screen can fail but not pass.
+            protocol: How IR and SR are measured; None: the paper's protocol.
+            thresholds: None: the paper's 0.30 and 0.95.
+            numeric_mode: Arithmetic of the network.
+            request_id: The same id gives the same job; a fresh uuid4 when None.
+            timeout: Seconds for the submission, not for the job; None: 30.
+
+        Raises:
+            ArgumentError: An argument cannot be sent as it is.
+            AcpcError: What the server refused, or could not do.
+        """
+        call = jobs.score_checkpoint(
+            checkpoint,
+            anchors,
+            shift,
+            against=reference,
+            protocol=protocol or ScoreProtocol(),
+            thresholds=thresholds or Thresholds(),
+            numeric_mode=numeric_mode,
+            request_id=request_id,
+        )
+        return ScoreJob(self.operations, self._run(call, timeout))
+
+    def _run(self, call: Call[Answer], timeout: float | None) -> Answer:
+        """Sends a call until it is answered, its retries are used up, or its deadline passes."""
+        attempts = self._attempts(call.method, timeout)
+        while True:
+            rpc = self._rpc(call.method)
+            try:
+                return call.parse(rpc(call.request, timeout=attempts.remaining()))
+            except grpc.RpcError as raised:
+                error = from_rpc_error(raised, call.request_id)
+                delay = attempts.after(error)
+                if delay is None:
+                    raise error from raised
+            time.sleep(delay)
