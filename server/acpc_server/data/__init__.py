@@ -3,18 +3,18 @@
 from acpc_server.data.anchors import AnchorBatch
 from acpc_server.data.hdf5 import Hdf5Dataset
 from acpc_server.data.selection import ANCHOR_COUNT, ANCHOR_SEED, select_anchors
-from acpc_server.data.store import DatasetStore, WindowSummary
+from acpc_server.data.store import DatasetFit, DatasetStore
 from acpc_server.data.tasks import LabelRule, TaskPreset, load_task, preset_names
 
 __all__ = [
     "ANCHOR_COUNT",
     "ANCHOR_SEED",
     "AnchorBatch",
+    "DatasetFit",
     "DatasetStore",
     "Hdf5Dataset",
     "LabelRule",
     "TaskPreset",
-    "WindowSummary",
     "load_task",
     "preset_names",
     "select_anchors",

@@ -1,25 +1,24 @@
-"""The datasets and task files below one root."""
-
-from __future__ import annotations
+"""The datasets and task files below one root folder, by name."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from acpc_server.data.anchors import AnchorBatch, select_anchors
+from acpc_server.data.anchors import AnchorBatch
 from acpc_server.data.hdf5 import Hdf5Dataset
 from acpc_server.data.paths import resolve_below
+from acpc_server.data.selection import ANCHOR_COUNT, ANCHOR_SEED, select_anchors
 from acpc_server.data.tasks import load_task, preset_names
 from acpc_server.data.windows import WindowIndex
 
 
 @dataclass(frozen=True)
 class DatasetFit:
-    """What a dataset read as a task offers.
+    """What a dataset, read as a task, offers.
 
     Attributes:
         windows: Windows of the asked length.
         frameskip: Environment steps between kept frames.
-        action_dim: Width of one action.
+        action_dim: Width of one environment action.
     """
 
     windows: int
@@ -28,36 +27,38 @@ class DatasetFit:
 
 
 class DatasetStore:
-    """Opens datasets for every caller.
+    """Opens datasets and task files below ``root``, each call afresh.
 
     Args:
-        root: Folder that holds HDF5 files and task files.
+        root: Folder with HDF5 files and, optionally, task files.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def fit(self, dataset: str, task: str, *, steps: int, frameskip: int | None) -> DatasetFit:
-        """Check, without reading rows, that a dataset has what a task needs.
+    def fit(
+        self, dataset: str, task: str, *, steps: int, frameskip: int | None = None
+    ) -> DatasetFit:
+        """Checks, without reading rows, that a dataset has what a task needs.
 
         Args:
             dataset: File below the root.
             task: Preset name or task file.
-            steps: Frames of a window, history and future.
+            steps: Kept frames of a window, history and future.
             frameskip: Overrides the task's.
 
         Raises:
-            InvalidArgument, PermissionDenied, NotFound, FailedPrecondition: The dataset, the task
-                or a column cannot be used; fields ``dataset`` and ``task``.
+            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As
+                ``Hdf5Dataset.open``, its columns, ``load_task`` and ``WindowIndex``.
         """
         preset = load_task(task, self._root)
-        skip = frameskip or preset.frameskip
+        skip = preset.frameskip if frameskip is None else frameskip
         with Hdf5Dataset.open(self._root, dataset) as file:
             file.pixel_column(preset.pixels)
-            file.numeric_column(preset.state)
-            shape = file.numeric_column(preset.action).shape
+            preset.check_state_width(file.numeric_column(preset.state).width)
+            width = file.numeric_column(preset.action).width
             windows = len(WindowIndex(file.lengths, num_steps=steps, frameskip=skip))
-        return DatasetFit(windows, skip, shape[1] if len(shape) == 2 else 1)
+        return DatasetFit(windows=windows, frameskip=skip, action_dim=width)
 
     def anchors(
         self,
@@ -66,11 +67,17 @@ class DatasetStore:
         *,
         history: int,
         horizon: int,
-        count: int,
-        seed: int,
-        frameskip: int | None,
+        count: int = ANCHOR_COUNT,
+        seed: int = ANCHOR_SEED,
+        frameskip: int | None = None,
+        one_per_episode: bool = False,
     ) -> AnchorBatch:
-        """Draw anchors; see :func:`select_anchors`."""
+        """Anchors as ``select_anchors`` draws them.
+
+        Raises:
+            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition, ResourceExhausted: As
+                ``Hdf5Dataset.open``, ``load_task`` and ``select_anchors``.
+        """
         preset = load_task(task, self._root)
         with Hdf5Dataset.open(self._root, dataset) as file:
             return select_anchors(
@@ -81,12 +88,17 @@ class DatasetStore:
                 count=count,
                 seed=seed,
                 frameskip=frameskip,
+                one_per_episode=one_per_episode,
             )
 
     def stamp(self, dataset: str, task: str) -> str:
-        """Changes whenever the dataset file or the task file does."""
-        files = [resolve_below(self._root, dataset, field="dataset")]
+        """Changes when the dataset file or the task file is replaced or written to.
+
+        Raises:
+            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As ``resolve_below``.
+        """
+        paths = [resolve_below(self._root, dataset, field="dataset")]
         if task not in preset_names():
-            files.append(resolve_below(self._root, task, field="task"))
-        stats = [path.stat() for path in files]
-        return ":".join(f"{s.st_ino}.{s.st_size}.{s.st_mtime_ns}" for s in stats)
+            paths.append(resolve_below(self._root, task, field="task"))
+        states = [path.stat() for path in paths]
+        return ",".join(f"{s.st_dev}-{s.st_ino}-{s.st_size}-{s.st_mtime_ns}" for s in states)

@@ -90,9 +90,17 @@ class TaskPreset(_Model):
         """All features of standardised endpoint states, in the order of the rules.
 
         Raises:
+            FailedPrecondition: As ``check_state_width``.
+        """
+        self.check_state_width(states.shape[1])
+        return np.concatenate([rule.features(states) for rule in self.labels], axis=1)
+
+    def check_state_width(self, width: int) -> None:
+        """Checks that every label rule stays within states of ``width`` coordinates.
+
+        Raises:
             FailedPrecondition: A rule names a coordinate the states do not have.
         """
-        width = states.shape[1]
         for position, rule in enumerate(self.labels):
             beyond = [index for index in (*rule.of, *rule.minus) if index >= width]
             if beyond:
@@ -100,7 +108,6 @@ class TaskPreset(_Model):
                     f"task {self.name!r}, labels.{position} uses coordinate {beyond[0]}, but "
                     f"column {self.state!r} has {width} coordinates (0 to {width - 1})"
                 )
-        return np.concatenate([rule.features(states) for rule in self.labels], axis=1)
 
 
 def preset_names() -> list[str]:
