@@ -53,11 +53,13 @@ class CheckpointEntry:
         name: Folder relative to the root, with ``/`` between its parts.
         weights: Name of the weights file in it.
         size_bytes: Size of the weights file.
+        stamp: Identity, size and time of both files; differs once either was replaced.
     """
 
     name: str
     weights: str
     size_bytes: int
+    stamp: tuple[int, ...]
 
 
 @contextmanager
@@ -131,19 +133,26 @@ def read_file(folder: int, filename: str, limit: int) -> bytes:
     Raises:
         NotFound: No such file.
         PermissionDenied: It is a symbolic link.
-        UnsafeCheckpoint: It is a directory, pipe, socket or device, empty, or above ``limit``.
+        UnsafeCheckpoint: It is a directory, pipe, socket or device, empty, above
+            ``limit``, or written to meanwhile.
     """
     # Without O_NONBLOCK opening a named pipe would wait for a writer.
     descriptor = _open_part(folder, filename, os.O_NONBLOCK, filename)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UnsafeCheckpoint(f"{filename}: not a regular file")
         if status.st_size > limit:
-            raise _too_large(filename, status.st_size, limit)
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise _too_large(filename, len(data), limit)
+            raise UnsafeCheckpoint(
+                f"{filename}: {status.st_size} bytes, above the limit of {limit}",
+                reason="CHECKPOINT_TOO_LARGE",
+            )
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(status.st_size + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) != status.st_size:
+        raise UnsafeCheckpoint(f"{filename}: its size changed while it was read; try again")
     if not data:
         raise UnsafeCheckpoint(f"{filename}: empty file")
     return data
@@ -167,9 +176,30 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
             if filename.endswith(WEIGHTS_SUFFIXES):
                 status = os.stat(filename, dir_fd=descriptor, follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
-                    entry = CheckpointEntry(relative.as_posix(), filename, status.st_size)
-                    entries.append(entry)
+                    entries.append(_entry(descriptor, relative.as_posix(), filename))
     return sorted(entries, key=lambda entry: (entry.name, entry.weights))
+
+
+def find_checkpoint(root: Path, name: str, weights: str = "") -> CheckpointEntry:
+    """The pair of folder and weights file that :func:`choose_weights` picks, unread.
+
+    Raises:
+        InvalidArgument, NotFound, PermissionDenied, UnsafeCheckpoint: As :func:`open_folder` and
+            :func:`choose_weights`, or a file is missing.
+    """
+    with open_folder(root, name) as folder:
+        return _entry(folder, name, choose_weights(folder, name, weights))
+
+
+def _entry(folder: int, name: str, weights: str) -> CheckpointEntry:
+    stamp: list[int] = []
+    for filename in (CONFIG_NAME, weights):
+        try:
+            status = os.stat(filename, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            raise NotFound(f"checkpoint {name!r} has no file {filename!r}") from None
+        stamp += (status.st_ino, status.st_size, status.st_mtime_ns)
+    return CheckpointEntry(name, weights, size_bytes=status.st_size, stamp=tuple(stamp))
 
 
 def _check_part(field: str, whole: str, part: str) -> None:
@@ -206,9 +236,3 @@ def _is_link(folder: int, part: str) -> bool:
         return stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode)
     except OSError:
         return False
-
-
-def _too_large(filename: str, size: int, limit: int) -> UnsafeCheckpoint:
-    return UnsafeCheckpoint(
-        f"{filename}: {size} bytes, above the limit of {limit}", reason="CHECKPOINT_TOO_LARGE"
-    )

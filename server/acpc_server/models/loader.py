@@ -14,6 +14,7 @@ from acpc_server.models.folder import (
     CheckpointEntry,
     CheckpointLimits,
     choose_weights,
+    find_checkpoint,
     list_checkpoints,
     open_folder,
     read_file,
@@ -21,7 +22,13 @@ from acpc_server.models.folder import (
 from acpc_server.models.frozen import FrozenWorldModel
 from acpc_server.models.weights import StateReader
 
-__all__ = ["CheckpointEntry", "CheckpointLimits", "list_checkpoints", "load_checkpoint"]
+__all__ = [
+    "CheckpointEntry",
+    "CheckpointLimits",
+    "find_checkpoint",
+    "list_checkpoints",
+    "load_checkpoint",
+]
 
 
 def load_checkpoint(

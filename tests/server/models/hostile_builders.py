@@ -1,0 +1,317 @@
+"""How to break a checkpoint folder: each function makes a builder for ``hostile_folders``."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors.torch
+import torch
+from public_checkpoint import (
+    OLD_NAMES,
+    public_config,
+    random_state_dict,
+    with_old_names,
+    write_checkpoint,
+)
+from torch import Tensor
+
+WITNESS = "EXECUTED"
+NAME = "victim"
+QKV = "predictor.transformer.layers.0.attn.to_qkv.weight"
+
+
+class Ref(NamedTuple):
+    """What the caller sends: folder below the root, and weights file or nothing."""
+
+    name: str
+    weights: str = ""
+
+
+class Payload:
+    """Runs a shell command when unpickled without restrictions."""
+
+    def __init__(self, root: Path) -> None:
+        self.command = f"touch '{root / WITNESS}'"
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, (self.command,)
+
+
+def config_edit(*path: str, value: object = ..., drop: str = "") -> Callable[[Path], Ref]:
+    """A sound folder but for one config key, set to ``value`` or, under ``drop``, absent."""
+
+    def build(root: Path) -> Ref:
+        config = public_config()
+        node: Any = config
+        for step in path[: len(path) if drop else -1]:
+            node = node[step]
+        if drop:
+            del node[drop]
+        else:
+            node[path[-1]] = value
+        write_checkpoint(root / NAME, config, random_state_dict(public_config()))
+        return Ref(NAME)
+
+    return build
+
+
+def config_text(text: str | bytes) -> Callable[[Path], Ref]:
+    """Sound weights beside other bytes as config.json."""
+
+    def build(root: Path) -> Ref:
+        write_checkpoint(root / NAME)
+        data = text.encode() if isinstance(text, str) else text
+        (root / NAME / "config.json").write_bytes(data)
+        return Ref(NAME)
+
+    return build
+
+
+def state_edit(edit: Callable[[dict[str, Any]], object]) -> Callable[[Path], Ref]:
+    """A sound folder but for an edit of its state dict, or what the edit returns in its place."""
+
+    def build(root: Path) -> Ref:
+        state = random_state_dict(public_config())
+        changed = edit(state)
+        write_checkpoint(root / NAME, state=state if changed is None else changed)
+        return Ref(NAME)
+
+    return build
+
+
+def set_tensor(name: str, value: object) -> Callable[[Path], Ref]:
+    return state_edit(lambda state: state.update({name: value}))
+
+
+def drop_tensor(name: str) -> Callable[[Path], Ref]:
+    def edit(state: dict[str, Any]) -> None:
+        del state[name]
+
+    return state_edit(edit)
+
+
+def poke(name: str, value: float) -> Callable[[Path], Ref]:
+    """One element of one tensor replaced."""
+
+    def edit(state: dict[str, Any]) -> None:
+        state[name].view(-1)[0] = value
+
+    return state_edit(edit)
+
+
+def weights_bytes(change: Callable[[bytes], bytes]) -> Callable[[Path], Ref]:
+    """A sound folder but for a change of the bytes of weights.pt."""
+
+    def build(root: Path) -> Ref:
+        file = write_checkpoint(root / NAME) / "weights.pt"
+        file.write_bytes(change(file.read_bytes()))
+        return Ref(NAME)
+
+    return build
+
+
+def safetensors_bytes(change: Callable[[bytes], bytes]) -> Callable[[Path], Ref]:
+    """The same for weights.safetensors."""
+
+    def build(root: Path) -> Ref:
+        (write_checkpoint(root / NAME) / "weights.pt").unlink()
+        data = safetensors.torch.save(dict(random_state_dict(public_config())))
+        (root / NAME / "weights.safetensors").write_bytes(change(data))
+        return Ref(NAME)
+
+    return build
+
+
+def reference(name: str, weights: str = "") -> Callable[[Path], Ref]:
+    """A sound folder, asked for by another reference."""
+
+    def build(root: Path) -> Ref:
+        write_checkpoint(root / NAME)
+        return Ref(name, weights)
+
+    return build
+
+
+def rewrite_archive(data: bytes, *, compression: int, data_pkl: bytes | None = None) -> bytes:
+    """The same archive, compressed, or with another pickle."""
+    buffer = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(data)) as old,
+        zipfile.ZipFile(buffer, "w", compression) as new,
+    ):
+        for entry in old.namelist():
+            replaced = data_pkl is not None and entry.endswith("data.pkl")
+            new.writestr(entry, data_pkl if replaced and data_pkl else old.read(entry))
+    return buffer.getvalue()
+
+
+def zip_bomb(data: bytes) -> bytes:
+    """A few kilobytes that unpack to 64 MiB."""
+    buffer = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(data)) as old,
+        zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
+        for entry in old.namelist():
+            zeros = entry.endswith("data/0")
+            new.writestr(entry, bytes(64 << 20) if zeros else old.read(entry))
+    return buffer.getvalue()
+
+
+def overlapping_entries(data: bytes) -> bytes:
+    """Every directory entry claims to be two gigabytes long, stored."""
+    start = data.index(b"PK\x01\x02")
+    directory = bytearray(data)
+    huge = struct.pack("<II", 2_000_000_000, 2_000_000_000)
+    while directory[start : start + 4] == b"PK\x01\x02":
+        directory[start + 20 : start + 28] = huge
+        lengths = struct.unpack("<HHH", directory[start + 28 : start + 34])
+        start += 46 + sum(lengths)
+    return bytes(directory)
+
+
+def pickled_in_archive(root: Path) -> Ref:
+    """A torch archive whose pickle calls os.system."""
+    file = write_checkpoint(root / NAME) / "weights.pt"
+    payload = pickle.dumps({"state_dict": Payload(root)}, protocol=2)
+    file.write_bytes(
+        rewrite_archive(file.read_bytes(), compression=zipfile.ZIP_STORED, data_pkl=payload)
+    )
+    return Ref(NAME)
+
+
+def pickled_tensor_value(root: Path) -> Ref:
+    """A full state dict, one value of which runs a command."""
+    state: dict[str, object] = {**random_state_dict(public_config()), "bonus": Payload(root)}
+    write_checkpoint(root / NAME, state=state)
+    return Ref(NAME)
+
+
+def bare_pickle(root: Path) -> Ref:
+    write_checkpoint(root / NAME)
+    (root / NAME / "weights.pt").write_bytes(pickle.dumps(Payload(root)))
+    return Ref(NAME)
+
+
+def hidden_in_safetensors(root: Path) -> Ref:
+    """A pickle under the suffix of the safe format."""
+    ref = safetensors_bytes(lambda data: data)(root)
+    (root / NAME / "weights.safetensors").write_bytes(pickle.dumps(Payload(root)))
+    return ref
+
+
+def object_checkpoint(root: Path) -> Ref:
+    write_checkpoint(root / NAME)
+    (root / NAME / "weights.pt").rename(root / NAME / "lewm_object.ckpt")
+    return Ref(NAME)
+
+
+def legacy_format(root: Path) -> Ref:
+    write_checkpoint(root / NAME)
+    torch.save(
+        dict(random_state_dict(public_config())),
+        root / NAME / "weights.pt",
+        _use_new_zipfile_serialization=False,
+    )
+    return Ref(NAME)
+
+
+def linked_folder(root: Path) -> Ref:
+    write_checkpoint(root.parent / "outside" / NAME)
+    (root / "link").symlink_to(root.parent / "outside" / NAME)
+    return Ref("link")
+
+
+def linked_parent(root: Path) -> Ref:
+    write_checkpoint(root.parent / "outside" / NAME)
+    (root / "runs").symlink_to(root.parent / "outside")
+    return Ref(f"runs/{NAME}")
+
+
+def linked_file(filename: str) -> Callable[[Path], Ref]:
+    def build(root: Path) -> Ref:
+        write_checkpoint(root / NAME)
+        target = root.parent / f"outside-{filename}"
+        (root / NAME / filename).rename(target)
+        (root / NAME / filename).symlink_to(target)
+        return Ref(NAME)
+
+    return build
+
+
+def odd_file(filename: str, make: Callable[[Path], object]) -> Callable[[Path], Ref]:
+    """Something that is no regular file in the place of one."""
+
+    def build(root: Path) -> Ref:
+        write_checkpoint(root / NAME)
+        (root / NAME / filename).unlink()
+        make(root / NAME / filename)
+        return Ref(NAME)
+
+    return build
+
+
+def sparse(filename: str, size: int) -> Callable[[Path], Ref]:
+    """A file that claims gigabytes and occupies nothing."""
+
+    def build(root: Path) -> Ref:
+        write_checkpoint(root / NAME)
+        os.truncate(root / NAME / filename, size)
+        return Ref(NAME)
+
+    return build
+
+
+def without(filename: str) -> Callable[[Path], Ref]:
+    def build(root: Path) -> Ref:
+        (write_checkpoint(root / NAME) / filename).unlink()
+        return Ref(NAME)
+
+    return build
+
+
+def several_epochs(root: Path) -> Ref:
+    for epoch in (1, 2):
+        write_checkpoint(root / NAME, weights=f"weights_epoch_{epoch}.pt", seed=epoch)
+    return Ref(NAME)
+
+
+def empty_folder(root: Path) -> Ref:
+    (root / NAME).mkdir()
+    return Ref(NAME)
+
+
+def plain_file(root: Path) -> Ref:
+    (root / NAME).write_text("no folder")
+    return Ref(NAME)
+
+
+def both_generations(state: dict[str, Tensor]) -> None:
+    old = with_old_names(dict(state))
+    part = next(iter(OLD_NAMES.values()))
+    state.update({name: old[name] for name in old if part in name})
+
+
+def huge_header(data: bytes) -> bytes:
+    return struct.pack("<Q", 1 << 60) + data[8:]
+
+
+def overlong_offsets(data: bytes) -> bytes:
+    """A header whose offsets run past the end of the file."""
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    next(iter(header.values()))["data_offsets"][1] += 1 << 40
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data[8 + length :]
+
+
+def nested(depth: int) -> str:
+    return '{"a":' * depth + "1" + "}" * depth

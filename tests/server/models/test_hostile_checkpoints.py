@@ -1,0 +1,98 @@
+"""Law: whatever a checkpoint folder holds, reading it runs nothing and is refused by name."""
+
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import torch
+from acpc_server.errors import AcpcError, UnsafeCheckpoint
+from acpc_server.models import CheckpointLimits, load_checkpoint
+from hostile_builders import config_edit
+from hostile_folders import HOSTILE_FOLDERS, NAME, WITNESS, HostileFolder
+from public_checkpoint import public_config, random_state_dict, write_checkpoint
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    root.mkdir()
+    return root
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("case", HOSTILE_FOLDERS, ids=lambda case: case.id)
+def test_refused_by_name(case: HostileFolder, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    name, weights = case.build(root)
+    with pytest.raises(AcpcError) as caught:
+        load_checkpoint(root, name, weights, device=CPU)
+    assert caught.value.code == case.code
+    assert case.fragment in caught.value.message
+    assert "weights_only" not in caught.value.message
+    assert not (root / WITNESS).exists()
+
+
+def test_cases_have_their_own_names() -> None:
+    assert len({case.id for case in HOSTILE_FOLDERS}) == len(HOSTILE_FOLDERS) >= 30
+
+
+def test_the_payload_is_live(root: Path) -> None:
+    """The pickles of the table do run when read without care, or the table would prove nothing."""
+    case = next(case for case in HOSTILE_FOLDERS if case.id == "pickle-in-archive")
+    case.build(root)
+    torch.load(root / NAME / "weights.pt", weights_only=False)
+    assert (root / WITNESS).exists()
+
+
+def test_limits_are_the_callers(root: Path) -> None:
+    write_checkpoint(root / NAME)
+    for limits, fragment in (
+        (CheckpointLimits(config_bytes=100), "config.json"),
+        (CheckpointLimits(weights_bytes=1000), "weights.pt"),
+        (CheckpointLimits(parameters=1000), "asks for 25854 parameters, above the limit of 1000"),
+    ):
+        with pytest.raises(UnsafeCheckpoint, match=fragment):
+            load_checkpoint(root, NAME, device=CPU, limits=limits)
+
+
+def test_no_memory_for_what_a_config_asks(root: Path) -> None:
+    """A config of 17 billion parameters costs no more than the small file beside it."""
+    config = public_config()
+    config["encoder"] |= {"hidden_size": 16384, "num_attention_heads": 1, "num_hidden_layers": 16}
+    config["projector"]["input_dim"] = 16384
+    write_checkpoint(root / NAME, config, random_state_dict(public_config()))
+    tracemalloc.start()
+    with pytest.raises(UnsafeCheckpoint, match="parameters, above the limit"):
+        load_checkpoint(root, NAME, device=CPU)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 32 << 20
+
+
+def test_unknown_target_wins_over_other_complaints(root: Path) -> None:
+    config_edit("encoder", value={"_target_": "os.system", "command": "true"})(root)
+    with pytest.raises(UnsafeCheckpoint, match=r"encoder\._target_: 'os.system'"):
+        load_checkpoint(root, NAME, device=CPU)
+
+
+@pytest.mark.parametrize("filename", ["weights.pt", "config.json"])
+def test_any_damaged_byte_is_refused_or_harmless(root: Path, filename: str) -> None:
+    """Random damage never escapes as another exception."""
+    file = write_checkpoint(root / NAME) / filename
+    sound = file.read_bytes()
+    rng = random.Random(5)
+    heads = (0, max(0, len(sound) - 4000))
+    refused = 0
+    for _ in range(150):
+        damaged = bytearray(sound)
+        for _ in range(rng.randint(1, 6)):
+            damaged[(rng.choice(heads) + rng.randrange(4000)) % len(damaged)] = rng.randrange(256)
+        file.write_bytes(damaged[: len(damaged) - rng.choice((0, 0, 0, 7))])
+        try:
+            load_checkpoint(root, NAME, device=CPU)
+        except UnsafeCheckpoint:
+            refused += 1
+    assert refused > 30
