@@ -98,8 +98,8 @@ class Certificate:
 
     Attributes:
         certified: True only if exact arithmetic on the same endpoints certifies too, (...).
-        margin: Proven lower bound of min(C_j - C_i - b_j - b_i), reduced like the costs;
-            certified exactly when above 0, (...).
+        margin: Proven lower bound of min(C_j - C_i - b_j - b_i) over the selected i and the other
+            j, reduced like the costs; certified exactly when above 0, (...).
     """
 
     certified: Bool[Tensor, "*views"]
