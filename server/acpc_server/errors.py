@@ -2,12 +2,12 @@
 
     AcpcError
     ├── InvalidArgument      INVALID_ARGUMENT      the request can never work; names each field
-    ├── NotFound             NOT_FOUND             no such checkpoint, dataset, anchor set, operation
+    ├── NotFound             NOT_FOUND             no such checkpoint, dataset, operation
     ├── AlreadyExists        ALREADY_EXISTS        the request id was used for another request
     ├── FailedPrecondition   FAILED_PRECONDITION   the named thing exists but cannot be used
     │   └── UnsafeCheckpoint FAILED_PRECONDITION   a checkpoint folder we refuse to read
     ├── PermissionDenied     PERMISSION_DENIED     a path that leaves its configured root
-    ├── ResourceExhausted    RESOURCE_EXHAUSTED    over a limit, or no room now; may say when to retry
+    ├── ResourceExhausted    RESOURCE_EXHAUSTED    over a limit; may say when to retry
     ├── DeadlineExceeded     DEADLINE_EXCEEDED     cannot, or did not, finish in time
     ├── Cancelled            CANCELLED             the caller withdrew the request
     ├── Unavailable          UNAVAILABLE           draining; try another replica
@@ -82,6 +82,12 @@ class InvalidArgument(AcpcError):
     def below(self, parent: str) -> InvalidArgument:
         """The same error with ``parent`` put before the field path."""
         path = f"{parent}.{self.field}" if self.field else parent
+        return InvalidArgument(path, self.description, reason=self.reason)
+
+    def moved(self, old: str, new: str) -> InvalidArgument:
+        """The same error with the field path's head ``old`` replaced by ``new``."""
+        head, dot, rest = self.field.partition(".")
+        path = f"{new}{dot}{rest}" if head == old else self.field
         return InvalidArgument(path, self.description, reason=self.reason)
 
 

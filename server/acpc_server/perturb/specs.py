@@ -156,7 +156,7 @@ AnyPerturbation = Annotated[
 _ADAPTER: TypeAdapter[AnyPerturbation] = TypeAdapter(AnyPerturbation)
 
 
-def parse_spec(value: Mapping[str, object]) -> PerturbationSpec:
+def parse_spec(value: Mapping[str, object]) -> AnyPerturbation:
     """Checks a specification given as data.
 
     Args:

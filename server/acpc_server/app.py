@@ -1,0 +1,196 @@
+"""Puts the rooms together into one running server."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import structlog
+import torch
+from acpc.v1 import (
+    anchor_service_pb2,
+    anchor_service_pb2_grpc,
+    checkpoint_service_pb2,
+    checkpoint_service_pb2_grpc,
+    diagnostic_service_pb2,
+    diagnostic_service_pb2_grpc,
+    scoring_service_pb2,
+    scoring_service_pb2_grpc,
+)
+from google.longrunning import operations_pb2, operations_pb2_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from acpc_server.data import DatasetStore
+from acpc_server.diagnostics import CheckpointScoring, PairComparison
+from acpc_server.diagnostics.receipt import CODE_VERSION, device_name
+from acpc_server.engine import CheckpointCache, DeviceEngine
+from acpc_server.errors import FailedPrecondition
+from acpc_server.jobs import JobService
+from acpc_server.models.loader import CheckpointLimits
+from acpc_server.observe import Metrics
+from acpc_server.rpc.anchor import AnchorServicer
+from acpc_server.rpc.checkpoint import CheckpointServicer
+from acpc_server.rpc.diagnostic import DiagnosticServicer
+from acpc_server.rpc.guard import Guard
+from acpc_server.rpc.operations import OperationsServicer
+from acpc_server.rpc.scoring import ScoringServicer
+from acpc_server.settings import MEBIBYTE, Settings
+
+log = structlog.get_logger("acpc.app")
+SERVICES = (
+    diagnostic_service_pb2.DESCRIPTOR.services_by_name["DiagnosticService"].full_name,
+    anchor_service_pb2.DESCRIPTOR.services_by_name["AnchorService"].full_name,
+    scoring_service_pb2.DESCRIPTOR.services_by_name["ScoringService"].full_name,
+    checkpoint_service_pb2.DESCRIPTOR.services_by_name["CheckpointService"].full_name,
+    operations_pb2.DESCRIPTOR.services_by_name["Operations"].full_name,
+)
+
+
+class Server:
+    """The service of one process.
+
+    Attributes:
+        port: Port gRPC is bound to, known after :meth:`start`.
+        metrics_port: Port of ``/metrics``, or None when it is off.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Build every room; nothing listens yet."""
+        self._settings = settings
+        self.port = 0
+        self.metrics_port: int | None = None
+        self._scrape: object | None = None
+        if settings.torch_threads:
+            torch.set_num_threads(settings.torch_threads)
+        self._device = choose_device(settings.device)
+        self.metrics = Metrics()
+        self.metrics.set_build(
+            version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
+        )
+        self._engine = DeviceEngine(self._device, self.metrics, max_queue=settings.max_queue)
+        self._checkpoints = CheckpointCache(
+            settings.checkpoint_root,
+            self._device,
+            self.metrics,
+            limits=CheckpointLimits(weights_bytes=settings.max_checkpoint_mib * MEBIBYTE),
+            budget_bytes=settings.checkpoint_budget_mib * MEBIBYTE,
+        )
+        scoring = CheckpointScoring(
+            self._engine, self._checkpoints, DatasetStore(settings.dataset_root)
+        )
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        self._jobs = JobService(
+            scoring,
+            self.metrics,
+            database_url=settings.database_url,
+            executor_id=settings.executor_id,
+            concurrency=settings.job_concurrency,
+        )
+        self._health = health.HealthServicer()
+        self._server = self._build(scoring)
+
+    def _build(self, scoring: CheckpointScoring) -> grpc.Server:
+        settings = self._settings
+        message = settings.max_message_mib * MEBIBYTE
+        server = grpc.server(
+            ThreadPoolExecutor(settings.rpc_threads, thread_name_prefix="rpc"),
+            interceptors=[Guard(self.metrics, settings.rpc_threads)],
+            options=[
+                ("grpc.max_receive_message_length", message),
+                ("grpc.max_send_message_length", message),
+                ("grpc.so_reuseport", 0),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+            ],
+        )
+        comparison = PairComparison(self._engine, settings.max_frames)
+        diagnostic_service_pb2_grpc.add_DiagnosticServiceServicer_to_server(
+            DiagnosticServicer(self._checkpoints, comparison), server
+        )
+        checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(
+            CheckpointServicer(self._checkpoints), server
+        )
+        scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server(
+            ScoringServicer(self._checkpoints, scoring, self._jobs), server
+        )
+        anchor_service_pb2_grpc.add_AnchorServiceServicer_to_server(AnchorServicer(), server)
+        operations_pb2_grpc.add_OperationsServicer_to_server(OperationsServicer(self._jobs), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection(
+            (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
+        return server
+
+    def start(self) -> None:
+        """Resume jobs, then listen.
+
+        Raises:
+            FailedPrecondition: A port is taken or the TLS files cannot be used.
+        """
+        settings = self._settings
+        self._jobs.start()
+        if settings.metrics_port >= 0:
+            try:
+                self.metrics_port, self._scrape = self.metrics.serve(
+                    settings.metrics_host, settings.metrics_port
+                )
+            except OSError as error:
+                where = f"{settings.metrics_host}:{settings.metrics_port}"
+                raise FailedPrecondition(
+                    f"cannot serve /metrics on {where} ({error.strerror}); choose another "
+                    "--metrics-port, 0 picks a free one"
+                ) from error
+        self.port = self._bind()
+        self._server.start()
+        for service in ("", *SERVICES):
+            self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        log.info(
+            "serving",
+            host=settings.host,
+            port=self.port,
+            metrics_port=self.metrics_port,
+            device=device_name(self._device),
+            version=CODE_VERSION,
+        )
+
+    def _bind(self) -> int:
+        settings = self._settings
+        address = f"{settings.host}:{settings.port}"
+        try:
+            if settings.tls_certificate and settings.tls_key:
+                pair = (settings.tls_key.read_bytes(), settings.tls_certificate.read_bytes())
+                credentials = grpc.ssl_server_credentials([pair])
+                return int(self._server.add_secure_port(address, credentials))
+            return int(self._server.add_insecure_port(address))
+        except (RuntimeError, OSError) as error:
+            raise FailedPrecondition(
+                f"cannot listen on {address} ({error}); choose another --port, 0 picks a free one"
+            ) from error
+
+    def stop(self) -> None:
+        """Drain: health says NOT_SERVING, open calls finish, running jobs stay on record."""
+        log.info("draining", seconds=self._settings.drain_seconds)
+        self._health.enter_graceful_shutdown()
+        stopped: threading.Event = self._server.stop(self._settings.drain_seconds)
+        stopped.wait()
+        self._engine.close()
+        self._jobs.stop()
+        if self._scrape is not None:
+            self._scrape.shutdown()  # type: ignore[attr-defined]
+        log.info("stopped")
+
+
+def choose_device(name: str) -> torch.device:
+    """The device a setting names; ``auto`` prefers CUDA.
+
+    Raises:
+        FailedPrecondition: CUDA was asked for and torch sees none.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise FailedPrecondition(f"--device {name}, but torch sees no CUDA device; use cpu or auto")
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device

@@ -1,0 +1,143 @@
+"""acpc-server: serve, check-checkpoint, convert."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import torch
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from acpc_server.app import Server
+from acpc_server.errors import AcpcError
+from acpc_server.models.convert import Container, DtypeName, convert_object, convert_weights
+from acpc_server.models.loader import CheckpointLimits, load_checkpoint
+from acpc_server.observe import configure_logs
+from acpc_server.settings import MEBIBYTE, Settings
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Serves ACPC diagnostics of frozen world models over gRPC.",
+)
+error_console = Console(stderr=True)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def serve(context: typer.Context) -> None:
+    """Run the server; `acpc-server serve --help` lists every flag and its ACPC_* variable."""
+    try:
+        settings = Settings(_cli_parse_args=context.args)  # type: ignore[call-arg]
+    except ValidationError as error:
+        for problem in error.errors():
+            name = ".".join(str(part) for part in problem["loc"])
+            flag = f"--{name.replace('_', '-')} (ACPC_{name.upper()})"
+            error_console.print(f"{flag}: {problem['msg']}", markup=False)
+        raise typer.Exit(2) from None
+    configure_logs(settings.log_level, settings.log_format)
+    server = Server(settings)
+    server.start()
+    _wait_for_signal()
+    server.stop()
+    # A job's thread may be inside a device call, which nothing can interrupt. Its shards are on
+    # record and it resumes at the next start, so leave without waiting for it.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _wait_for_signal() -> None:
+    stop = threading.Event()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    stop.wait()
+
+
+@app.command("check-checkpoint")
+def check_checkpoint(
+    folder: Annotated[Path, typer.Argument(help="checkpoint folder: config.json and weights")],
+    weights: Annotated[str, typer.Option(help="weights file, when the folder has several")] = "",
+    max_mib: Annotated[int, typer.Option(help="largest weights file to read, MiB")] = 2048,
+) -> None:
+    """Say whether the server would load a checkpoint, and what it is.
+
+    Nothing in the folder is executed. Exit code 1 when the server would refuse it.
+    """
+    folder = folder.absolute()
+    model = load_checkpoint(
+        folder.parent,
+        folder.name,
+        weights,
+        device=torch.device("cpu"),
+        limits=CheckpointLimits(weights_bytes=max_mib * MEBIBYTE),
+    )
+    card = model.card
+    table = Table(title=f"{folder.name}: the server accepts this checkpoint", show_header=False)
+    for name, value in (
+        ("family", card.family),
+        ("digest", card.digest),
+        ("image size", f"{card.image_size} px"),
+        ("latent width", card.latent_dim),
+        ("history", f"{card.history} frames"),
+        ("action block width", f"{card.action_block_dim} (frameskip x action_dim)"),
+        ("parameters", f"{card.parameter_count:,}"),
+    ):
+        table.add_row(name, str(value))
+    Console().print(table)
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(help="checkpoint folder, or a *_object.ckpt file")],
+    target: Annotated[Path, typer.Argument(help="folder to write; must not exist")],
+    weights: Annotated[str, typer.Option(help="weights file, when the folder has several")] = "",
+    dtype: Annotated[DtypeName, typer.Option(help="stored precision of the weights")] = "float32",
+    container: Annotated[Container, typer.Option(help="format of the weights file")] = "pt",
+    config: Annotated[
+        Path | None, typer.Option(help="config.json of a *_object.ckpt, which holds none")
+    ] = None,
+    execute: Annotated[
+        bool,
+        typer.Option(
+            help="UNPICKLE the *_object.ckpt, which RUNS ANY CODE IN IT; only for files you trust"
+        ),
+    ] = False,
+) -> None:
+    """Rewrite a checkpoint in the folder format the server reads. Runs offline.
+
+    Old releases pickled the whole module (*_object.ckpt). Reading such a file executes it, which
+    the server never does; this command does so only with --execute, and needs --config.
+    """
+    if source.is_dir():
+        card = convert_weights(
+            source.absolute(), target, weights=weights, dtype=dtype, container=container
+        )
+    elif config is None:
+        raise typer.BadParameter("a pickled module holds no config; give --config config.json")
+    else:
+        card = convert_object(source, target, config=config, execute=execute, container=container)
+    Console().print(f"wrote {target} ({card.family}, digest {card.digest})", markup=False)
+
+
+def main() -> None:
+    """Entry point of ``acpc-server``."""
+    try:
+        app()
+    except AcpcError as error:
+        error_console.print(f"{error.code}: {error.message}", markup=False)
+        sys.exit(1)

@@ -1,0 +1,257 @@
+"""Do two views of one history lead to the same predicted future?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from acpc_server.diagnostics.receipt import Receipt, device_name, digest_arrays, digest_json
+from acpc_server.diagnostics.views import PerturbationPlan, View, perturbed_views
+from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode, Ticket
+from acpc_server.errors import InvalidArgument
+from acpc_server.models import FrozenWorldModel
+from acpc_server.numerics import consistency
+from acpc_server.numerics.pixels import to_model_input
+
+
+@dataclass(frozen=True)
+class PairRequest:
+    """A clean history, its other views, and the actions both are rolled forward under.
+
+    Attributes:
+        history: uint8 (h, height, width, 3), 1 <= h <= the model's history.
+        action_blocks: Normalised float32 (h + H - 1, block width); block k leaves frame k.
+        perturbation: Specs to draw, or uint8 views (views, h, height, width, 3).
+        observed_future: uint8 (H, height, width, 3), or None.
+        weights: Horizon weights alpha_k; empty for 1/H.
+    """
+
+    history: np.ndarray
+    action_blocks: np.ndarray
+    perturbation: PerturbationPlan | np.ndarray
+    observed_future: np.ndarray | None
+    weights: Sequence[float]
+    numeric_mode: NumericMode
+
+    @property
+    def horizon(self) -> int:
+        """Predicted steps H."""
+        return int(self.action_blocks.shape[0] - self.history.shape[0] + 1)
+
+
+@dataclass(frozen=True)
+class ErrorDrift:
+    """Errors of both rollouts against the observed future (Proposition 1)."""
+
+    clean_error: float
+    perturbed_error: float
+    drift: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """The measurements of one view."""
+
+    view: View
+    acpc: float
+    acpc_one_step: float
+    step_distances: list[float]
+    encoder_shift: float
+    error_drift: ErrorDrift | None
+
+
+@dataclass(frozen=True)
+class PairAnswer:
+    """One result per view, spec-major then draw, and the receipt of all of them."""
+
+    results: list[PairResult]
+    receipt: Receipt
+
+
+class PairComparison:
+    """Computes pairwise ACPC on the engine.
+
+    Args:
+        engine: Owner of the device.
+        max_frames: Frames one request may have encoded, views included.
+    """
+
+    def __init__(self, engine: DeviceEngine, max_frames: int) -> None:
+        self._engine = engine
+        self._max_frames = max_frames
+
+    def compare(
+        self, checkpoint: LoadedCheckpoint, request: PairRequest, ticket: Ticket
+    ) -> PairAnswer:
+        """ACPC_H, ACPC_1, per-step distances, encoder shift and, given a future, error drift.
+
+        Raises:
+            InvalidArgument: A field does not fit the checkpoint or a limit; names the field.
+            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+        """
+        model = checkpoint.model
+        weights = consistency.horizon_weights(request.weights, request.horizon)  # (H,)
+        request.numeric_mode.require(self._engine.device)
+        _check_fit(model, request)
+        clean, perturbed, future = self._latents(model, request, ticket)
+        histories = torch.cat([clean[None], perturbed])  # (1 + views, h, dim)
+        blocks = torch.from_numpy(request.action_blocks).expand(len(histories), -1, -1)
+        rollouts = self._engine.rollout(model, histories, blocks, ticket, request.numeric_mode)
+        measured = _measure(rollouts, clean, perturbed, future, weights)
+        return PairAnswer(_in_order(request, measured), self._receipt(checkpoint, request))
+
+    def _latents(
+        self, model: FrozenWorldModel, request: PairRequest, ticket: Ticket
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        size, frames = model.card.image_size, len(request.history)
+        history = to_model_input(torch.from_numpy(request.history), size)  # (h, 3, s, s)
+        if isinstance(request.perturbation, PerturbationPlan):
+            count = len(request.perturbation.distinct())
+            self._check_frames(count, frames, "perturbations.draws")
+            views = perturbed_views(history, request.perturbation)
+        else:
+            count = len(request.perturbation)
+            self._check_frames(count, frames, "explicit_views.shape")
+            views = to_model_input(torch.from_numpy(request.perturbation).flatten(0, 1), size)
+        parts = [history, views.reshape(-1, *history.shape[1:])]
+        if request.observed_future is not None:
+            parts.append(to_model_input(torch.from_numpy(request.observed_future), size))
+        latents = self._engine.encode(model, torch.cat(parts), ticket, request.numeric_mode)
+        split = [frames, count * frames, len(latents) - (1 + count) * frames]
+        clean, perturbed, future = torch.split(latents, split)
+        views = perturbed.reshape(count, frames, -1)  # (views, h, dim)
+        return clean, views, future if len(future) else None
+
+    def _check_frames(self, views: int, frames: int, field: str) -> None:
+        if views * frames > self._max_frames:
+            raise InvalidArgument(
+                field,
+                f"{views} views of {frames} frames are {views * frames} frames, "
+                f"over the limit of {self._max_frames}; split the request",
+                reason="TOO_MANY_FRAMES",
+            )
+
+    def _receipt(self, checkpoint: LoadedCheckpoint, request: PairRequest) -> Receipt:
+        plan = request.perturbation
+        if isinstance(plan, PerturbationPlan):
+            perturbation_digest = plan_digest(plan)
+        else:
+            perturbation_digest = digest_arrays([("explicit_views", plan)])
+        return Receipt(
+            checkpoint_digest=checkpoint.model.card.digest,
+            reference_digest="",
+            anchors_digest=digest_arrays(
+                [
+                    ("history", request.history),
+                    ("action_blocks", request.action_blocks),
+                    ("observed_future", request.observed_future),
+                ]
+            ),
+            perturbation_digest=perturbation_digest,
+            parameters_digest=digest_json({"weights": list(request.weights)}),
+            numeric_mode=request.numeric_mode,
+            device=device_name(self._engine.device),
+        )
+
+
+def plan_digest(plan: PerturbationPlan) -> str:
+    """sha256 over specs, draws, seed and anchor."""
+    return digest_json(
+        {
+            "specs": [spec.digest for spec in plan.specs],
+            "draws": plan.draws,
+            "seed": plan.seed,
+            "anchor": plan.anchor,
+        }
+    )
+
+
+def _check_fit(model: FrozenWorldModel, request: PairRequest) -> None:
+    card, frames = model.card, len(request.history)
+    if frames > card.history:
+        raise InvalidArgument(
+            "history.shape", f"{frames} frames, but the checkpoint sees at most {card.history}"
+        )
+    width = request.action_blocks.shape[1]
+    if width != card.action_block_dim:
+        raise InvalidArgument(
+            "action_blocks.shape",
+            f"block width {width}, but the checkpoint expects frameskip x action_dim = "
+            f"{card.action_block_dim}",
+        )
+    future = request.observed_future
+    if future is not None and len(future) != request.horizon:
+        raise InvalidArgument(
+            "observed_future.shape",
+            f"{len(future)} frames, but the action blocks give a horizon of {request.horizon}",
+        )
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Columns of float64 numbers, one row per distinct view."""
+
+    acpc: list[float]
+    acpc_one_step: list[float]
+    step_distances: list[list[float]]
+    encoder_shift: list[float]
+    clean_error: float | None
+    perturbed_error: list[float] | None
+    drift: list[float] | None
+
+
+def _measure(
+    rollouts: Tensor, clean: Tensor, perturbed: Tensor, future: Tensor | None, weights: Tensor
+) -> _Measured:
+    steps = consistency.step_distances(rollouts[:1], rollouts[1:])  # (views, H)
+    acpc = consistency.acpc(steps, weights)  # (views,)
+    shift = consistency.encoder_shift(clean[None], perturbed)  # (views,)
+    errors = drift = None
+    if future is not None:
+        errors = consistency.prediction_error(rollouts, future[None], weights)  # (1 + views,)
+        drift = consistency.error_drift(errors[:1], errors[1:])  # (views,)
+    return _Measured(
+        acpc=acpc.tolist(),
+        acpc_one_step=steps[:, 0].tolist(),
+        step_distances=steps.tolist(),
+        encoder_shift=shift.tolist(),
+        clean_error=None if errors is None else float(errors[0]),
+        perturbed_error=None if errors is None else errors[1:].tolist(),
+        drift=None if drift is None else drift.tolist(),
+    )
+
+
+def _in_order(request: PairRequest, measured: _Measured) -> list[PairResult]:
+    plan = request.perturbation
+    if isinstance(plan, PerturbationPlan):
+        rows = {view: row for row, view in enumerate(plan.distinct())}
+        order = [(view, rows[plan.source(view)]) for view in plan.views()]
+    else:
+        order = [(View(0, row), row) for row in range(len(plan))]
+    return [
+        PairResult(
+            view=view,
+            acpc=measured.acpc[row],
+            acpc_one_step=measured.acpc_one_step[row],
+            step_distances=measured.step_distances[row],
+            encoder_shift=measured.encoder_shift[row],
+            error_drift=_drift(measured, row),
+        )
+        for view, row in order
+    ]
+
+
+def _drift(measured: _Measured, row: int) -> ErrorDrift | None:
+    if measured.clean_error is None or measured.perturbed_error is None or measured.drift is None:
+        return None
+    return ErrorDrift(
+        clean_error=measured.clean_error,
+        perturbed_error=measured.perturbed_error[row],
+        drift=measured.drift[row],
+        bound=measured.acpc[row],
+    )

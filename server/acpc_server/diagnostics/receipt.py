@@ -1,0 +1,56 @@
+"""What an answer was computed from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+
+from acpc_server.engine import NumericMode
+
+CODE_VERSION = version("acpc")
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Digests and versions behind an answer; equal computations have equal receipts."""
+
+    checkpoint_digest: str
+    reference_digest: str
+    anchors_digest: str
+    perturbation_digest: str
+    parameters_digest: str
+    numeric_mode: NumericMode
+    device: str
+    code_version: str = CODE_VERSION
+    torch_version: str = torch.__version__
+
+
+def digest_json(value: Mapping[str, Any]) -> str:
+    """sha256 of the canonical JSON of ``value``."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_arrays(arrays: Iterable[tuple[str, np.ndarray | None]]) -> str:
+    """sha256 over names, dtypes, shapes and bytes; an absent array counts as absent."""
+    total = hashlib.sha256()
+    for name, array in arrays:
+        if array is None:
+            continue
+        total.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+        total.update(np.ascontiguousarray(array).data)
+    return total.hexdigest()
+
+
+def device_name(device: torch.device) -> str:
+    """The device as an operator would say it, for example ``"cuda:0 NVIDIA H200"``."""
+    if device.type == "cuda":
+        return f"{device} {torch.cuda.get_device_name(device)}"
+    return str(device)

@@ -1,0 +1,148 @@
+"""The steps of a checkpoint job, from acceptance to verdict."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from acpc_server.data import AnchorBatch, DatasetStore
+from acpc_server.diagnostics import score
+from acpc_server.diagnostics.plan import Role, ScorePlan
+from acpc_server.diagnostics.shard import ShardRecord, ShardScorer
+from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint, Ticket
+from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.models import ModelCard, check_actions
+
+Json = dict[str, Any]
+# Anchor batches kept in memory: jobs of a sweep follow each other on the same anchors.
+CACHED_BATCHES = 2
+
+
+class CheckpointScoring:
+    """Accepts checkpoint jobs and computes their steps.
+
+    Args:
+        engine: Owner of the device.
+        checkpoints: Loaded checkpoints.
+        datasets: Datasets the server can see.
+    """
+
+    def __init__(
+        self, engine: DeviceEngine, checkpoints: CheckpointCache, datasets: DatasetStore
+    ) -> None:
+        self._engine = engine
+        self._checkpoints = checkpoints
+        self._datasets = datasets
+        self._batches: OrderedDict[str, AnchorBatch] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def check(self, plan: ScorePlan) -> None:
+        """Refuse a plan that cannot work, before it is queued.
+
+        Raises:
+            InvalidArgument: A field does not fit the checkpoints, the dataset or the task.
+            NotFound, FailedPrecondition: The dataset or the task cannot be used.
+        """
+        plan.numeric_mode.require(self._engine.device)
+        cards = {role: self._loaded(plan, role).model.card for role in plan.roles()}
+        card = cards["checkpoint"]
+        reference = cards.get("reference", card)
+        for field in ("family", "history", "action_block_dim"):
+            ours, theirs = getattr(card, field), getattr(reference, field)
+            if ours != theirs:
+                raise InvalidArgument(
+                    "reference",
+                    f"{field} is {theirs}, but the checkpoint's is {ours}; the reference must be "
+                    "the unaugmented checkpoint of the same task, run and family",
+                )
+        try:
+            self._check_dataset(plan, card)
+        except InvalidArgument as error:
+            raise error.below("dataset") from error
+
+    def _check_dataset(self, plan: ScorePlan, card: ModelCard) -> None:
+        source, steps = plan.anchors, card.history + plan.protocol.horizon
+        fit = self._datasets.fit(
+            source.dataset, source.task, steps=steps, frameskip=source.frameskip
+        )
+        check_actions(card, frameskip=fit.frameskip, action_dim=fit.action_dim)
+        if fit.windows < source.count:
+            raise InvalidArgument(
+                "count",
+                f"{source.count} anchors asked for, but {source.dataset} has only {fit.windows} "
+                f"windows of {card.history} + {plan.protocol.horizon} frames",
+            )
+
+    def open(self, plan: ScorePlan) -> Json:
+        """First step: read the anchors and pin down what they are."""
+        return {"anchors_digest": self._anchors(plan).digest}
+
+    def shard(
+        self, plan: ScorePlan, opened: Json, role: Role, start: int, stop: int, ticket: Ticket
+    ) -> Json:
+        """One shard of one checkpoint."""
+        anchors = self._same_anchors(plan, opened)
+        model = self._loaded(plan, role).model
+        record = ShardScorer(self._engine, model, anchors, plan).score(start, stop, ticket)
+        return record.to_json()
+
+    def summarise(
+        self, plan: ScorePlan, opened: Json, role: Role, shards: list[Json], ticket: Ticket
+    ) -> Json:
+        """Raw IR, SR and per-anchor values of one checkpoint."""
+        anchors = self._same_anchors(plan, opened)
+        record = ShardRecord.concatenate([ShardRecord.from_json(shard) for shard in shards])
+        distances, partner = score.different_state_distances(
+            self._engine, self._loaded(plan, role).model, anchors, plan, record, ticket
+        )
+        summary = score.summarise_checkpoint(plan, record, distances, partner)
+        return {**summary, "anchor_ids": anchors.anchor_ids.tolist()}
+
+    def conclude(self, plan: ScorePlan, opened: Json, scores: Mapping[Role, Json]) -> Json:
+        """The result of the job: scores, verdict and receipt. Holds no time."""
+        receipt = score.score_receipt(plan, opened["anchors_digest"], self._engine.device)
+        reference = scores.get("reference", scores["checkpoint"]) if plan.reference else None
+        return {
+            "checkpoint": scores["checkpoint"],
+            "reference": reference,
+            "verdict": asdict(score.judge(plan, dict(scores))),
+            "receipt": asdict(receipt),
+        }
+
+    def _loaded(self, plan: ScorePlan, role: Role) -> LoadedCheckpoint:
+        named = plan.named(role)
+        return self._checkpoints.get(named.name, named.weights, named.digest)
+
+    def _same_anchors(self, plan: ScorePlan, opened: Json) -> AnchorBatch:
+        anchors = self._anchors(plan)
+        if anchors.digest != opened["anchors_digest"]:
+            raise FailedPrecondition(
+                f"dataset {plan.anchors.dataset} changed while the job was running; "
+                "submit the job again",
+                reason="DATASET_CHANGED",
+            )
+        return anchors
+
+    def _anchors(self, plan: ScorePlan) -> AnchorBatch:
+        history = self._loaded(plan, "checkpoint").model.card.history
+        source = plan.anchors
+        with self._lock:
+            stamp = self._datasets.stamp(source.dataset, source.task)
+            key = f"{source.model_dump_json()}:{stamp}:{history}:{plan.protocol.horizon}"
+            if key not in self._batches:
+                self._batches[key] = self._datasets.anchors(
+                    source.dataset,
+                    source.task,
+                    history=history,
+                    horizon=plan.protocol.horizon,
+                    count=source.count,
+                    seed=source.seed,
+                    frameskip=source.frameskip,
+                )
+            self._batches.move_to_end(key)
+            while len(self._batches) > CACHED_BATCHES:
+                self._batches.popitem(last=False)
+            return self._batches[key]

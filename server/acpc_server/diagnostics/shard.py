@@ -1,0 +1,150 @@
+"""The measurements of one checkpoint on a few anchors, and their form in the job record."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from acpc_server.data import AnchorBatch
+from acpc_server.diagnostics.plan import ScorePlan
+from acpc_server.diagnostics.views import PerturbationPlan, perturbed_views
+from acpc_server.engine import DeviceEngine, Ticket
+from acpc_server.models import FrozenWorldModel
+from acpc_server.numerics import consistency, screening
+from acpc_server.numerics.pixels import to_model_input
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """What the summaries need of a shard of n anchors.
+
+    Attributes:
+        step_distances: Clean-perturbed distance per draw and predicted step, float64 (n, M, H).
+        transitions: Observed clean displacements |u_k - u_{k-1}|, float64 (n, H).
+        history_latents: Clean history embeddings, float32 (n, h, dim).
+        endpoint_latents: Embedding of the H-th observed future frame, float32 (n, dim).
+    """
+
+    step_distances: np.ndarray
+    transitions: np.ndarray
+    history_latents: np.ndarray
+    endpoint_latents: np.ndarray
+
+    def to_json(self) -> dict[str, Any]:
+        """Arrays as dtype, shape and base64 bytes, so that a record restores bit for bit."""
+        return {field.name: _pack(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls(**{field.name: _unpack(record[field.name]) for field in fields(cls)})
+
+    @classmethod
+    def concatenate(cls, shards: list[Self]) -> Self:
+        """All shards of a checkpoint as one record."""
+        return cls(
+            **{f.name: np.concatenate([getattr(s, f.name) for s in shards]) for f in fields(cls)}
+        )
+
+
+def _pack(array: np.ndarray) -> dict[str, Any]:
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"dtype": array.dtype.str, "shape": list(array.shape), "data": data}
+
+
+def _unpack(value: Mapping[str, Any]) -> np.ndarray:
+    flat = np.frombuffer(base64.b64decode(value["data"]), dtype=value["dtype"])
+    return flat.reshape(value["shape"])
+
+
+class ShardScorer:
+    """Encodes every frame of a shard once and rolls its views forward.
+
+    Args:
+        engine: Owner of the device.
+        model: The checkpoint being scored.
+        anchors: All anchors of the job.
+        plan: The job.
+    """
+
+    def __init__(
+        self, engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, plan: ScorePlan
+    ) -> None:
+        self._engine = engine
+        self._model = model
+        self._anchors = anchors
+        self._plan = plan
+        self._draws = plan.protocol.draws if plan.perturbation.stochastic else 1
+
+    def score(self, start: int, stop: int, ticket: Ticket) -> ShardRecord:
+        """Measure anchors [start, stop).
+
+        A deterministic shift is evaluated once and its distances repeated over the M draws.
+        """
+        history = self._anchors.history
+        latents = [self._encode(index, ticket) for index in self._groups(start, stop)]
+        clean = torch.cat([c for c, _ in latents])  # (n, h + H, dim)
+        perturbed = torch.cat([p for _, p in latents])  # (n, draws, h, dim)
+        steps = self._step_distances(clean[:, :history], perturbed, start, stop, ticket)
+        observed = clean[:, history - 1 :]  # (n, H + 1, dim), u_0 first
+        return ShardRecord(
+            step_distances=np.repeat(steps, self._plan.protocol.draws // self._draws, axis=1),
+            transitions=screening.transitions(observed).numpy(),
+            history_latents=clean[:, :history].numpy(),
+            endpoint_latents=clean[:, -1].numpy(),
+        )
+
+    def _groups(self, start: int, stop: int) -> list[range]:
+        """Runs of anchors whose frames fill about one device chunk."""
+        size = self._model.card.image_size
+        frames = self._anchors.frames.shape[1] + self._draws * self._anchors.history
+        group = max(1, self._engine.frames_per_chunk(size, size) // frames)
+        return [range(s, min(s + group, stop)) for s in range(start, stop, group)]
+
+    def _encode(self, group: range, ticket: Ticket) -> tuple[Tensor, Tensor]:
+        card, window = self._model.card, self._anchors.frames.shape[1]
+        raw = torch.from_numpy(self._anchors.frames[group.start : group.stop])
+        clean = to_model_input(raw.flatten(0, 1), card.image_size)
+        clean = clean.reshape(len(group), window, *clean.shape[1:])
+        # (n, h + H, 3, height, width)
+        views = torch.stack(
+            [
+                perturbed_views(clean[row, : self._anchors.history], self._draw_plan(anchor))
+                for row, anchor in enumerate(group)
+            ]
+        )  # (n, draws, h, 3, height, width)
+        frames = torch.cat([clean.flatten(0, 1), views.flatten(0, 2)])
+        latents = self._engine.encode(self._model, frames, ticket, self._plan.numeric_mode)
+        of_clean, of_views = latents[: len(group) * window], latents[len(group) * window :]
+        return (
+            of_clean.reshape(len(group), window, -1),
+            of_views.reshape(len(group), self._draws, self._anchors.history, -1),
+        )
+
+    def _draw_plan(self, anchor: int) -> PerturbationPlan:
+        return PerturbationPlan(
+            specs=(self._plan.perturbation,),
+            draws=self._draws,
+            seed=self._plan.protocol.seed,
+            anchor=int(self._anchors.anchor_ids[anchor]),
+        )
+
+    def _step_distances(
+        self, clean: Tensor, perturbed: Tensor, start: int, stop: int, ticket: Ticket
+    ) -> np.ndarray:
+        views = torch.cat([clean[:, None], perturbed], dim=1)  # (n, 1 + draws, h, dim)
+        blocks = torch.from_numpy(self._anchors.action_blocks[start:stop])  # (n, h+H-1, width)
+        blocks = blocks[:, None].expand(-1, views.shape[1], -1, -1)
+        rollouts = self._engine.rollout(
+            self._model, views.flatten(0, 1), blocks.flatten(0, 1), ticket, self._plan.numeric_mode
+        )
+        rollouts = rollouts.reshape(*views.shape[:2], *rollouts.shape[1:])
+        # (n, 1 + draws, H, dim)
+        distances = consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])
+        return distances.numpy()  # (n, draws, H)

@@ -1,0 +1,170 @@
+"""The checkpoints on the device: loaded once, kept while there is room."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from acpc_server.errors import FailedPrecondition
+from acpc_server.models import FrozenWorldModel, ModelCard
+from acpc_server.models.loader import (
+    CheckpointEntry,
+    CheckpointLimits,
+    find_checkpoint,
+    list_checkpoints,
+    load_checkpoint,
+)
+from acpc_server.observe import Metrics
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class LoadedCheckpoint:
+    """A frozen model and the files it came from."""
+
+    name: str
+    weights: str
+    model: FrozenWorldModel
+    stored: CheckpointEntry
+
+
+@dataclass(frozen=True)
+class CheckpointStatus:
+    """A checkpoint below the root; ``card`` is set while it is loaded."""
+
+    name: str
+    weights: str
+    size_bytes: int
+    card: ModelCard | None
+    pinned: bool
+
+
+class CheckpointCache:
+    """Loads each checkpoint once, however many ask, and drops the least recently used.
+
+    A checkpoint whose files have changed on disk is read again: training overwrites weights.
+
+    Args:
+        root: Folder that holds the checkpoint folders.
+        device: Where models live.
+        limits: Sizes the loader refuses to exceed.
+        budget_bytes: Bytes of weights kept; pinned and newest ones stay in any case.
+        metrics: Series for load time and count.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        device: torch.device,
+        metrics: Metrics,
+        *,
+        limits: CheckpointLimits,
+        budget_bytes: int,
+    ) -> None:
+        self._root = root
+        self._device = device
+        self._metrics = metrics
+        self._limits = limits
+        self._budget = budget_bytes
+        self._lock = threading.Lock()
+        self._loading: dict[Key, threading.Lock] = {}
+        self._loaded: OrderedDict[Key, LoadedCheckpoint] = OrderedDict()
+        self._pinned: set[Key] = set()
+
+    def get(self, name: str, weights: str = "", digest: str = "") -> LoadedCheckpoint:
+        """The loaded checkpoint; reads it when needed.
+
+        Raises:
+            FailedPrecondition: Its digest is not ``digest``, or the loader refuses it.
+            NotFound, InvalidArgument, PermissionDenied: From the loader.
+        """
+        stored = find_checkpoint(self._root, name, weights)
+        key = (stored.name, stored.weights)
+        with self._lock:
+            gate = self._loading.setdefault(key, threading.Lock())
+        with gate:
+            loaded = self._fresh(key, stored) or self._load(key, stored)
+        if digest and digest != loaded.model.card.digest:
+            raise FailedPrecondition(
+                f"checkpoint {name!r} has digest {loaded.model.card.digest}, not the {digest} "
+                "asked for; its files were replaced",
+                reason="CHECKPOINT_CHANGED",
+            )
+        return loaded
+
+    def entries(self) -> list[CheckpointStatus]:
+        """Every weights file below the root, by name."""
+        return [self._status(stored) for stored in list_checkpoints(self._root)]
+
+    def entry(self, name: str, weights: str) -> CheckpointStatus:
+        """One checkpoint, without loading it; raises as :meth:`get` for its files."""
+        return self._status(find_checkpoint(self._root, name, weights))
+
+    def pin(self, checkpoint: LoadedCheckpoint) -> None:
+        """Keep a checkpoint until it is unloaded."""
+        with self._lock:
+            self._pinned.add((checkpoint.name, checkpoint.weights))
+
+    def unload(self, name: str, weights: str) -> CheckpointStatus:
+        """Drop a checkpoint; work that already holds it finishes."""
+        stored = find_checkpoint(self._root, name, weights)
+        key = (stored.name, stored.weights)
+        with self._lock:
+            self._pinned.discard(key)
+            self._loaded.pop(key, None)
+            self._report()
+        return self._status(stored)
+
+    def _fresh(self, key: Key, stored: CheckpointEntry) -> LoadedCheckpoint | None:
+        with self._lock:
+            loaded = self._loaded.get(key)
+            if loaded is None or loaded.stored.stamp != stored.stamp:
+                return None
+            self._loaded.move_to_end(key)
+            return loaded
+
+    def _load(self, key: Key, stored: CheckpointEntry) -> LoadedCheckpoint:
+        started = time.perf_counter()
+        model = load_checkpoint(
+            self._root, stored.name, stored.weights, device=self._device, limits=self._limits
+        )
+        self._metrics.checkpoint_load.observe(time.perf_counter() - started)
+        loaded = LoadedCheckpoint(stored.name, stored.weights, model, stored)
+        with self._lock:
+            self._loaded[key] = loaded
+            self._loaded.move_to_end(key)
+            self._evict(keep=key)
+            self._report()
+        return loaded
+
+    def _evict(self, keep: Key) -> None:
+        for key in list(self._loaded):
+            if self._bytes() <= self._budget:
+                return
+            if key != keep and key not in self._pinned:
+                del self._loaded[key]
+
+    def _bytes(self) -> int:
+        # Parameters are held in float32.
+        return sum(4 * loaded.model.card.parameter_count for loaded in self._loaded.values())
+
+    def _report(self) -> None:
+        self._metrics.checkpoints_loaded.set(len(self._loaded))
+
+    def _status(self, stored: CheckpointEntry) -> CheckpointStatus:
+        key = (stored.name, stored.weights)
+        loaded = self._fresh(key, stored)
+        with self._lock:
+            return CheckpointStatus(
+                name=stored.name,
+                weights=stored.weights,
+                size_bytes=stored.size_bytes,
+                card=None if loaded is None else loaded.model.card,
+                pinned=key in self._pinned,
+            )

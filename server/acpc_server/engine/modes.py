@@ -1,0 +1,38 @@
+"""The arithmetic a network may run in."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from acpc_server.errors import InvalidArgument
+
+
+class NumericMode(enum.StrEnum):
+    """Arithmetic of the network; metrics are reduced in float64 in every mode."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+
+    def require(self, device: torch.device) -> None:
+        """Raise InvalidArgument when ``device`` cannot compute in this mode."""
+        if self is NumericMode.TF32 and device.type != "cuda":
+            raise InvalidArgument(
+                "numeric_mode", f"tf32 needs a CUDA device, the server runs on {device.type}"
+            )
+
+
+@contextmanager
+def arithmetic(mode: NumericMode, device: torch.device) -> Iterator[None]:
+    """Run the block without gradients and in ``mode``; only the device's owner may call it."""
+    torch.backends.cuda.matmul.allow_tf32 = mode is NumericMode.TF32
+    torch.backends.cudnn.allow_tf32 = mode is NumericMode.TF32
+    with (
+        torch.inference_mode(),
+        torch.autocast(device.type, torch.bfloat16, enabled=mode is NumericMode.BF16),
+    ):
+        yield

@@ -1,0 +1,54 @@
+"""What a request brings to the device: its priority, deadline and a way to withdraw."""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+
+from acpc_server.errors import Cancelled, DeadlineExceeded
+
+
+class Priority(enum.IntEnum):
+    """Who goes first on the device."""
+
+    INTERACTIVE = 0
+    JOB = 1
+
+
+class Ticket:
+    """One request's claim on the device.
+
+    Attributes:
+        queue_seconds: Time its chunks have waited for the device so far.
+        compute_seconds: Time its chunks have held the device so far.
+    """
+
+    def __init__(self, priority: Priority, seconds: float | None = None) -> None:
+        """Make a claim that lapses ``seconds`` from now, or never."""
+        self.priority = priority
+        self.deadline = None if seconds is None else time.monotonic() + seconds
+        self.queue_seconds = 0.0
+        self.compute_seconds = 0.0
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """Withdraw: no further chunk of this request runs."""
+        self._cancelled.set()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the request was withdrawn."""
+        return self._cancelled.is_set()
+
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, or None without one."""
+        return None if self.deadline is None else self.deadline - time.monotonic()
+
+    def check(self) -> None:
+        """Raise Cancelled or DeadlineExceeded when the request should not go on."""
+        if self._cancelled.is_set():
+            raise Cancelled("the request was cancelled")
+        remaining = self.remaining()
+        if remaining is not None and remaining <= 0:
+            raise DeadlineExceeded("the deadline passed before the work was done")

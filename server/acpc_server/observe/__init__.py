@@ -1,0 +1,6 @@
+"""Metrics and logs. Imports no other room of the server."""
+
+from acpc_server.observe.logs import configure_logs
+from acpc_server.observe.metrics import Metrics
+
+__all__ = ["Metrics", "configure_logs"]

@@ -1,0 +1,1 @@
+"""The wire: servicers, codec, error mapping."""

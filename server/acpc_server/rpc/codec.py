@@ -1,0 +1,178 @@
+"""Between the wire's messages and the server's values. Every refusal names the request field."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from acpc.v1 import perturbation_pb2, receipt_pb2, tensor_pb2
+from google.protobuf import duration_pb2
+
+from acpc_server.diagnostics import PerturbationPlan, Receipt
+from acpc_server.engine import NumericMode
+from acpc_server.errors import InvalidArgument
+from acpc_server.perturb import AnyPerturbation, parse_spec
+
+DTYPES: dict[tensor_pb2.DType.ValueType, np.dtype[Any]] = {
+    tensor_pb2.DTYPE_UINT8: np.dtype("u1"),
+    tensor_pb2.DTYPE_INT32: np.dtype("<i4"),
+    tensor_pb2.DTYPE_INT64: np.dtype("<i8"),
+    tensor_pb2.DTYPE_FLOAT16: np.dtype("<f2"),
+    tensor_pb2.DTYPE_FLOAT32: np.dtype("<f4"),
+    tensor_pb2.DTYPE_FLOAT64: np.dtype("<f8"),
+    tensor_pb2.DTYPE_BOOL: np.dtype("?"),
+}
+WIRE_DTYPES: dict[tensor_pb2.DType.ValueType, np.dtype[Any]] = {
+    dtype: wire for wire, dtype in DTYPES.items()
+}
+MODES = {
+    receipt_pb2.NUMERIC_MODE_UNSPECIFIED: NumericMode.FP32,
+    receipt_pb2.NUMERIC_MODE_FP32: NumericMode.FP32,
+    receipt_pb2.NUMERIC_MODE_TF32: NumericMode.TF32,
+    receipt_pb2.NUMERIC_MODE_BF16: NumericMode.BF16,
+}
+WIRE_MODES = {mode: wire for wire, mode in MODES.items()}
+MAX_DRAWS = 10_000
+MAX_SPECS = 256
+
+
+def read_tensor(tensor: tensor_pb2.Tensor, field: str) -> np.ndarray:
+    """The array of a Tensor message; shares the message's bytes and is read-only.
+
+    Raises:
+        InvalidArgument: Unknown dtype, negative extent, or bytes that do not fill the shape.
+    """
+    dtype = DTYPES.get(tensor.dtype)
+    if dtype is None:
+        raise InvalidArgument(f"{field}.dtype", f"unknown element type {tensor.dtype}")
+    shape = tuple(tensor.shape)
+    if any(extent < 0 for extent in shape):
+        raise InvalidArgument(f"{field}.shape", f"negative extent in {list(shape)}")
+    expected = math.prod(shape) * dtype.itemsize
+    if len(tensor.data) != expected:
+        raise InvalidArgument(
+            f"{field}.data",
+            f"{len(tensor.data)} bytes, but shape {list(shape)} of {dtype.name} takes {expected}",
+        )
+    return np.frombuffer(tensor.data, dtype=dtype).reshape(shape)
+
+
+def read_frames(tensor: tensor_pb2.Tensor, field: str, axes: str) -> np.ndarray:
+    """uint8 RGB frames with the leading axes named in ``axes``, for example ``"frames"``.
+
+    Raises:
+        InvalidArgument: Not uint8, wrong rank, no frames, or not three channels.
+    """
+    frames = read_tensor(tensor, field)
+    wanted = f"({axes}, height, width, 3)"
+    if frames.dtype != np.uint8:
+        raise InvalidArgument(f"{field}.dtype", f"{frames.dtype}, but frames must be uint8")
+    rank = len(axes.split(",")) + 3
+    if frames.ndim != rank or frames.shape[-1] != 3 or 0 in frames.shape:
+        raise InvalidArgument(
+            f"{field}.shape", f"{list(frames.shape)}, but frames must be {wanted} and not empty"
+        )
+    return frames
+
+
+def read_floats(tensor: tensor_pb2.Tensor, field: str, axes: str) -> np.ndarray:
+    """Finite float32 values of the axes named in ``axes``; float16 and float64 are converted.
+
+    Raises:
+        InvalidArgument: Not floating, wrong rank, or a NaN or infinity.
+    """
+    values = read_tensor(tensor, field)
+    if values.dtype.kind != "f":
+        raise InvalidArgument(f"{field}.dtype", f"{values.dtype}, but a float type is needed")
+    if values.ndim != len(axes.split(",")):
+        raise InvalidArgument(f"{field}.shape", f"{list(values.shape)}, but ({axes}) is needed")
+    with np.errstate(over="ignore"):
+        values = values.astype(np.float32)
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        raise InvalidArgument(f"{field}.data", f"not finite in float32 at index {bad[0].tolist()}")
+    return values
+
+
+def write_tensor(array: np.ndarray) -> tensor_pb2.Tensor:
+    """A Tensor message with the array's values."""
+    array = np.ascontiguousarray(array)
+    dtype = array.dtype.newbyteorder("<")
+    return tensor_pb2.Tensor(
+        dtype=WIRE_DTYPES[dtype], shape=array.shape, data=array.astype(dtype).tobytes()
+    )
+
+
+def read_spec(message: perturbation_pb2.PerturbationSpec, field: str) -> AnyPerturbation:
+    """The perturbation of a message; InvalidArgument names the parameter at fault."""
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        raise InvalidArgument(field, "choose a perturbation, for example gaussian_noise")
+    chosen = getattr(message, kind)
+    values = {f.name: getattr(chosen, f.name) for f in chosen.DESCRIPTOR.fields}
+    if kind == "registered":
+        values["parameters"] = dict(values["parameters"])
+    try:
+        return parse_spec({"kind": kind, **values})
+    except InvalidArgument as error:
+        raise error.below(f"{field}.{kind}") from error
+
+
+def read_perturbations(message: perturbation_pb2.PerturbationSet, field: str) -> PerturbationPlan:
+    """Specs and draws of a message.
+
+    Raises:
+        InvalidArgument: No spec, too many specs or draws, or a bad parameter.
+    """
+    if not 1 <= len(message.specs) <= MAX_SPECS:
+        raise InvalidArgument(
+            f"{field}.specs", f"{len(message.specs)} specs, but 1 to {MAX_SPECS} are needed"
+        )
+    if message.draws > MAX_DRAWS:
+        raise InvalidArgument(f"{field}.draws", f"{message.draws} is over {MAX_DRAWS}")
+    return PerturbationPlan(
+        specs=tuple(
+            read_spec(spec, f"{field}.specs[{index}]") for index, spec in enumerate(message.specs)
+        ),
+        draws=message.draws or 1,
+        seed=message.seed,
+        anchor=message.anchor,
+    )
+
+
+def read_mode(value: int) -> NumericMode:
+    """The numeric mode of an enum value; InvalidArgument when there is no such mode."""
+    mode = MODES.get(receipt_pb2.NumericMode.ValueType(value))
+    if mode is None:
+        raise InvalidArgument("numeric_mode", f"unknown mode {value}")
+    return mode
+
+
+def write_receipt(receipt: Receipt) -> receipt_pb2.Receipt:
+    """The message of a receipt."""
+    return receipt_pb2.Receipt(
+        checkpoint_digest=receipt.checkpoint_digest,
+        reference_digest=receipt.reference_digest,
+        anchors_digest=receipt.anchors_digest,
+        perturbation_digest=receipt.perturbation_digest,
+        parameters_digest=receipt.parameters_digest,
+        code_version=receipt.code_version,
+        numeric_mode=WIRE_MODES[NumericMode(receipt.numeric_mode)],
+        device=receipt.device,
+        torch_version=receipt.torch_version,
+    )
+
+
+def write_timing(queue: float, compute: float, total: float) -> receipt_pb2.Timing:
+    """Where the seconds of a request went."""
+    return receipt_pb2.Timing(
+        queue=write_duration(queue), compute=write_duration(compute), total=write_duration(total)
+    )
+
+
+def write_duration(seconds: float) -> duration_pb2.Duration:
+    """A Duration of ``seconds``."""
+    duration = duration_pb2.Duration()
+    duration.FromNanoseconds(round(seconds * 1e9))
+    return duration

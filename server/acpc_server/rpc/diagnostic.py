@@ -1,0 +1,163 @@
+"""DiagnosticService: one history under a visual change, in milliseconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+from acpc.v1 import diagnostic_service_pb2 as pb
+from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
+
+from acpc_server.diagnostics import (
+    PairAnswer,
+    PairComparison,
+    PairRequest,
+    PerturbationPlan,
+)
+from acpc_server.engine import CheckpointCache, Ticket
+from acpc_server.errors import AcpcError, InvalidArgument, Unimplemented
+from acpc_server.rpc import codec
+from acpc_server.rpc.request import load, open_ticket, request_id
+from acpc_server.rpc.status import to_status
+
+# Pairs of one stream may each take this long; the stream itself has no end of its own.
+MAX_HORIZON = 1024
+
+
+class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
+    """Serves pairwise ACPC."""
+
+    def __init__(self, checkpoints: CheckpointCache, comparison: PairComparison) -> None:
+        self._checkpoints = checkpoints
+        self._comparison = comparison
+
+    def ComparePair(
+        self, request: pb.ComparePairRequest, context: grpc.ServicerContext
+    ) -> pb.ComparePairResponse:
+        """Compare one pair."""
+        return self._compare(request, open_ticket(context))
+
+    def ComparePairs(
+        self, request_iterator: Iterator[pb.ComparePairsRequest], context: grpc.ServicerContext
+    ) -> Iterator[pb.ComparePairsResponse]:
+        """Compare pairs in order; a refused pair is answered in place."""
+        ticket = open_ticket(context)
+        for request in request_iterator:
+            answer = pb.ComparePairsResponse(pair_id=request.pair_id)
+            try:
+                ticket.check()
+                answer.response.CopyFrom(self._compare(request.pair, ticket))
+            except AcpcError as error:
+                ticket.check()
+                nested = error.below("pair") if isinstance(error, InvalidArgument) else error
+                answer.error.CopyFrom(to_status(nested, request.pair.request_id))
+            yield answer
+
+    def CertifyPool(
+        self, request: pb.CertifyPoolRequest, context: grpc.ServicerContext
+    ) -> pb.CertifyPoolResponse:
+        """Not in this release."""
+        raise Unimplemented("CertifyPool is in the contract but not in this release")
+
+    def Plan(
+        self, request_iterator: Iterator[pb.PlanRequest], context: grpc.ServicerContext
+    ) -> Iterator[pb.PlanResponse]:
+        """Not in this release."""
+        raise Unimplemented("Plan is in the contract but not in this release")
+
+    def PlanPaired(
+        self, request: pb.PlanPairedRequest, context: grpc.ServicerContext
+    ) -> pb.PlanPairedResponse:
+        """Not in this release."""
+        raise Unimplemented("PlanPaired is in the contract but not in this release")
+
+    def _compare(self, request: pb.ComparePairRequest, ticket: Ticket) -> pb.ComparePairResponse:
+        started = time.perf_counter()
+        identity = request_id(request)
+        before = (ticket.queue_seconds, ticket.compute_seconds)
+        pair = read_pair(request)
+        answer = self._comparison.compare(load(self._checkpoints, request.checkpoint), pair, ticket)
+        return pb.ComparePairResponse(
+            request_id=identity,
+            results=[_write_result(answer, index) for index in range(len(answer.results))],
+            receipt=codec.write_receipt(answer.receipt),
+            timing=codec.write_timing(
+                ticket.queue_seconds - before[0],
+                ticket.compute_seconds - before[1],
+                time.perf_counter() - started,
+            ),
+        )
+
+
+def read_pair(request: pb.ComparePairRequest) -> PairRequest:
+    """The pair of a message.
+
+    Raises:
+        InvalidArgument: Missing, misshapen or inconsistent fields.
+    """
+    history = codec.read_frames(request.history, "history", "frames")
+    blocks = codec.read_floats(request.action_blocks, "action_blocks", "blocks, block width")
+    horizon = len(blocks) - len(history) + 1
+    if not 1 <= horizon <= MAX_HORIZON:
+        raise InvalidArgument(
+            "action_blocks.shape",
+            f"{len(blocks)} blocks for {len(history)} history frames give a horizon of {horizon}; "
+            f"H steps (1 to {MAX_HORIZON}) need history + H - 1 blocks",
+        )
+    future = None
+    if request.HasField("observed_future"):
+        future = codec.read_frames(request.observed_future, "observed_future", "frames")
+        if future.shape[1:] != history.shape[1:]:
+            raise InvalidArgument(
+                "observed_future.shape",
+                f"frames of {list(future.shape[1:])}, but the history's are "
+                f"{list(history.shape[1:])}",
+            )
+    return PairRequest(
+        history=history,
+        action_blocks=blocks,
+        perturbation=_read_views(request, history),
+        observed_future=future,
+        weights=tuple(request.weights),
+        numeric_mode=codec.read_mode(request.numeric_mode),
+    )
+
+
+def _read_views(
+    request: pb.ComparePairRequest, history: np.ndarray
+) -> PerturbationPlan | np.ndarray:
+    kind = request.WhichOneof("perturbation")
+    if kind == "perturbations":
+        return codec.read_perturbations(request.perturbations, "perturbations")
+    if kind is None:
+        raise InvalidArgument("perturbations", "give perturbations or explicit_views")
+    views = codec.read_frames(request.explicit_views, "explicit_views", "views, frames")
+    if views.shape[1:] != history.shape:
+        raise InvalidArgument(
+            "explicit_views.shape",
+            f"views of {list(views.shape[1:])}, but the history is {list(history.shape)}",
+        )
+    return views
+
+
+def _write_result(answer: PairAnswer, index: int) -> pb.PairResult:
+    result = answer.results[index]
+    drift = result.error_drift
+    return pb.PairResult(
+        spec_index=result.view.spec_index,
+        draw=result.view.draw,
+        acpc=result.acpc,
+        acpc_one_step=result.acpc_one_step,
+        step_distances=result.step_distances,
+        encoder_shift=result.encoder_shift,
+        error_drift=None
+        if drift is None
+        else pb.ErrorDrift(
+            clean_error=drift.clean_error,
+            perturbed_error=drift.perturbed_error,
+            drift=drift.drift,
+            bound=drift.bound,
+        ),
+    )

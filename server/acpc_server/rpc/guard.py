@@ -1,0 +1,217 @@
+"""One interceptor around every RPC: request id, parse errors, status mapping, metrics, logs."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, cast
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError, Message
+from google.rpc import status_pb2
+from grpc_status import rpc_status
+
+from acpc_server.errors import AcpcError, InvalidArgument, ResourceExhausted
+from acpc_server.observe import Metrics
+from acpc_server.rpc.status import plain_status, to_status
+
+log = structlog.get_logger("acpc.rpc")
+REQUEST_ID_HEADER = "x-request-id"
+MAX_REQUEST_ID = 128
+# Streams hold a thread for as long as they live, so they may not take them all.
+STREAM_SHARE = 0.5
+RETRY_SECONDS = 1.0
+QUIET = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
+
+
+Handler = grpc.RpcMethodHandler[Any, Any]
+
+
+class _Malformed:
+    """Stands for a request whose bytes are not the message the method takes."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+
+class Guard(grpc.ServerInterceptor):
+    """Wraps every handler of the server.
+
+    Args:
+        metrics: The ``grpc_server_*`` series.
+        threads: Size of the server's thread pool.
+    """
+
+    def __init__(self, metrics: Metrics, threads: int) -> None:
+        self._metrics = metrics
+        self._streams = threading.BoundedSemaphore(max(1, int(threads * STREAM_SHARE)))
+
+    def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Handler | None],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """Wrap the handler that ``continuation`` finds, if any."""
+        handler = continuation(handler_call_details)
+        if handler is None:
+            return None
+        call = _Call(self._metrics, handler_call_details, handler)
+        parse = _lenient(handler.request_deserializer)
+        write = handler.response_serializer
+        if handler.unary_unary:
+            return grpc.unary_unary_rpc_method_handler(
+                lambda request, context: self._unary(call, handler.unary_unary, request, context),
+                parse,
+                write,
+            )
+        if handler.unary_stream:
+            return grpc.unary_stream_rpc_method_handler(
+                lambda request, context: self._stream(call, handler.unary_stream, request, context),
+                parse,
+                write,
+            )
+        if handler.stream_unary:
+            return grpc.stream_unary_rpc_method_handler(
+                lambda requests, context: self._unary(
+                    call, handler.stream_unary, _checked(requests), context
+                ),
+                parse,
+                write,
+            )
+        both = cast("Callable[..., Iterator[Any]]", handler.stream_stream)
+        return grpc.stream_stream_rpc_method_handler(
+            lambda requests, context: self._stream(call, both, _checked(requests), context),
+            parse,
+            write,
+        )
+
+    def _unary(
+        self,
+        call: _Call,
+        behaviour: Callable[..., Any],
+        request: Any,
+        context: Any,
+    ) -> Any:
+        with call.observed(request, context):
+            return behaviour(_well_formed(request), context)
+
+    def _stream(
+        self,
+        call: _Call,
+        behaviour: Callable[..., Any],
+        request: Any,
+        context: Any,
+    ) -> Iterator[Any]:
+        with call.observed(request, context), self._stream_slot():
+            yield from behaviour(_well_formed(request), context)
+
+    @contextmanager
+    def _stream_slot(self) -> Iterator[None]:
+        if not self._streams.acquire(blocking=False):
+            raise ResourceExhausted(
+                "too many streams are open", reason="TOO_MANY_STREAMS", retry_after=RETRY_SECONDS
+            )
+        try:
+            yield
+        finally:
+            self._streams.release()
+
+
+class _Call:
+    """Observes the calls of one method."""
+
+    def __init__(
+        self, metrics: Metrics, details: grpc.HandlerCallDetails, handler: Handler
+    ) -> None:
+        self._metrics = metrics
+        _, self._service, self._method = details.method.split("/", 2)
+        streams = {(False, False): "unary", (False, True): "server_stream"}
+        streams |= {(True, False): "client_stream", (True, True): "bidi_stream"}
+        kind = streams[bool(handler.request_streaming), bool(handler.response_streaming)]
+        self._labels = (kind, self._service, self._method)
+
+    @contextmanager
+    def observed(self, request: Any, context: Any) -> Iterator[None]:
+        """Count, time and log one call, and turn its errors into statuses."""
+        request_id = _request_id(request, context)
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        self._metrics.rpc_started.labels(*self._labels).inc()
+        started = time.perf_counter()
+        code = "OK"
+        try:
+            yield
+            status = context.code()
+            code = status.name if isinstance(status, grpc.StatusCode) else "OK"
+        except AcpcError as error:
+            code = error.code
+            _abort(context, to_status(error, request_id))
+        except GeneratorExit:
+            code = "CANCELLED"
+            raise
+        except Exception:
+            code = "INTERNAL"
+            log.exception("rpc_bug", method=self._method)
+            message = f"a fault of the server, not of the request; quote request id {request_id}"
+            _abort(context, plain_status("INTERNAL", message, []))
+        finally:
+            seconds = time.perf_counter() - started
+            self._metrics.rpc_handled.labels(*self._labels, code).inc()
+            self._metrics.rpc_handling.labels(*self._labels).observe(seconds)
+            if self._service not in QUIET:
+                log.info(
+                    "rpc",
+                    service=self._service,
+                    method=self._method,
+                    code=code,
+                    seconds=round(seconds, 6),
+                    peer=context.peer(),
+                )
+            structlog.contextvars.unbind_contextvars("request_id")
+
+
+def _abort(context: grpc.ServicerContext, status: status_pb2.Status) -> NoReturn:
+    context.abort_with_status(rpc_status.to_status(status))
+    raise AssertionError("abort_with_status raises")
+
+
+def _lenient(parse: Callable[[bytes], Message] | None) -> Callable[[bytes], Any] | None:
+    """Parse, but let bytes that do not parse reach the handler, which can name the problem.
+
+    gRPC itself answers a failed parse with INTERNAL, which blames the server.
+    """
+    if parse is None:
+        return None
+
+    def attempt(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except (DecodeError, ValueError, RuntimeError) as error:
+            return _Malformed(str(error))
+
+    return attempt
+
+
+def _well_formed(request: Any) -> Any:
+    if isinstance(request, _Malformed):
+        raise InvalidArgument(
+            "request", f"the bytes are not the message this method takes ({request.problem})"
+        )
+    return request
+
+
+def _checked(requests: Iterator[Any]) -> Iterator[Any]:
+    for request in requests:
+        yield _well_formed(request)
+
+
+def _request_id(request: Any, context: grpc.ServicerContext) -> str:
+    """The caller's id from the message or the header, or a new one."""
+    given = getattr(request, "request_id", "")
+    for key, value in context.invocation_metadata():
+        if not given and key == REQUEST_ID_HEADER:
+            given = value if isinstance(value, str) else ""
+    return given[:MAX_REQUEST_ID] if given else str(uuid.uuid4())

@@ -1,0 +1,60 @@
+"""What every request has: a checkpoint, an identity, a deadline."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Protocol
+
+import grpc
+from acpc.v1 import receipt_pb2
+
+from acpc_server.engine import CheckpointCache, LoadedCheckpoint, Priority, Ticket
+from acpc_server.errors import InvalidArgument
+
+DEFAULT_SECONDS = 300.0
+MAX_NAME = 1024
+MAX_REQUEST_ID = 128
+
+
+class _Identified(Protocol):
+    request_id: str
+
+
+def open_ticket(context: grpc.ServicerContext) -> Ticket:
+    """An interactive claim on the device that lapses with the call."""
+    remaining = context.time_remaining()
+    seconds = DEFAULT_SECONDS if remaining is None else min(remaining, DEFAULT_SECONDS)
+    ticket = Ticket(Priority.INTERACTIVE, seconds)
+    context.add_callback(ticket.cancel)
+    return ticket
+
+
+def request_id(request: _Identified) -> str:
+    """The caller's request id, or a new one; InvalidArgument when it is too long."""
+    if len(request.request_id) > MAX_REQUEST_ID:
+        raise InvalidArgument("request_id", f"longer than {MAX_REQUEST_ID} characters")
+    return request.request_id or str(uuid.uuid4())
+
+
+def check_ref(ref: receipt_pb2.CheckpointRef, field: str) -> None:
+    """Refuse a reference without a name, or with one of absurd length."""
+    if not ref.name:
+        raise InvalidArgument(f"{field}.name", "name the checkpoint's folder")
+    if max(len(ref.name), len(ref.weights), len(ref.digest)) > MAX_NAME:
+        raise InvalidArgument(field, f"a part is longer than {MAX_NAME} characters")
+
+
+def load(
+    checkpoints: CheckpointCache, ref: receipt_pb2.CheckpointRef, field: str = "checkpoint"
+) -> LoadedCheckpoint:
+    """The checkpoint that the request's ``field`` names.
+
+    Raises:
+        InvalidArgument: No name, or a name that is not a plain relative path.
+        NotFound, FailedPrecondition, PermissionDenied: From the loader.
+    """
+    check_ref(ref, field)
+    try:
+        return checkpoints.get(ref.name, ref.weights, ref.digest)
+    except InvalidArgument as error:
+        raise error.moved("checkpoint", field) from error

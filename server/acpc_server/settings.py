@@ -1,0 +1,89 @@
+"""The server's settings. Every flag of ``acpc-server serve`` is also an ``ACPC_*`` variable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MEBIBYTE = 1024 * 1024
+
+
+def _folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise ValueError(f"{path} is not a folder")
+    return path.resolve()
+
+
+Folder = Annotated[Path, AfterValidator(_folder)]
+
+
+class Settings(BaseSettings):
+    """Settings with unit and default beside each; flags win over variables."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="ACPC_",
+        extra="forbid",
+        cli_prog_name="acpc-server serve",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+    )
+
+    checkpoint_root: Folder = Field(description="folder that holds the checkpoint folders")
+    dataset_root: Folder = Field(description="folder that holds HDF5 datasets and task files")
+    state_dir: Path = Field(
+        Path("acpc-state"), description="folder for the job record; made when missing"
+    )
+    jobs_url: str = Field(
+        "", description="database of the job record; default is SQLite in the state folder"
+    )
+    executor_id: str = Field(
+        "local", min_length=1, description="name under which this server resumes its jobs"
+    )
+    host: str = Field("127.0.0.1", description="address gRPC listens on")
+    port: int = Field(50051, ge=0, le=65535, description="port gRPC listens on; 0 picks one")
+    metrics_host: str = Field("127.0.0.1", description="address /metrics listens on")
+    metrics_port: int = Field(
+        9464, ge=-1, le=65535, description="port of /metrics; 0 picks one, -1 turns it off"
+    )
+    tls_certificate: Path | None = Field(None, description="PEM certificate chain; enables TLS")
+    tls_key: Path | None = Field(None, description="PEM private key")
+    device: str = Field("auto", description="cpu, cuda, cuda:N, or auto")
+    torch_threads: int = Field(0, ge=0, description="CPU threads of torch; 0 means all cores")
+    rpc_threads: int = Field(64, ge=4, le=1024, description="threads that serve RPCs")
+    max_message_mib: int = Field(64, ge=1, le=1024, description="largest message, MiB")
+    max_queue: int = Field(256, ge=1, description="interactive chunks that may wait for the device")
+    max_frames: int = Field(
+        1536, ge=1, description="frames one ComparePair may have encoded, views included"
+    )
+    checkpoint_budget_mib: int = Field(
+        4096, ge=1, description="weights kept on the device, MiB; oldest go first"
+    )
+    max_checkpoint_mib: int = Field(
+        2048, ge=1, description="largest weights file the server reads, MiB"
+    )
+    job_concurrency: int = Field(1, ge=1, le=64, description="checkpoint jobs run at a time")
+    drain_seconds: float = Field(
+        10.0, ge=0, description="time open calls get to finish when the server stops, seconds"
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="lowest level logged"
+    )
+    log_format: Literal["json", "console"] = Field("json", description="form of log lines")
+
+    @field_validator("device")
+    @classmethod
+    def _device(cls, value: str) -> str:
+        kind, _, index = value.partition(":")
+        if kind not in ("auto", "cpu", "cuda") or (index and not index.isdecimal()):
+            raise ValueError("use cpu, cuda, cuda:N or auto")
+        return value
+
+    @property
+    def database_url(self) -> str:
+        """Where the job record is."""
+        return self.jobs_url or f"sqlite:///{self.state_dir.resolve() / 'jobs.sqlite'}"
