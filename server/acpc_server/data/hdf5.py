@@ -5,6 +5,7 @@ allocate more than its limits before that is checked.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,10 +13,11 @@ from typing import Self
 import h5py
 import hdf5plugin  # noqa: F401  registers the compression filters
 import numpy as np
-from jaxtyping import Int64, Shaped
+from jaxtyping import Int64
 
+from acpc_server.data.columns import Column
 from acpc_server.data.paths import resolve_below
-from acpc_server.errors import FailedPrecondition, NotFound
+from acpc_server.errors import FailedPrecondition
 
 MAX_ROWS = 2**27
 """Rows of a column, 134 million; also bounds the windows and the permutation over them."""
@@ -28,75 +30,7 @@ MAX_FRAME_SIDE = 4096
 MAX_CHUNK_BYTES = 2**28
 """A chunk is decompressed whole, so this bounds what one read allocates: 256 MiB."""
 
-_READ_BYTES = 2**25
 _CHUNK_CACHE_BYTES = 2**24
-
-
-class Column:
-    """One column: an array whose first axis is the row, read in slices.
-
-    Attributes:
-        name: Its name in the file.
-        shape: ``(rows, ...)``.
-    """
-
-    def __init__(self, dataset: h5py.Dataset, file: str, name: str) -> None:
-        self._dataset = dataset
-        self._file = file
-        self.name = name
-        self.shape: tuple[int, ...] = dataset.shape
-
-    @property
-    def width(self) -> int:
-        """Numbers in a row."""
-        return int(np.prod(self.shape[1:]))
-
-    @property
-    def rows_per_chunk(self) -> int:
-        """Rows that are stored, and so decompressed, together."""
-        return int(self._dataset.chunks[0]) if self._dataset.chunks else 1
-
-    def read(self, start: int, stop: int) -> Shaped[np.ndarray, "rows ..."]:
-        """Rows [start, stop).
-
-        Raises:
-            FailedPrecondition: The stored bytes are damaged.
-        """
-        try:
-            rows: np.ndarray = self._dataset[start:stop]
-        except (OSError, RuntimeError, ValueError) as error:
-            raise FailedPrecondition(
-                f"dataset {self._file!r}, column {self.name!r}: rows {start} to {stop - 1} cannot "
-                f"be read, the file is damaged: {error}"
-            ) from error
-        return rows
-
-    def blocks(self) -> Iterator[Shaped[np.ndarray, "rows ..."]]:
-        """The whole column, some megabytes at a time."""
-        row_bytes = max(1, self._dataset.dtype.itemsize * int(np.prod(self.shape[1:])))
-        step = max(1, _READ_BYTES // row_bytes)
-        for start in range(0, self.shape[0], step):
-            yield self.read(start, min(start + step, self.shape[0]))
-
-    def gather(self, rows: Int64[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
-        """The given rows, in any order and as often as wanted; each chunk is read once.
-
-        Args:
-            rows: Row indices of any shape.
-
-        Returns:
-            Array of shape ``rows.shape + self.shape[1:]``.
-        """
-        flat = rows.reshape(-1)
-        out = np.empty((flat.size, *self.shape[1:]), self._dataset.dtype)
-        order = np.argsort(flat, kind="stable")
-        ordered = flat[order]
-        chunk = ordered // self.rows_per_chunk
-        for group in np.split(np.arange(flat.size), np.flatnonzero(np.diff(chunk)) + 1):
-            if group.size:
-                first, last = int(ordered[group[0]]), int(ordered[group[-1]])
-                out[order[group]] = self.read(first, last + 1)[ordered[group] - first]
-        return out.reshape(*rows.shape, *self.shape[1:])
 
 
 class Hdf5Dataset:
@@ -160,8 +94,8 @@ class Hdf5Dataset:
         """A column of numbers, (rows,) or (rows, width).
 
         Raises:
-            NotFound: No such column; lists those there are.
-            FailedPrecondition: Another kind of column, or too short for the episodes.
+            FailedPrecondition: No such column, another kind of column, or too short for the
+                episodes.
         """
         found = self._dataset(name)
         if found.dtype.kind not in "fiu" or found.ndim not in (1, 2):
@@ -177,8 +111,8 @@ class Hdf5Dataset:
         """A column of RGB frames, uint8 (rows, height, width, 3).
 
         Raises:
-            NotFound: No such column; lists those there are.
-            FailedPrecondition: Another kind of column, or too short for the episodes.
+            FailedPrecondition: No such column, another kind of column, or too short for the
+                episodes.
         """
         found = self._dataset(name)
         if found.dtype != np.uint8:
@@ -202,37 +136,38 @@ class Hdf5Dataset:
 
     def _dataset(self, name: str) -> h5py.Dataset:
         """The dataset ``name`` of the root group, if it keeps all its bytes in this file."""
-        links = self._file.id.links  # asking the file for the name itself would follow a link
-        if name in ("", ".") or "/" in name or not links.exists(name.encode()):
-            raise NotFound(
-                f"dataset {self.name!r} has no column {name!r}; it has {sorted(self._file)}"
-            )
-        if links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
-            raise self._bad(name, "is a soft or external link; links are not followed")
-        found = self._read_header(name)
-        if found.is_virtual or found.external:
-            raise self._bad(name, "keeps its rows in other files (virtual or external storage)")
-        if found.dtype.kind not in "fiub" or found.dtype.subdtype is not None:
-            raise self._bad(name, f"must hold plain numbers; is {_kind(found)}")
-        if found.ndim == 0 or found.shape[0] > MAX_ROWS:
-            raise self._bad(name, f"must have 1 axis or more and at most {MAX_ROWS} rows")
-        chunk_bytes = found.dtype.itemsize * int(np.prod(found.chunks or (0,), dtype=object))
-        if chunk_bytes > MAX_CHUNK_BYTES:
-            raise self._bad(
-                name, f"has chunks of {chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read"
-            )
-        self._check_filters(found, name)
-        return found
-
-    def _read_header(self, name: str) -> h5py.Dataset:
-        try:
+        with self._header(name):
+            self._check_link(name)
             found = self._file[name]
             if not isinstance(found, h5py.Dataset):
                 raise self._bad(name, "is a group or a type, not a dataset")
-            found.dtype, found.shape  # noqa: B018  read now, while a failure is understood
-            return found
+            if found.is_virtual or found.external:
+                raise self._bad(name, "keeps its rows in other files (virtual or external storage)")
+            if found.dtype.kind not in "fiub" or found.dtype.subdtype is not None:
+                raise self._bad(name, f"must hold plain numbers; is {_kind(found)}")
+            if found.ndim == 0 or found.shape[0] > MAX_ROWS:
+                raise self._bad(name, f"must have 1 axis or more and at most {MAX_ROWS} rows")
+            chunk_bytes = found.dtype.itemsize * int(np.prod(found.chunks or (0,), dtype=object))
+            if chunk_bytes > MAX_CHUNK_BYTES:
+                raise self._bad(
+                    name, f"has chunks of {chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read"
+                )
+            self._check_filters(found, name)
+        return found
+
+    @contextmanager
+    def _header(self, name: str) -> Iterator[None]:
+        try:
+            yield
         except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise self._bad(name, f"has a damaged header: {error}") from error
+
+    def _check_link(self, name: str) -> None:
+        links = self._file.id.links  # to ask the file for the name itself would follow a link
+        if name in ("", ".") or "/" in name or not links.exists(name.encode()):
+            raise self._bad(name, f"does not exist; there are {sorted(self._file)}")
+        if links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
+            raise self._bad(name, "is a soft or external link; links are not followed")
 
     def _check_filters(self, found: h5py.Dataset, name: str) -> None:
         properties = found.id.get_create_plist()

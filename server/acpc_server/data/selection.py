@@ -51,8 +51,8 @@ def select_anchors(
 
     Raises:
         InvalidArgument: A number out of range, or fewer windows (or episodes) than ``count``.
-        NotFound: A column the task names is missing.
-        FailedPrecondition: A column that cannot be used, or a state that is not finite.
+        FailedPrecondition: A column that is missing or cannot be used, or a state that is not
+            finite.
         ResourceExhausted: The frames of the batch would not fit the limit.
     """
     for field, value in (("history", history), ("horizon", horizon), ("count", count)):
