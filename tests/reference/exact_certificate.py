@@ -57,6 +57,18 @@ class ExactPool:
         elites = self.elites(count)
         return elites is not None and elites == top_set(self.perturbed, count)
 
+    def encloses(self, candidate: int, lower: float, upper: float) -> bool:
+        """Whether ``lower <= C - b`` and ``C + b <= upper``, to 80 fractional bits."""
+        bits = PRECISIONS[0]
+        cost = self.clean[candidate]
+        bound = math.isqrt(self.displacement[candidate] * cost << 2 * bits) + math.isqrt(
+            self.displacement[candidate] * self.perturbed[candidate] << 2 * bits
+        )
+        scaled = cost << bits
+        return Fraction(lower) <= self._value(scaled - bound, bits) and self._value(
+            scaled + bound, bits
+        ) <= Fraction(upper)
+
     def margin(self, elites: set[int]) -> tuple[Fraction, Fraction]:
         """Enclosure of min(C_j - C_i - b_j - b_i), tight enough to show its sign or zero."""
         low = high = 0

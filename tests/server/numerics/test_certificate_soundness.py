@@ -157,6 +157,22 @@ def test_no_certificate_is_wrong(make: Callable[[np.random.Generator], Pool]) ->
             assert Fraction(case.margin) <= high
 
 
+@pytest.mark.parametrize("make", FAMILIES, ids=lambda make: make.__name__)
+def test_bounds_of_each_candidate_are_on_the_safe_side(
+    make: Callable[[np.random.Generator], Pool],
+) -> None:
+    """lower <= C - b and C + b <= upper, exactly, as the rounding analysis claims."""
+    rng = np.random.default_rng(3)
+    for _ in range(POOLS // 3):
+        clean, perturbed, goal = make(rng)
+        bounds = pool_bounds(*(torch.from_numpy(part) for part in (clean, perturbed, goal)))
+        for view, pool in enumerate(exact_pools(clean, perturbed, goal)):
+            sides = zip(bounds.lower[view].tolist(), bounds.upper[view].tolist(), strict=True)
+            for candidate, (lower, upper) in enumerate(sides):
+                if np.isfinite(lower) and np.isfinite(upper):
+                    assert pool.encloses(candidate, lower, upper)
+
+
 @pytest.mark.parametrize(
     "make", [f for f in FAMILIES if f is not scaled], ids=lambda make: make.__name__
 )

@@ -1,0 +1,148 @@
+"""A server in a process of its own, as it is installed: ``acpc-server serve`` with its log read."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+STARTUP_SECONDS = 60.0
+STOP_SECONDS = 30.0
+LogLine = dict[str, Any]
+
+
+class ServerProcess:
+    """One ``acpc-server serve`` process on free ports, stopped when the ``with`` block ends.
+
+    Args:
+        checkpoint_root: Value of ``--checkpoint-root``.
+        dataset_root: Value of ``--dataset-root``.
+        state_dir: Value of ``--state-dir``; start a second process on it to see a restart.
+        environment: Variables to add to this process's.
+        **flags: Further flags of ``serve``, for example ``max_message_mib=8``.
+    """
+
+    def __init__(
+        self,
+        checkpoint_root: Path,
+        dataset_root: Path,
+        state_dir: Path,
+        *,
+        environment: dict[str, str] | None = None,
+        **flags: object,
+    ) -> None:
+        given: dict[str, object] = {
+            "checkpoint_root": checkpoint_root,
+            "dataset_root": dataset_root,
+            "state_dir": state_dir,
+            "port": 0,
+            "metrics_port": 0,
+            "device": "cpu",
+            "torch_threads": 1,
+            **flags,
+        }
+        program = Path(sys.executable).with_name("acpc-server")
+        self.command = [str(program), "serve"]
+        for name, value in given.items():
+            self.command += [f"--{name.replace('_', '-')}", str(value)]
+        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._lines: list[str] = []
+        self._moved = threading.Condition()
+        self.port = 0
+        self.metrics_port: int | None = None
+
+    def start(self) -> Self:
+        """Start and return once it serves; RuntimeError with its log when it does not."""
+        self._lines = []
+        self._process = subprocess.Popen(
+            self.command, stderr=subprocess.PIPE, text=True, env=self._environment
+        )
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
+        serving = self.wait_for_log(lambda line: line["event"] == "serving", STARTUP_SECONDS)
+        self.port, self.metrics_port = serving["port"], serving["metrics_port"]
+        return self
+
+    @property
+    def address(self) -> str:
+        """Target of a channel to this server."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._running().pid
+
+    def wait_for_log(self, wanted: Callable[[LogLine], bool], seconds: float = 30.0) -> LogLine:
+        """The first log line that is ``wanted``, present or still to come.
+
+        Raises:
+            RuntimeError: The process ended, or ``seconds`` passed, without such a line.
+        """
+
+        def found() -> list[LogLine]:
+            return [line for line in self.log() if wanted(line)]
+
+        def ended() -> bool:
+            return self._reader is not None and not self._reader.is_alive()
+
+        with self._moved:
+            self._moved.wait_for(lambda: found() or ended(), seconds)
+        for line in found():
+            return line
+        raise RuntimeError("no such log line; the server wrote:\n" + "".join(self._lines))
+
+    def log(self) -> list[LogLine]:
+        """The log lines of the current process so far; text that is not JSON under ``event``."""
+        return [_parsed(line) for line in list(self._lines)]
+
+    def kill(self) -> None:
+        """End the process at once, as kill -9 or a power cut does."""
+        self._running().kill()
+        self._ended()
+
+    def terminate(self) -> int:
+        """Ask the process to drain and stop; its exit code."""
+        self._running().terminate()
+        return self._ended()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise RuntimeError("the server was not started")
+        return self._process
+
+    def _ended(self) -> int:
+        code = self._running().wait(STOP_SECONDS)
+        if self._reader is not None:
+            self._reader.join()
+        return code
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        for line in process.stderr or ():
+            with self._moved:
+                self._lines.append(line)
+                self._moved.notify_all()
+        with self._moved:
+            self._moved.notify_all()
+
+
+def _parsed(line: str) -> LogLine:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError:
+        value = None
+    return value if isinstance(value, dict) and "event" in value else {"event": line.rstrip()}
