@@ -133,15 +133,12 @@ def read_file(folder: int, filename: str, limit: int) -> bytes:
     Raises:
         NotFound: No such file.
         PermissionDenied: It is a symbolic link.
-        UnsafeCheckpoint: It is a directory, pipe, socket or device, empty, above
-            ``limit``, or written to meanwhile.
+        UnsafeCheckpoint: It is a directory, pipe, socket or device, empty, above ``limit``, or
+            written to meanwhile.
     """
-    # Without O_NONBLOCK opening a named pipe would wait for a writer.
-    descriptor = _open_part(folder, filename, os.O_NONBLOCK, filename)
+    descriptor = _open_file(folder, filename)
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise UnsafeCheckpoint(f"{filename}: not a regular file")
         if status.st_size > limit:
             raise UnsafeCheckpoint(
                 f"{filename}: {status.st_size} bytes, above the limit of {limit}",
@@ -165,41 +162,64 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
     are not searched. Being listed does not mean that a checkpoint will load.
     """
     entries = []
-    for path, folders, files, descriptor in os.fwalk(root, follow_symlinks=False):
+    for path, folders, files, folder in os.fwalk(root, follow_symlinks=False):
         relative = Path(path).relative_to(root)
-        folders.sort()
         if len(relative.parts) >= MAX_LISTING_DEPTH:
             folders.clear()
-        if CONFIG_NAME not in files or not relative.parts:
+        config = _regular_file(folder, CONFIG_NAME)
+        if config is None or not relative.parts:
             continue
-        for filename in sorted(files):
-            if filename.endswith(WEIGHTS_SUFFIXES):
-                status = os.stat(filename, dir_fd=descriptor, follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode):
-                    entries.append(_entry(descriptor, relative.as_posix(), filename))
+        for filename in files:
+            weights = _regular_file(folder, filename)
+            if filename.endswith(WEIGHTS_SUFFIXES) and weights is not None:
+                entries.append(_entry(relative.as_posix(), filename, config, weights))
     return sorted(entries, key=lambda entry: (entry.name, entry.weights))
 
 
 def find_checkpoint(root: Path, name: str, weights: str = "") -> CheckpointEntry:
-    """The pair of folder and weights file that :func:`choose_weights` picks, unread.
+    """The pair of folder and weights file that a load would read, unread.
 
     Raises:
-        InvalidArgument, NotFound, PermissionDenied, UnsafeCheckpoint: As :func:`open_folder` and
-            :func:`choose_weights`, or a file is missing.
+        InvalidArgument, NotFound, PermissionDenied, UnsafeCheckpoint: As :func:`open_folder`,
+            :func:`choose_weights` and :func:`read_file` for what is not a file.
     """
     with open_folder(root, name) as folder:
-        return _entry(folder, name, choose_weights(folder, name, weights))
+        config = _stat_file(folder, CONFIG_NAME)
+        filename = choose_weights(folder, name, weights)
+        return _entry(name, filename, config, _stat_file(folder, filename))
 
 
-def _entry(folder: int, name: str, weights: str) -> CheckpointEntry:
-    stamp: list[int] = []
-    for filename in (CONFIG_NAME, weights):
-        try:
-            status = os.stat(filename, dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:
-            raise NotFound(f"checkpoint {name!r} has no file {filename!r}") from None
-        stamp += (status.st_ino, status.st_size, status.st_mtime_ns)
-    return CheckpointEntry(name, weights, size_bytes=status.st_size, stamp=tuple(stamp))
+def _entry(
+    name: str, filename: str, config: os.stat_result, weights: os.stat_result
+) -> CheckpointEntry:
+    stamp = [(status.st_ino, status.st_size, status.st_mtime_ns) for status in (config, weights)]
+    return CheckpointEntry(name, filename, weights.st_size, stamp=stamp[0] + stamp[1])
+
+
+def _regular_file(folder: int, filename: str) -> os.stat_result | None:
+    """Status of a regular file; None for anything else and for what is gone meanwhile."""
+    try:
+        status = os.stat(filename, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def _stat_file(folder: int, filename: str) -> os.stat_result:
+    descriptor = _open_file(folder, filename)
+    try:
+        return os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open_file(folder: int, filename: str) -> int:
+    # Without O_NONBLOCK opening a named pipe would wait for a writer.
+    descriptor = _open_part(folder, filename, os.O_NONBLOCK, filename)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnsafeCheckpoint(f"{filename}: not a regular file")
+    return descriptor
 
 
 def _check_part(field: str, whole: str, part: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from acpc_server.errors import AcpcError, UnsafeCheckpoint
 from acpc_server.models import CheckpointLimits, load_checkpoint
+from acpc_server.models.folder import find_checkpoint
 from hostile_builders import config_edit
 from hostile_folders import HOSTILE_FOLDERS, NAME, WITNESS, HostileFolder
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
@@ -33,6 +34,19 @@ def test_refused_by_name(case: HostileFolder, root: Path, monkeypatch: pytest.Mo
     assert case.fragment in caught.value.message
     assert "weights_only" not in caught.value.message
     assert not (root / WITNESS).exists()
+
+
+FILE_CASES = [case for case in HOSTILE_FOLDERS if case.id.startswith(("link", "name", "folder"))]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("case", FILE_CASES, ids=lambda case: case.id)
+def test_finding_refuses_what_loading_refuses(case: HostileFolder, root: Path) -> None:
+    name, weights = case.build(root)
+    with pytest.raises(AcpcError) as caught:
+        find_checkpoint(root, name, weights)
+    assert caught.value.code == case.code
+    assert case.fragment in caught.value.message
 
 
 def test_cases_have_their_own_names() -> None:

@@ -1,0 +1,137 @@
+"""Loaded checkpoints against the float64 NumPy forward."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jepa_reference as reference
+import numpy as np
+import pytest
+import torch
+from acpc_server.models import FrozenWorldModel, load_checkpoint, rollout
+from public_checkpoint import Config, public_config, random_state_dict, write_checkpoint
+from torch import Tensor, nn
+
+CPU = torch.device("cpu")
+Edit = Callable[[Config], None]
+
+
+def other_widths(config: Config) -> None:
+    """Input, condition and output projections; a single head as wide as the tokens."""
+    config["predictor"] |= {"hidden_dim": 12, "output_dim": 20, "heads": 1, "dim_head": 12}
+    config["pred_proj"]["input_dim"] = 20
+    config["action_encoder"] |= {"smoothed_dim": 6, "mlp_scale": 2}
+
+
+def layer_norm_heads(config: Config) -> None:
+    for head in ("projector", "pred_proj"):
+        del config[head]["norm_fn"]
+
+
+def no_heads(config: Config) -> None:
+    """Identity projections, one absent and one written out."""
+    config["encoder"]["hidden_size"] = 24
+    config["predictor"] |= {"input_dim": 24, "hidden_dim": 16, "output_dim": 24}
+    config["action_encoder"]["emb_dim"] = 24
+    del config["projector"]
+    config["pred_proj"] = None
+
+
+def mask_token(config: Config) -> None:
+    del config["encoder"]["use_mask_token"]
+
+
+VARIANTS: list[Edit] = [lambda config: None, other_widths, layer_norm_heads, no_heads, mask_token]
+IDS = ["plain", "other_widths", "layer_norm_heads", "no_heads", "mask_token"]
+
+
+def load_pair(
+    root: Path, config: Config, seed: int = 0
+) -> tuple[FrozenWorldModel, dict[str, np.ndarray[Any, np.dtype[np.float64]]]]:
+    state = random_state_dict(config, seed)
+    write_checkpoint(root / "run", config, state)
+    model = load_checkpoint(root, "run", device=CPU)
+    return model, {name: tensor.double().numpy() for name, tensor in state.items()}
+
+
+def relative_error(found: Tensor, wanted: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    assert found.shape == wanted.shape
+    return float(np.linalg.norm(found.double().numpy() - wanted) / np.linalg.norm(wanted))
+
+
+@pytest.mark.parametrize("family", ["lewm", "pldm"])
+@pytest.mark.parametrize("edit", VARIANTS, ids=IDS)
+def test_small_models(tmp_path: Path, family: str, edit: Edit) -> None:
+    config = public_config(family=family, block_dim=6)
+    edit(config)
+    model, state = load_pair(tmp_path, config)
+    assert model.card.family == family
+    generator = torch.Generator().manual_seed(1)
+    frames = torch.randn(3, 3, 28, 35, generator=generator)
+    blocks = torch.randn(2, 7, 6, generator=generator)
+
+    latents = model.encode(frames)
+    wanted = reference.encode(state, config, frames.double().numpy())
+    assert relative_error(latents, wanted) <= 1e-5
+    assert not np.allclose(wanted[0], wanted[1], rtol=0.05)
+
+    actions = model.embed_actions(blocks)
+    embedded = np.stack([[reference.embed_block(state, k) for k in b] for b in blocks.numpy()])
+    assert relative_error(actions, embedded) <= 1e-5
+
+    history = torch.randn(2, 3, model.card.latent_dim, generator=generator)
+    predicted = rollout(model, history, blocks)
+    rolled = np.stack(
+        [
+            reference.rollout(state, config, h, b)
+            for h, b in zip(history.double().numpy(), blocks.double().numpy(), strict=True)
+        ]
+    )
+    assert relative_error(predicted, rolled) <= 1e-5
+
+
+@pytest.mark.parametrize("norm", [None, "torch.nn.LayerNorm", "torch.nn.BatchNorm1d"])
+@pytest.mark.parametrize("activation", ["GELU", "ReLU", "SiLU"])
+def test_factories(tmp_path: Path, norm: str | None, activation: str) -> None:
+    """Each factory becomes the module it names, with its epsilon."""
+    config = public_config()
+    factory = norm and {"_target_": norm, "_partial_": True, "eps": 0.25}
+    act = {"_target_": f"torch.nn.{activation}", "_partial_": True}
+    config["projector"] |= {"norm_fn": factory, "act_fn": act}
+    state = random_state_dict(config)
+    if norm is None:
+        state = {k: v for k, v in state.items() if not k.startswith("projector.net.1.")}
+    write_checkpoint(tmp_path / "run", config, state)
+    head = nn.Sequential(
+        nn.Linear(24, 32),
+        {None: nn.Identity(), "torch.nn.LayerNorm": nn.LayerNorm(32, eps=0.25)}.get(
+            norm, nn.BatchNorm1d(32, eps=0.25)
+        ),
+        getattr(nn, activation)(),
+        nn.Linear(32, 16),
+    ).eval()
+    prefix = "projector.net."
+    head.load_state_dict({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
+    frames = torch.randn(2, 3, 28, 28)
+    arrays = {name: tensor.double().numpy() for name, tensor in state.items()}
+    cls = [reference.encode_frame(arrays, config["encoder"], f) for f in frames.double().numpy()]
+    with torch.no_grad():
+        wanted = head.double()(torch.from_numpy(np.stack(cls))).numpy()
+    assert (
+        relative_error(load_checkpoint(tmp_path, "run", device=CPU).encode(frames), wanted) < 1e-5
+    )
+
+
+def test_paper_size(tmp_path: Path) -> None:
+    """One frame and two steps at the published size: 303 tensors, 18,034,478 parameters."""
+    config = public_config("paper")
+    model, state = load_pair(tmp_path, config)
+    assert len(state) == 303
+    assert model.card.parameter_count == 18_034_478
+    generator = torch.Generator().manual_seed(2)
+    frame = torch.randn(1, 3, 224, 224, generator=generator)
+    latent = model.encode(frame)
+    assert relative_error(latent, reference.encode(state, config, frame.double().numpy())) <= 1e-5
+    blocks = torch.randn(1, 2, 10, generator=generator)
+    rolled = reference.rollout(state, config, latent.double().numpy(), blocks[0].double().numpy())
+    assert relative_error(rollout(model, latent[None], blocks)[0], rolled) <= 1e-5

@@ -1,0 +1,229 @@
+"""Every form in which a public checkpoint is found loads to the same model."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from acpc_server.models import list_checkpoints, load_checkpoint
+from acpc_server.models.config import FAMILY_OF_TARGET
+from acpc_server.models.folder import find_checkpoint
+from public_checkpoint import (
+    Config,
+    public_config,
+    random_state_dict,
+    with_old_names,
+    write_checkpoint,
+)
+from torch import Tensor
+
+CPU = torch.device("cpu")
+FRAMES = torch.randn(2, 3, 28, 28, generator=torch.Generator().manual_seed(0))
+State = dict[str, Tensor]
+
+
+def latents(root: Path, name: str = "run", weights: str = "") -> Tensor:
+    return load_checkpoint(root, name, weights, device=CPU).encode(FRAMES)
+
+
+@pytest.fixture
+def wanted(tmp_path: Path) -> Tensor:
+    write_checkpoint(tmp_path / "plain" / "run")
+    return latents(tmp_path / "plain")
+
+
+@pytest.mark.parametrize(
+    ("target", "family"),
+    [
+        ("stable_worldmodel.wm.lewm.LeWM", "lewm"),
+        ("stable_worldmodel.wm.lewm.lewm.LeWM", "lewm"),
+        ("jepa.JEPA", "lewm"),
+        ("stable_worldmodel.wm.pldm.PLDM", "pldm"),
+        ("stable_worldmodel.wm.pldm.pldm.PLDM", "pldm"),
+    ],
+)
+def test_model_spellings(tmp_path: Path, wanted: Tensor, target: str, family: str) -> None:
+    assert target in FAMILY_OF_TARGET
+    write_checkpoint(tmp_path / "run", {**public_config(), "_target_": target})
+    assert load_checkpoint(tmp_path, "run", device=CPU).card.family == family
+    assert torch.equal(latents(tmp_path), wanted)
+
+
+def original_repository(config: Config) -> None:
+    config |= {"_target_": "jepa.JEPA", "embed_dim": 16, "history_size": 3}
+    config["predictor"]["_target_"] = "module.ARPredictor"
+    config["action_encoder"]["_target_"] = "module.Embedder"
+    config["projector"]["_target_"] = config["pred_proj"]["_target_"] = "module.MLP"
+
+
+def early(config: Config) -> None:
+    original_repository(config)
+    del config["predictor"]["_target_"]
+    del config["action_encoder"]["_target_"]
+
+
+def hydra_keys(config: Config) -> None:
+    config |= {"_convert_": "all", "_recursive_": True}
+    config["encoder"] |= {"_convert_": "none", "_partial_": False}
+
+
+def training_keys(config: Config) -> None:
+    config["encoder"] |= {"hidden_dropout_prob": 0.1, "initializer_range": 0.01}
+    config["predictor"] |= {"dropout": 0, "emb_dropout": 0.5}
+    config["projector"]["norm_fn"]["momentum"] = None
+
+
+@pytest.mark.parametrize("edit", [original_repository, early, hydra_keys, training_keys])
+def test_config_forms(tmp_path: Path, wanted: Tensor, edit: Callable[[Config], None]) -> None:
+    config = public_config()
+    edit(config)
+    write_checkpoint(tmp_path / "run", config, random_state_dict(public_config()))
+    assert torch.equal(latents(tmp_path), wanted)
+
+
+def lightning(state: State) -> object:
+    prefixed = {f"model.{name}": tensor for name, tensor in state.items()}
+    return {"epoch": 3, "state_dict": {**prefixed, "sigreg.knots": torch.ones(4)}}
+
+
+def uncounted(state: State) -> object:
+    return {name: t for name, t in state.items() if not name.endswith("num_batches_tracked")}
+
+
+FORMS: dict[str, Callable[[State], object]] = {
+    "state_dict": lambda state: {"state_dict": state, "epoch": 1},
+    "model": lambda state: {"model": state},
+    "prefix": lambda state: {f"model.{name}": tensor for name, tensor in state.items()},
+    "lightning": lightning,
+    "compiled": lambda state: {f"_orig_mod.{name}": tensor for name, tensor in state.items()},
+    "old-names": with_old_names,
+    "no-counters": uncounted,
+    "transposed": lambda state: {
+        name: t.t().contiguous().t() if t.ndim == 2 else t for name, t in state.items()
+    },
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_forms(tmp_path: Path, wanted: Tensor, form: str) -> None:
+    state = random_state_dict(public_config())
+    write_checkpoint(tmp_path / "run", state=FORMS[form](dict(state)))
+    assert torch.equal(latents(tmp_path), wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("container", ["pt", "safetensors"])
+def test_sixteen_bit_weights(tmp_path: Path, dtype: torch.dtype, container: str) -> None:
+    """Stored in 16 bits, computed in 32: the only change is the rounding of the weights."""
+    state = random_state_dict(public_config())
+    halves = {n: t.to(dtype) if t.is_floating_point() else t for n, t in state.items()}
+    rounded = {n: t.float() if t.is_floating_point() else t for n, t in halves.items()}
+    write_checkpoint(tmp_path / "rounded", state=rounded)
+    write_checkpoint(tmp_path / "run", state=halves)
+    if container == "safetensors":
+        (tmp_path / "run" / "weights.pt").unlink()
+        safetensors.torch.save_file(halves, tmp_path / "run" / "model.safetensors")
+    found = latents(tmp_path)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, latents(tmp_path, "rounded"))
+
+
+def digest(root: Path, weights: str = "") -> str:
+    return load_checkpoint(root, "run", weights, device=CPU).card.digest
+
+
+def test_digest_ignores_the_container(tmp_path: Path) -> None:
+    state = dict(random_state_dict(public_config()))
+    folder = write_checkpoint(tmp_path / "run", state=state)
+    safetensors.torch.save_file(state, folder / "weights.safetensors")
+    torch.save(dict(reversed(state.items())), folder / "weights_epoch_1.pt")
+    torch.save({"state_dict": state}, folder / "weights_epoch_2.pt")
+    reference = digest(tmp_path)
+    for weights in ("weights.safetensors", "weights_epoch_1.pt", "weights_epoch_2.pt"):
+        assert digest(tmp_path, weights) == reference
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(dict(reversed(config.items()))))
+    assert digest(tmp_path) == reference
+
+
+def test_digest_sees_every_tensor_and_the_config(tmp_path: Path) -> None:
+    state = random_state_dict(public_config())
+    folder = write_checkpoint(tmp_path / "run", state=state)
+    seen = {digest(tmp_path)}
+    for name in ("encoder.embeddings.cls_token", "projector.net.1.num_batches_tracked"):
+        changed = {**state, name: state[name] + 1}
+        torch.save(changed, folder / "weights.pt")
+        seen.add(digest(tmp_path))
+    swapped = {**state}
+    first, second = (f"encoder.layers.{i}.layernorm_after.bias" for i in (0, 1))
+    swapped[first], swapped[second] = state[second], state[first]
+    torch.save(swapped, folder / "weights.pt")
+    seen.add(digest(tmp_path))
+    config = public_config()
+    config["encoder"]["layer_norm_eps"] = 1e-6
+    write_checkpoint(folder, config, state)
+    seen.add(digest(tmp_path))
+    assert len(seen) == 5
+
+
+def test_choice_of_weights(tmp_path: Path) -> None:
+    """weights.pt unless another is named; a lone file needs no name."""
+    for seed, filename in enumerate(("weights.pt", "weights_epoch_1.pt", "weights_epoch_2.pt")):
+        write_checkpoint(tmp_path / "run", weights=filename, seed=seed)
+        write_checkpoint(tmp_path / f"alone{seed}", weights=filename, seed=seed)
+    assert torch.equal(latents(tmp_path), latents(tmp_path, "alone0"))
+    for seed in (1, 2):
+        named = latents(tmp_path, "run", f"weights_epoch_{seed}.pt")
+        assert torch.equal(named, latents(tmp_path, f"alone{seed}"))
+        assert not torch.allclose(named, latents(tmp_path))
+
+
+def test_listing(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    write_checkpoint(root / "b" / "seed1")
+    write_checkpoint(root / "a")
+    write_checkpoint(root / "b" / "seed0", weights="weights_epoch_2.pt")
+    write_checkpoint(root / "b" / "seed0", weights="weights_epoch_1.pt")
+    write_checkpoint(tmp_path / "outside" / "run")
+    (root / "link").symlink_to(tmp_path / "outside")
+    (root / "a" / "linked.pt").symlink_to(tmp_path / "outside" / "run" / "weights.pt")
+    (root / "a" / "folder.pt").mkdir()
+    (root / "no_config").mkdir()
+    (root / "no_config" / "weights.pt").write_bytes(b"x")
+    (root / "pickled").mkdir()
+    (root / "pickled" / "config.json").write_text("{}")
+    (root / "pickled" / "run_object.ckpt").write_bytes(b"x")
+    (root / "pipe").mkdir()
+    (root / "pipe" / "weights.pt").write_bytes(b"x")
+    os.mkfifo(root / "pipe" / "config.json")
+    found = list_checkpoints(root)
+    assert found[0].size_bytes == (root / "a" / "weights.pt").stat().st_size
+    assert [(entry.name, entry.weights) for entry in found] == [
+        ("a", "weights.pt"),
+        ("b/seed0", "weights_epoch_1.pt"),
+        ("b/seed0", "weights_epoch_2.pt"),
+        ("b/seed1", "weights.pt"),
+    ]
+    for entry in found:
+        assert find_checkpoint(root, entry.name, entry.weights) == entry
+        assert latents(root, entry.name, entry.weights).shape == (2, 16)
+
+
+def test_stamp_tells_of_a_replaced_file(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "run")
+    stamps = [find_checkpoint(tmp_path, "run").stamp]
+    assert find_checkpoint(tmp_path, "run").stamp == stamps[0]
+    for filename in ("weights.pt", "config.json"):
+        (folder / "new").write_bytes((folder / filename).read_bytes())
+        (folder / "new").replace(folder / filename)
+        stamps.append(find_checkpoint(tmp_path, "run").stamp)
+    assert len(set(stamps)) == 3
+
+
+def test_root_may_be_a_link(tmp_path: Path, wanted: Tensor) -> None:
+    """The operator chooses the root; only what lies below it is not trusted."""
+    (tmp_path / "root").symlink_to(tmp_path / "plain")
+    assert torch.equal(latents(tmp_path / "root"), wanted)
