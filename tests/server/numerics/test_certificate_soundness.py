@@ -161,7 +161,7 @@ def test_no_certificate_is_wrong(make: Callable[[np.random.Generator], Pool]) ->
 def test_bounds_of_each_candidate_are_on_the_safe_side(
     make: Callable[[np.random.Generator], Pool],
 ) -> None:
-    """lower <= C - b and C + b <= upper, exactly, as the rounding analysis claims."""
+    """Exactly lower <= C - b and C + b <= upper, as the rounding analysis claims."""
     rng = np.random.default_rng(3)
     for _ in range(POOLS // 3):
         clean, perturbed, goal = make(rng)
