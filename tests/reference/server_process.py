@@ -54,13 +54,14 @@ class ServerProcess:
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._lines: list[str] = []
+        self._closed = False
         self._moved = threading.Condition()
         self.port = 0
         self.metrics_port: int | None = None
 
     def start(self) -> Self:
         """Start and return once it serves; RuntimeError with its log when it does not."""
-        self._lines = []
+        self._lines, self._closed = [], False
         self._process = subprocess.Popen(
             self.command, stderr=subprocess.PIPE, text=True, env=self._environment
         )
@@ -90,11 +91,8 @@ class ServerProcess:
         def found() -> list[LogLine]:
             return [line for line in self.log() if wanted(line)]
 
-        def ended() -> bool:
-            return self._reader is not None and not self._reader.is_alive()
-
         with self._moved:
-            self._moved.wait_for(lambda: found() or ended(), seconds)
+            self._moved.wait_for(lambda: found() or self._closed, seconds)
         for line in found():
             return line
         raise RuntimeError("no such log line; the server wrote:\n" + "".join(self._lines))
@@ -137,6 +135,7 @@ class ServerProcess:
                 self._lines.append(line)
                 self._moved.notify_all()
         with self._moved:
+            self._closed = True
             self._moved.notify_all()
 
 
