@@ -192,7 +192,7 @@ class AsyncAcpcClient(ClientBase):
         while True:
             rpc = self._rpc(call.method)
             try:
-                return call.parse(await rpc(call.request, timeout=attempts.remaining()))
+                return call.read(await rpc(call.request, timeout=attempts.remaining()))
             except grpc.RpcError as raised:
                 error = from_rpc_error(raised, call.request_id)
                 delay = attempts.after(error)

@@ -133,14 +133,14 @@ class AsyncOperations(_Resource):
         call = jobs.watch(name) if plan.streaming else jobs.get(name)
         rpc = self._client._rpc(call.method)
         if not plan.streaming:
-            yield call.parse(
+            yield call.read(
                 await rpc(call.request, timeout=min(call.method.timeout, plan.segment()))
             )
             return
         stream: Any = rpc(call.request, timeout=plan.segment())
         try:
             async for answer in stream:
-                yield call.parse(answer)
+                yield call.read(answer)
         finally:
             stream.cancel()
 

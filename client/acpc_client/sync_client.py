@@ -268,7 +268,7 @@ class AcpcClient(ClientBase):
         while True:
             rpc = self._rpc(call.method)
             try:
-                return call.parse(rpc(call.request, timeout=attempts.remaining()))
+                return call.read(rpc(call.request, timeout=attempts.remaining()))
             except grpc.RpcError as raised:
                 error = from_rpc_error(raised, call.request_id)
                 delay = attempts.after(error)

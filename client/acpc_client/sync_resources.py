@@ -126,11 +126,11 @@ class Operations(_Resource):
         call = jobs.watch(name) if plan.streaming else jobs.get(name)
         rpc = self._client._rpc(call.method)
         if not plan.streaming:
-            yield call.parse(rpc(call.request, timeout=min(call.method.timeout, plan.segment())))
+            yield call.read(rpc(call.request, timeout=min(call.method.timeout, plan.segment())))
             return
         stream: Any = rpc(call.request, timeout=plan.segment())
         try:
-            yield from map(call.parse, stream)
+            yield from map(call.read, stream)
         finally:
             stream.cancel()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from acpc_client.errors import MalformedAnswer
 from acpc_client.inputs import CheckpointRef
 
 Answer = TypeVar("Answer")
@@ -44,6 +45,16 @@ class Call(Generic[Answer]):
     request: Any
     parse: Callable[[Any], Answer]
     request_id: str = ""
+
+    def read(self, answer: object) -> Answer:
+        """The typed answer of a response message.
+
+        Raises:
+            MalformedAnswer: The response breaks the contract.
+        """
+        if answer is None:  # what grpc.aio yields for bytes that are no such message
+            raise MalformedAnswer(f"the answer of {self.method.name} cannot be read")
+        return self.parse(answer)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import metadata
 from typing import Annotated
 
@@ -61,4 +62,6 @@ def acpc(
 
 def main() -> None:
     """Runs the command line."""
+    # The C library logs to stderr what we print as one typed error.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     app()

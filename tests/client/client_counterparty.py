@@ -1,0 +1,230 @@
+"""A server of the contract for the client's tests: answers are read off the request or scripted."""
+
+# ruff: noqa: ANN401 - servicer methods take whatever message the contract names
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+import numpy as np
+from acpc.v1 import (
+    checkpoint_service_pb2,
+    checkpoint_service_pb2_grpc,
+    diagnostic_service_pb2,
+    diagnostic_service_pb2_grpc,
+    receipt_pb2,
+    scoring_service_pb2,
+    scoring_service_pb2_grpc,
+)
+from client_messages import RECEIPT, operation, status, tensor
+from google.longrunning import operations_pb2, operations_pb2_grpc
+from google.protobuf import duration_pb2, empty_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+LIMIT = 64 * 1024 * 1024
+
+
+class Counterparty(
+    diagnostic_service_pb2_grpc.DiagnosticServiceServicer,
+    checkpoint_service_pb2_grpc.CheckpointServiceServicer,
+    scoring_service_pb2_grpc.ScoringServiceServicer,
+    operations_pb2_grpc.OperationsServicer,
+):
+    """All services at once.
+
+    Attributes:
+        requests: Every request that arrived, by method.
+        deadlines: Seconds each had left on arrival, by method; None without a deadline.
+        refusals: Statuses to answer with before answering properly, by method.
+        script: What the scored job goes through: operations, or statuses that break the stream.
+        stalled: While set, a watch stream stays open after its script.
+        on_watch_end: Called when a watch stream has come to the end of its script.
+    """
+
+    def __init__(self) -> None:
+        self.requests: dict[str, list[Any]] = defaultdict(list)
+        self.deadlines: dict[str, list[float | None]] = defaultdict(list)
+        self.refusals: dict[str, deque[status_pb2.Status]] = defaultdict(deque)
+        self.script: deque[operations_pb2.Operation | status_pb2.Status] = deque()
+        self.stalled = threading.Event()
+        self.on_watch_end: Callable[[], None] = lambda: None
+
+    def _begin(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
+        self.requests[method].append(request)
+        self.deadlines[method].append(context.time_remaining())
+        if self.refusals[method]:
+            context.abort_with_status(rpc_status.to_status(self.refusals[method].popleft()))
+
+    def ComparePair(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("ComparePair", request, context)
+        return self._compare(request)
+
+    def _compare(self, request: Any) -> Any:
+        results = []
+        for index, _ in enumerate(request.perturbations.specs):
+            for draw in range(request.perturbations.draws):
+                drift = None
+                if request.HasField("observed_future"):
+                    drift = diagnostic_service_pb2.ErrorDrift(drift=0.5, bound=1.5)
+                results.append(
+                    diagnostic_service_pb2.PairResult(
+                        spec_index=index,
+                        draw=draw,
+                        acpc=1.5,
+                        acpc_one_step=1.25,
+                        step_distances=[1.25, 1.75],
+                        encoder_shift=4.0,
+                        error_drift=drift,
+                    )
+                )
+        for view in range(request.explicit_views.shape[0] if request.explicit_views.shape else 0):
+            results.append(diagnostic_service_pb2.PairResult(draw=view, acpc=2.5))
+        return diagnostic_service_pb2.ComparePairResponse(
+            request_id=request.request_id,
+            results=results,
+            receipt=RECEIPT,
+            timing=receipt_pb2.Timing(compute=duration_pb2.Duration(seconds=1, nanos=500_000_000)),
+        )
+
+    def ComparePairs(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        self._begin("ComparePairs", None, context)
+        for request in requests:
+            if request.pair.weights == [2.0]:
+                violation = error_details_pb2.BadRequest.FieldViolation(
+                    field="weights", description="sum to 2"
+                )
+                error = status(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    "weights: sum to 2",
+                    error_details_pb2.BadRequest(field_violations=[violation]),
+                )
+                yield diagnostic_service_pb2.ComparePairsResponse(
+                    pair_id=request.pair_id, error=error
+                )
+                continue
+            yield diagnostic_service_pb2.ComparePairsResponse(
+                pair_id=request.pair_id, response=self._compare(request.pair)
+            )
+
+    def CertifyPool(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("CertifyPool", request, context)
+        costs = tensor(np.arange(request.candidates.shape[0], dtype=np.float64))
+        view = diagnostic_service_pb2.ViewCertificate(
+            draw=3,
+            perturbed_costs=costs,
+            displacements=costs,
+            bounds=costs,
+            chained_bounds=costs,
+            acpc_one_step=costs,
+            acpc=costs,
+            top1=diagnostic_service_pb2.SelectionCertificate(certified=True, margin=0.5),
+        )
+        return diagnostic_service_pb2.CertifyPoolResponse(
+            request_id=request.request_id,
+            clean_costs=costs,
+            clean_elites=[0, 1],
+            views=[view],
+            top1_certified_fraction=1.0,
+            certified_severities=[
+                diagnostic_service_pb2.CertifiedSeverity(kind="gaussian_noise", top1=0.08)
+            ],
+            receipt=RECEIPT,
+        )
+
+    def ListCheckpoints(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("ListCheckpoints", request, context)
+        start = int(request.page_token or 0)
+        names = ["one", "two", "three"][start : start + 2]
+        return checkpoint_service_pb2.ListCheckpointsResponse(
+            checkpoints=[self._checkpoint(name) for name in names],
+            next_page_token="2" if start == 0 else "",
+        )
+
+    def GetCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("GetCheckpoint", request, context)
+        found = self._checkpoint(request.checkpoint.name)
+        return checkpoint_service_pb2.GetCheckpointResponse(checkpoint=found)
+
+    def LoadCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("LoadCheckpoint", request, context)
+        loaded = self._checkpoint(request.checkpoint.name, pinned=request.pin)
+        loaded.state = checkpoint_service_pb2.CHECKPOINT_STATE_LOADED
+        loaded.model.family = "lewm"
+        loaded.model.digest = "d" * 64
+        return checkpoint_service_pb2.LoadCheckpointResponse(checkpoint=loaded)
+
+    def UnloadCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("UnloadCheckpoint", request, context)
+        found = self._checkpoint(request.checkpoint.name)
+        return checkpoint_service_pb2.UnloadCheckpointResponse(checkpoint=found)
+
+    @staticmethod
+    def _checkpoint(name: str, *, pinned: bool = False) -> Any:
+        return checkpoint_service_pb2.Checkpoint(
+            name=name,
+            weights="weights.pt",
+            state=checkpoint_service_pb2.CHECKPOINT_STATE_AVAILABLE,
+            size_bytes=1 << 20,
+            pinned=pinned,
+        )
+
+    def ScoreCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("ScoreCheckpoint", request, context)
+        queued = scoring_service_pb2.JOB_STATE_QUEUED
+        return operation(f"operations/{request.request_id}", state=queued)
+
+    def WatchOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("WatchOperation", request, context)
+        while self.script:
+            step = self.script.popleft()
+            if isinstance(step, status_pb2.Status):
+                context.abort_with_status(rpc_status.to_status(step))
+            yield scoring_service_pb2.WatchOperationResponse(operation=step)
+        while self.stalled.is_set() and context.is_active():
+            time.sleep(0.01)
+        self.on_watch_end()
+
+    def GetOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("GetOperation", request, context)
+        return self.script.popleft() if self.script else operation(request.name)
+
+    def ListOperations(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("ListOperations", request, context)
+        page = request.page_token or "first"
+        return operations_pb2.ListOperationsResponse(
+            operations=[operation(f"operations/{page}")],
+            next_page_token="second" if page == "first" else "",
+        )
+
+    def WaitOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("WaitOperation", request, context)
+        return operation(request.name, 2)
+
+    def CancelOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("CancelOperation", request, context)
+        return empty_pb2.Empty()
+
+    def DeleteOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("DeleteOperation", request, context)
+        return empty_pb2.Empty()
+
+
+def serve(servicer: Counterparty, credentials: grpc.ServerCredentials | None = None) -> Any:
+    """A started server and its target, on a free port of this host."""
+    limits = [("grpc.max_receive_message_length", LIMIT), ("grpc.max_send_message_length", LIMIT)]
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=limits)
+    diagnostic_service_pb2_grpc.add_DiagnosticServiceServicer_to_server(servicer, server)
+    checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(servicer, server)
+    scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server(servicer, server)
+    operations_pb2_grpc.add_OperationsServicer_to_server(servicer, server)
+    if credentials is None:
+        port = server.add_insecure_port("localhost:0")
+    else:
+        port = server.add_secure_port("localhost:0", credentials)
+    server.start()
+    return server, f"localhost:{port}"

@@ -1,0 +1,100 @@
+"""Messages of the contract that the client's tests answer with."""
+
+from typing import Any
+
+import grpc
+import numpy as np
+from acpc.v1 import receipt_pb2, scoring_service_pb2, tensor_pb2
+from google.longrunning import operations_pb2
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+RECEIPT = receipt_pb2.Receipt(
+    checkpoint_digest="c" * 64,
+    anchors_digest="a" * 64,
+    code_version="0.1.0",
+    numeric_mode=receipt_pb2.NUMERIC_MODE_FP32,
+    device="cpu",
+)
+
+
+def status(code: grpc.StatusCode, message: str, *details: Any) -> status_pb2.Status:  # noqa: ANN401
+    """A google.rpc.Status with packed details."""
+    packed = []
+    for detail in details:
+        item = any_pb2.Any()
+        item.Pack(detail)
+        packed.append(item)
+    return status_pb2.Status(code=code.value[0], message=message, details=packed)
+
+
+def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
+    delay = duration_pb2.Duration()
+    delay.FromNanoseconds(round(seconds * 1e9))
+    return error_details_pb2.RetryInfo(retry_delay=delay)
+
+
+def tensor(values: np.ndarray) -> tensor_pb2.Tensor:
+    code = getattr(tensor_pb2, f"DTYPE_{values.dtype.name.upper()}")
+    return tensor_pb2.Tensor(dtype=code, shape=values.shape, data=values.tobytes())
+
+
+def score_response(
+    outcome: int, *, sr_passed: bool = True, with_reference: bool = True
+) -> scoring_service_pb2.ScoreCheckpointResponse:
+    values = scoring_service_pb2.AnchorValues(
+        anchor_ids=tensor(np.array([7, 11], np.int64)),
+        radius=tensor(np.array([0.25, 0.5])),
+        motion_scale=tensor(np.array([1.0, 2.0])),
+        different_state_distance=tensor(np.array([3.0, np.nan])),
+        partner=tensor(np.array([1, -1], np.int64)),
+        draw_radius=tensor(np.array([[0.25, 0.25], [0.5, 0.5]])),
+    )
+    side = scoring_service_pb2.CheckpointScore(
+        checkpoint=receipt_pb2.CheckpointRef(name="trained"),
+        ir_raw=0.5,
+        sr=0.97,
+        anchors=2,
+        eligible=1,
+        skipped=1,
+        anchor_values=values,
+    )
+    verdict = scoring_service_pb2.Verdict(
+        outcome=outcome,
+        sr_passed=sr_passed,
+        thresholds=scoring_service_pb2.Thresholds(ir=0.3, sr=0.95),
+        summary="what decided the outcome",
+    )
+    answer = scoring_service_pb2.ScoreCheckpointResponse(
+        checkpoint=side, verdict=verdict, receipt=RECEIPT
+    )
+    if with_reference:
+        answer.reference.CopyFrom(side)
+        answer.verdict.ir_relative = 0.125
+        answer.verdict.score = 0.02
+    return answer
+
+
+def operation(
+    name: str,
+    completed: int = 0,
+    *,
+    state: int = scoring_service_pb2.JOB_STATE_RUNNING,
+    response: scoring_service_pb2.ScoreCheckpointResponse | None = None,
+    error: status_pb2.Status | None = None,
+) -> operations_pb2.Operation:
+    metadata = scoring_service_pb2.ScoreCheckpointMetadata(
+        state=state,
+        attempts=1,
+        checkpoint=receipt_pb2.CheckpointRef(name="trained"),
+        progress=scoring_service_pb2.Progress(
+            phase="encoding anchors", completed=completed, total=4, seconds_left=75.0
+        ),
+    )
+    message = operations_pb2.Operation(name=name, done=response is not None or error is not None)
+    message.metadata.Pack(metadata)
+    if response is not None:
+        message.response.Pack(response)
+    if error is not None:
+        message.error.CopyFrom(error)
+    return message

@@ -1,0 +1,103 @@
+"""A server on a socket, and both clients behind one face, so that one test asks both."""
+
+# ruff: noqa: ANN401 - a side passes on whatever the question asks and the client answers
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from acpc_client import AcpcClient, AsyncAcpcClient, RetryPolicy
+from client_counterparty import Counterparty, serve
+
+QUICK = RetryPolicy(attempts=3, initial=0.01, maximum=0.02)
+
+
+class SyncSide:
+    """The blocking client."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def ask(self, question: Callable[[Any], Any], **options: Any) -> Any:
+        with AcpcClient(self.target, **{"retry": QUICK, **options}) as client:
+            return question(client)
+
+    def collect(self, question: Callable[[Any], Any], **options: Any) -> list[Any]:
+        return self.ask(lambda client: list(question(client)), **options)
+
+    def score(self, *arguments: Any, **options: Any) -> Any:
+        return self.ask(lambda client: client.score_checkpoint(*arguments, **options).result(30))
+
+
+class AsyncSide:
+    """The asyncio client, each question in a loop of its own."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def _within(self, body: Callable[[Any], Any], options: dict[str, Any]) -> Any:
+        async def run() -> Any:
+            async with AsyncAcpcClient(self.target, **{"retry": QUICK, **options}) as client:
+                return await body(client)
+
+        return asyncio.run(run())
+
+    def ask(self, question: Callable[[Any], Any], **options: Any) -> Any:
+        return self._within(question, options)
+
+    def collect(self, question: Callable[[Any], Any], **options: Any) -> list[Any]:
+        async def gather(client: Any) -> list[Any]:
+            return [item async for item in question(client)]
+
+        return self._within(gather, options)
+
+    def score(self, *arguments: Any, **options: Any) -> Any:
+        async def wait(client: Any) -> Any:
+            job = await client.score_checkpoint(*arguments, **options)
+            return await job.result(30)
+
+        return self._within(wait, {})
+
+
+@pytest.fixture
+def counterparty() -> Counterparty:
+    return Counterparty()
+
+
+@pytest.fixture
+def target(counterparty: Counterparty) -> Iterator[str]:
+    server, address = serve(counterparty)
+    yield address
+    server.stop(None).wait()
+
+
+@pytest.fixture
+def unused_target() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return f"localhost:{probe.getsockname()[1]}"
+
+
+@pytest.fixture(params=[SyncSide, AsyncSide], ids=["sync", "asyncio"])
+def side_of(request: pytest.FixtureRequest) -> Any:
+    """Makes a side that talks to a given target."""
+    return request.param
+
+
+@pytest.fixture
+def side(side_of: Any, target: str) -> Any:
+    return side_of(target)
+
+
+@pytest.fixture
+def history() -> np.ndarray:
+    return np.arange(3 * 4 * 5 * 3, dtype=np.uint8).reshape(3, 4, 5, 3)
+
+
+@pytest.fixture
+def blocks() -> np.ndarray:
+    return np.linspace(-1, 1, 4 * 2, dtype=np.float32).reshape(4, 2)

@@ -1,0 +1,241 @@
+"""What arrives at the server, and what comes back, on both sides."""
+
+# ruff: noqa: ANN401 - a side is either client
+
+from concurrent import futures
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from acpc.v1 import receipt_pb2, tensor_pb2
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import (
+    CheckpointRef,
+    CheckpointState,
+    CostReduction,
+    DatasetAnchors,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    JobState,
+    NumericMode,
+    Outcome,
+    ScoreProtocol,
+    Thresholds,
+)
+from acpc_client.errors import ArgumentError, Internal
+from client_counterparty import Counterparty
+from client_messages import operation, score_response
+
+ANCHORS = DatasetAnchors("tworoom.h5", "tworoom", count=20)
+
+
+def test_compare_pair_sends_bytes_and_specs(
+    side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
+) -> None:
+    answer = side.ask(
+        lambda client: client.compare_pair(
+            CheckpointRef("a", "w.pt", "d" * 64),
+            history,
+            blocks.astype(np.float64),
+            perturbations=[GaussianNoise(0.08), GaussianBlur(15)],
+            draws=2,
+            seed=2**64 - 1,
+            anchor=7,
+            observed_future=history[:2],
+            weights=np.array([0.25, 0.75]),
+            numeric_mode=NumericMode.FP32,
+            request_id="mine",
+        )
+    )
+    (sent,) = counterparty.requests["ComparePair"]
+    assert sent.request_id == "mine"
+    assert sent.checkpoint == receipt_pb2.CheckpointRef(name="a", weights="w.pt", digest="d" * 64)
+    assert sent.history.data == history.tobytes()
+    assert list(sent.history.shape) == [3, 4, 5, 3]
+    assert sent.action_blocks.dtype == tensor_pb2.DTYPE_FLOAT32
+    assert sent.action_blocks.data == blocks.tobytes()
+    assert list(sent.weights) == [0.25, 0.75]
+    assert sent.numeric_mode == receipt_pb2.NUMERIC_MODE_FP32
+    assert [spec.WhichOneof("kind") for spec in sent.perturbations.specs] == [
+        "gaussian_noise",
+        "gaussian_blur",
+    ]
+    assert (sent.perturbations.draws, sent.perturbations.seed) == (2, 2**64 - 1)
+    assert sent.perturbations.anchor == 7
+    assert [(r.spec_index, r.draw) for r in answer.results] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert answer.results[0].step_distances == (1.25, 1.75)
+    assert answer.results[0].error_drift.bound == 1.5
+    assert answer.timing.compute == 1.5
+    assert answer.receipt.numeric_mode is NumericMode.FP32
+
+
+def test_views_of_the_callers_own_travel_as_frames(
+    side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
+) -> None:
+    views = np.stack([history, 255 - history])
+    answer = side.ask(lambda client: client.compare_pair("a", history, blocks, views=views))
+    (sent,) = counterparty.requests["ComparePair"]
+    assert sent.explicit_views.data == views.tobytes()
+    assert not sent.HasField("observed_future")
+    assert [(r.draw, r.error_drift) for r in answer.results] == [(0, None), (1, None)]
+
+
+@pytest.mark.parametrize(
+    ("argument", "options"),
+    [
+        ("perturbations", {}),
+        ("perturbations", {"perturbations": Identity(), "views": np.zeros((1, 3, 4, 5, 3), "u1")}),
+        ("history", {"history": np.zeros((3, 4, 5, 3)), "perturbations": Identity()}),
+        ("action_blocks", {"action_blocks": np.zeros((4, 2), int), "perturbations": Identity()}),
+        ("observed_future", {"observed_future": np.zeros(3), "perturbations": Identity()}),
+        ("draws", {"draws": -1, "perturbations": Identity()}),
+        ("seed", {"seed": 2**64, "perturbations": Identity()}),
+        ("timeout", {"timeout": 0, "perturbations": Identity()}),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_by_name_and_not_sent(
+    argument: str, options: dict[str, Any], side: Any, counterparty: Counterparty,
+    history: np.ndarray, blocks: np.ndarray,
+) -> None:  # fmt: skip
+    arguments = {"history": history, "action_blocks": blocks, **options}
+    with pytest.raises(ArgumentError) as caught:
+        side.ask(lambda client: client.compare_pair("a", **arguments))
+    assert caught.value.argument == argument
+    assert not counterparty.requests
+
+
+@pytest.mark.parametrize(
+    ("goal", "kind"),
+    [(np.zeros((4, 5, 3), np.uint8), "frame"), (np.zeros(6, np.float32), "latent")],
+)
+def test_certify_pool(
+    goal: np.ndarray, kind: str, side: Any, counterparty: Counterparty,
+    history: np.ndarray, blocks: np.ndarray,
+) -> None:  # fmt: skip
+    candidates = np.ones((5, 3, 2), np.float32)
+    answer = side.ask(
+        lambda client: client.certify_pool(
+            "a", history, candidates, goal, past_blocks=blocks[:2], elite_count=2,
+            perturbations=GaussianNoise(0.08), cost_reduction=CostReduction.MEAN,
+            endpoint_tolerance=1e-6,
+        )
+    )  # fmt: skip
+    (sent,) = counterparty.requests["CertifyPool"]
+    assert sent.goal.WhichOneof("goal") == kind
+    assert sent.candidates.data == candidates.tobytes()
+    assert list(sent.past_blocks.shape) == [2, 2]
+    assert (sent.elite_count, sent.cost_reduction) == (2, CostReduction.MEAN)
+    assert sent.endpoint_tolerance == 1e-6
+    assert np.array_equal(answer.clean_costs, np.arange(5.0))
+    (view,) = answer.views
+    assert view.top1.certified
+    assert view.elite is None
+    assert answer.certified_severities[0].top1 == 0.08
+    assert answer.certified_severities[0].elite is None
+
+
+def test_a_score_has_verdict_and_values(side: Any, counterparty: Counterparty) -> None:
+    done = operation("operations/mine", 4, response=score_response(pb.OUTCOME_PASSED))
+    counterparty.script.extend([operation("operations/mine", 1), done])
+    score = side.score(
+        "trained", ANCHORS, GaussianNoise(0.08), reference="plain", request_id="mine",
+        protocol=ScoreProtocol(draws=3, extra_horizons=(1, 4)), thresholds=Thresholds(ir=0.2),
+    )  # fmt: skip
+    (sent,) = counterparty.requests["ScoreCheckpoint"]
+    assert sent.reference.name == "plain"
+    assert (sent.dataset.dataset, sent.dataset.task, sent.dataset.count) == (
+        "tworoom.h5", "tworoom", 20,
+    )  # fmt: skip
+    assert not sent.dataset.HasField("seed")
+    assert (sent.protocol.draws, list(sent.protocol.extra_horizons)) == (3, [1, 4])
+    assert not sent.protocol.HasField("horizon")
+    assert sent.thresholds.ir == 0.2
+    assert not sent.thresholds.HasField("sr")
+    assert counterparty.requests["WatchOperation"][0].name == "operations/mine"
+    assert score.verdict.outcome is Outcome.PASSED
+    assert score.checkpoint.anchor_values.partner.tolist() == [1, -1]
+
+
+def test_an_anchor_set_is_named_by_digest(side: Any, counterparty: Counterparty) -> None:
+    side.ask(lambda client: client.score_checkpoint("trained", "f" * 64, Identity()))
+    (sent,) = counterparty.requests["ScoreCheckpoint"]
+    assert sent.anchor_set == "f" * 64
+    assert not sent.HasField("reference")
+
+
+def test_lists_read_every_page(side: Any, counterparty: Counterparty) -> None:
+    listed = side.collect(lambda client: client.checkpoints.list(page_size=2))
+    assert [item.name for item in listed] == ["one", "two", "three"]
+    assert [request.page_token for request in counterparty.requests["ListCheckpoints"]] == ["", "2"]
+    listed = side.collect(lambda client: client.operations.list(filter="state=running"))
+    assert [item.name for item in listed] == ["operations/first", "operations/second"]
+    assert counterparty.requests["ListOperations"][1].filter == "state=running"
+
+
+def test_checkpoints_load_and_unload(side: Any, counterparty: Counterparty) -> None:
+    loaded = side.ask(lambda client: client.checkpoints.load("a", pin=True))
+    assert loaded.checkpoint.pinned
+    assert loaded.checkpoint.state is CheckpointState.LOADED
+    assert loaded.checkpoint.model.family == "lewm"
+    unloaded = side.ask(lambda client: client.checkpoints.unload(CheckpointRef("a")))
+    assert unloaded.state is CheckpointState.AVAILABLE
+    assert unloaded.model is None
+
+
+def test_operations_get_wait_cancel_delete(side: Any, counterparty: Counterparty) -> None:
+    name = "operations/1"
+    assert side.ask(lambda client: client.operations.get(name)).state is JobState.RUNNING
+    waited = side.ask(lambda client: client.operations.wait(name, timeout=1.5))
+    assert waited.progress.completed == 2
+    limit = counterparty.requests["WaitOperation"][0].timeout
+    assert limit.seconds + limit.nanos * 1e-9 == pytest.approx(1.5)
+    side.ask(lambda client: client.operations.cancel(name))
+    side.ask(lambda client: client.operations.delete(name))
+    assert counterparty.requests["CancelOperation"][0].name == name
+    assert counterparty.requests["DeleteOperation"][0].name == name
+
+
+def test_every_call_has_a_deadline(
+    side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
+) -> None:
+    def deadline(method: str) -> float:
+        # gRPC rounds deadlines on the wire by up to three per cent.
+        (left,) = counterparty.deadlines.pop(method)
+        assert left is not None
+        return left / 1.03
+
+    side.ask(lambda client: client.compare_pair("a", history, blocks, perturbations=Identity()))
+    assert 20 < deadline("ComparePair") <= 30
+    side.ask(lambda client: client.checkpoints.get("a"), timeout=7)
+    assert 3 < deadline("GetCheckpoint") <= 7
+    side.ask(lambda client: client.checkpoints.get("a", timeout=3), timeout=70)
+    assert deadline("GetCheckpoint") <= 3
+    side.collect(lambda client: client.compare_pairs("a", []))
+    assert 500 < deadline("ComparePairs") <= 600
+
+
+def test_messages_beyond_grpcs_own_limit_pass(
+    side: Any, counterparty: Counterparty, blocks: np.ndarray
+) -> None:
+    large = np.zeros((3, 1500, 1500, 3), np.uint8)
+    side.ask(lambda client: client.compare_pair("a", large, blocks, perturbations=Identity()))
+    (sent,) = counterparty.requests["ComparePair"]
+    assert len(sent.history.data) == large.size
+
+
+def test_an_answer_that_is_no_such_message_is_a_typed_error(side_of: Any) -> None:
+    def garbage(_: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: b"\xff\xff")
+
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers((SimpleNamespace(service=garbage),))
+    port = server.add_insecure_port("localhost:0")
+    server.start()
+    try:
+        with pytest.raises(Internal):
+            side_of(f"localhost:{port}").ask(lambda client: client.checkpoints.get("a"))
+    finally:
+        server.stop(None).wait()

@@ -1,0 +1,92 @@
+"""Arrays on the wire: exact bytes, exact errors."""
+
+import numpy as np
+import pytest
+from acpc.v1 import tensor_pb2
+from acpc_client import codec
+from acpc_client.errors import ArgumentError, MalformedAnswer
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+DTYPES = ["uint8", "int32", "int64", "float16", "float32", "float64", "bool"]
+
+
+@given(
+    st.sampled_from(DTYPES).flatmap(
+        lambda name: hnp.arrays(name, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0))
+    )
+)
+def test_a_round_trip_changes_no_bit(array: np.ndarray) -> None:
+    back = codec.from_tensor(codec.to_tensor(array, "x"), "x")
+    assert back.dtype == array.dtype
+    assert back.shape == array.shape
+    assert back.tobytes() == array.tobytes()
+
+
+def test_bytes_are_little_endian_and_c_contiguous_whatever_the_layout() -> None:
+    plain = np.array([[1, 2, 3], [4, 5, 6]], dtype="<i4")
+    wanted = b"".join(int(v).to_bytes(4, "little") for v in [1, 2, 3, 4, 5, 6])
+    for array in (
+        plain,
+        plain.astype(">i4"),
+        np.asfortranarray(plain),
+        np.repeat(plain, 2, 1)[:, ::2],
+    ):
+        message = codec.to_tensor(array, "x")
+        assert message.data == wanted
+        assert list(message.shape) == [2, 3]
+        assert message.dtype == tensor_pb2.DTYPE_INT32
+
+
+def test_answers_are_read_only() -> None:
+    array = codec.from_tensor(codec.to_tensor(np.zeros(3), "x"), "x")
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1.0
+
+
+@pytest.mark.parametrize("array", [np.zeros(2, complex), np.array(["a"]), np.array([object()])])
+def test_a_dtype_without_a_place_on_the_wire_is_refused_by_name(array: np.ndarray) -> None:
+    with pytest.raises(ArgumentError, match=r"^history: dtype .* cannot be sent") as caught:
+        codec.to_tensor(array, "history")
+    assert caught.value.argument == "history"
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((2, 4, 4, 3), np.float32),
+        np.zeros((2, 4, 4, 4), np.uint8),
+        np.zeros((4, 4, 3), np.uint8),
+        np.zeros((), np.uint8),
+    ],
+)
+def test_frames_are_uint8_rgb_with_every_axis(array: np.ndarray) -> None:
+    with pytest.raises(ArgumentError, match=r"wanted uint8 \(h, height, width, 3\)"):
+        codec.frames(array, "history", "h, height, width, 3")
+
+
+def test_blocks_become_float32_and_integers_are_refused() -> None:
+    sent = codec.floats(np.array([[0.1, 0.2]]), "blocks", "n, width")
+    assert sent.dtype == tensor_pb2.DTYPE_FLOAT32
+    assert np.array_equal(codec.from_tensor(sent, "x"), np.array([[0.1, 0.2]], np.float32))
+    for wrong in (np.array([[1, 2]]), np.array([0.5])):
+        with pytest.raises(ArgumentError, match=r"blocks: found .* wanted float32 \(n, width\)"):
+            codec.floats(wrong, "blocks", "n, width")
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (tensor_pb2.Tensor(dtype=tensor_pb2.DTYPE_FLOAT64, shape=[2], data=b"1" * 15), "15 bytes"),
+        (tensor_pb2.Tensor(dtype=tensor_pb2.DTYPE_FLOAT64, shape=[-1], data=b""), "not in the"),
+        (tensor_pb2.Tensor(dtype=99, shape=[1], data=b"1"), "dtype 99"),
+        (tensor_pb2.Tensor(), "dtype 0"),
+    ],
+)
+def test_an_answer_that_breaks_the_contract_yields_no_number(
+    message: tensor_pb2.Tensor, words: str
+) -> None:
+    with pytest.raises(MalformedAnswer, match=rf"^clean_costs: .*{words}"):
+        codec.from_tensor(message, "clean_costs")

@@ -1,0 +1,92 @@
+"""What answers turn into."""
+
+import dataclasses
+import json
+
+import grpc
+import numpy as np
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import JobState, Operation, Outcome, Score, results
+from acpc_client.errors import Cancelled, FailedPrecondition, Internal, MalformedAnswer
+from client_messages import operation, score_response, status
+
+
+def score() -> Score:
+    return Score.from_message(score_response(pb.OUTCOME_PASSED))
+
+
+def test_nan_is_null_in_json_and_nan_in_the_array() -> None:
+    answer = score()
+    values = answer.checkpoint.anchor_values
+    assert values is not None
+    assert np.isnan(values.different_state_distance[1])
+    plain = json.loads(answer.to_json())
+    assert plain["checkpoint"]["anchor_values"]["different_state_distance"] == [3.0, None]
+    assert plain["verdict"]["outcome"] == "passed"
+    assert plain["verdict"]["delta_score"] is None
+    assert plain["receipt"]["numeric_mode"] == "fp32"
+
+
+def test_records_with_arrays_compare_by_value() -> None:
+    assert score() == score()
+    assert score() != Score.from_message(score_response(pb.OUTCOME_FAILED))
+
+
+def test_repr_is_short_and_names_the_fields() -> None:
+    shown = repr(score().checkpoint)
+    assert "ir_raw=0.5" in shown
+    assert "radius=float64[2]" in shown
+
+
+@pytest.mark.parametrize("name", results.__all__)
+def test_every_answer_is_frozen(name: str) -> None:
+    exported = getattr(results, name)
+    if dataclasses.is_dataclass(exported):
+        assert exported.__dataclass_params__.frozen
+
+
+def test_absent_optionals_are_none() -> None:
+    answer = Score.from_message(score_response(pb.OUTCOME_INCONCLUSIVE, with_reference=False))
+    assert answer.reference is None
+    assert answer.verdict.ir_relative is None
+    assert answer.verdict.ir_passed is None
+    assert answer.verdict.outcome is Outcome.INCONCLUSIVE
+
+
+def test_an_enum_value_of_a_newer_server_reads_as_unspecified() -> None:
+    assert Outcome(77) is Outcome.UNSPECIFIED
+    assert JobState(77) is JobState.UNSPECIFIED
+
+
+def test_a_running_operation_has_progress_and_no_result() -> None:
+    running = Operation.from_message(operation("operations/1", 3))
+    assert running.state is JobState.RUNNING
+    assert (running.progress.completed, running.progress.total) == (3, 4)
+    assert running.progress.seconds_left == 75.0
+    with pytest.raises(FailedPrecondition, match="operations/1 has not ended; it is running"):
+        running.result()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "state"),
+    [
+        (grpc.StatusCode.CANCELLED, Cancelled, JobState.CANCELLED),
+        (grpc.StatusCode.INTERNAL, Internal, JobState.FAILED),
+    ],
+)
+def test_an_operation_that_ended_badly_raises_its_error(
+    code: grpc.StatusCode, kind: type[Exception], state: JobState
+) -> None:
+    ended = Operation.from_message(operation("operations/1", state=0, error=status(code, "why")))
+    assert ended.state is state
+    with pytest.raises(kind, match="why"):
+        ended.result()
+
+
+def test_an_answer_of_another_type_is_refused() -> None:
+    message = operation("operations/1")
+    message.done = True
+    message.response.Pack(pb.Verdict())
+    with pytest.raises(MalformedAnswer, match=r"acpc\.v1\.Verdict"):
+        Operation.from_message(message)

@@ -1,0 +1,117 @@
+"""What is tried again, for how long, and what is not."""
+
+# ruff: noqa: ANN401 - a side is either client
+
+import uuid
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from acpc_client import Identity, RetryPolicy
+from acpc_client.errors import (
+    AcpcError,
+    DeadlineExceeded,
+    Internal,
+    ResourceExhausted,
+    Unavailable,
+)
+from acpc_client.retries import Attempts
+from client_counterparty import Counterparty
+from client_messages import retry_info, status
+
+UNAVAILABLE = status(grpc.StatusCode.UNAVAILABLE, "draining")
+BUSY = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue is full", retry_info(0.01))
+FULL = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "over the limit")
+
+
+@pytest.mark.parametrize("refusal", [UNAVAILABLE, BUSY], ids=["unavailable", "busy"])
+def test_two_failures_are_survived_under_one_request_id(
+    refusal: Any, side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
+) -> None:
+    counterparty.refusals["ComparePair"].extend([refusal] * 2)
+    answer = side.ask(
+        lambda client: client.compare_pair("a", history, blocks, perturbations=Identity())
+    )
+    sent = counterparty.requests["ComparePair"]
+    assert len(sent) == 3
+    assert sent[0] == sent[1] == sent[2]
+    assert answer.request_id == sent[0].request_id
+    assert uuid.UUID(answer.request_id).version == 4
+
+
+def test_two_calls_have_two_request_ids(
+    side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
+) -> None:
+    for _ in range(2):
+        side.ask(lambda client: client.compare_pair("a", history, blocks, perturbations=Identity()))
+    first, second = counterparty.requests["ComparePair"]
+    assert first.request_id != second.request_id
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind", "sent"),
+    [
+        (UNAVAILABLE, Unavailable, 3),
+        (FULL, ResourceExhausted, 1),
+        (status(grpc.StatusCode.INTERNAL, "bug"), Internal, 1),
+        (status(grpc.StatusCode.DEADLINE_EXCEEDED, "late"), DeadlineExceeded, 1),
+    ],
+    ids=["unavailable", "full", "internal", "late"],
+)
+def test_attempts_end(
+    refusal: Any, kind: type[AcpcError], sent: int, side: Any, counterparty: Counterparty
+) -> None:
+    counterparty.refusals["GetCheckpoint"].extend([refusal] * 5)
+    with pytest.raises(kind):
+        side.ask(lambda client: client.checkpoints.get("a"))
+    assert len(counterparty.requests["GetCheckpoint"]) == sent
+
+
+def test_a_delete_is_sent_once(side: Any, counterparty: Counterparty) -> None:
+    counterparty.refusals["DeleteOperation"].append(UNAVAILABLE)
+    with pytest.raises(Unavailable):
+        side.ask(lambda client: client.operations.delete("operations/1"))
+    assert len(counterparty.requests["DeleteOperation"]) == 1
+
+
+def test_a_wait_beyond_the_deadline_is_not_begun(side: Any, counterparty: Counterparty) -> None:
+    far = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(3600))
+    counterparty.refusals["GetCheckpoint"].append(far)
+    with pytest.raises(ResourceExhausted) as caught:
+        side.ask(lambda client: client.checkpoints.get("a", timeout=20))
+    assert caught.value.retry_after == 3600
+    assert len(counterparty.requests["GetCheckpoint"]) == 1
+
+
+def test_one_deadline_covers_all_attempts(side: Any, counterparty: Counterparty) -> None:
+    busy = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(1.0))
+    counterparty.refusals["GetCheckpoint"].append(busy)
+    side.ask(lambda client: client.checkpoints.get("a", timeout=4))
+    first, second = counterparty.deadlines["GetCheckpoint"]
+    assert first is not None
+    assert second is not None
+    # gRPC rounds deadlines on the wire by up to three per cent.
+    assert second <= first - 0.8
+
+
+def test_backoff_grows_is_bounded_and_has_jitter() -> None:
+    policy = RetryPolicy(attempts=9, initial=0.1, multiplier=2, maximum=0.5)
+    for failures, base in [(1, 0.1), (2, 0.2), (3, 0.4), (4, 0.5), (8, 0.5)]:
+        delays = {policy.delay(Unavailable("x"), failures) for _ in range(20)}
+        assert len(delays) > 1
+        assert all(delay is not None and base <= delay <= 1.2 * base for delay in delays)
+    assert policy.delay(Unavailable("x"), 9) is None
+
+
+def test_the_server_is_never_asked_sooner_than_it_said() -> None:
+    policy = RetryPolicy(maximum=0.1)
+    delay = policy.delay(ResourceExhausted("x", retry_after=7.0), 1)
+    assert delay is not None
+    assert delay >= 7.0
+
+
+def test_a_spent_deadline_is_over() -> None:
+    attempts = Attempts(RetryPolicy(), 1e-9)
+    assert attempts.over()
+    assert attempts.after(Unavailable("x")) is None

@@ -1,0 +1,167 @@
+"""Streams: order, failures in place, and watching that outlives broken streams."""
+
+# ruff: noqa: ANN401 - a side is either client
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import GaussianNoise, Pair, retries
+from acpc_client.errors import (
+    ArgumentError,
+    Cancelled,
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+)
+from client_counterparty import Counterparty
+from client_messages import operation, score_response, status
+
+NAME = "operations/1"
+DONE = operation(NAME, 4, response=score_response(pb.OUTCOME_PASSED))
+BROKEN = status(grpc.StatusCode.UNAVAILABLE, "connection lost")
+
+
+@pytest.fixture(autouse=True)
+def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "POLL_INTERVAL_S", 0.01)
+
+
+@pytest.fixture
+def pair(history: np.ndarray, blocks: np.ndarray) -> Any:
+    def make(pair_id: str, weights: tuple[float, ...] = ()) -> Pair:
+        return Pair(history, blocks, GaussianNoise(0.08), weights=weights, pair_id=pair_id)
+
+    return make
+
+
+def test_outcomes_come_in_order_and_a_refused_pair_does_not_end_the_stream(
+    side: Any, pair: Any
+) -> None:
+    pairs = [pair("0"), pair("1", (2.0,)), pair("2")]
+    outcomes = side.collect(lambda client: client.compare_pairs("a", pairs))
+    assert [outcome.pair_id for outcome in outcomes] == ["0", "1", "2"]
+    assert [outcome.error is None for outcome in outcomes] == [True, False, True]
+    assert outcomes[0].unwrap().results[0].acpc == 1.5
+    with pytest.raises(InvalidArgument, match="sum to 2") as caught:
+        outcomes[1].unwrap()
+    assert caught.value.violations[0].field == "weights"
+
+
+def test_what_the_callers_pairs_raise_surfaces_after_the_answers_before_it(
+    side: Any, pair: Any
+) -> None:
+    def pairs() -> Iterator[Pair]:
+        yield pair("0")
+        raise KeyError("the caller's own")
+
+    seen: list[str] = []
+
+    def note(client: Any) -> Any:
+        stream = client.compare_pairs("a", pairs())
+        if hasattr(stream, "__anext__"):
+            return _noting(stream, seen)
+        return (seen.append(outcome.pair_id) for outcome in stream)
+
+    with pytest.raises(KeyError, match="the caller's own"):
+        side.collect(note)
+    assert seen == ["0"]
+
+
+async def _noting(stream: AsyncIterator[Any], seen: list[str]) -> AsyncIterator[None]:
+    async for outcome in stream:
+        seen.append(outcome.pair_id)
+        yield
+
+
+def test_a_pair_that_cannot_be_sent_is_refused_by_name(side: Any, pair: Any) -> None:
+    wrong = Pair(np.zeros(3), np.zeros(3), GaussianNoise(0.08))
+    with pytest.raises(ArgumentError) as caught:
+        side.collect(lambda client: client.compare_pairs("a", [pair("0"), wrong]))
+    assert caught.value.argument == "history"
+
+
+def test_a_stream_the_server_refuses_is_a_typed_error(
+    side: Any, counterparty: Counterparty, pair: Any
+) -> None:
+    counterparty.refusals["ComparePairs"].append(BROKEN)
+    with pytest.raises(Unavailable, match="connection lost"):
+        side.collect(lambda client: client.compare_pairs("a", [pair("0")]))
+    assert len(counterparty.requests["ComparePairs"]) == 1
+
+
+def watched(side: Any, **options: Any) -> list[int]:
+    operations = side.collect(lambda client: client.operations.watch(NAME, **options))
+    assert operations[-1].done
+    return [item.progress.completed for item in operations]
+
+
+def test_watch_yields_every_change_once_and_ends(side: Any, counterparty: Counterparty) -> None:
+    counterparty.script.extend([operation(NAME, 0), operation(NAME, 1), operation(NAME, 1), DONE])
+    assert watched(side) == [0, 1, 4]
+    assert len(counterparty.requests["WatchOperation"]) == 1
+
+
+def test_watch_reconnects_when_the_stream_breaks(side: Any, counterparty: Counterparty) -> None:
+    counterparty.script.extend([operation(NAME, 1), BROKEN, operation(NAME, 1), DONE])
+    assert watched(side) == [1, 4]
+    assert len(counterparty.requests["WatchOperation"]) == 2
+    assert not counterparty.requests["GetOperation"]
+
+
+def test_watch_polls_when_streams_keep_breaking(side: Any, counterparty: Counterparty) -> None:
+    counterparty.refusals["WatchOperation"].extend([BROKEN, BROKEN])
+    counterparty.script.extend([operation(NAME, 1), BROKEN, operation(NAME, 2), DONE])
+    assert watched(side) == [1, 2, 4]
+    assert len(counterparty.requests["WatchOperation"]) == 3
+    assert len(counterparty.requests["GetOperation"]) == 2
+
+
+def test_watch_polls_where_the_server_has_no_streams(side: Any, counterparty: Counterparty) -> None:
+    counterparty.refusals["WatchOperation"].append(status(grpc.StatusCode.UNIMPLEMENTED, "no"))
+    counterparty.script.extend([operation(NAME, 1), DONE])
+    assert watched(side) == [1, 4]
+    assert len(counterparty.requests["GetOperation"]) == 2
+
+
+def test_a_stream_that_ends_early_is_opened_again(side: Any, counterparty: Counterparty) -> None:
+    counterparty.script.append(operation(NAME, 1))
+    counterparty.on_watch_end = lambda: counterparty.script.append(DONE)
+    assert watched(side) == [1, 4]
+    assert len(counterparty.requests["WatchOperation"]) == 2
+
+
+def test_an_error_that_will_not_pass_ends_the_watch(side: Any, counterparty: Counterparty) -> None:
+    counterparty.refusals["WatchOperation"].append(status(grpc.StatusCode.NOT_FOUND, "no such"))
+    with pytest.raises(NotFound, match="no such"):
+        watched(side)
+
+
+def test_the_end_of_the_wait_says_that_the_job_goes_on(
+    side: Any, counterparty: Counterparty
+) -> None:
+    counterparty.stalled.set()
+    with pytest.raises(DeadlineExceeded, match=r"operations/1 .* goes on at the server"):
+        watched(side, timeout=0.3)
+
+
+def test_a_stalled_stream_is_reopened(
+    side: Any, counterparty: Counterparty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "WATCH_SEGMENT_S", 0.3)
+    counterparty.stalled.set()
+    counterparty.on_watch_end = lambda: counterparty.script.append(DONE)
+    assert watched(side) == [4]
+    assert len(counterparty.requests["WatchOperation"]) == 2
+
+
+def test_a_cancelled_job_raises_cancelled(side: Any, counterparty: Counterparty) -> None:
+    ended = status(grpc.StatusCode.CANCELLED, "withdrawn")
+    cancelled = operation(NAME, state=pb.JOB_STATE_CANCELLED, error=ended)
+    counterparty.script.append(cancelled)
+    with pytest.raises(Cancelled, match="withdrawn"):
+        side.score("trained", "f" * 64, GaussianNoise(0.08))

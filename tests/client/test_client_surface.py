@@ -1,0 +1,125 @@
+"""The public surface, and what importing it must not bring along."""
+
+import inspect
+import json
+import subprocess
+import sys
+
+import acpc_client
+import pytest
+from acpc_client import AcpcClient, AsyncAcpcClient, AsyncScoreJob, ScoreJob
+from acpc_client.async_resources import AsyncCheckpoints, AsyncOperations
+from acpc_client.sync_resources import Checkpoints, Operations
+
+PUBLIC = [
+    "AcpcClient",
+    "AcpcError",
+    "AnchorValues",
+    "AsyncAcpcClient",
+    "AsyncScoreJob",
+    "CertifiedSeverity",
+    "Checkpoint",
+    "CheckpointRef",
+    "CheckpointScore",
+    "CheckpointState",
+    "CostReduction",
+    "DatasetAnchors",
+    "ErrorDrift",
+    "GaussianBlur",
+    "GaussianNoise",
+    "Identity",
+    "IrSummary",
+    "JobState",
+    "LoadedCheckpoint",
+    "ModelCard",
+    "NumericMode",
+    "Operation",
+    "Outcome",
+    "Pair",
+    "PairComparison",
+    "PairOutcome",
+    "PairResult",
+    "Perturbation",
+    "PoolCertificate",
+    "Progress",
+    "Receipt",
+    "Registered",
+    "Resize",
+    "RetryPolicy",
+    "Score",
+    "ScoreJob",
+    "ScoreProtocol",
+    "SelectionCertificate",
+    "Thresholds",
+    "Timing",
+    "Tls",
+    "Verdict",
+    "ViewCertificate",
+    "errors",
+]
+
+METHODS = {
+    AcpcClient: [
+        "certify_pool", "checkpoints", "close", "compare_pair", "compare_pairs", "operations",
+        "score_checkpoint",
+    ],
+    Checkpoints: ["get", "list", "load", "unload"],
+    Operations: ["cancel", "delete", "get", "list", "wait", "watch"],
+    ScoreJob: ["cancel", "operation", "progress", "result", "watch"],
+}  # fmt: skip
+TWINS = {
+    AcpcClient: AsyncAcpcClient,
+    Checkpoints: AsyncCheckpoints,
+    Operations: AsyncOperations,
+    ScoreJob: AsyncScoreJob,
+}
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(acpc_client.__all__) == sorted(PUBLIC)
+    for name in PUBLIC:
+        assert getattr(acpc_client, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = acpc_client.Nothing
+
+
+@pytest.mark.parametrize("owner", METHODS, ids=lambda owner: owner.__name__)
+def test_both_clients_have_the_same_methods_with_the_same_parameters(owner: type) -> None:
+    twin = TWINS[owner]
+    for cls in (owner, twin):
+        public = [name for name, _ in inspect.getmembers(cls) if not name.startswith("_")]
+        assert public == METHODS[owner]
+    for name in METHODS[owner]:
+        ours, theirs = getattr(owner, name), getattr(twin, name)
+        if callable(ours):
+            left, right = inspect.signature(ours).parameters, inspect.signature(theirs).parameters
+            assert list(left) == list(right)
+            for parameter in left.values():
+                assert parameter.default == right[parameter.name].default
+                assert parameter.kind == right[parameter.name].kind
+
+
+def loaded_after(statement: str) -> set[str]:
+    """Top-level packages that a fresh interpreter has loaded after a statement."""
+    code = f"{statement}; import sys, json; print(json.dumps(list(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    return {name.partition(".")[0] for name in json.loads(shown.stdout)}
+
+
+HEAVY = {"torch", "typer", "click", "rich", "pandas", "pydantic", "h5py", "acpc_server"}
+
+
+def test_the_package_alone_loads_nothing_but_the_standard_library() -> None:
+    assert not loaded_after("import acpc_client") & (HEAVY | {"grpc", "google", "numpy", "acpc"})
+
+
+def test_the_whole_library_loads_nothing_heavy() -> None:
+    loaded = loaded_after("from acpc_client import *")
+    assert {"grpc", "numpy", "acpc_client"} <= loaded
+    assert not loaded & HEAVY
+
+
+def test_the_command_line_loads_no_server() -> None:
+    loaded = loaded_after("import acpc_client.cli")
+    assert "typer" in loaded
+    assert not loaded & {"torch", "acpc_server", "pandas", "h5py"}

@@ -1,0 +1,59 @@
+"""Transport security, against a server with a certificate made for the test."""
+
+# ruff: noqa: ANN401 - a side is either client
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from acpc_client import Tls
+from acpc_client.errors import ArgumentError, Unavailable
+from client_counterparty import Counterparty, serve
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    key, pem = folder / "key.pem", folder / "cert.pem"
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+            "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+            "-keyout", key, "-out", pem,
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    return key, pem
+
+
+@pytest.fixture
+def tls_target(certificate: tuple[Path, Path], counterparty: Counterparty) -> Iterator[str]:
+    key, pem = certificate
+    credentials = grpc.ssl_server_credentials([(key.read_bytes(), pem.read_bytes())])
+    server, address = serve(counterparty, credentials)
+    yield address
+    server.stop(None).wait()
+
+
+def test_the_right_authority_lets_the_call_through(
+    side_of: Any, tls_target: str, certificate: tuple[Path, Path]
+) -> None:
+    tls = Tls(ca_file=certificate[1])
+    found = side_of(tls_target).ask(lambda client: client.checkpoints.get("a"), tls=tls)
+    assert found.name == "a"
+
+
+def test_no_tls_against_a_tls_server_is_unavailable(side_of: Any, tls_target: str) -> None:
+    with pytest.raises(Unavailable):
+        side_of(tls_target).ask(lambda client: client.checkpoints.get("a"))
+
+
+def test_unreadable_or_half_given_files_are_refused_by_name(side_of: Any, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"tls\.ca_file: cannot read .*missing\.pem"):
+        side_of("localhost:1").ask(None, tls=Tls(ca_file=tmp_path / "missing.pem"))
+    with pytest.raises(ArgumentError, match="both certificate_file and key_file"):
+        side_of("localhost:1").ask(None, tls=Tls(key_file=tmp_path / "key.pem"))
