@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 import h5py
 import hdf5plugin  # noqa: F401  registers the compression filters
@@ -54,7 +53,7 @@ class Hdf5Dataset:
         self._rows_used = int((self.offsets + self.lengths).max(initial=0))
 
     @classmethod
-    def open(cls, root: Path, name: str) -> Self:
+    def open(cls, root: Path, name: str) -> "Hdf5Dataset":
         """Opens the file ``name`` below ``root`` for reading.
 
         Raises:
@@ -75,7 +74,7 @@ class Hdf5Dataset:
             file.close()
             raise
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Hdf5Dataset":
         return self
 
     def __exit__(

@@ -147,13 +147,7 @@ def load_task(name: str, root: Path) -> TaskPreset:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML without aliases, which can make a small file huge, and without repeated keys."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "aliases are not read", mark)
-        return super().compose_node(parent, index)
+    """Safe YAML that refuses a key given twice, which YAML would settle by taking the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -167,6 +161,11 @@ class _PlainLoader(yaml.SafeLoader):
 
 def _parse(name: str, text: str) -> TaskPreset:
     try:
+        for token in yaml.scan(text, yaml.SafeLoader):
+            if isinstance(token, yaml.AliasToken):  # repeated aliases make a small file huge
+                raise yaml.composer.ComposerError(
+                    None, None, "aliases are not read", token.start_mark
+                )
         data = yaml.load(text, _PlainLoader)  # noqa: S506  a SafeLoader
     except (yaml.YAMLError, ValueError) as error:
         raise FailedPrecondition(f"task {name!r} is not valid YAML or JSON: {error}") from error
