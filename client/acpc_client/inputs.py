@@ -23,6 +23,9 @@ class WireEnum(enum.IntEnum):
     def _missing_(cls, value: object) -> WireEnum:
         return cls(0)
 
+    def __str__(self) -> str:
+        return self.name.lower()
+
     @property
     def wire(self) -> Any:  # noqa: ANN401 - each enum has a type of its own in the contract
         """The value on the wire."""

@@ -57,6 +57,7 @@ def test_absent_optionals_are_none() -> None:
 def test_an_enum_value_of_a_newer_server_reads_as_unspecified() -> None:
     assert Outcome(77) is Outcome.UNSPECIFIED
     assert JobState(77) is JobState.UNSPECIFIED
+    assert str(JobState.RUNNING) == "running"
 
 
 def test_a_running_operation_has_progress_and_no_result() -> None:

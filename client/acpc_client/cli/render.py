@@ -34,11 +34,14 @@ def error(failure: AcpcError) -> None:
         note(f"  request id: {failure.request_id}")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table on stdout; the first column is text, the others numbers."""
-    drawn = Table(title=title or None, title_justify="left")
+    drawn = Table()
     for index, column in enumerate(columns):
-        drawn.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+        if index == 0:
+            drawn.add_column(column, no_wrap=True)
+        else:
+            drawn.add_column(column, justify="right", overflow="fold")
     for row in rows:
         drawn.add_row(*row)
     Console(highlight=False, markup=False).print(drawn)
@@ -78,7 +81,8 @@ def receipt(proof: Receipt) -> None:
 def score(answer: Score) -> None:
     """The checkpoint beside its reference, then the verdict in words."""
     sides = [answer.checkpoint] + ([answer.reference] if answer.reference else [])
-    columns = ["", answer.checkpoint.checkpoint.name] + ["reference"] * (len(sides) - 1)
+    columns = ["", *(side.checkpoint.name for side in sides)]
+    columns[2:] = [f"{name} (reference)" for name in columns[2:]]
     rows = [
         ["IR raw", *(number(side.ir_raw) for side in sides)],
         ["SR", *(number(side.sr) for side in sides)],

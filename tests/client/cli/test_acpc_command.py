@@ -147,6 +147,7 @@ def test_score_shows_progress_table_and_verdict_in_words(
     assert "encoding anchors 1/4, 1 min 15 s left" in answer.stderr
     assert "FAILED: what decided the outcome" in answer.stdout
     assert "IR relative" in answer.stdout
+    assert "trained (reference)" in answer.stdout
     assert json.loads(output.read_text())["verdict"]["outcome"] == "failed"
     (sent,) = counterparty.requests["ScoreCheckpoint"]
     assert (sent.dataset.count, sent.protocol.draws, sent.thresholds.ir) == (20, 3, 0.2)
