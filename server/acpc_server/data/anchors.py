@@ -26,12 +26,12 @@ class AnchorBatch:
         InvalidArgument: The arrays do not fit each other, or hold a number that is not finite.
     """
 
-    history: int
-    frames: UInt8[np.ndarray, "n steps height width 3"]
-    action_blocks: Float32[np.ndarray, "n blocks block_width"]
-    endpoint_states: Float64[np.ndarray, "n state_width"]
-    labels: Int64[np.ndarray, "n"]
-    anchor_ids: Int64[np.ndarray, "n"]
+    history: int  # the axes "_n" must agree too: __post_init__ says so by name
+    frames: UInt8[np.ndarray, "_n steps height width 3"]
+    action_blocks: Float32[np.ndarray, "_n blocks block_width"]
+    endpoint_states: Float64[np.ndarray, "_n state_width"]
+    labels: Int64[np.ndarray, "_n"]
+    anchor_ids: Int64[np.ndarray, "_n"]
 
     def __post_init__(self) -> None:
         n, steps = self.frames.shape[:2]

@@ -1,6 +1,6 @@
 """Task presets: which columns a dataset has, how its windows step, and its label rule, as data."""
 
-import json
+from collections import Counter
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,6 +14,7 @@ from acpc_server.data.paths import resolve_below
 from acpc_server.errors import FailedPrecondition, NotFound
 
 MAX_TASK_BYTES = 2**16
+MAX_DEPTH = 8
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 Coordinate = Annotated[int, Field(ge=0)]
@@ -151,26 +152,33 @@ class _PlainLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        repeated = next((key for key in keys if keys.count(key) > 1), None)
-        if repeated is not None:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"key {repeated!r} is given twice", node.start_mark
-            )
+        for key, times in Counter(keys).items():
+            if times > 1:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} is given twice", node.start_mark
+                )
         return super().construct_mapping(node, deep)
+
+
+def _check_structure(text: str) -> None:
+    """Refuses what makes a small file costly: deep nesting, and aliases, which multiply."""
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if isinstance(event, yaml.AliasEvent) or depth > MAX_DEPTH:
+            fault = f"nested deeper than {MAX_DEPTH}" if depth > MAX_DEPTH else "aliases"
+            raise yaml.YAMLError(f"{fault}: not read")
 
 
 def _parse(name: str, text: str) -> TaskPreset:
     try:
-        for token in yaml.scan(text, yaml.SafeLoader):
-            if isinstance(token, yaml.AliasToken):  # repeated aliases make a small file huge
-                raise yaml.composer.ComposerError(
-                    None, None, "aliases are not read", token.start_mark
-                )
+        _check_structure(text)
         data = yaml.load(text, _PlainLoader)  # noqa: S506  a SafeLoader
     except (yaml.YAMLError, ValueError) as error:
         raise FailedPrecondition(f"task {name!r} is not valid YAML or JSON: {error}") from error
-    except RecursionError as error:
-        raise FailedPrecondition(f"task {name!r} is nested too deeply") from error
     if not isinstance(data, dict):
         raise FailedPrecondition(f"task {name!r} must be a mapping of keys to values")
     try:
@@ -178,7 +186,6 @@ def _parse(name: str, text: str) -> TaskPreset:
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
-        found = json.dumps(first["input"], default=repr)[:100]
         raise FailedPrecondition(
-            f"task {name!r}, key {path!r}: {first['msg']}; found {found}"
+            f"task {name!r}, key {path!r}: {first['msg']}; found {first['input']!r:.100}"
         ) from error

@@ -1,0 +1,72 @@
+"""What a batch of anchors must hold together, and its digest."""
+
+import dataclasses
+import hashlib
+
+import numpy as np
+import pytest
+from acpc_server.data import AnchorBatch
+from acpc_server.errors import InvalidArgument
+
+
+def arrays() -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(1)
+    return {
+        "frames": generator.integers(0, 256, (4, 5, 6, 7, 3), dtype=np.uint8),
+        "action_blocks": generator.normal(size=(4, 4, 10)).astype(np.float32),
+        "endpoint_states": generator.normal(size=(4, 2)),
+        "labels": np.array([0, 1, 1, 0]),
+        "anchor_ids": np.array([7, 3, 0, 2**62]),
+    }
+
+
+def test_digest_is_sha256_over_names_dtypes_shapes_and_bytes() -> None:
+    batch = AnchorBatch(history=2, **arrays())
+    digest = hashlib.sha256(b"acpc/anchors/1 history=2")
+    for name, kind in (
+        ("frames", "|u1 (4, 5, 6, 7, 3)"),
+        ("action_blocks", "<f4 (4, 4, 10)"),
+        ("endpoint_states", "<f8 (4, 2)"),
+        ("labels", "<i8 (4,)"),
+        ("anchor_ids", "<i8 (4,)"),
+    ):
+        digest.update(f"\n{name} {kind}\n".encode() + arrays()[name].tobytes())
+    assert batch.digest == digest.hexdigest()
+    assert batch.horizon == 3
+
+
+@pytest.mark.parametrize("name", ["history", *arrays()])
+def test_any_change_changes_the_digest(name: str) -> None:
+    batch = AnchorBatch(history=2, **arrays())
+    value = 3 if name == "history" else arrays()[name].copy()
+    if isinstance(value, np.ndarray):
+        value.flat[3] = 1 if name != "labels" else 5
+    assert dataclasses.replace(batch, **{name: value}).digest != batch.digest
+
+
+def test_memory_order_does_not_change_the_digest() -> None:
+    turned = {**arrays(), "frames": np.asfortranarray(arrays()["frames"])}
+    assert AnchorBatch(history=2, **turned).digest == AnchorBatch(history=2, **arrays()).digest
+
+
+NAN_BLOCKS = np.full((4, 4, 10), np.nan, np.float32)
+BAD = [
+    ("history", 0, "5 frames allow 1 to 4"),
+    ("history", 5, "5 frames allow 1 to 4"),
+    ("action_blocks", np.zeros((3, 4, 10), np.float32), "has 3 anchors, but frames has 4"),
+    ("action_blocks", np.zeros((4, 5, 10), np.float32), "has 5 blocks an anchor; 5 frames need 4"),
+    ("action_blocks", NAN_BLOCKS, "holds NaN"),
+    ("endpoint_states", np.full((4, 2), np.inf), "holds NaN or infinite"),
+    ("endpoint_states", np.zeros((5, 2)), "has 5 anchors"),
+    ("labels", np.zeros(3, np.int64), "has 3 anchors"),
+    ("anchor_ids", np.array([0, 1, 2, -1]), "holds a negative number"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "message"), BAD)
+def test_arrays_that_do_not_fit_are_refused(
+    field: str, value: int | np.ndarray, message: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=message) as caught:
+        AnchorBatch(**{"history": 2, **arrays(), field: value})
+    assert caught.value.field == field

@@ -1,0 +1,191 @@
+"""Anchors of a real file against loops over the arrays it was written from."""
+
+import math
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from acpc_server.data import AnchorBatch, Hdf5Dataset, load_task, select_anchors
+from acpc_server.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from public_dataset import EPISODES, PublicColumns, public_columns, write_public_dataset
+
+HISTORY, HORIZON, COUNT = 2, 3, 25
+
+
+def select(root: Path, task: str = "tworoom", **arguments: object) -> AnchorBatch:
+    given = {"history": HISTORY, "horizon": HORIZON, "count": COUNT, "frameskip": 3, **arguments}
+    with Hdf5Dataset.open(root, "a.h5") as dataset:
+        return select_anchors(dataset, load_task(task, root), **given)
+
+
+def standardised(values: np.ndarray, row: int, ddof: int = 1) -> list[float]:
+    rows = [line for line in values.astype(float).tolist() if not any(map(math.isnan, line))]
+    out = []
+    for coordinate, number in enumerate(values[row].astype(float).tolist()):
+        column = [line[coordinate] for line in rows]
+        mean = math.fsum(column) / len(column)
+        total = math.fsum((x - mean) ** 2 for x in column)
+        std = math.sqrt(total / (len(column) - ddof))
+        out.append(0.0 if math.isnan(number) else (number - mean) / std)
+    return out
+
+
+def listed_windows(span: int) -> list[tuple[int, int]]:
+    return [
+        (episode, start)
+        for episode, length in enumerate(EPISODES)
+        for start in range(length)
+        if start + span <= length
+    ]
+
+
+@pytest.fixture(params=[(False, 1), (True, 1), (True, 10)], ids=str)
+def content(request: pytest.FixtureRequest, tmp_path: Path) -> PublicColumns:
+    compress, rows = request.param
+    written = public_columns()
+    write_public_dataset(tmp_path / "a.h5", written, compress=compress, rows_per_chunk=rows)
+    return written
+
+
+def test_everything_matches_loops_over_the_columns(tmp_path: Path, content: PublicColumns) -> None:
+    batch = select(tmp_path)
+    windows = listed_windows((HISTORY + HORIZON) * 3)
+    generator = torch.Generator().manual_seed(9101)
+    chosen = torch.randperm(len(windows), generator=generator)[:COUNT].tolist()
+    assert batch.anchor_ids.tolist() == chosen
+    for anchor, window in enumerate(chosen):
+        episode, start = windows[window]
+        first = int(content.offsets[episode]) + start
+        for frame in range(HISTORY + HORIZON):
+            expected = content.columns["pixels"][first + 3 * frame]
+            np.testing.assert_array_equal(batch.frames[anchor, frame], expected)
+        for block in range(HISTORY + HORIZON - 1):
+            leaving = range(first + 3 * block, first + 3 * block + 3)
+            actions = [standardised(content.columns["action"], row) for row in leaving]
+            np.testing.assert_allclose(
+                batch.action_blocks[anchor, block], np.concatenate(actions), rtol=1e-5, atol=1e-6
+            )
+        endpoint = first + 3 * (HISTORY + HORIZON - 1)  # the last future frame
+        state = standardised(content.columns["pos_agent"], endpoint)
+        np.testing.assert_allclose(batch.endpoint_states[anchor], state, rtol=1e-10)
+
+
+def test_labels_split_strictly_above_the_median(tmp_path: Path) -> None:
+    content = public_columns(state="observation", state_dim=6)
+    write_public_dataset(tmp_path / "a.h5", content)
+    batch = select(tmp_path, "reacher", count=24)
+    y = batch.endpoint_states.tolist()
+    features = [[s[4] for s in y], [s[5] for s in y], [math.hypot(s[4], s[5]) for s in y]]
+    medians = [statistics.median(feature) for feature in features]
+    for anchor in range(24):
+        bits = [features[f][anchor] > medians[f] for f in range(3)]
+        assert batch.labels[anchor] == bits[0] + 2 * bits[1] + 4 * bits[2]
+    assert len(set(batch.labels.tolist())) > 3
+
+
+def test_the_kept_actions_hold_nan_only_where_the_file_does(tmp_path: Path) -> None:
+    """The last action of an episode leaves no kept frame of any window, so no block is zeroed."""
+    write_public_dataset(tmp_path / "a.h5", public_columns())
+    assert (select(tmp_path, count=60).action_blocks != 0).all()
+    action = public_columns().columns["action"].copy()
+    action[::7] = np.nan
+    write_public_dataset(tmp_path / "a.h5", public_columns(), override={"action": action})
+    zeroed = select(tmp_path, count=60).action_blocks
+    assert np.isfinite(zeroed).all()
+    assert (zeroed == 0).any()
+
+
+def test_the_choice_depends_on_the_seed_and_counts_are_nested(tmp_path: Path) -> None:
+    write_public_dataset(tmp_path / "a.h5", public_columns())
+    ids = select(tmp_path).anchor_ids
+    np.testing.assert_array_equal(select(tmp_path, count=10).anchor_ids, ids[:10])
+    assert select(tmp_path, seed=1).anchor_ids.tolist() != ids.tolist()
+    assert select(tmp_path, seed=2**64 - 1).anchor_ids.size == COUNT
+
+
+def test_one_per_episode_keeps_the_first_of_each_in_the_permutation(tmp_path: Path) -> None:
+    write_public_dataset(tmp_path / "a.h5", public_columns())
+    windows = listed_windows(15)
+    order = torch.randperm(len(windows), generator=torch.Generator().manual_seed(9101)).tolist()
+    expected, seen = [], set()
+    for window in order:
+        if windows[window][0] not in seen:
+            seen.add(windows[window][0])
+            expected.append(window)
+    assert len(expected) == 5
+    found = select(tmp_path, one_per_episode=True, count=5)
+    assert found.anchor_ids.tolist() == expected
+    with pytest.raises(
+        InvalidArgument, match=r"count: is 6, .*only 5 episodes with a window of 15"
+    ):
+        select(tmp_path, one_per_episode=True, count=6)
+
+
+def test_the_tasks_frameskip_and_ddof_apply(tmp_path: Path) -> None:
+    content = public_columns(state="state")
+    write_public_dataset(tmp_path / "a.h5", content)
+    for name, ddof in (("paper", 1), ("current", 0)):
+        (tmp_path / f"{name}.yaml").write_text(
+            f"name: t\nstate: state\nframeskip: 2\naction_ddof: {ddof}\nstate_ddof: {ddof}\n"
+            "labels: [{rule: norm, of: [0, 1]}]\n"
+        )
+    unbiased = select(tmp_path, "paper.yaml", frameskip=None)
+    biased = select(tmp_path, "current.yaml", frameskip=None)
+    assert unbiased.action_blocks.shape == (COUNT, HISTORY + HORIZON - 1, 4)
+    states, actions = len(content.columns["state"]), len(content.columns["action"]) - len(EPISODES)
+    np.testing.assert_allclose(
+        biased.endpoint_states, unbiased.endpoint_states * math.sqrt(states / (states - 1))
+    )
+    np.testing.assert_allclose(
+        biased.action_blocks,
+        unbiased.action_blocks * math.sqrt(actions / (actions - 1)),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+
+
+def test_too_few_windows_names_both_numbers(tmp_path: Path) -> None:
+    write_public_dataset(tmp_path / "a.h5", public_columns())
+    have = len(listed_windows(15))
+    with pytest.raises(InvalidArgument, match=f"count: is 500, .*has only {have} windows of 15"):
+        select(tmp_path, count=500)
+    with pytest.raises(InvalidArgument, match="has only 0 windows of 1500"):
+        select(tmp_path, frameskip=300)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("history", 0), ("horizon", 0), ("count", 0), ("seed", -1), ("seed", 2**64), ("frameskip", 0)],
+)
+def test_numbers_out_of_range_are_refused_by_name(tmp_path: Path, field: str, value: int) -> None:
+    write_public_dataset(tmp_path / "a.h5", public_columns())
+    with pytest.raises(InvalidArgument) as caught:
+        select(tmp_path, **{field: value})
+    assert caught.value.field == field
+
+
+def test_a_batch_too_large_for_memory_is_refused_before_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_public_dataset(tmp_path / "a.h5", public_columns())
+    monkeypatch.setattr("acpc_server.data.selection.MAX_FRAME_BYTES", 50_000)
+    with pytest.raises(ResourceExhausted, match="25 anchors of 5 frames hold 54000 bytes"):
+        select(tmp_path)
+
+
+def test_a_column_of_another_task_lists_what_there_is(tmp_path: Path) -> None:
+    write_public_dataset(tmp_path / "a.h5", public_columns())
+    with pytest.raises(FailedPrecondition, match=r"'observation' does not exist; .*'pos_agent'"):
+        select(tmp_path, "reacher")
+
+
+def test_layout_on_disk_does_not_change_the_digest(tmp_path: Path) -> None:
+    digests = set()
+    for compress, rows in ((False, 1), (True, 1), (True, 50)):
+        write_public_dataset(
+            tmp_path / "a.h5", public_columns(), compress=compress, rows_per_chunk=rows
+        )
+        digests.add(select(tmp_path).digest)
+    assert len(digests) == 1

@@ -1,0 +1,92 @@
+"""Statistics and action blocks against loops over single numbers."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from acpc_server.data import Hdf5Dataset
+from acpc_server.data.blocks import action_blocks
+from acpc_server.data.statistics import ColumnStatistics, column_statistics
+from acpc_server.errors import InvalidArgument
+from public_dataset import public_columns, write_public_dataset
+
+
+def statistics_of(root: Path, values: np.ndarray, ddof: int = 1) -> ColumnStatistics:
+    lengths = (len(values),)
+    content = public_columns(lengths, side=1)
+    write_public_dataset(root / "a.h5", content, override={"pos_agent": values}, rows_per_chunk=64)
+    with Hdf5Dataset.open(root, "a.h5") as dataset:
+        return column_statistics(dataset, dataset.numeric_column("pos_agent"), ddof=ddof)
+
+
+def by_loops(values: np.ndarray, ddof: int) -> tuple[list[float], list[float]]:
+    rows = [row for row in values.tolist() if not any(math.isnan(number) for number in row)]
+    means, stds = [], []
+    for coordinate in zip(*rows, strict=True):
+        mean = math.fsum(coordinate) / len(rows)
+        means.append(mean)
+        total = math.fsum((number - mean) ** 2 for number in coordinate)
+        stds.append(math.sqrt(total / (len(rows) - ddof)))
+    return means, stds
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16])
+def test_statistics_match_a_loop(tmp_path: Path, ddof: int, dtype: type) -> None:
+    generator = np.random.default_rng(3)
+    values = generator.normal([1e4, 0, -5], 300, (500, 3)).astype(dtype)
+    if dtype is not np.int16:
+        values[7, 0] = values[20:30, 2] = np.nan  # the whole row goes
+    found = statistics_of(tmp_path, values, ddof)
+    mean, std = by_loops(values.astype(np.float64), ddof)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-13)
+    np.testing.assert_allclose(found.std, std, rtol=1e-13)
+    assert found.rows == (500 if dtype is np.int16 else 489)
+
+
+def test_merging_blocks_gives_the_statistics_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.random.default_rng(4).normal(1e6, 1.0, (997, 2))
+    values[0:40] = np.nan  # a whole block without a row
+    monkeypatch.setattr("acpc_server.data.columns._READ_BYTES", 16 * 20)
+    found = statistics_of(tmp_path, values)
+    mean, std = by_loops(values, 1)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-14)
+    np.testing.assert_allclose(found.std, std, rtol=1e-9)
+
+
+def test_a_constant_coordinate_becomes_exactly_zero(tmp_path: Path) -> None:
+    values = np.random.default_rng(5).normal(size=(1000, 2))
+    values[:, 1] = 0.1  # its mean is not 0.1 in floating point
+    found = statistics_of(tmp_path, values)
+    assert found.std[1] == 0.0
+    standardised = found.standardise(values)
+    assert (standardised[:, 1] == 0.0).all()
+    assert abs(standardised[:, 0].std(ddof=1) - 1) < 1e-12
+
+
+def test_blocks_match_a_loop_and_nan_becomes_zero() -> None:
+    generator = np.random.default_rng(6)
+    actions = generator.normal(size=(3, 20, 2)).astype(np.float32)
+    actions[1, 19] = actions[2, 4, 1] = np.nan
+    statistics = ColumnStatistics(np.array([0.5, -1.0]), np.array([2.0, 0.25]), 60)
+    found = action_blocks(actions, statistics, frameskip=5)
+    assert found.shape == (3, 4, 10)
+    assert found.dtype == np.float32
+    for window in range(3):
+        for block in range(4):
+            expected = []
+            for step in range(5):
+                for coordinate in range(2):
+                    raw = float(actions[window, 5 * block + step, coordinate])
+                    value = (raw - statistics.mean[coordinate]) / statistics.std[coordinate]
+                    expected.append(0.0 if math.isnan(raw) else value)
+            np.testing.assert_allclose(found[window, block], expected, rtol=1e-6)
+
+
+def test_blocks_need_whole_frameskips() -> None:
+    statistics = ColumnStatistics(np.zeros(2), np.ones(2), 9)
+    with pytest.raises(InvalidArgument, match="frameskip: is 5, which does not divide 12 actions"):
+        action_blocks(np.zeros((1, 12, 2)), statistics, frameskip=5)

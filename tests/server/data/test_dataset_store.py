@@ -1,0 +1,59 @@
+"""The store joins datasets and tasks below one root."""
+
+import os
+from pathlib import Path
+
+import pytest
+from acpc_server.data import DatasetFit, DatasetStore, Hdf5Dataset, load_task, select_anchors
+from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
+from public_dataset import EPISODES, public_columns, write_public_dataset
+
+TASK = "name: t\nstate: pos_agent\nframeskip: 2\nlabels: [{rule: coordinates, of: [0]}]\n"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DatasetStore:
+    write_public_dataset(tmp_path / "a.h5", public_columns())
+    (tmp_path / "t.yaml").write_text(TASK)
+    return DatasetStore(tmp_path)
+
+
+def test_fit_counts_windows_and_action_width(store: DatasetStore) -> None:
+    def windows(span: int) -> int:
+        return sum(max(0, length - span + 1) for length in EPISODES)
+
+    assert store.fit("a.h5", "t.yaml", steps=4) == DatasetFit(windows(8), 2, 2)
+    assert store.fit("a.h5", "tworoom", steps=4) == DatasetFit(windows(20), 5, 2)
+    assert store.fit("a.h5", "tworoom", steps=4, frameskip=3) == DatasetFit(windows(12), 3, 2)
+    with pytest.raises(InvalidArgument, match="frameskip: is 0"):
+        store.fit("a.h5", "tworoom", steps=4, frameskip=0)
+
+
+def test_fit_refuses_what_anchors_would_refuse(store: DatasetStore, tmp_path: Path) -> None:
+    with pytest.raises(FailedPrecondition, match="'observation' does not exist"):
+        store.fit("a.h5", "reacher", steps=4)
+    (tmp_path / "wide.yaml").write_text(TASK.replace("[0]", "[2]"))
+    with pytest.raises(FailedPrecondition, match="uses coordinate 2"):
+        store.fit("a.h5", "wide.yaml", steps=4)
+    with pytest.raises(NotFound, match=r"'b\.h5' does not exist"):
+        store.fit("b.h5", "tworoom", steps=4)
+
+
+def test_anchors_are_those_of_select_anchors(store: DatasetStore, tmp_path: Path) -> None:
+    found = store.anchors("a.h5", "t.yaml", history=2, horizon=2, count=9, seed=4)
+    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+        expected = select_anchors(
+            dataset, load_task("t.yaml", tmp_path), history=2, horizon=2, count=9, seed=4
+        )
+    assert found.digest == expected.digest
+
+
+def test_stamp_follows_the_files(store: DatasetStore, tmp_path: Path) -> None:
+    first = store.stamp("a.h5", "t.yaml")
+    assert store.stamp("a.h5", "t.yaml") == first
+    assert store.stamp("a.h5", "tworoom") != first
+    os.utime(tmp_path / "t.yaml", ns=(1, 1))
+    second = store.stamp("a.h5", "t.yaml")
+    write_public_dataset(tmp_path / "a.h5", public_columns(seed=6))
+    os.utime(tmp_path / "a.h5", ns=(2, 2))
+    assert len({first, second, store.stamp("a.h5", "t.yaml")}) == 3

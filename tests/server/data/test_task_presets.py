@@ -1,0 +1,154 @@
+"""The shipped tasks are the paper's table; a task file that is not right says which key."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from acpc_server.data import LabelRule, TaskPreset, load_task, preset_names
+from acpc_server.errors import (
+    AcpcError,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+)
+
+TASK = """
+name: mine
+state: pose
+frameskip: 2
+labels:
+  - rule: coordinates
+    of: [0]
+"""
+
+
+def states(width: int) -> np.ndarray:
+    return np.random.default_rng(width).normal(size=(6, width))
+
+
+def test_the_presets_are_the_papers_table(tmp_path: Path) -> None:
+    """Tab. sr-labels, and PROTOCOL facts: frameskip 5, history 3, unbiased statistics."""
+    width = {"tworoom": 2, "pusht": 7, "reacher": 6, "cube": 28}
+    column = {"tworoom": "pos_agent", "pusht": "state", "reacher": "observation"}
+    for name, size in width.items():
+        task = load_task(name, tmp_path)
+        y = states(size)
+        r = y[:, 0:3] - y[:, 25:28] if name == "cube" else None
+        expected = {
+            "tworoom": lambda y=y: [y[:, 0]],
+            "pusht": lambda y=y: [y[:, 2], y[:, 3], y[:, 4]],
+            "reacher": lambda y=y: [y[:, 4], y[:, 5], np.hypot(y[:, 4], y[:, 5])],
+            "cube": lambda y=y, r=r: [y[:, 0], y[:, 1], np.sqrt((r**2).sum(axis=1))],
+        }[name]()
+        np.testing.assert_allclose(task.label_features(y), np.stack(expected, axis=1), rtol=1e-14)
+        assert task.state == column.get(name, "observation")
+        assert (task.name, task.frameskip, task.history) == (name, 5, 3)
+        assert (task.pixels, task.action) == ("pixels", "action")
+        assert (task.action_ddof, task.state_ddof) == (1, 1)
+
+
+def test_the_variants_differ_where_they_say(tmp_path: Path) -> None:
+    current, paper = load_task("tworoom-current", tmp_path), load_task("tworoom", tmp_path)
+    assert (current.state, current.action_ddof) == ("state", 0)
+    assert current.labels == paper.labels
+    y = states(28)
+    released = load_task("cube-released", tmp_path).label_features(y)
+    np.testing.assert_array_equal(released, (y[:, 0:3] - y[:, 25:28])[:, :2])
+
+
+def test_every_shipped_preset_loads_under_its_own_name(tmp_path: Path) -> None:
+    names = preset_names()
+    assert {"tworoom", "tworoom-current", "pusht", "reacher", "cube", "cube-released"} <= {*names}
+    assert [load_task(name, tmp_path).name for name in names] == names
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "yml"])
+def test_a_task_file_below_the_root(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / f"mine.{suffix}").write_text(TASK)
+    task = load_task(f"tasks/mine.{suffix}", tmp_path)
+    assert task == TaskPreset(
+        name="mine", state="pose", frameskip=2, labels=[LabelRule(rule="coordinates", of=[0])]
+    )
+
+
+def test_a_json_task_is_the_same_task(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(TASK)
+    task = load_task("a.yaml", tmp_path)
+    (tmp_path / "a.json").write_text(task.model_dump_json(indent=2))
+    assert load_task("a.json", tmp_path) == task
+
+
+BAD_FILES: dict[str, tuple[str | bytes, str]] = {
+    "empty": ("", "must be a mapping"),
+    "a list": ("- 1\n", "must be a mapping"),
+    "not YAML": ("name: [1\n", "not valid YAML or JSON"),
+    "not text": (b"\xff\xfe\x00", "not UTF-8"),
+    "control characters": ("name: \x01\n", "not valid YAML or JSON"),
+    "python object": ("!!python/object/apply:os.system ['true']\n", "could not determine a const"),
+    "python name": (TASK + "description: !!python/name:os.system\n", "could not determine a const"),
+    "alias": ("a: &a [1]\nb: *a\n", "aliases: not read"),
+    "alias bomb": (
+        "a: &a [x]\n" + "".join(f"{n}: &{n} [*{p}, *{p}]\n" for p, n in pairwise("abcde")),
+        "aliases: not read",
+    ),
+    "key twice": (TASK + "state: other\n", "key 'state' is given twice"),
+    "nested too deeply": ("[" * 30000, "nested deeper than 8: not read"),
+    "too large": (TASK + "# " + "x" * 70000, "larger than 65536 bytes"),
+    "unknown key": (TASK + "colour: red\n", "key 'colour': Extra inputs"),
+    "unknown key in a rule": (TASK + "    power: [1]\n", r"key 'labels\.0\.power': Extra inputs"),
+    "no state": (TASK.replace("state: pose", ""), "key 'state': Field required"),
+    "no labels": ("name: a\nstate: b\nlabels: []\n", "key 'labels': .*at least 1 item"),
+    "unknown rule": (TASK.replace("coordinates", "sum"), r"key 'labels\.0\.rule': .*found 'sum'"),
+    "negative coordinate": (TASK.replace("[0]", "[-1]"), r"key 'labels\.0\.of\.0': .*found -1"),
+    "text coordinate": (TASK.replace("[0]", "['0']"), r"key 'labels\.0\.of\.0': .*integer"),
+    "no coordinate": (TASK.replace("[0]", "[]"), r"key 'labels\.0\.of': .*at least 1 item"),
+    "unpaired minus": (
+        TASK + "    minus: [1, 2]\n",
+        "key 'labels.0': .*'minus' has 2 coordinates, but 'of' has 1",
+    ),
+    "frameskip zero": (TASK.replace("frameskip: 2", "frameskip: 0"), "key 'frameskip': .*found 0"),
+    "frameskip text": (TASK.replace("frameskip: 2", "frameskip: '2'"), "'frameskip': .*integer"),
+    "a date for a key": ("2020-01-01: 1\n", "key .*: Keys should be strings|Field required"),
+    "huge number": (TASK + "history: " + "9" * 9000, "not valid YAML or JSON"),
+    "ddof two": (TASK + "action_ddof: 2\n", "key 'action_ddof': Input should be 0 or 1; found 2"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_bad_task_file_names_the_key(tmp_path: Path, case: str) -> None:
+    content, message = BAD_FILES[case]
+    data = content.encode() if isinstance(content, str) else content
+    (tmp_path / "bad.yaml").write_bytes(data)
+    with pytest.raises(FailedPrecondition, match=r"task 'bad\.yaml'") as caught:
+        load_task("bad.yaml", tmp_path)
+    assert caught.match(message)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("twoorm", NotFound, r"no task preset 'twoorm'; there are \['cube'"),
+        ("none.yaml", NotFound, "task 'none.yaml' does not exist"),
+        ("../mine.yaml", PermissionDenied, "plain relative path"),
+        ("/etc/mine.yaml", PermissionDenied, "plain relative path"),
+        ("link.yaml", PermissionDenied, "symbolic link"),
+        ("nul\0.yaml", InvalidArgument, "task: is"),
+        ("presets/../tworoom", NotFound, "no task preset"),
+    ],
+)
+def test_a_bad_task_name(tmp_path: Path, name: str, error: type[AcpcError], message: str) -> None:
+    (tmp_path / "mine.yaml").write_text(TASK)
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "mine.yaml")
+    with pytest.raises(error, match=message):
+        load_task(name, tmp_path)
+
+
+def test_a_rule_beyond_the_state_names_both(tmp_path: Path) -> None:
+    task = load_task("cube", tmp_path)
+    with pytest.raises(
+        FailedPrecondition, match=r"labels\.1 uses coordinate 25, .* 20 coordinates"
+    ):
+        task.label_features(states(20))
