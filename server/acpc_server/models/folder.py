@@ -23,7 +23,7 @@ OBJECT_SUFFIX = ".ckpt"
 MAX_LISTING_DEPTH = 8
 CONVERT_HINT = (
     "pickled modules run code when read, so the server never reads them; convert it offline with "
-    "acpc_server.models.convert"
+    "acpc-server convert --execute"
 )
 
 

@@ -178,6 +178,20 @@ def overlapping_entries(data: bytes) -> bytes:
     return bytes(directory)
 
 
+def inflated_storage(root: Path) -> Ref:
+    """A pickle that claims a million values where its record holds four."""
+    file = write_checkpoint(root / NAME, state={"a": torch.ones(4)}) / "weights.pt"
+    with zipfile.ZipFile(file) as archive:
+        entry = next(name for name in archive.namelist() if name.endswith("data.pkl"))
+        pickled = archive.read(entry)
+    million = b"J" + struct.pack("<i", 1 << 20)
+    pickled = pickled.replace(b"K\x04tq", million + b"tq").replace(b"K\x04\x85", million + b"\x85")
+    file.write_bytes(
+        rewrite_archive(file.read_bytes(), compression=zipfile.ZIP_STORED, data_pkl=pickled)
+    )
+    return Ref(NAME)
+
+
 def pickled_in_archive(root: Path) -> Ref:
     """A torch archive whose pickle calls os.system."""
     file = write_checkpoint(root / NAME) / "weights.pt"
