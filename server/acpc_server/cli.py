@@ -1,4 +1,4 @@
-"""acpc-server: serve, check-checkpoint, convert."""
+"""acpc-server: serve, health, check-checkpoint, convert."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rich.table import Table
 
 from acpc_server.app import Server
 from acpc_server.errors import AcpcError
+from acpc_server.health_check import health
 from acpc_server.models.convert import Container, DtypeName, convert_object, convert_weights
 from acpc_server.models.loader import CheckpointLimits, load_checkpoint
 from acpc_server.observe import configure_logs
@@ -28,6 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Serves ACPC diagnostics of frozen world models over gRPC.",
 )
+app.command()(health)
 error_console = Console(stderr=True)
 
 
