@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from acpc_server.diagnostics.receipt import Receipt, device_name, digest_arrays, digest_json
 from acpc_server.diagnostics.views import PerturbationPlan, View, perturbed_views
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode, Ticket
-from acpc_server.errors import InvalidArgument
+from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import consistency
 from acpc_server.numerics.pixels import to_model_input
@@ -192,66 +192,52 @@ def _check_fit(model: FrozenWorldModel, request: PairRequest) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """Columns of float64 numbers, one row per distinct view."""
-
-    acpc: list[float]
-    acpc_one_step: list[float]
-    step_distances: list[list[float]]
-    encoder_shift: list[float]
-    clean_error: float | None
-    perturbed_error: list[float] | None
-    drift: list[float] | None
-
-
 def _measure(
     rollouts: Tensor, clean: Tensor, perturbed: Tensor, future: Tensor | None, weights: Tensor
-) -> _Measured:
+) -> list[PairResult]:
+    """One result per distinct view, in their order; the clean rollout is the first."""
     steps = consistency.step_distances(rollouts[:1], rollouts[1:])  # (views, H)
     acpc = consistency.acpc(steps, weights)  # (views,)
+    if not torch.isfinite(acpc).all():
+        raise FailedPrecondition(
+            "the checkpoint's predictions are not finite for this history and these actions; check "
+            "that the action blocks are normalised as in training",
+            reason="PREDICTION_NOT_FINITE",
+        )
     shift = consistency.encoder_shift(clean[None], perturbed)  # (views,)
-    errors = drift = None
+    drifts: list[ErrorDrift | None] = [None] * len(acpc)
     if future is not None:
-        errors = consistency.prediction_error(rollouts, future[None], weights)  # (1 + views,)
-        drift = consistency.error_drift(errors[:1], errors[1:])  # (views,)
-    return _Measured(
-        acpc=acpc.tolist(),
-        acpc_one_step=steps[:, 0].tolist(),
-        step_distances=steps.tolist(),
-        encoder_shift=shift.tolist(),
-        clean_error=None if errors is None else float(errors[0]),
-        perturbed_error=None if errors is None else errors[1:].tolist(),
-        drift=None if drift is None else drift.tolist(),
-    )
-
-
-def _in_order(request: PairRequest, measured: _Measured) -> list[PairResult]:
-    plan = request.perturbation
-    if isinstance(plan, PerturbationPlan):
-        rows = {view: row for row, view in enumerate(plan.distinct())}
-        order = [(view, rows[plan.source(view)]) for view in plan.views()]
-    else:
-        order = [(View(0, row), row) for row in range(len(plan))]
+        drifts[:] = _error_drifts(rollouts, future, weights, acpc)
     return [
         PairResult(
-            view=view,
-            acpc=measured.acpc[row],
-            acpc_one_step=measured.acpc_one_step[row],
-            step_distances=measured.step_distances[row],
-            encoder_shift=measured.encoder_shift[row],
-            error_drift=_drift(measured, row),
+            view=View(0, row),
+            acpc=float(acpc[row]),
+            acpc_one_step=float(steps[row, 0]),
+            step_distances=steps[row].tolist(),
+            encoder_shift=float(shift[row]),
+            error_drift=drifts[row],
         )
-        for view, row in order
+        for row in range(len(acpc))
     ]
 
 
-def _drift(measured: _Measured, row: int) -> ErrorDrift | None:
-    if measured.clean_error is None or measured.perturbed_error is None or measured.drift is None:
-        return None
-    return ErrorDrift(
-        clean_error=measured.clean_error,
-        perturbed_error=measured.perturbed_error[row],
-        drift=measured.drift[row],
-        bound=measured.acpc[row],
-    )
+def _error_drifts(
+    rollouts: Tensor, future: Tensor, weights: Tensor, acpc: Tensor
+) -> list[ErrorDrift]:
+    errors = consistency.prediction_error(rollouts, future[None], weights)  # (1 + views,)
+    clean, perturbed = errors[:1], errors[1:]
+    drift = consistency.error_drift(clean, perturbed)  # (views,)
+    bound = consistency.drift_bound(
+        acpc, clean, perturbed, horizon=rollouts.shape[1], dim=rollouts.shape[2]
+    )  # (views,)
+    rows = zip(perturbed.tolist(), drift.tolist(), bound.tolist(), strict=True)
+    return [ErrorDrift(float(clean), *row) for row in rows]
+
+
+def _in_order(request: PairRequest, measured: list[PairResult]) -> list[PairResult]:
+    """A result for every view asked for; draws of a deterministic spec share one."""
+    plan = request.perturbation
+    if not isinstance(plan, PerturbationPlan):
+        return measured
+    rows = {view: row for row, view in enumerate(plan.distinct())}
+    return [replace(measured[rows[plan.source(view)]], view=view) for view in plan.views()]

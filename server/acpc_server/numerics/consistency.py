@@ -126,11 +126,36 @@ def prediction_error(
 def error_drift(
     clean_error: Float64[Tensor, "*batch"], perturbed_error: Float64[Tensor, "*batch"]
 ) -> Float64[Tensor, "*batch"]:
-    """Change of prediction error |e~ - e|; at most ACPC_H, up to float64 rounding of the errors.
+    """Change of prediction error |e~ - e|; at most :func:`drift_bound`.
 
     Eq. target-free-error-drift in the paper, which proves the bound in real numbers.
     """
     return (perturbed_error - clean_error).abs()
+
+
+def drift_bound(
+    pair_acpc: Float64[Tensor, "*batch"],
+    clean_error: Float64[Tensor, "*#batch"],
+    perturbed_error: Float64[Tensor, "*batch"],
+    *,
+    horizon: int,
+    dim: int,
+) -> Float64[Tensor, "*batch"]:
+    """ACPC_H as a bound that the computed drift never exceeds (Prop. target-free-error-drift).
+
+    Each of the three norms sums ``horizon * dim`` squares in float64, so each is off by a factor of
+    at most 1 +- g with g = (horizon + dim + 16) * 2**-52, generously. The exact errors differ by at
+    most the exact ACPC, hence the computed ones by at most ACPC * (1 + g) + g * (e + e~).
+
+    Args:
+        pair_acpc: Computed ACPC_H.
+        clean_error: Computed e.
+        perturbed_error: Computed e~.
+        horizon: Predicted steps H.
+        dim: Latent width.
+    """
+    slack = (horizon + dim + 16) * 2.0**-52
+    return pair_acpc * (1.0 + 2.0 * slack) + 2.0 * slack * (clean_error + perturbed_error)
 
 
 def _difference(clean: Tensor, perturbed: Tensor) -> Tensor:

@@ -23,9 +23,7 @@ DTYPES: dict[tensor_pb2.DType.ValueType, np.dtype[Any]] = {
     tensor_pb2.DTYPE_FLOAT64: np.dtype("<f8"),
     tensor_pb2.DTYPE_BOOL: np.dtype("?"),
 }
-WIRE_DTYPES: dict[tensor_pb2.DType.ValueType, np.dtype[Any]] = {
-    dtype: wire for wire, dtype in DTYPES.items()
-}
+WIRE_DTYPES = {dtype: wire for wire, dtype in DTYPES.items()}
 MODES = {
     receipt_pb2.NUMERIC_MODE_UNSPECIFIED: NumericMode.FP32,
     receipt_pb2.NUMERIC_MODE_FP32: NumericMode.FP32,
@@ -33,22 +31,29 @@ MODES = {
     receipt_pb2.NUMERIC_MODE_BF16: NumericMode.BF16,
 }
 WIRE_MODES = {mode: wire for wire, mode in MODES.items()}
-MAX_DRAWS = 10_000
 MAX_SPECS = 256
+MAX_VIEWS = 10_000
+# The contract's largest rank is 5. NumPy refuses shapes whose product overflows, empty or not.
+MAX_RANK = 8
+MAX_ELEMENTS = 2**40
 
 
 def read_tensor(tensor: tensor_pb2.Tensor, field: str) -> np.ndarray:
     """The array of a Tensor message; shares the message's bytes and is read-only.
 
     Raises:
-        InvalidArgument: Unknown dtype, negative extent, or bytes that do not fill the shape.
+        InvalidArgument: Unknown dtype, an absurd shape, or bytes that do not fill the shape.
     """
     dtype = DTYPES.get(tensor.dtype)
     if dtype is None:
         raise InvalidArgument(f"{field}.dtype", f"unknown element type {tensor.dtype}")
+    if len(tensor.shape) > MAX_RANK:
+        raise InvalidArgument(f"{field}.shape", f"rank {len(tensor.shape)} is over {MAX_RANK}")
     shape = tuple(tensor.shape)
     if any(extent < 0 for extent in shape):
         raise InvalidArgument(f"{field}.shape", f"negative extent in {list(shape)}")
+    if math.prod(max(extent, 1) for extent in shape) > MAX_ELEMENTS:
+        raise InvalidArgument(f"{field}.shape", f"{list(shape)} is too large for any tensor here")
     expected = math.prod(shape) * dtype.itemsize
     if len(tensor.data) != expected:
         raise InvalidArgument(
@@ -105,7 +110,12 @@ def write_tensor(array: np.ndarray) -> tensor_pb2.Tensor:
 
 
 def read_spec(message: perturbation_pb2.PerturbationSpec, field: str) -> AnyPerturbation:
-    """The perturbation of a message; InvalidArgument names the parameter at fault."""
+    """The perturbation of a message, known to be one that can be applied.
+
+    Raises:
+        InvalidArgument: No kind, an unknown name, or a parameter at fault, which it names.
+        FailedPrecondition: A plug-in that cannot be loaded.
+    """
     kind = message.WhichOneof("kind")
     if kind is None:
         raise InvalidArgument(field, "choose a perturbation, for example gaussian_noise")
@@ -114,28 +124,35 @@ def read_spec(message: perturbation_pb2.PerturbationSpec, field: str) -> AnyPert
     if kind == "registered":
         values["parameters"] = dict(values["parameters"])
     try:
-        return parse_spec({"kind": kind, **values})
+        spec = parse_spec({"kind": kind, **values})
+        spec.resolve()
     except InvalidArgument as error:
         raise error.below(f"{field}.{kind}") from error
+    return spec
 
 
 def read_perturbations(message: perturbation_pb2.PerturbationSet, field: str) -> PerturbationPlan:
     """Specs and draws of a message.
 
     Raises:
-        InvalidArgument: No spec, too many specs or draws, or a bad parameter.
+        InvalidArgument: No spec, too many specs or views, or a bad parameter.
+        FailedPrecondition: A plug-in that cannot be loaded.
     """
     if not 1 <= len(message.specs) <= MAX_SPECS:
         raise InvalidArgument(
             f"{field}.specs", f"{len(message.specs)} specs, but 1 to {MAX_SPECS} are needed"
         )
-    if message.draws > MAX_DRAWS:
-        raise InvalidArgument(f"{field}.draws", f"{message.draws} is over {MAX_DRAWS}")
+    draws = message.draws or 1
+    if len(message.specs) * draws > MAX_VIEWS:
+        raise InvalidArgument(
+            f"{field}.draws",
+            f"{draws} draws of {len(message.specs)} specs are over {MAX_VIEWS} views",
+        )
     return PerturbationPlan(
         specs=tuple(
             read_spec(spec, f"{field}.specs[{index}]") for index, spec in enumerate(message.specs)
         ),
-        draws=message.draws or 1,
+        draws=draws,
         seed=message.seed,
         anchor=message.anchor,
     )

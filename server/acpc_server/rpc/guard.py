@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 import grpc
 import structlog
@@ -28,7 +28,7 @@ RETRY_SECONDS = 1.0
 QUIET = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
 
 
-Handler = grpc.RpcMethodHandler[Any, Any]
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
 class _Malformed:

@@ -10,6 +10,7 @@ import torch
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.consistency import (
     acpc,
+    drift_bound,
     encoder_shift,
     error_drift,
     horizon_weights,
@@ -170,3 +171,25 @@ def test_bad_weights_are_refused(weights: list[float], horizon: int, message: st
 def test_an_empty_horizon_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="horizon: is 0"):
         horizon_weights((), 0)
+
+
+@given(data=st.data())
+def test_the_drift_never_exceeds_its_bound_even_where_rounding_dominates(
+    data: st.DataObject,
+) -> None:
+    """Proposition 1 holds for the computed numbers: large errors, tiny or collinear differences."""
+    horizon, dim = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 32))
+    seed = data.draw(st.integers(0, 2**31))
+    spread = 10.0 ** data.draw(st.integers(-18, 3))
+    generator = torch.Generator().manual_seed(seed)
+    base = torch.randn(horizon, dim, generator=generator)
+    observed = 1e3 * torch.randn(horizon, dim, generator=generator)
+    towards = observed if data.draw(st.booleans()) else torch.randn(horizon, dim)
+    views = base + spread * towards
+    weights = horizon_weights((), horizon)
+    pair = acpc(step_distances(base[None], views[None]), weights)
+    clean = prediction_error(base[None], observed[None], weights)
+    perturbed = prediction_error(views[None], observed[None], weights)
+    bound = drift_bound(pair, clean, perturbed, horizon=horizon, dim=dim)
+    assert error_drift(clean, perturbed) <= bound
+    assert bound <= pair + 1e-9 * (clean + perturbed + pair)

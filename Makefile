@@ -1,0 +1,52 @@
+# Everything a developer does here. `make demo` and `make test` do all of their own set-up.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test lint format types proto bench train-demo clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | \
+		awk 'BEGIN {FS = ":.*?## "}; {printf "  make %-12s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Installing into $(VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[server,report,dev]'
+	@touch $@
+
+demo: $(READY) ## Judge three trained world models over gRPC: robust, fragile, collapsed
+	@$(BIN)/python examples/demo.py
+
+test: $(READY) lint types ## Lint, type-check, check the contract, and run every test
+	@$(BIN)/python -m pytest
+
+lint: $(READY) ## ruff, the import rules, and drift of the generated code
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py --check
+
+types: $(READY) ## mypy --strict on server and client
+	@$(BIN)/mypy
+
+format: $(READY) ## Format the code
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+proto: $(READY) ## Generate the code of the wire contract
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py
+
+bench: $(READY) ## Measure; writes build/benchmarks/*.json
+	@$(BIN)/python benchmarks/score_job.py
+
+train-demo: $(READY) ## Train the demo's checkpoints again (about five minutes)
+	@$(BIN)/python examples/two_room/train.py
+
+clean: ## Remove what was built, not the virtual environment
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

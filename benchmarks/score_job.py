@@ -1,0 +1,211 @@
+"""One full IR + SR job at the paper's size, against the straightforward path, in one run.
+
+    python benchmarks/score_job.py [--anchors 100] [--out build/benchmarks/score_job.json]
+
+The job is the server's own code path (shards on the device engine, every frame encoded once). The
+straightforward path is what a script around the public model does: for every draw, encode all
+frames of the window again and roll both histories forward. Both use the same network, the same
+frames and the same draws, and must give the same IR and SR.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from acpc_server.data import AnchorBatch
+from acpc_server.diagnostics import AnchorSource, CheckpointName, Protocol, ScorePlan
+from acpc_server.diagnostics.score import different_state_distances, summarise_checkpoint
+from acpc_server.diagnostics.shard import ShardRecord, ShardScorer
+from acpc_server.engine import DeviceEngine, Priority, Ticket
+from acpc_server.models import FrozenWorldModel, rollout
+from acpc_server.models.loader import load_checkpoint
+from acpc_server.numerics import consistency, screening
+from acpc_server.numerics.pairing import median_split_labels, pair_different_labels
+from acpc_server.numerics.pixels import to_model_input
+from acpc_server.observe import Metrics
+from acpc_server.perturb import GaussianNoise, perturb_frames
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "reference"))
+
+from public_checkpoint import public_config, write_checkpoint  # noqa: E402
+
+HISTORY, HORIZON, DRAWS, SIGMA = 3, 8, 5, 0.08
+CPU = torch.device("cpu")
+
+
+def make_anchors(count: int, side: int) -> AnchorBatch:
+    """Windows of smooth random frames; the arithmetic does not care what they show."""
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(0, 256, (count, HISTORY + HORIZON, side // 16, side // 16, 3), np.uint8)
+    states = rng.standard_normal((count, 4))
+    return AnchorBatch(
+        history=HISTORY,
+        frames=coarse.repeat(16, axis=2).repeat(16, axis=3),
+        action_blocks=rng.standard_normal((count, HISTORY + HORIZON - 1, 10)).astype(np.float32),
+        endpoint_states=states,
+        labels=median_split_labels(torch.from_numpy(states[:, :1])).numpy(),
+        anchor_ids=np.arange(count, dtype=np.int64),
+    )
+
+
+def server_path(model: FrozenWorldModel, anchors: AnchorBatch, plan: ScorePlan) -> dict[str, Any]:
+    """The job as the server runs it, shard by shard."""
+    engine = DeviceEngine(CPU, Metrics())
+    ticket = Ticket(Priority.JOB)
+    scorer = ShardScorer(engine, model, anchors, plan)
+    records = [scorer.score(start, stop, ticket) for start, stop in plan.shards()]
+    record = ShardRecord.concatenate(records)
+    distances, partner = different_state_distances(engine, model, anchors, plan, record, ticket)
+    engine.close()
+    summary = summarise_checkpoint(plan, record, distances, partner)
+    return {**summary, "device_seconds": ticket.compute_seconds}
+
+
+@torch.inference_mode()
+def straightforward_path(
+    model: FrozenWorldModel, anchors: AnchorBatch, batch: int
+) -> dict[str, float]:
+    """For every draw, encode every frame of the clean-future window again and roll out again."""
+    size = model.card.image_size
+    blocks = torch.from_numpy(anchors.action_blocks)
+    weights = consistency.horizon_weights((), HORIZON)
+
+    def encode(windows: Tensor) -> Tensor:
+        flat = windows.flatten(0, 1)
+        latents = torch.cat([model.encode(part) for part in torch.split(flat, batch)])
+        return latents.reshape(*windows.shape[:2], -1)
+
+    windows = to_model_input(torch.from_numpy(anchors.frames).flatten(0, 1), size)
+    windows = windows.reshape(*anchors.frames.shape[:2], *windows.shape[1:])
+    clean = encode(windows)
+    scale = screening.motion_scale(clean[:, HISTORY - 1 :])
+    radii = []
+    for draw in range(DRAWS):
+        perturbed = windows.clone()
+        for row, anchor in enumerate(anchors.anchor_ids.tolist()):
+            perturbed[row, :HISTORY] = perturb_frames(
+                windows[row, :HISTORY], GaussianNoise(sigma=SIGMA), seed=0, anchor=anchor, draw=draw
+            )
+        latents = encode(perturbed)
+        pair = [rollout(model, x[:, :HISTORY], blocks) for x in (clean, latents)]
+        radii.append(consistency.acpc(consistency.step_distances(*pair), weights))
+    radius = screening.normalised_radius(torch.stack(radii, dim=1), scale)
+    ir_raw = screening.invariance_radius(radius, 0.9)
+    labels = torch.from_numpy(anchors.labels)
+    partner = pair_different_labels(torch.from_numpy(anchors.endpoint_states), labels).partner
+    kept = partner >= 0
+    other = torch.cat([blocks[partner[kept], : HISTORY - 1], blocks[kept, HISTORY - 1 :]], dim=1)
+    distance = screening.different_state_distance(
+        rollout(model, clean[kept, :HISTORY], blocks[kept]),
+        rollout(model, clean[partner[kept], :HISTORY], other),
+        weights,
+        scale[kept],
+    )
+    return {"ir_raw": ir_raw, "sr": screening.separation_rate(distance, ir_raw, 0.1)}
+
+
+def count_flops(model: FrozenWorldModel, anchors: AnchorBatch) -> dict[str, float]:
+    """FLOPs of one encoded frame and one rollout; attention is spelled out to be counted."""
+    size = model.card.image_size
+    frames = to_model_input(torch.from_numpy(anchors.frames[0, :2]), size)
+    counts = {}
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        latents = model.encode(frames)
+    counts["encode_frame"] = counter.get_total_flops() / len(frames)
+    history = latents.new_zeros(1, HISTORY, latents.shape[1])
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        rollout(model, history, torch.from_numpy(anchors.action_blocks[:1]))
+    counts["rollout"] = float(counter.get_total_flops())
+    return counts
+
+
+def matmul_peak() -> float:
+    """Best fp32 matrix-product rate of this machine now, FLOP/s."""
+    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
+    best = min(timed(lambda: a @ b)[0] for _ in range(12))
+    return 2 * 2048**3 / best
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds and result of ``work``."""
+    started = time.perf_counter()
+    result = work()
+    return time.perf_counter() - started, result
+
+
+def main() -> None:
+    """Command line entry."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--anchors", type=int, default=100, help="anchors n")
+    parser.add_argument(
+        "--batch", type=int, default=55, help="frames a batch, straightforward path"
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/score_job.json")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        write_checkpoint(Path(folder) / "paper", public_config("paper"))
+        model = load_checkpoint(Path(folder), "paper", device=CPU)
+    anchors = make_anchors(options.anchors, model.card.image_size)
+    plan = ScorePlan(
+        checkpoint=CheckpointName(name="paper", weights="weights.pt", digest=model.card.digest),
+        reference=None,
+        anchors=AnchorSource(dataset="synthetic", task="synthetic", count=options.anchors),
+        perturbation=GaussianNoise(sigma=SIGMA),
+        protocol=Protocol(draws=DRAWS, horizon=HORIZON),
+    )
+    flops = count_flops(model, anchors)
+    frames = options.anchors * (HISTORY + HORIZON + DRAWS * HISTORY)
+    rollouts = options.anchors * (1 + DRAWS + 2)
+    peak_before = matmul_peak()
+    server_seconds, ours = timed(lambda: server_path(model, anchors, plan))
+    peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    plain_seconds, plain = timed(lambda: straightforward_path(model, anchors, options.batch))
+    peak = max(peak_before, matmul_peak())
+    work = frames * flops["encode_frame"] + rollouts * flops["rollout"]
+    report = {
+        "machine": {
+            "processor": platform.processor() or platform.machine(),
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+        },
+        "job": {"anchors": options.anchors, "draws": DRAWS, "horizon": HORIZON},
+        "server_seconds": server_seconds,
+        "server_device_seconds": ours["device_seconds"],
+        "straightforward_seconds": plain_seconds,
+        "ratio": plain_seconds / server_seconds,
+        "frames_encoded": {
+            "server": frames,
+            "straightforward": options.anchors * (HISTORY + HORIZON) * (1 + DRAWS),
+        },
+        "flops": {**flops, "job": work},
+        "achieved_flops_per_second": work / server_seconds,
+        "matmul_peak_flops_per_second": peak,
+        "share_of_peak": work / server_seconds / peak,
+        "peak_memory_bytes": peak_memory,
+        "relative_difference": {
+            "ir_raw": abs(ours["ir_raw"] - plain["ir_raw"]) / plain["ir_raw"],
+            "sr": abs(ours["sr"] - plain["sr"]),
+        },
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Judge three trained world models over gRPC, and say in plain words what came out.
+
+    python examples/demo.py            (or: make demo)
+
+Starts a real server on the checkpoints in examples/two_room, drives it with the real client, and
+writes build/demo/results.json and build/demo/verdicts.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from acpc_client import (
+    AcpcClient,
+    DatasetAnchors,
+    GaussianNoise,
+    Outcome,
+    Pair,
+    Score,
+)
+from acpc_server.data import AnchorBatch, DatasetStore
+from picture import draw
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+HERE = Path(__file__).resolve().parent
+WORLD = HERE / "two_room"
+REFERENCE = "two-room-base"
+CHECKPOINTS = {
+    REFERENCE: "trained on clean frames only",
+    "two-room-augmented": "trained with noise up to 0.08 on its frames",
+    "two-room-collapsed": "trained with noise, but without the regulariser that prevents collapse",
+}
+SIGMA = 0.08
+STEP_ANCHORS = 20
+
+
+@contextmanager
+def running_server(checkpoints: Path, datasets: Path, state: Path) -> Iterator[str]:
+    """A real server in a process of its own; yields its address."""
+    log_path = state.parent / "server.log"
+    command = [
+        str(Path(sys.executable).with_name("acpc-server")),
+        "serve",
+        f"--checkpoint-root={checkpoints}",
+        f"--dataset-root={datasets}",
+        f"--state-dir={state}",
+        "--port=0",
+        "--metrics-port=0",
+    ]
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("ACPC_")}
+    with log_path.open("w") as log:
+        server = subprocess.Popen(  # noqa: S603  our own command
+            command, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        try:
+            yield _await_address(server, log_path)
+        finally:
+            server.send_signal(signal.SIGTERM)
+            _, rest = server.communicate(timeout=60)
+            log.write(rest)
+
+
+def _await_address(server: subprocess.Popen[str], log_path: Path) -> str:
+    lines = []
+    for line in server.stderr or ():
+        lines.append(line)
+        event = json.loads(line) if line.startswith("{") else {}
+        if event.get("event") == "serving":
+            return f"127.0.0.1:{event['port']}"
+    log_path.write_text("".join(lines))
+    raise SystemExit(f"the server did not start; see {log_path}")
+
+
+def score_all(client: AcpcClient, console: Console) -> dict[str, Score]:
+    """One ScoreCheckpoint job per checkpoint, with a live bar."""
+    scores = {}
+    columns = (
+        TextColumn("{task.description:<20}"),
+        BarColumn(),
+        TextColumn("{task.fields[phase]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        for name in CHECKPOINTS:
+            bar = bars.add_task(name, phase="")
+            job = client.score_checkpoint(
+                name,
+                DatasetAnchors("two-room.h5", "two-room.yaml"),
+                GaussianNoise(SIGMA),
+                reference=REFERENCE,
+            )
+            for operation in job.watch():
+                step = operation.progress
+                bars.update(bar, completed=step.completed, total=step.total, phase=step.phase)
+            scores[name] = job.result()
+    return scores
+
+
+def steps_of(client: AcpcClient, anchors: AnchorBatch, score: Score) -> list[float]:
+    """Mean distance after each predicted step, in units of the anchors' clean motion."""
+    pairs = (
+        Pair(
+            anchors.frames[index, : anchors.history],
+            anchors.action_blocks[index],
+            perturbations=GaussianNoise(SIGMA),
+            anchor=int(anchors.anchor_ids[index]),
+        )
+        for index in range(STEP_ANCHORS)
+    )
+    values = score.checkpoint.anchor_values
+    if values is None:
+        raise SystemExit("the server sent no per-anchor values")
+    total = [0.0] * anchors.horizon
+    for index, outcome in enumerate(client.compare_pairs(score.checkpoint.checkpoint, pairs)):
+        distances = outcome.unwrap().results[0].step_distances
+        for step, distance in enumerate(distances):
+            total[step] += float(distance / values.motion_scale[index]) / STEP_ANCHORS
+    return total
+
+
+def row(name: str, score: Score) -> dict[str, object]:
+    """One entry of results.json."""
+    return {
+        "checkpoint": name,
+        "reference": REFERENCE,
+        "shift": "gaussian_noise",
+        "sigma": SIGMA,
+        "ir_raw": score.checkpoint.ir_raw,
+        "ir_rel": score.verdict.ir_relative,
+        "sr": score.checkpoint.sr,
+        "score": score.verdict.score,
+        "passed": score.verdict.outcome is Outcome.PASSED,
+    }
+
+
+def explain(scores: dict[str, Score], console: Console) -> None:
+    """The table, and what it means to somebody who has not read the paper."""
+    thresholds = scores[REFERENCE].verdict.thresholds
+    table = Table(title=f"Does the model survive sensor noise of sigma {SIGMA}?")
+    for column in ("checkpoint", "relative IR", "SR", "score S", "verdict"):
+        table.add_column(column, justify="left" if column == "checkpoint" else "right")
+    for name, score in scores.items():
+        verdict = score.verdict
+        passed = verdict.outcome is Outcome.PASSED
+        table.add_row(
+            f"{name}\n[dim]{CHECKPOINTS[name]}[/dim]",
+            f"{verdict.ir_relative:.2f}",
+            f"{score.checkpoint.sr:.2f}",
+            f"{verdict.score:+.2f}",
+            "[green]passes[/green]" if passed else "[red]fails[/red]",
+        )
+    console.print(table)
+    console.print(
+        "Relative IR: how far noise pushes the predicted future, against the model trained on "
+        f"clean frames; at most {thresholds.ir} passes.\n"
+        "SR: how often two different states are still predicted apart, beyond that push; at least "
+        f"{thresholds.sr} passes.\n"
+    )
+    for name, score in scores.items():
+        console.print(f"[bold]{name}[/bold]: {score.verdict.summary}")
+    collapsed = scores["two-room-collapsed"]
+    if collapsed.verdict.ir_passed and not collapsed.verdict.sr_passed:
+        latent = collapsed.checkpoint.median_latent_distance
+        healthy = scores[REFERENCE].checkpoint.median_latent_distance
+        console.print(
+            "\nThe last one is the trap. It hardly reacts to noise, because it hardly reacts to "
+            f"anything: its states lie {latent:.3f} apart where a healthy model's lie "
+            f"{healthy:.1f} apart. Judged by IR alone it would ship; SR stops it."
+        )
+
+
+def main() -> None:
+    """Command line entry."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=HERE.parent / "build" / "demo")
+    out: Path = parser.parse_args().out.resolve()
+    console = Console()
+    datasets = out / "datasets"
+    datasets.mkdir(parents=True, exist_ok=True)
+    console.print("Writing 120 logged episodes of the two-room world")
+    subprocess.run(  # noqa: S603  our own script
+        [sys.executable, WORLD / "dataset.py", "--out", datasets / "two-room.h5"], check=True
+    )
+    (datasets / "two-room.yaml").write_bytes((WORLD / "two-room.yaml").read_bytes())
+    anchors = DatasetStore(datasets).anchors(
+        "two-room.h5", "two-room.yaml", history=3, horizon=8, count=100
+    )
+    console.print("Starting a server and scoring three checkpoints")
+    with (
+        running_server(WORLD / "checkpoints", datasets, out / "state") as address,
+        AcpcClient(address) as client,
+    ):
+        scores = score_all(client, console)
+        steps = {name: steps_of(client, anchors, score) for name, score in scores.items()}
+    explain(scores, console)
+    results = out / "results.json"
+    verdicts = [row(name, score) for name, score in scores.items()]
+    results.write_text(json.dumps({"verdicts": verdicts}, indent=2) + "\n")
+    picture = out / "verdicts.png"
+    draw(picture, scores, steps, anchors.frames[0, 0], SIGMA)
+    console.print(f"\nNumbers: {results}\nPicture: {picture}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()
