@@ -14,7 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from acpc_server.errors import InvalidArgument, NotFound, PermissionDenied, UnsafeCheckpoint
+from acpc_server.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    UnsafeCheckpoint,
+)
 
 CONFIG_NAME = "config.json"
 PREFERRED_WEIGHTS = "weights.pt"
@@ -71,11 +77,18 @@ def open_folder(root: Path, name: str) -> Iterator[int]:
             overlong or unprintable parts.
         PermissionDenied: A part is a symbolic link.
         NotFound: No such folder.
+        FailedPrecondition: ``root`` itself cannot be opened.
     """
     parts = name.split("/")
     for part in parts:
         _check_part("checkpoint.name", name, part)
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise FailedPrecondition(
+            f"the server's checkpoint root cannot be opened: {error.strerror}",
+            reason="CHECKPOINT_ROOT_UNREADABLE",
+        ) from error
     try:
         for part in parts:
             inner = _open_part(descriptor, part, os.O_DIRECTORY, f"checkpoint {name!r}")

@@ -166,13 +166,17 @@ def _read_torch(filename: str, data: bytes) -> object:
         message = str(error)
     # The message itself advises to load the file unsafely, so only the name in it is kept.
     found = re.search(r"GLOBAL (\S+)|class (\S+)", message)
-    if found or "weights_only" in message or "Weights only" in message:
-        culprit = next(filter(None, found.groups()), "") if found else "an unknown opcode"
+    if found:
+        culprit = found[1] or found[2]
         raise refuse(
             filename,
             "",
             f"holds a pickled Python object ({culprit}), not a plain state dict; nothing was "
             "executed. Save model.state_dict() instead of the model",
+        )
+    if "weights_only" in message or "Weights only" in message:
+        raise refuse(
+            filename, "", "its pickle is damaged or holds more than tensors; nothing was executed"
         )
     raise refuse(filename, "", f"damaged: {message.splitlines()[0] if message else 'unreadable'}")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from acpc_server.errors import FailedPrecondition
 from acpc_server.models import list_checkpoints, load_checkpoint
 from acpc_server.models.config import FAMILY_OF_TARGET
 from acpc_server.models.folder import find_checkpoint
@@ -227,3 +228,9 @@ def test_root_may_be_a_link(tmp_path: Path, wanted: Tensor) -> None:
     """The operator chooses the root; only what lies below it is not trusted."""
     (tmp_path / "root").symlink_to(tmp_path / "plain")
     assert torch.equal(latents(tmp_path / "root"), wanted)
+
+
+def test_root_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FailedPrecondition, match="checkpoint root cannot be opened"):
+        latents(tmp_path / "nowhere")
+    assert list_checkpoints(tmp_path / "nowhere") == []
