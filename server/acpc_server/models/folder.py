@@ -82,13 +82,7 @@ def open_folder(root: Path, name: str) -> Iterator[int]:
     parts = name.split("/")
     for part in parts:
         _check_part("checkpoint.name", name, part)
-    try:
-        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise FailedPrecondition(
-            f"the server's checkpoint root cannot be opened: {error.strerror}",
-            reason="CHECKPOINT_ROOT_UNREADABLE",
-        ) from error
+    descriptor = _open_root(root)
     try:
         for part in parts:
             inner = _open_part(descriptor, part, os.O_DIRECTORY, f"checkpoint {name!r}")
@@ -173,7 +167,11 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
 
     Links are not followed, files are not opened, and folders more than ``MAX_LISTING_DEPTH`` deep
     are not searched. Being listed does not mean that a checkpoint will load.
+
+    Raises:
+        FailedPrecondition: ``root`` cannot be opened.
     """
+    os.close(_open_root(root))
     entries = []
     for path, folders, files, folder in os.fwalk(root, follow_symlinks=False):
         relative = Path(path).relative_to(root)
@@ -233,6 +231,16 @@ def _open_file(folder: int, filename: str) -> int:
         os.close(descriptor)
         raise UnsafeCheckpoint(f"{filename}: not a regular file")
     return descriptor
+
+
+def _open_root(root: Path) -> int:
+    try:
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise FailedPrecondition(
+            f"the server's checkpoint root cannot be opened: {error.strerror}",
+            reason="CHECKPOINT_ROOT_UNREADABLE",
+        ) from error
 
 
 def _check_part(field: str, whole: str, part: str) -> None:

@@ -233,4 +233,5 @@ def test_root_may_be_a_link(tmp_path: Path, wanted: Tensor) -> None:
 def test_root_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FailedPrecondition, match="checkpoint root cannot be opened"):
         latents(tmp_path / "nowhere")
-    assert list_checkpoints(tmp_path / "nowhere") == []
+    with pytest.raises(FailedPrecondition, match="checkpoint root cannot be opened"):
+        list_checkpoints(tmp_path / "nowhere")
