@@ -17,6 +17,9 @@ from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import consistency
 from acpc_server.numerics.pixels import to_model_input
 
+# The shorter side becomes the model's image size, so a thin frame would become a huge one.
+MAX_ASPECT = 8
+
 
 @dataclass(frozen=True)
 class PairRequest:
@@ -113,7 +116,7 @@ class PairComparison:
         if isinstance(request.perturbation, PerturbationPlan):
             count = len(request.perturbation.distinct())
             self._check_frames(count, frames, "perturbations.draws")
-            views = perturbed_views(history, request.perturbation)
+            views = _draw_views(history, request.perturbation)
         else:
             count = len(request.perturbation)
             self._check_frames(count, frames, "explicit_views.shape")
@@ -159,6 +162,13 @@ class PairComparison:
         )
 
 
+def _draw_views(history: Tensor, plan: PerturbationPlan) -> Tensor:
+    try:
+        return perturbed_views(history, plan)
+    except InvalidArgument as error:
+        raise error.below("perturbations") from error
+
+
 def plan_digest(plan: PerturbationPlan) -> str:
     """sha256 over specs, draws, seed and anchor."""
     return digest_json(
@@ -173,6 +183,13 @@ def plan_digest(plan: PerturbationPlan) -> str:
 
 def _check_fit(model: FrozenWorldModel, request: PairRequest) -> None:
     card, frames = model.card, len(request.history)
+    height, width = request.history.shape[1:3]
+    if max(height, width) > MAX_ASPECT * min(height, width):
+        raise InvalidArgument(
+            "history.shape",
+            f"frames of {height} x {width} pixels; one side may be at most {MAX_ASPECT} times "
+            "the other",
+        )
     if frames > card.history:
         raise InvalidArgument(
             "history.shape", f"{frames} frames, but the checkpoint sees at most {card.history}"

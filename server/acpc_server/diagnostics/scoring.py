@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from acpc_server.data import AnchorBatch, DatasetStore
 from acpc_server.diagnostics import score
 from acpc_server.diagnostics.plan import Role, ScorePlan
@@ -15,6 +17,7 @@ from acpc_server.diagnostics.shard import ShardRecord, ShardScorer
 from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint, Ticket
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import ModelCard, check_actions
+from acpc_server.perturb import perturb_frames
 
 Json = dict[str, Any]
 # Anchor batches kept in memory: jobs of a sweep follow each other on the same anchors.
@@ -58,10 +61,18 @@ class CheckpointScoring:
                     f"{field} is {theirs}, but the checkpoint's is {ours}; the reference must be "
                     "the unaugmented checkpoint of the same task, run and family",
                 )
+        self._check_shift(plan, card)
         try:
             self._check_dataset(plan, card)
         except InvalidArgument as error:
             raise error.below("dataset") from error
+
+    def _check_shift(self, plan: ScorePlan, card: ModelCard) -> None:
+        frames = torch.zeros(1, 3, card.image_size, card.image_size)
+        try:
+            perturb_frames(frames, plan.perturbation, seed=0, anchor=0, draw=0)
+        except InvalidArgument as error:
+            raise error.below(f"perturbation.{plan.perturbation.kind}") from error
 
     def _check_dataset(self, plan: ScorePlan, card: ModelCard) -> None:
         source, steps = plan.anchors, card.history + plan.protocol.horizon
@@ -76,8 +87,22 @@ class CheckpointScoring:
                 f"windows of {card.history} + {plan.protocol.horizon} frames",
             )
 
-    def open(self, plan: ScorePlan) -> Json:
-        """First step: read the anchors and pin down what they are."""
+    def stamp(self, plan: ScorePlan) -> str:
+        """Changes when the plan's dataset or task file is replaced or written to.
+
+        Raises:
+            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: They cannot be found.
+        """
+        return self._datasets.stamp(plan.anchors.dataset, plan.anchors.task)
+
+    def open(self, plan: ScorePlan, stamp: str) -> Json:
+        """First step: read the anchors and pin down what they are.
+
+        Raises:
+            FailedPrecondition: The dataset's stamp is not the one it had at submission.
+        """
+        if self.stamp(plan) != stamp:
+            raise _dataset_changed(plan, "queued")
         return {"anchors_digest": self._anchors(plan).digest}
 
     def shard(
@@ -119,19 +144,14 @@ class CheckpointScoring:
     def _same_anchors(self, plan: ScorePlan, opened: Json) -> AnchorBatch:
         anchors = self._anchors(plan)
         if anchors.digest != opened["anchors_digest"]:
-            raise FailedPrecondition(
-                f"dataset {plan.anchors.dataset} changed while the job was running; "
-                "submit the job again",
-                reason="DATASET_CHANGED",
-            )
+            raise _dataset_changed(plan, "running")
         return anchors
 
     def _anchors(self, plan: ScorePlan) -> AnchorBatch:
         history = self._loaded(plan, "checkpoint").model.card.history
         source = plan.anchors
         with self._lock:
-            stamp = self._datasets.stamp(source.dataset, source.task)
-            key = f"{source.model_dump_json()}:{stamp}:{history}:{plan.protocol.horizon}"
+            key = f"{source.model_dump_json()}:{self.stamp(plan)}:{history}:{plan.protocol.horizon}"
             if key not in self._batches:
                 self._batches[key] = self._datasets.anchors(
                     source.dataset,
@@ -146,3 +166,11 @@ class CheckpointScoring:
             while len(self._batches) > CACHED_BATCHES:
                 self._batches.popitem(last=False)
             return self._batches[key]
+
+
+def _dataset_changed(plan: ScorePlan, state: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"dataset {plan.anchors.dataset!r} or its task file changed while the job was {state}; "
+        "submit the job again",
+        reason="DATASET_CHANGED",
+    )

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from acpc_server.errors import InvalidArgument
 from acpc_server.perturb import PerturbationSpec, perturb_frames
 
 
@@ -45,16 +46,19 @@ class PerturbationPlan:
 def perturbed_views(
     history: Float[Tensor, "history 3 height width"], plan: PerturbationPlan
 ) -> Float[Tensor, "views history 3 height width"]:
-    """The distinct views of one history, in the order of ``plan.distinct()``."""
+    """The distinct views of one history, in the order of ``plan.distinct()``.
+
+    Raises:
+        InvalidArgument: A spec does not fit the frames; names its place in the plan.
+        FailedPrecondition: A plug-in that breaks its promise.
+    """
     return torch.stack(list(_draw(history, plan)))  # (views, history, 3, height, width)
 
 
 def _draw(history: Tensor, plan: PerturbationPlan) -> Iterator[Tensor]:
     for view in plan.distinct():
-        yield perturb_frames(
-            history,
-            plan.specs[view.spec_index],
-            seed=plan.seed,
-            anchor=plan.anchor,
-            draw=view.draw,
-        )
+        spec = plan.specs[view.spec_index]
+        try:
+            yield perturb_frames(history, spec, seed=plan.seed, anchor=plan.anchor, draw=view.draw)
+        except InvalidArgument as error:
+            raise error.below(f"specs[{view.spec_index}].{spec.kind}") from error

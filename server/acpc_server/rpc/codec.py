@@ -32,7 +32,8 @@ MODES = {
 }
 WIRE_MODES = {mode: wire for wire, mode in MODES.items()}
 MAX_SPECS = 256
-MAX_VIEWS = 10_000
+# With the longest horizon, the answer of this many views still fits a message.
+MAX_VIEWS = 4096
 # The contract's largest rank is 5. NumPy refuses shapes whose product overflows, empty or not.
 MAX_RANK = 8
 MAX_ELEMENTS = 2**40

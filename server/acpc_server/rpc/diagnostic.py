@@ -19,10 +19,9 @@ from acpc_server.diagnostics import (
 from acpc_server.engine import CheckpointCache, Ticket
 from acpc_server.errors import AcpcError, InvalidArgument, Unimplemented
 from acpc_server.rpc import codec
-from acpc_server.rpc.request import load, open_ticket, request_id
+from acpc_server.rpc.request import fresh_ticket, load, open_ticket, request_id, shown_id
 from acpc_server.rpc.status import to_status
 
-# Pairs of one stream may each take this long; the stream itself has no end of its own.
 MAX_HORIZON = 1024
 
 
@@ -43,8 +42,17 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
         self, request_iterator: Iterator[pb.ComparePairsRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.ComparePairsResponse]:
         """Compare pairs in order; a refused pair is answered in place."""
-        ticket = open_ticket(context)
+        ticket = fresh_ticket(context)
+
+        def withdraw() -> None:
+            ticket.cancel()
+
+        context.add_callback(withdraw)
         for request in request_iterator:
+            # Each pair has its own time; a stream lives as long as its caller wants.
+            ticket = fresh_ticket(context)
+            if not context.is_active():
+                ticket.cancel()
             answer = pb.ComparePairsResponse(pair_id=request.pair_id)
             try:
                 ticket.check()
@@ -52,7 +60,7 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
             except AcpcError as error:
                 ticket.check()
                 nested = error.below("pair") if isinstance(error, InvalidArgument) else error
-                answer.error.CopyFrom(to_status(nested, request.pair.request_id))
+                answer.error.CopyFrom(to_status(nested, shown_id(request.pair)))
             yield answer
 
     def CertifyPool(
@@ -76,7 +84,6 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
     def _compare(self, request: pb.ComparePairRequest, ticket: Ticket) -> pb.ComparePairResponse:
         started = time.perf_counter()
         identity = request_id(request)
-        before = (ticket.queue_seconds, ticket.compute_seconds)
         pair = read_pair(request)
         answer = self._comparison.compare(load(self._checkpoints, request.checkpoint), pair, ticket)
         return pb.ComparePairResponse(
@@ -84,9 +91,7 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
             results=[_write_result(answer, index) for index in range(len(answer.results))],
             receipt=codec.write_receipt(answer.receipt),
             timing=codec.write_timing(
-                ticket.queue_seconds - before[0],
-                ticket.compute_seconds - before[1],
-                time.perf_counter() - started,
+                ticket.queue_seconds, ticket.compute_seconds, time.perf_counter() - started
             ),
         )
 

@@ -17,11 +17,11 @@ from grpc_status import rpc_status
 
 from acpc_server.errors import AcpcError, InvalidArgument, ResourceExhausted
 from acpc_server.observe import Metrics
+from acpc_server.rpc.request import CALL_ID, MAX_REQUEST_ID
 from acpc_server.rpc.status import plain_status, to_status
 
 log = structlog.get_logger("acpc.rpc")
 REQUEST_ID_HEADER = "x-request-id"
-MAX_REQUEST_ID = 128
 # Streams hold a thread for as long as they live, so they may not take them all.
 STREAM_SHARE = 0.5
 RETRY_SECONDS = 1.0
@@ -139,6 +139,7 @@ class _Call:
         """Count, time and log one call, and turn its errors into statuses."""
         request_id = _request_id(request, context)
         structlog.contextvars.bind_contextvars(request_id=request_id)
+        CALL_ID.set(request_id)
         self._metrics.rpc_started.labels(*self._labels).inc()
         started = time.perf_counter()
         code = "OK"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextvars import ContextVar
 from typing import Protocol
 
 import grpc
@@ -14,6 +15,8 @@ from acpc_server.errors import InvalidArgument
 DEFAULT_SECONDS = 300.0
 MAX_NAME = 1024
 MAX_REQUEST_ID = 128
+# What the log calls the RPC under way.
+CALL_ID: ContextVar[str] = ContextVar("call_id")
 
 
 class _Identified(Protocol):
@@ -22,18 +25,28 @@ class _Identified(Protocol):
 
 def open_ticket(context: grpc.ServicerContext) -> Ticket:
     """An interactive claim on the device that lapses with the call."""
-    remaining = context.time_remaining()
-    seconds = DEFAULT_SECONDS if remaining is None else min(remaining, DEFAULT_SECONDS)
-    ticket = Ticket(Priority.INTERACTIVE, seconds)
+    ticket = fresh_ticket(context)
     context.add_callback(ticket.cancel)
     return ticket
 
 
+def fresh_ticket(context: grpc.ServicerContext) -> Ticket:
+    """A claim for one message of a call; the caller of this withdraws it when the call ends."""
+    remaining = context.time_remaining()
+    seconds = DEFAULT_SECONDS if remaining is None else min(remaining, DEFAULT_SECONDS)
+    return Ticket(Priority.INTERACTIVE, seconds)
+
+
 def request_id(request: _Identified) -> str:
-    """The caller's request id, or a new one; InvalidArgument when it is too long."""
+    """The request's own id, or what the log calls the RPC; InvalidArgument when it is too long."""
     if len(request.request_id) > MAX_REQUEST_ID:
         raise InvalidArgument("request_id", f"longer than {MAX_REQUEST_ID} characters")
-    return request.request_id or str(uuid.uuid4())
+    return request.request_id or CALL_ID.get("") or str(uuid.uuid4())
+
+
+def shown_id(request: _Identified) -> str:
+    """The id by which an error speaks of the request, which may itself be at fault."""
+    return request.request_id[:MAX_REQUEST_ID] or CALL_ID.get("")
 
 
 def check_ref(ref: receipt_pb2.CheckpointRef, field: str) -> None:

@@ -26,12 +26,14 @@ from acpc_server.numerics.consistency import horizon_weights
 from acpc_server.numerics.screening import check_thresholds
 from acpc_server.rpc import codec
 from acpc_server.rpc.operations import read_name, write_operation
-from acpc_server.rpc.request import load, request_id
+from acpc_server.rpc.request import MAX_NAME, load, request_id
 
 MAX_DRAWS = 1000
 MAX_HORIZON = 256
 MAX_ANCHORS = 100_000
 MAX_EXTRAS = 64
+# Radii in one result; they travel in one message.
+MAX_RADII = 1_000_000
 
 
 class ScoringServicer(pb_grpc.ScoringServiceServicer):
@@ -48,10 +50,11 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
         self, request: pb.ScoreCheckpointRequest, context: grpc.ServicerContext
     ) -> operations_pb2.Operation:
         """Queue a job; everything that can be checked is checked before it is queued."""
-        identity = request_id(request)
+        request_id(request)
         plan = self._plan(request)
         self._scoring.check(plan)
-        return write_operation(self._jobs.submit(plan, identity))
+        # Only the message's own id makes a submission idempotent, not a tracing header.
+        return write_operation(self._jobs.submit(plan, request.request_id))
 
     def WatchOperation(
         self, request: pb.WatchOperationRequest, context: grpc.ServicerContext
@@ -63,6 +66,11 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
     def _plan(self, request: pb.ScoreCheckpointRequest) -> ScorePlan:
         source = _read_anchors(request)
         protocol = read_protocol(request.protocol)
+        if source.count * protocol.draws > MAX_RADII:
+            raise InvalidArgument(
+                "protocol.draws",
+                f"{protocol.draws} draws of {source.count} anchors are over {MAX_RADII}",
+            )
         thresholds = _read_thresholds(request.thresholds)
         shift = codec.read_spec(request.perturbation, "perturbation")
         mode = codec.read_mode(request.numeric_mode)
@@ -95,8 +103,8 @@ def _read_anchors(request: pb.ScoreCheckpointRequest) -> AnchorSource:
         raise InvalidArgument("dataset", "name a dataset to draw anchors from")
     dataset = request.dataset
     for field in ("dataset", "task"):
-        if not getattr(dataset, field):
-            raise InvalidArgument(f"dataset.{field}", "must not be empty")
+        if not 1 <= len(getattr(dataset, field)) <= MAX_NAME:
+            raise InvalidArgument(f"dataset.{field}", f"give 1 to {MAX_NAME} characters")
     given = {
         field: getattr(dataset, field)
         for field in ("count", "seed", "frameskip")

@@ -10,6 +10,10 @@ from google.rpc import error_details_pb2, status_pb2
 from acpc_server.errors import AcpcError
 
 DOMAIN = "acpc.v1"
+# A status travels in trailers, of which a client takes 8 KiB. The message goes twice, once with
+# every byte beyond ASCII written as three, and callers' own text may be quoted in it.
+MAX_TEXT_BYTES = 1024
+MAX_FIELD_BYTES = 256
 
 
 def to_status(error: AcpcError, request_id: str) -> status_pb2.Status:
@@ -23,7 +27,8 @@ def to_status(error: AcpcError, request_id: str) -> status_pb2.Status:
             error_details_pb2.BadRequest(
                 field_violations=[
                     error_details_pb2.BadRequest.FieldViolation(
-                        field=violation.field, description=violation.description
+                        field=_clipped(violation.field, MAX_FIELD_BYTES),
+                        description=_clipped(violation.description, MAX_TEXT_BYTES),
                     )
                     for violation in error.violations
                 ]
@@ -37,11 +42,19 @@ def to_status(error: AcpcError, request_id: str) -> status_pb2.Status:
 
 
 def plain_status(code: str, message: str, details: list[Message]) -> status_pb2.Status:
-    """Status from a code's name."""
+    """Status from a code's name; a message too long for the trailers is cut."""
     packed = []
     for detail in details:
         value = any_pb2.Any()
         value.Pack(detail)
         packed.append(value)
     number: int = grpc.StatusCode[code].value[0]
-    return status_pb2.Status(code=number, message=message, details=packed)
+    text = _clipped(message, MAX_TEXT_BYTES)
+    return status_pb2.Status(code=number, message=text, details=packed)
+
+
+def _clipped(text: str, limit: int) -> str:
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit:
+        return text
+    return data[: limit - 3].decode("utf-8", "ignore") + "..."

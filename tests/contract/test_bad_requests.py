@@ -1,0 +1,132 @@
+"""Law: a bad request is the caller's fault on the wire, names its field, and harms nobody else."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+import wire
+from acpc.v1 import (
+    anchor_service_pb2,
+    anchor_service_pb2_grpc,
+    checkpoint_service_pb2_grpc,
+    diagnostic_service_pb2,
+    diagnostic_service_pb2_grpc,
+    scoring_service_pb2_grpc,
+)
+from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
+from bad_jobs import BAD_CALLS, MethodCase
+from bad_pairs import BAD_PAIRS, Case
+from google.longrunning import operations_pb2_grpc
+
+SECONDS = 20.0
+# What a client takes without being told otherwise.
+TRAILER_BYTES = 8192
+STUBS = {
+    "ScoringService": scoring_service_pb2_grpc.ScoringServiceStub,
+    "CheckpointService": checkpoint_service_pb2_grpc.CheckpointServiceStub,
+    "DiagnosticService": diagnostic_service_pb2_grpc.DiagnosticServiceStub,
+    "AnchorService": anchor_service_pb2_grpc.AnchorServiceStub,
+    "Operations": operations_pb2_grpc.OperationsStub,
+}
+
+
+def call(channel: grpc.Channel, method: str, request: object) -> wire.Refusal | None:
+    """The refusal of a unary or server-streaming method named ``Service.Method``."""
+    service, name = method.split(".")
+    bound = getattr(STUBS[service](channel), name)
+
+    def run() -> None:
+        answer = bound(request, timeout=SECONDS)
+        if isinstance(answer, grpc.Call):
+            list(answer)
+
+    return wire.refusal(run)
+
+
+def check(refused: wire.Refusal | None, code: str, field: str) -> None:
+    assert refused is not None, "the request was answered"
+    assert (refused.code, refused.fields) == (code, (field,) if field else ())
+    assert refused.domain == "acpc.v1"
+    assert refused.reason
+    assert refused.reason == refused.reason.upper()
+    assert refused.request_id
+    assert refused.message
+    assert not field or refused.message.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize("case", BAD_PAIRS, ids=lambda case: case.id)
+def test_compare_pair(channel: grpc.Channel, case: Case) -> None:
+    check(call(channel, "DiagnosticService.ComparePair", case.request), case.code, case.field)
+
+
+@pytest.mark.parametrize("case", BAD_CALLS, ids=lambda case: case.id)
+def test_other_methods(channel: grpc.Channel, case: MethodCase) -> None:
+    check(call(channel, case.method, case.request), case.code, case.field)
+
+
+def test_a_stream_answers_bad_pairs_in_place(channel: grpc.Channel) -> None:
+    """Every bad pair gets in the stream what it gets alone, below ``pair``; good ones between."""
+    good = diagnostic_service_pb2.ComparePairsRequest(pair_id="good", pair=wire.pair())
+    requests = [good]
+    for case in BAD_PAIRS:
+        requests.append(
+            diagnostic_service_pb2.ComparePairsRequest(pair_id=case.id, pair=case.request)
+        )
+    requests.append(good)
+    stream = DiagnosticServiceStub(channel).ComparePairs(iter(requests), timeout=SECONDS)
+    first, *answers, last = list(stream)
+    assert [answer.pair_id for answer in answers] == [case.id for case in BAD_PAIRS]
+    assert first.response.results == last.response.results
+    assert len(last.response.results) == 1
+    for case, answer in zip(BAD_PAIRS, answers, strict=True):
+        assert answer.WhichOneof("outcome") == "error", case.id
+        check(wire.Refusal.of_status(answer.error), case.code, case.field and f"pair.{case.field}")
+
+
+UNIMPLEMENTED = {
+    "DiagnosticService.CertifyPool": diagnostic_service_pb2.CertifyPoolRequest(),
+    "DiagnosticService.PlanPaired": diagnostic_service_pb2.PlanPairedRequest(),
+    "AnchorService.GetUpload": anchor_service_pb2.GetUploadRequest(),
+    "AnchorService.CreateAnchorSet": anchor_service_pb2.CreateAnchorSetRequest(),
+    "AnchorService.GetAnchorSet": anchor_service_pb2.GetAnchorSetRequest(digest="x" * 100_000),
+    "AnchorService.ListAnchorSets": anchor_service_pb2.ListAnchorSetsRequest(page_size=9),
+    "AnchorService.DeleteAnchorSet": anchor_service_pb2.DeleteAnchorSetRequest(),
+}
+
+
+@pytest.mark.parametrize("method", UNIMPLEMENTED)
+def test_methods_of_a_later_release(channel: grpc.Channel, method: str) -> None:
+    check(call(channel, method, UNIMPLEMENTED[method]), "UNIMPLEMENTED", "")
+
+
+@pytest.mark.parametrize("method", ["DiagnosticService.Plan", "AnchorService.UploadAnchors"])
+def test_streams_of_a_later_release(channel: grpc.Channel, method: str) -> None:
+    empty = {
+        "DiagnosticService.Plan": diagnostic_service_pb2.PlanRequest(),
+        "AnchorService.UploadAnchors": anchor_service_pb2.UploadAnchorsRequest(),
+    }
+    check(call(channel, method, iter([empty[method]])), "UNIMPLEMENTED", "")
+
+
+def test_the_tables_are_large_and_their_names_their_own() -> None:
+    ids = [case.id for case in (*BAD_PAIRS, *BAD_CALLS)]
+    assert len(set(ids)) == len(ids) >= 150
+
+
+def test_a_refusal_fits_the_trailers_of_any_client(channel: grpc.Channel) -> None:
+    """Callers' own text is quoted in messages; it must not grow a status no client can read."""
+    largest = 0
+    stub = DiagnosticServiceStub(channel)
+    for case in BAD_PAIRS:
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ComparePair(case.request, timeout=SECONDS)
+        trailers = caught.value.trailing_metadata()
+        size = sum(len(key) + len(value) + 32 for key, value in trailers)
+        largest = max(largest, size + 3 * len(caught.value.details().encode()))
+    assert 1000 < largest < TRAILER_BYTES
+
+
+def test_good_requests_are_still_answered(channel: grpc.Channel) -> None:
+    answer = DiagnosticServiceStub(channel).ComparePair(wire.pair(), timeout=SECONDS)
+    assert len(answer.results) == 1
+    assert answer.results[0].acpc > 0
