@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+from acpc_client import AcpcClient
 from served_world import ServedWorld, write_world
 from server_process import ServerProcess
 
@@ -25,4 +26,10 @@ def server(world: ServedWorld) -> Iterator[ServerProcess]:
 @pytest.fixture(scope="session")
 def channel(server: ServerProcess) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(server.address) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def client(server: ServerProcess) -> Iterator[AcpcClient]:
+    with AcpcClient(server.address) as opened:
         yield opened

@@ -1,0 +1,168 @@
+"""Law: bytes that are no message, and calls outside the contract, are refused and nothing more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import grpc
+import pytest
+import wire
+from acpc.v1.diagnostic_service_pb2 import ComparePairsRequest
+from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
+from acpc.v1.tensor_pb2 import Tensor
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+from server_process import ServerProcess
+
+SECONDS = 20.0
+MIB = 1024 * 1024
+GARBAGE = {
+    "truncated": wire.pair().SerializeToString()[:1000],
+    "not-a-message": b"\xff" * 64,
+    "deep": b"\x0b" * 5000,
+    "not-utf8": b"\x0a\x04\xff\xfe\xfd\xfc\x12\x04\xff\xfe\xfd\xfc",
+    "length-lies": b"\x0a\xff\xff\xff\xff\x0f",
+}
+IMPLEMENTED = [
+    ("acpc.v1.DiagnosticService", "ComparePair", False, False),
+    ("acpc.v1.DiagnosticService", "ComparePairs", True, True),
+    ("acpc.v1.ScoringService", "ScoreCheckpoint", False, False),
+    ("acpc.v1.ScoringService", "WatchOperation", False, True),
+    ("acpc.v1.CheckpointService", "ListCheckpoints", False, False),
+    ("acpc.v1.CheckpointService", "GetCheckpoint", False, False),
+    ("acpc.v1.CheckpointService", "LoadCheckpoint", False, False),
+    ("acpc.v1.CheckpointService", "UnloadCheckpoint", False, False),
+    ("google.longrunning.Operations", "GetOperation", False, False),
+    ("google.longrunning.Operations", "ListOperations", False, False),
+    ("google.longrunning.Operations", "CancelOperation", False, False),
+    ("google.longrunning.Operations", "WaitOperation", False, False),
+    ("google.longrunning.Operations", "DeleteOperation", False, False),
+]
+
+
+def send(
+    channel: grpc.Channel, path: str, data: bytes, *, streams_in: bool, streams_out: bool
+) -> wire.Refusal | None:
+    """Send raw bytes to a method as its whole request."""
+    kinds = {
+        (False, False): channel.unary_unary,
+        (False, True): channel.unary_stream,
+        (True, True): channel.stream_stream,
+    }
+    method = kinds[streams_in, streams_out](path)
+
+    def run() -> None:
+        answer = method(iter([data]) if streams_in else data, timeout=SECONDS)
+        if streams_out:
+            list(answer)
+
+    return wire.refusal(run)
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+@pytest.mark.parametrize(
+    ("service", "method", "streams_in", "streams_out"),
+    IMPLEMENTED,
+    ids=[method for _, method, _, _ in IMPLEMENTED],
+)
+def test_bytes_that_are_no_message(
+    channel: grpc.Channel,
+    service: str,
+    method: str,
+    streams_in: bool,
+    streams_out: bool,
+    garbage: str,
+) -> None:
+    refused = send(
+        channel,
+        f"/{service}/{method}",
+        GARBAGE[garbage],
+        streams_in=streams_in,
+        streams_out=streams_out,
+    )
+    assert refused is not None
+    assert (refused.code, refused.fields) == ("INVALID_ARGUMENT", ("request",))
+
+
+def test_the_garbage_is_garbage_to_every_method(channel: grpc.Channel) -> None:
+    """The list above holds every method that is implemented, as reflection tells them."""
+    database = ProtoReflectionDescriptorDatabase(channel)
+    pool = DescriptorPool(database)
+    listed = {
+        f"{service}.{method.name}"
+        for service in database.get_services()
+        if service.startswith(("acpc.", "google."))
+        for method in pool.FindServiceByName(service).methods
+    }
+    later = {"CertifyPool", "Plan", "PlanPaired"}
+    anchors = {name for name in listed if ".AnchorService." in name}
+    assert listed - anchors - {f"acpc.v1.DiagnosticService.{name}" for name in later} == {
+        f"{service}.{method}" for service, method, _, _ in IMPLEMENTED
+    }
+
+
+@pytest.mark.parametrize("path", ["/acpc.v1.DiagnosticService/Guess", "/acpc.v2.X/Y", "/x"])
+def test_unknown_methods(channel: grpc.Channel, path: str) -> None:
+    refused = send(channel, path, b"", streams_in=False, streams_out=False)
+    assert refused is not None
+    assert refused.code == "UNIMPLEMENTED"
+
+
+@pytest.fixture
+def wide(server: ServerProcess) -> Iterator[grpc.Channel]:
+    """A channel that sends whatever it is told to."""
+    options = [("grpc.max_send_message_length", -1)]
+    with grpc.insecure_channel(server.address, options) as opened:
+        yield opened
+
+
+def test_a_message_above_the_limit(wide: grpc.Channel) -> None:
+    """64 MiB is the server's limit; the channel lives on after a refusal."""
+    stub = DiagnosticServiceStub(wide)
+    for mib, code in ((63, "INVALID_ARGUMENT"), (65, "RESOURCE_EXHAUSTED")):
+        request = wire.pair(history=Tensor(dtype=1, shape=[3, 28, 28, 3], data=bytes(mib * MIB)))
+        refused = wire.refusal(lambda request=request: stub.ComparePair(request, timeout=SECONDS))
+        assert refused is not None
+        assert refused.code == code
+    assert len(stub.ComparePair(wire.pair(), timeout=SECONDS).results) == 1
+
+
+@pytest.mark.parametrize("height, width", [(1, 1), (3, 2), (8, 1), (29, 227)])
+def test_frames_of_any_sensible_size(channel: grpc.Channel, height: int, width: int) -> None:
+    """A frame smaller than a patch is scaled up, as training code would; it is no error."""
+    history = wire.tensor(wire.frames(3, height=height, width=width))
+    answer = DiagnosticServiceStub(channel).ComparePair(wire.pair(history=history))
+    assert answer.results[0].acpc > 0
+
+
+def test_deadlines_that_are_too_short(channel: grpc.Channel) -> None:
+    stub = DiagnosticServiceStub(channel)
+    slow = wire.pair(perturbations=wire.several(draws=500))
+    for seconds in (0.0, 0.001, 0.05):
+        started = time.monotonic()
+        refused = wire.refusal(lambda seconds=seconds: stub.ComparePair(slow, timeout=seconds))
+        assert refused is not None
+        assert refused.code == "DEADLINE_EXCEEDED"
+        assert time.monotonic() - started < 5
+
+
+def test_cancelling_harms_nobody(channel: grpc.Channel) -> None:
+    stub = DiagnosticServiceStub(channel)
+    slow = wire.pair(perturbations=wire.several(draws=500))
+    calls = [stub.ComparePair.future(slow, timeout=SECONDS) for _ in range(4)]
+    for call in calls:
+        call.cancel()
+    assert all(call.code() is grpc.StatusCode.CANCELLED for call in calls)
+    assert len(stub.ComparePair(wire.pair(), timeout=SECONDS).results) == 1
+
+
+def test_a_stream_dropped_half_way_harms_nobody(channel: grpc.Channel) -> None:
+    stub = DiagnosticServiceStub(channel)
+    requests = (ComparePairsRequest(pair_id=str(n), pair=wire.pair()) for n in range(50))
+    stream = stub.ComparePairs(requests, timeout=SECONDS)
+    assert next(stream).pair_id == "0"
+    stream.cancel()
+    assert len(stub.ComparePair(wire.pair(), timeout=SECONDS).results) == 1

@@ -1,0 +1,127 @@
+"""ComparePair over the wire against float64 NumPy, from uint8 frames to distances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pair_reference
+import pixel_reference as pixels
+import pytest
+import wire
+from acpc_client import (
+    AcpcClient,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    PairComparison,
+    Perturbation,
+    Resize,
+)
+from pair_reference import ReferencePair
+from served_world import ServedWorld
+
+# Float32 network against float64; the largest seen is printed and is near 1e-5.
+TOLERANCE = 1e-4
+SHIFTS: tuple[Perturbation, ...] = (
+    GaussianNoise(0.08),
+    GaussianBlur(4),
+    Resize(0.25),
+    Identity(),
+)
+SEED, ANCHOR, DRAWS = 2**64 - 1, 17, 2
+
+
+def worst(answer: PairComparison, wanted: list[ReferencePair]) -> float:
+    """Largest relative error of every number of an answer; exact zeros must be zeros."""
+    found, expected = [], []
+    for result, reference in zip(answer.results, wanted, strict=True):
+        found += [result.acpc, result.acpc_one_step, result.encoder_shift, *result.step_distances]
+        expected += [
+            reference.acpc,
+            reference.acpc_one_step,
+            reference.encoder_shift,
+            *reference.step_distances,
+        ]
+        drift = result.error_drift
+        assert (drift is None) == (reference.clean_error is None)
+        if drift is not None:
+            found += [drift.clean_error, drift.perturbed_error]
+            expected += [reference.clean_error, reference.perturbed_error]
+            assert drift.bound == pytest.approx(result.acpc, rel=1e-9)
+            assert drift.drift == abs(drift.perturbed_error - drift.clean_error) <= drift.bound
+    gaps = [abs(a - b) / b if b else float(a != 0) for a, b in zip(found, expected, strict=True)]
+    assert all(np.isfinite(gaps))
+    return max(gaps)
+
+
+def shown(label: str, error: float) -> None:
+    print(f"{label}: largest relative error {error:.2e}")
+    assert error <= TOLERANCE
+
+
+@pytest.mark.parametrize("frame", [(28, 28), (36, 45), (9, 7)], ids=["exact", "larger", "smaller"])
+@pytest.mark.parametrize("name", ["lewm", "pldm"])
+def test_every_shift(
+    client: AcpcClient, world: ServedWorld, name: str, frame: tuple[int, int]
+) -> None:
+    """Noise, blur, resize and identity, on frames with and without a resize to the model's size."""
+    height, width = frame
+    history = wire.frames(wire.HISTORY, height=height, width=width)
+    future = wire.frames(wire.HORIZON, height=height, width=width, seed=9)
+    answer = client.compare_pair(
+        name,
+        history,
+        wire.blocks(),
+        perturbations=SHIFTS,
+        draws=DRAWS,
+        seed=SEED,
+        anchor=ANCHOR,
+        observed_future=future,
+    )
+    model = world.reference(name)
+    images = pixels.model_input(history, model.image_size)
+    views = [
+        pair_reference.perturbed(images, shift.to_message(), seed=SEED, anchor=ANCHOR, draw=draw)
+        for shift in SHIFTS
+        for draw in range(DRAWS)
+    ]
+    wanted = pair_reference.compare(model, history, wire.blocks(), views, future=future)
+    assert [(r.spec_index, r.draw) for r in answer.results] == [
+        (spec, draw) for spec in range(len(SHIFTS)) for draw in range(DRAWS)
+    ]
+    shown(f"{name} {height}x{width}", worst(answer, wanted))
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3])
+@pytest.mark.parametrize("name", ["lewm", "pldm"])
+def test_explicit_views_and_weights(
+    client: AcpcClient, world: ServedWorld, name: str, frames: int
+) -> None:
+    """Histories of every length, views of the caller's own, weights with a zero among them."""
+    weights = [0.0, 0.5, 0.3, 0.2]
+    history = wire.frames(frames)
+    blocks = wire.blocks(frames + len(weights) - 1)
+    views = wire.frames(5 * frames, seed=3).reshape(5, frames, *history.shape[1:])
+    answer = client.compare_pair(name, history, blocks, views=views, weights=weights)
+    model = world.reference(name)
+    images = [pixels.model_input(view, model.image_size) for view in views]
+    wanted = pair_reference.compare(model, history, blocks, images, weights=weights)
+    shown(f"{name} history {frames}", worst(answer, wanted))
+
+
+def test_a_small_shift_keeps_its_digits(client: AcpcClient, world: ServedWorld) -> None:
+    """One grey level in one pixel: the difference of two float32 rollouts is all that is left.
+
+    Cancellation costs digits here, so the bound is on the error against the size of the latents.
+    """
+    history = wire.frames(3)
+    view = history.copy()
+    view[1, 14, 14, 0] ^= 1
+    answer = client.compare_pair("lewm", history, wire.blocks(), views=view[None])
+    model = world.reference("lewm")
+    images = pixels.model_input(view, model.image_size)
+    (wanted,) = pair_reference.compare(model, history, wire.blocks(), [images])
+    size = np.linalg.norm(model.encode(pixels.model_input(history, model.image_size)))
+    error = abs(answer.results[0].acpc - wanted.acpc) / float(size)
+    print(f"one grey level: ACPC {wanted.acpc:.3e}, error over latent norm {error:.2e}")
+    assert wanted.acpc > 0
+    assert error <= 1e-6
