@@ -32,6 +32,15 @@ one factor 1 + G more covers the at most six roundings of the roots, sums and pr
 another the two of C + b. Differences are moved to the next float64 below. So ``lower`` <= C - b and
 C + b <= ``upper`` are proven for each candidate, and so is every margin. A value that overflows
 certifies nothing.
+
+**What is reported.** Computed costs carry rounding errors of their own, at most G (C^ + C~^) + T in
+all. The reported b_j includes them and is moved up, so that it bounds both the exact cost change
+and the difference of the two reported costs; where both endpoints are the same it is 0. Then the
+reported excess cost never exceeds its reported bound either: the proof of
+Eq. fixed-pool-regret-bound needs nothing of C, C~ and b but |C~ - C| <= b, and rounding keeps the
+order of sums and differences. The selections agree too: ``lower_j`` > ``upper_i`` also orders the
+*computed* costs under both inputs, because G leaves room for their errors, so a certified selection
+is what a planner in float64 sees.
 """
 
 import math
@@ -56,7 +65,8 @@ class PoolBounds:
         clean_costs: C_j, reduced, (J,).
         perturbed_costs: C~_j, reduced, (..., J).
         displacements: r_j in latent units, without tolerance, (..., J).
-        bounds: b_j, widened by the tolerance and reduced like the costs, (..., J).
+        bounds: b_j, widened by the tolerance, reduced like the costs and rounded up so that it
+            bounds the difference of the two costs as they stand here, (..., J).
         lower: Proven lower bounds of C_j - b_j, never reduced, (..., J).
         upper: Proven upper bounds of C_j + b_j, never reduced, (..., J).
         reach: p_j + q_j + 2 epsilon, the factor of r_j in b_j, (..., J).
@@ -83,7 +93,7 @@ class ExcessCost:
         winner: Clean winner w, the lowest index among equals.
         perturbed_winner: Perturbed winner w~ of each view, (...).
         excess: C_w~ - C_w, at least 0, (...).
-        bound: b_w~ + b_w, (...).
+        bound: b_w~ + b_w, at least ``excess`` as it stands here, (...).
     """
 
     winner: int
@@ -127,12 +137,14 @@ def pool_bounds(
         InvalidArgument: Shapes that do not fit, an empty pool, a latent that is not finite, or a
             tolerance that is negative or not finite.
     """
-    _check(clean, perturbed, goal, endpoint_tolerance)
+    check_tolerance(endpoint_tolerance)
+    _check(clean, perturbed, goal)
     width = goal.shape[0]
     divisor = width if reduction == "mean" else 1
     x, y, g = (latents.to(torch.float64) for latents in (clean, perturbed, goal))
     clean_square = (x - g).square().sum(dim=-1)  # (J,)
-    perturbed_square = (y - g).square().sum(dim=-1)  # (..., J)
+    unmoved = (x == y).all(dim=-1)  # (..., J)
+    perturbed_square = torch.where(unmoved, clean_square, (y - g).square().sum(dim=-1))  # (..., J)
     displacement_square = (y - x).square().sum(dim=-1)  # (..., J)
 
     slack = 2 * endpoint_tolerance
@@ -147,11 +159,13 @@ def pool_bounds(
     )
     reach_upper = clean_upper.sqrt() + perturbed_upper.sqrt() + slack
     bound_upper = (displacement_upper.sqrt() + slack) * reach_upper * (1 + guard) + floor
+    rounding = guard * (clean_square + perturbed_square) + floor
+    bounds = _above((bound_upper + rounding) * (1 + guard) / divisor)
     return PoolBounds(
         clean_costs=clean_square / divisor,
         perturbed_costs=perturbed_square / divisor,
         displacements=displacements,
-        bounds=(displacements + slack) * reach / divisor,
+        bounds=bounds.masked_fill(unmoved & (slack == 0), 0.0),
         lower=_below(clean_square * (1 - guard) - floor - bound_upper),
         upper=(clean_upper + bound_upper) * (1 + guard),
         reach=reach,
@@ -160,12 +174,20 @@ def pool_bounds(
     )
 
 
+def check_tolerance(endpoint_tolerance: float) -> None:
+    """Refuse, with InvalidArgument, a tolerance that is negative or not finite."""
+    if not (math.isfinite(endpoint_tolerance) and endpoint_tolerance >= 0):
+        raise InvalidArgument(
+            "endpoint_tolerance", f"is {endpoint_tolerance}; give a finite distance of at least 0"
+        )
+
+
 def chained_bounds(
     bounds: PoolBounds, acpc: Float64[Tensor, "*views candidates"], last_weight: float
 ) -> Float64[Tensor, "*views candidates"]:
     """Cost-change bounds through ACPC_H / sqrt(alpha_H), Eq. acpc-cost-chain in the paper.
 
-    Never tighter than ``bounds.bounds``, up to rounding.
+    Never tighter than ``bounds.bounds``, which stands in where rounding would make it so.
 
     Args:
         bounds: Of the same pool and views.
@@ -180,7 +202,7 @@ def chained_bounds(
     if last_weight == 0:
         return torch.full_like(bounds.bounds, math.inf)
     displacements = acpc / math.sqrt(last_weight) + 2 * bounds.tolerance
-    return displacements * bounds.reach / bounds.divisor
+    return torch.maximum(displacements * bounds.reach / bounds.divisor, bounds.bounds)
 
 
 def excess_cost(bounds: PoolBounds) -> ExcessCost:
@@ -263,12 +285,17 @@ def _certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
     return Certificate(certified=margin > 0, margin=margin)
 
 
+def _above(values: Tensor) -> Tensor:
+    """The next float64 towards infinity: at least the exact value that was rounded."""
+    return torch.nextafter(values, values.new_tensor(math.inf))
+
+
 def _below(values: Tensor) -> Tensor:
     """The next float64 towards minus infinity: at most the exact value that was rounded."""
     return torch.nextafter(values, values.new_tensor(-math.inf))
 
 
-def _check(clean: Tensor, perturbed: Tensor, goal: Tensor, tolerance: float) -> None:
+def _check(clean: Tensor, perturbed: Tensor, goal: Tensor) -> None:
     if perturbed.shape[-2:] != clean.shape or goal.shape != clean.shape[1:]:
         raise InvalidArgument(
             "endpoints",
@@ -283,7 +310,3 @@ def _check(clean: Tensor, perturbed: Tensor, goal: Tensor, tolerance: float) -> 
                 f"{name}_endpoints" if name != "goal" else "goal",
                 "hold NaN or infinity; costs and certificates need finite latents",
             )
-    if not (math.isfinite(tolerance) and tolerance >= 0):
-        raise InvalidArgument(
-            "endpoint_tolerance", f"is {tolerance}; give a finite distance of at least 0"
-        )

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.numerics.keyed_random import standard_normals
 from acpc_server.numerics.pixels import IMAGENET_STD
-from acpc_server.perturb.draws import draw_generator, standard_normals
+from acpc_server.perturb.draws import draw_generator
 from acpc_server.perturb.registry import perturbation
 from acpc_server.perturb.specs import (
     GaussianBlur,

@@ -1,0 +1,61 @@
+"""Random numbers that depend on what they are for, and on nothing else.
+
+The sha256 of a domain, a few integers and a name is the 256-bit state of an SFC64 generator. So the
+numbers are the same in every process, thread count, batch layout and order.
+
+Why SFC64 and NumPy: measured 10 ns per float32 normal against 21 ns for Philox4x64, and torch's own
+CPU normals change with the vector instructions of the machine. NumPy promises the raw stream of a
+bit generator for ever but may, with notice, change how normals are made of it; a test compares them
+with a written-out generator and ziggurat, so such a change cannot pass unseen.
+"""
+
+import hashlib
+import struct
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from acpc_server.errors import InvalidArgument
+
+
+def keyed_generator(
+    domain: bytes, numbers: Mapping[str, int], name: str = ""
+) -> np.random.Generator:
+    """The generator of one key.
+
+    Args:
+        domain: What the numbers are for; no two uses share one. Ends with a zero byte.
+        numbers: uint64 parts of the key, in order; a refusal calls them by their names.
+        name: Text part of the key.
+
+    Returns:
+        A fresh generator at the start of its stream.
+
+    Raises:
+        InvalidArgument: A number is not a uint64.
+    """
+    for field, value in numbers.items():
+        if not 0 <= value < 2**64:
+            raise InvalidArgument(field, f"is {value}; give an integer from 0 to 2**64 - 1")
+    packed = struct.pack(f"<{len(numbers)}Q", *numbers.values())
+    key = hashlib.sha256(domain + packed + name.encode())
+    bits = np.random.SFC64(0)
+    bits.state = {
+        "bit_generator": "SFC64",
+        "state": {"state": np.frombuffer(key.digest(), "<u8").astype(np.uint64)},
+        "has_uint32": 0,
+        "uinteger": 0,
+    }
+    return np.random.Generator(bits)
+
+
+def standard_normals(
+    generator: np.random.Generator, shape: Sequence[int], device: torch.device
+) -> Float[Tensor, "..."]:
+    """Float32 standard normals, drawn on the CPU in C order and moved to ``device``."""
+    normals = np.empty(tuple(shape), np.float32)
+    generator.standard_normal(dtype=np.float32, out=normals)
+    return torch.from_numpy(normals).to(device)
