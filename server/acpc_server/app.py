@@ -80,7 +80,13 @@ class Server:
         scoring = CheckpointScoring(
             self._engine, self._checkpoints, DatasetStore(settings.dataset_root)
         )
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            settings.state_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FailedPrecondition(
+                f"cannot make the state folder {settings.state_dir} ({error.strerror}); choose "
+                "another --state-dir"
+            ) from error
         self._jobs = JobService(
             scoring,
             self.metrics,
@@ -127,7 +133,8 @@ class Server:
         """Resume jobs, then listen.
 
         Raises:
-            FailedPrecondition: A port is taken or the TLS files cannot be used.
+            FailedPrecondition: The job record cannot be opened, a port is taken, or the TLS files
+                cannot be used.
         """
         settings = self._settings
         self._jobs.start()
@@ -165,20 +172,23 @@ class Server:
                 return int(self._server.add_secure_port(address, credentials))
             return int(self._server.add_insecure_port(address))
         except (RuntimeError, OSError) as error:
+            tls = ", or check the files of --tls-certificate and --tls-key"
             raise FailedPrecondition(
                 f"cannot listen on {address} ({error}); choose another --port, 0 picks a free one"
+                f"{tls if settings.tls_key else ''}"
             ) from error
 
     def stop(self) -> None:
         """Drain: health says NOT_SERVING, open calls finish, running jobs stay on record."""
         log.info("draining", seconds=self._settings.drain_seconds)
         self._health.enter_graceful_shutdown()
+        self._jobs.drain()
         stopped: threading.Event = self._server.stop(self._settings.drain_seconds)
         stopped.wait()
-        self._engine.close()
-        self._jobs.stop()
         if self._scrape is not None:
             self._scrape.shutdown()  # type: ignore[attr-defined]
+        self._jobs.stop()
+        self._engine.close()
         log.info("stopped")
 
 

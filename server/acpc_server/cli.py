@@ -30,7 +30,8 @@ app = typer.Typer(
     help="Serves ACPC diagnostics of frozen world models over gRPC.",
 )
 app.command()(health)
-error_console = Console(stderr=True)
+# One line a message, however narrow the terminal or the pipe.
+error_console = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 @app.command(
@@ -38,19 +39,24 @@ error_console = Console(stderr=True)
     add_help_option=False,
 )
 def serve(context: typer.Context) -> None:
-    """Run the server; `acpc-server serve --help` lists every flag and its ACPC_* variable."""
+    """Run the server; `acpc-server serve --help` lists every flag. Each is also a variable.
+
+    The variable of --max-queue is ACPC_MAX_QUEUE, and so on. Flags win over variables.
+    """
     try:
         settings = Settings(_cli_parse_args=context.args)  # type: ignore[call-arg]
     except ValidationError as error:
         for problem in error.errors():
             name = ".".join(str(part) for part in problem["loc"])
             flag = f"--{name.replace('_', '-')} (ACPC_{name.upper()})"
-            error_console.print(f"{flag}: {problem['msg']}", markup=False)
+            what = problem["msg"].removeprefix("Value error, ")
+            error_console.print(f"{flag}: {what}", markup=False)
         raise typer.Exit(2) from None
     configure_logs(settings.log_level, settings.log_format)
+    stop = _stop_signal()
     server = Server(settings)
     server.start()
-    _wait_for_signal()
+    stop.wait()
     server.stop()
     # A job's thread may be inside a device call, which nothing can interrupt. Its shards are on
     # record and it resumes at the next start, so leave without waiting for it.
@@ -59,7 +65,8 @@ def serve(context: typer.Context) -> None:
     os._exit(0)
 
 
-def _wait_for_signal() -> None:
+def _stop_signal() -> threading.Event:
+    """Set by SIGTERM and SIGINT, also by one that comes while the server starts."""
     stop = threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -67,7 +74,7 @@ def _wait_for_signal() -> None:
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
-    stop.wait()
+    return stop
 
 
 @app.command("check-checkpoint")
@@ -100,6 +107,7 @@ def check_checkpoint(
         ("parameters", f"{card.parameter_count:,}"),
     ):
         table.add_row(name, str(value))
+    table.columns[1].overflow = "fold"  # a digest cut short is no digest
     Console().print(table)
 
 
@@ -133,7 +141,8 @@ def convert(
         raise typer.BadParameter("a pickled module holds no config; give --config config.json")
     else:
         card = convert_object(source, target, config=config, execute=execute, container=container)
-    Console().print(f"wrote {target} ({card.family}, digest {card.digest})", markup=False)
+    wrote = f"wrote {target} ({card.family}, digest {card.digest})"
+    Console(soft_wrap=True).print(wrote, markup=False)
 
 
 def main() -> None:

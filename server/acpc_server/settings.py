@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 MEBIBYTE = 1024 * 1024
@@ -17,11 +17,18 @@ def _folder(path: Path) -> Path:
     return path.resolve()
 
 
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file")
+    return path
+
+
 Folder = Annotated[Path, AfterValidator(_folder)]
+File = Annotated[Path, AfterValidator(_file)]
 
 
 class Settings(BaseSettings):
-    """Settings with unit and default beside each; flags win over variables."""
+    """Each flag is also a variable: --max-queue is ACPC_MAX_QUEUE. Flags win over variables."""
 
     model_config = SettingsConfigDict(
         env_prefix="ACPC_",
@@ -50,8 +57,8 @@ class Settings(BaseSettings):
     metrics_port: int = Field(
         9464, ge=-1, le=65535, description="port of /metrics; 0 picks one, -1 turns it off"
     )
-    tls_certificate: Path | None = Field(None, description="PEM certificate chain; enables TLS")
-    tls_key: Path | None = Field(None, description="PEM private key")
+    tls_certificate: File | None = Field(None, description="PEM certificate chain; enables TLS")
+    tls_key: File | None = Field(None, validate_default=True, description="PEM private key")
     device: str = Field("auto", description="cpu, cuda, cuda:N, or auto")
     torch_threads: int = Field(0, ge=0, description="CPU threads of torch; 0 means all cores")
     rpc_threads: int = Field(64, ge=4, le=1024, description="threads that serve RPCs")
@@ -68,7 +75,10 @@ class Settings(BaseSettings):
     )
     job_concurrency: int = Field(1, ge=1, le=64, description="checkpoint jobs run at a time")
     drain_seconds: float = Field(
-        10.0, ge=0, description="time open calls get to finish when the server stops, seconds"
+        10.0,
+        ge=0,
+        le=3600,
+        description="time open calls get to finish when the server stops, seconds",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="lowest level logged"
@@ -81,6 +91,22 @@ class Settings(BaseSettings):
         kind, _, index = value.partition(":")
         if kind not in ("auto", "cpu", "cuda") or (index and not index.isdecimal()):
             raise ValueError("use cpu, cuda, cuda:N or auto")
+        return value
+
+    @field_validator("jobs_url")
+    @classmethod
+    def _jobs_url(cls, value: str) -> str:
+        if value and not value.startswith(("sqlite:///", "postgresql://")):
+            raise ValueError("use sqlite:///<path> or postgresql://<user>@<host>/<database>")
+        return value
+
+    @field_validator("tls_key")
+    @classmethod
+    def _tls_key(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if "tls_certificate" in info.data and (value is None) != (
+            info.data["tls_certificate"] is None
+        ):
+            raise ValueError("TLS needs both --tls-certificate and --tls-key, or neither")
         return value
 
     @property

@@ -94,6 +94,8 @@ class DatasetStore:
     def stamp(self, dataset: str, task: str) -> str:
         """Changes when the dataset file or the task file is replaced or written to.
 
+        Stays when their volume is mounted anew, so that a job can go on at another host.
+
         Raises:
             InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As ``resolve_below``.
         """
@@ -101,4 +103,4 @@ class DatasetStore:
         if task not in preset_names():
             paths.append(resolve_below(self._root, task, field="task"))
         states = [path.stat() for path in paths]
-        return ",".join(f"{s.st_dev}-{s.st_ino}-{s.st_size}-{s.st_mtime_ns}" for s in states)
+        return ",".join(f"{s.st_ino}-{s.st_size}-{s.st_mtime_ns}" for s in states)

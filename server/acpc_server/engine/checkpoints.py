@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from acpc_server.errors import FailedPrecondition
+from acpc_server.errors import FailedPrecondition, NotFound
 from acpc_server.models import FrozenWorldModel, ModelCard
 from acpc_server.models.loader import (
     CheckpointEntry,
@@ -73,7 +73,7 @@ class CheckpointCache:
         self._limits = limits
         self._budget = budget_bytes
         self._lock = threading.Lock()
-        self._loading: dict[Key, threading.Lock] = {}
+        self._loading: dict[Key, threading.Event] = {}
         self._loaded: OrderedDict[Key, LoadedCheckpoint] = OrderedDict()
         self._pinned: set[Key] = set()
 
@@ -84,12 +84,7 @@ class CheckpointCache:
             FailedPrecondition: Its digest is not ``digest``, or the loader refuses it.
             NotFound, InvalidArgument, PermissionDenied: From the loader.
         """
-        stored = find_checkpoint(self._root, name, weights)
-        key = (stored.name, stored.weights)
-        with self._lock:
-            gate = self._loading.setdefault(key, threading.Lock())
-        with gate:
-            loaded = self._fresh(key, stored) or self._load(key, stored)
+        loaded = self._obtain(name, weights)
         if digest and digest != loaded.model.card.digest:
             raise FailedPrecondition(
                 f"checkpoint {name!r} has digest {loaded.model.card.digest}, not the {digest} "
@@ -108,26 +103,60 @@ class CheckpointCache:
 
     def pin(self, checkpoint: LoadedCheckpoint) -> None:
         """Keep a checkpoint until it is unloaded."""
+        key = _key(checkpoint.stored)
         with self._lock:
-            self._pinned.add((checkpoint.name, checkpoint.weights))
+            self._pinned.add(key)
+            self._loaded.setdefault(key, checkpoint)  # may have been dropped meanwhile
+            self._report()
 
     def unload(self, name: str, weights: str) -> CheckpointStatus:
-        """Drop a checkpoint; work that already holds it finishes."""
-        stored = find_checkpoint(self._root, name, weights)
-        key = (stored.name, stored.weights)
+        """Drop a checkpoint, also one whose files are gone; work that holds it finishes."""
+        try:
+            stored = find_checkpoint(self._root, name, weights)
+        except NotFound:
+            vanished = self._vanished(name, weights)
+            if vanished is None:
+                raise
+            stored = vanished
+        key = _key(stored)
         with self._lock:
             self._pinned.discard(key)
             self._loaded.pop(key, None)
             self._report()
         return self._status(stored)
 
-    def _fresh(self, key: Key, stored: CheckpointEntry) -> LoadedCheckpoint | None:
+    def _vanished(self, name: str, weights: str) -> CheckpointEntry | None:
         with self._lock:
-            loaded = self._loaded.get(key)
-            if loaded is None or loaded.stored.stamp != stored.stamp:
-                return None
-            self._loaded.move_to_end(key)
-            return loaded
+            for loaded in self._loaded.values():
+                if loaded.name == name and weights in ("", loaded.weights):
+                    return loaded.stored
+        return None
+
+    def _obtain(self, name: str, weights: str) -> LoadedCheckpoint:
+        while True:
+            stored = find_checkpoint(self._root, name, weights)
+            key = _key(stored)
+            with self._lock:
+                loaded = self._fresh(stored)
+                if loaded is not None:
+                    self._loaded.move_to_end(key)
+                    return loaded
+                others = self._loading.get(key)
+                if others is None:
+                    mine = self._loading[key] = threading.Event()
+            if others is not None:
+                others.wait()  # and look again: their load may have failed, or be outdated
+                continue
+            try:
+                return self._load(key, stored)
+            finally:
+                with self._lock:
+                    del self._loading[key]
+                mine.set()
+
+    def _fresh(self, stored: CheckpointEntry) -> LoadedCheckpoint | None:
+        loaded = self._loaded.get(_key(stored))
+        return None if loaded is None or loaded.stored.stamp != stored.stamp else loaded
 
     def _load(self, key: Key, stored: CheckpointEntry) -> LoadedCheckpoint:
         started = time.perf_counter()
@@ -158,13 +187,16 @@ class CheckpointCache:
         self._metrics.checkpoints_loaded.set(len(self._loaded))
 
     def _status(self, stored: CheckpointEntry) -> CheckpointStatus:
-        key = (stored.name, stored.weights)
-        loaded = self._fresh(key, stored)
         with self._lock:
+            loaded = self._fresh(stored)
             return CheckpointStatus(
                 name=stored.name,
                 weights=stored.weights,
                 size_bytes=stored.size_bytes,
                 card=None if loaded is None else loaded.model.card,
-                pinned=key in self._pinned,
+                pinned=_key(stored) in self._pinned,
             )
+
+
+def _key(stored: CheckpointEntry) -> Key:
+    return stored.name, stored.weights

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from acpc_server.engine.modes import NumericMode, arithmetic
 from acpc_server.engine.ticket import Priority, Ticket
-from acpc_server.errors import DeadlineExceeded, ResourceExhausted, Unavailable
+from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable
 from acpc_server.models import FrozenWorldModel
 from acpc_server.models.rollout import rollout
 from acpc_server.observe import Metrics
@@ -76,7 +76,7 @@ class DeviceEngine:
 
         Raises:
             Cancelled, DeadlineExceeded: As the ticket says, checked before every chunk.
-            ResourceExhausted: The interactive queue is full.
+            ResourceExhausted: The interactive queue is full, or the device out of memory.
             Unavailable: The engine is closed.
         """
         size = self.frames_per_chunk(frames.shape[-2], frames.shape[-1])
@@ -114,7 +114,7 @@ class DeviceEngine:
         """Refuse further work and stop once the queue is empty."""
         with self._lock:
             self._closed = True
-        self._queue.put((len(Priority), next(self._sequence), None))
+            self._queue.put((len(Priority), next(self._sequence), None))
 
     def _run(
         self, work: Callable[[], Tensor], ticket: Ticket, mode: NumericMode, primitive: str
@@ -126,10 +126,14 @@ class DeviceEngine:
         ticket.check()
         chunk = _Chunk(in_mode, ticket, primitive)
         self._admit(chunk)
+        ticket.wait_on(chunk.future)
         try:
             return chunk.future.result(ticket.remaining())
+        except CancelledError:
+            raise Cancelled("the request was cancelled") from None
         except TimeoutError:
-            chunk.future.cancel()
+            if not chunk.future.cancel() and chunk.future.done():  # ended at the last moment
+                return chunk.future.result()
             raise DeadlineExceeded("the deadline passed while waiting for the device") from None
 
     def _admit(self, chunk: _Chunk) -> None:
@@ -144,18 +148,27 @@ class DeviceEngine:
                     retry_after=RETRY_SECONDS,
                 )
             self._count(priority, 1)
-        self._queue.put((priority, next(self._sequence), chunk))
+            # Under the lock, or the mark of the queue's end could get ahead of the chunk.
+            self._queue.put((priority, next(self._sequence), chunk))
 
     def _count(self, priority: Priority, change: int) -> None:
         self._waiting[priority] += change
         self._metrics.queue_depth.labels(priority.name.lower()).set(self._waiting[priority])
 
     def _own_device(self) -> None:
-        while (chunk := self._queue.get()[2]) is not None:
-            with self._lock:
-                self._count(chunk.ticket.priority, -1)
-            if chunk.future.set_running_or_notify_cancel():
-                self._compute(chunk)
+        while self._serve_next():
+            pass
+
+    def _serve_next(self) -> bool:
+        # One call a chunk, so that an idle device holds on to no frames and to no model.
+        chunk = self._queue.get()[2]
+        if chunk is None:
+            return False
+        with self._lock:
+            self._count(chunk.ticket.priority, -1)
+        if chunk.future.set_running_or_notify_cancel():
+            self._compute(chunk)
+        return True
 
     def _compute(self, chunk: _Chunk) -> None:
         ticket, priority = chunk.ticket, chunk.ticket.priority.name.lower()
@@ -164,6 +177,9 @@ class DeviceEngine:
         try:
             ticket.check()
             result = chunk.work()
+        except torch.OutOfMemoryError as error:
+            chunk.future.set_exception(_out_of_memory(error))
+            return
         except Exception as error:  # noqa: BLE001  the caller gets it, the device lives on
             chunk.future.set_exception(error)
             return
@@ -173,3 +189,13 @@ class DeviceEngine:
         self._metrics.queue_wait.labels(priority).observe(waited)
         self._metrics.compute.labels(chunk.primitive, priority).observe(computed)
         chunk.future.set_result(result)
+
+
+def _out_of_memory(error: torch.OutOfMemoryError) -> ResourceExhausted:
+    refusal = ResourceExhausted(
+        "the device is out of memory; unload checkpoints or send fewer frames",
+        reason="DEVICE_MEMORY",
+        retry_after=RETRY_SECONDS,
+    )
+    refusal.__cause__ = error
+    return refusal

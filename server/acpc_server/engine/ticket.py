@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 import threading
 import time
+from concurrent.futures import Future
+from typing import Any
 
 from acpc_server.errors import Cancelled, DeadlineExceeded
 
@@ -30,11 +32,25 @@ class Ticket:
         self.deadline = None if seconds is None else time.monotonic() + seconds
         self.queue_seconds = 0.0
         self.compute_seconds = 0.0
+        self._lock = threading.Lock()
         self._cancelled = threading.Event()
+        self._waiting: Future[Any] | None = None
 
     def cancel(self) -> None:
-        """Withdraw: no further chunk of this request runs."""
-        self._cancelled.set()
+        """Withdraw: no further chunk of this request runs, and its caller stops waiting."""
+        with self._lock:
+            self._cancelled.set()
+            waiting = self._waiting
+        if waiting is not None:
+            waiting.cancel()
+
+    def wait_on(self, future: Future[Any]) -> None:
+        """Have :meth:`cancel` cancel ``future``, the request's next chunk."""
+        with self._lock:
+            self._waiting = future
+            cancelled = self._cancelled.is_set()
+        if cancelled:
+            future.cancel()
 
     @property
     def cancelled(self) -> bool:

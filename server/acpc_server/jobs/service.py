@@ -6,25 +6,35 @@ resumes what was running. It is a process-wide singleton, so a process has one J
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import structlog
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
 from dbos import WorkflowStatus as Row
+from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.diagnostics import CheckpointScoring, ScorePlan
-from acpc_server.errors import AlreadyExists, FailedPrecondition, NotFound
+from acpc_server.errors import AlreadyExists, FailedPrecondition, NotFound, Unavailable
 from acpc_server.jobs.record import Job, JobFailure, JobState, Progress
-from acpc_server.jobs.work import Json, ScoreJob
+from acpc_server.jobs.work import Json, ScoreJob, count_steps
 from acpc_server.observe import Metrics
 
+log = structlog.get_logger("acpc.jobs")
 QUEUE = "acpc-score"
 # Workflows of this version resume after an upgrade; raise it when the steps of a job change.
 WORKFLOW_VERSION = "1"
 NAMESPACE = uuid.UUID("5f6f3c1e-7c1b-4d0f-9a57-0f2b8f6d4a10")
 POLL_SECONDS = 0.1
+# A withdrawn job leaves at its next chunk; reading anchors takes longest.
+LEAVE_SECONDS = 10.0
+# Jobs that may lie between the end of their run and its entry in the record.
+UNRECORDED = 256
 STATES = {
     "ENQUEUED": JobState.QUEUED,
     "DELAYED": JobState.QUEUED,
@@ -38,11 +48,11 @@ _service: JobService | None = None
 
 
 @DBOS.workflow(name="score_checkpoint", max_recovery_attempts=100)
-def score_workflow(plan: Json) -> Json:
+def score_workflow(plan: Json, stamp: str) -> Json:
     """The durable body of a job; runs in the process whose service is started."""
     if _service is None:
         raise RuntimeError("no job service is started in this process")
-    return _service.run(DBOS.workflow_id or "", ScorePlan.model_validate(plan))
+    return _service.run(DBOS.workflow_id or "", ScorePlan.model_validate(plan), stamp)
 
 
 class JobService:
@@ -68,6 +78,10 @@ class JobService:
         self._scoring = scoring
         self._metrics = metrics
         self._running: dict[str, ScoreJob] = {}
+        self._ended: deque[str] = deque(maxlen=UNRECORDED)
+        self._changed = threading.Condition()  # guards both, and the counts of ended jobs
+        self._draining = threading.Event()
+        self._closed = threading.Event()
         self._concurrency = concurrency
         self._config = DBOSConfig(
             name="acpc",
@@ -79,11 +93,21 @@ class JobService:
         )
 
     def start(self) -> None:
-        """Open the record and resume unfinished jobs."""
+        """Open the record and resume unfinished jobs.
+
+        Raises:
+            FailedPrecondition: The database cannot be opened.
+        """
         global _service  # noqa: PLW0603  DBOS calls the workflow by name, in any thread
         _service = self
-        DBOS(config=self._config)
-        DBOS.launch()
+        try:
+            self._open()
+        except (SQLAlchemyError, ImportError) as error:
+            DBOS.destroy()
+            cause = str(getattr(error, "orig", None) or error).partition("\n")[0]
+            raise FailedPrecondition(
+                f"cannot open the job record ({cause}); see --jobs-url and --state-dir"
+            ) from error
         DBOS.register_queue(
             QUEUE,
             worker_concurrency=self._concurrency,
@@ -92,13 +116,31 @@ class JobService:
         )
         self._metrics.jobs.labels("queued").set_function(self._queued)
 
+    def _open(self) -> None:
+        DBOS(config=self._config)
+        # DBOS prints to a handler of its own; its lines belong into the server's log.
+        library = logging.getLogger("dbos")
+        library.handlers.clear()
+        library.propagate = True
+        DBOS.launch()
+
     def _queued(self) -> float:
         rows = DBOS.list_workflows(status="ENQUEUED", load_input=False, load_output=False)
         return float(len(rows))
 
+    def drain(self) -> None:
+        """End every wait and watch, so that they do not hold up the server's stop."""
+        self._draining.set()
+
     def stop(self) -> None:
-        """Close the record. Running jobs stay in it and resume at the next start."""
+        """Withdraw running jobs and close the record; they resume at the next start."""
+        self.drain()
+        with self._changed:
+            for job in self._running.values():
+                job.ticket.cancel()
+            self._changed.wait_for(lambda: not self._running, LEAVE_SECONDS)
         DBOS.destroy()
+        self._closed.set()
 
     def submit(self, plan: ScorePlan, request_id: str) -> Job:
         """Queue a job; the same request id gives the same job.
@@ -108,29 +150,51 @@ class JobService:
         """
         job_id = str(uuid.uuid5(NAMESPACE, request_id) if request_id else uuid.uuid4())
         with SetWorkflowID(job_id):
-            DBOS.enqueue_workflow(QUEUE, score_workflow, plan.model_dump(mode="json"))
+            DBOS.enqueue_workflow(
+                QUEUE, score_workflow, plan.model_dump(mode="json"), self._scoring.stamp(plan)
+            )
         job = self.get(job_id)
         if job.plan != plan:
             raise AlreadyExists(
                 f"request_id {request_id!r} was used for another job, operations/{job_id}; "
                 "use a new request_id"
             )
+        log.info("job_submitted", job=job_id)
         return job
 
-    def run(self, job_id: str, plan: ScorePlan) -> Json:
+    def run(self, job_id: str, plan: ScorePlan, stamp: str) -> Json:
         """Body of the workflow; called by DBOS."""
-        job = ScoreJob(plan, self._scoring)
-        self._running[job_id] = job
-        self._count("running", 1)
-        state = "failed"
-        try:
-            outcome = job.run()
-            state = "succeeded" if "result" in outcome else "failed"
-            return outcome
-        finally:
-            del self._running[job_id]
+        with structlog.contextvars.bound_contextvars(job=job_id):
+            log.info("job_started")
+            job = ScoreJob(plan, stamp, self._scoring)
+            with self._changed:
+                self._running[job_id] = job
+                self._count("running", 1)
+                if self._draining.is_set():
+                    job.ticket.cancel()
+            end = "withdrawn"
+            try:
+                outcome = job.run()
+                end = "succeeded" if "result" in outcome else "failed"
+                return outcome
+            except Exception:
+                end = "failed"
+                raise
+            finally:
+                self._leave(job_id, job, end)
+                log.info("job_ended", end=end)
+                if end == "withdrawn" and self._draining.is_set():
+                    self._closed.wait()  # hold the queue's slot, so that no further job starts
+
+    def _leave(self, job_id: str, job: ScoreJob, end: str) -> None:
+        with self._changed:
+            if self._running.get(job_id) is job:  # not its successor of the same request id
+                del self._running[job_id]
             self._count("running", -1)
-            self._count("cancelled" if job.ticket.cancelled else state, 1)
+            if end != "withdrawn" and not job.ticket.cancelled:
+                self._ended.append(job_id)
+                self._count(end, 1)
+            self._changed.notify_all()
 
     def _count(self, state: str, change: int) -> None:
         self._metrics.jobs.labels(state).inc(change)
@@ -152,12 +216,17 @@ class JobService:
 
     def cancel(self, job_id: str) -> None:
         """Stop a job at its next chunk; nothing happens to one that is done."""
-        if self.get(job_id).state.done:
-            return
-        DBOS.cancel_workflow(job_id)
-        running = self._running.get(job_id)
-        if running is not None:
-            running.ticket.cancel()
+        with self._changed:
+            if self.get(job_id).state.done or job_id in self._ended:
+                return
+            # The ticket first: a run that finds itself cancelled only in the record is reported
+            # as an error by DBOS.
+            running = self._running.get(job_id)
+            if running is not None:
+                running.ticket.cancel()
+            DBOS.cancel_workflow(job_id)
+            self._count("cancelled", 1)
+        log.info("job_cancelled", job=job_id)
 
     def delete(self, job_id: str) -> None:
         """Forget a finished job; FailedPrecondition while it is not done."""
@@ -165,19 +234,28 @@ class JobService:
             raise FailedPrecondition(
                 f"operations/{job_id} is not done; cancel it first", reason="OPERATION_RUNNING"
             )
-        DBOS.delete_workflow(job_id)
+        with self._changed:
+            DBOS.delete_workflow(job_id)
+            if job_id in self._ended:  # its request id may come again
+                self._ended.remove(job_id)
 
     def wait(self, job_id: str, seconds: float, wanted: Callable[[], bool]) -> Job:
         """The job once it is done, after ``seconds``, or when nobody wants it any more."""
         give_up = time.monotonic() + seconds
-        while not (job := self.get(job_id)).state.done:
-            if time.monotonic() >= give_up or not wanted():
+        job = self.get(job_id)
+        while not job.state.done and wanted() and (left := give_up - time.monotonic()) > 0:
+            if self._draining.wait(min(left, POLL_SECONDS)):
                 break
-            time.sleep(POLL_SECONDS)
+            job = self.get(job_id)
         return job
 
     def watch(self, job_id: str, wanted: Callable[[], bool]) -> Iterator[Job]:
-        """The job now, and again whenever it has moved, until done or no longer wanted."""
+        """The job now, and again whenever it has moved, until done or no longer wanted.
+
+        Raises:
+            NotFound: No such job.
+            Unavailable: The server stops; the job goes on once it is back.
+        """
         last: tuple[JobState, Progress] | None = None
         while wanted():
             job = self.get(job_id)
@@ -186,7 +264,8 @@ class JobService:
                 yield job
             if job.state.done:
                 return
-            time.sleep(POLL_SECONDS)
+            if self._draining.wait(POLL_SECONDS):
+                raise Unavailable("the server is draining; the job resumes when it is back")
 
     def _job(self, row: Row) -> Job:
         state = STATES[row.status]
@@ -219,7 +298,9 @@ class JobService:
         running = self._running.get(job_id)
         if running is not None:
             return running.progress
-        fresh = ScoreJob(plan, self._scoring).progress
+        total = count_steps(plan)
         if state is JobState.SUCCEEDED:
-            return Progress("done", fresh.total, fresh.total, 0.0)
-        return fresh if state is JobState.QUEUED else Progress(state.value, 0, fresh.total)
+            return Progress("done", total, total, 0.0)
+        recorded = DBOS.list_workflow_steps(job_id, load_output=False)
+        phase = "waiting" if state is JobState.QUEUED else state.value
+        return Progress(phase, len(recorded), total)

@@ -2,7 +2,8 @@
 
 A step that has finished is never run again: after a crash the workflow replays the recorded
 results and goes on with the first step that has none. Steps record plain JSON. A step that is
-refused records the refusal, so that a replay ends the same way.
+refused records the refusal, so that a replay ends the same way. A step that is withdrawn, because
+the job was cancelled or the server stops, records nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dbos import DBOS
 
 from acpc_server.diagnostics import CheckpointScoring, Role, ScorePlan
 from acpc_server.engine import Priority, Ticket
-from acpc_server.errors import AcpcError
+from acpc_server.errors import AcpcError, Cancelled, Unavailable
 from acpc_server.jobs.record import JobFailure, Progress
 
 Json = dict[str, Any]
@@ -32,30 +33,48 @@ class Refused(Exception):
         self.failure = failure
 
 
+class Withdrawn(BaseException):
+    """The run stops here and leaves no mark in the record.
+
+    Not an Exception: DBOS records those as the outcome of the step and of the job.
+    """
+
+
+def count_steps(plan: ScorePlan) -> int:
+    """Steps of a job: one to open, one per shard, one summary per checkpoint."""
+    return 1 + len(plan.roles()) * (len(plan.shards()) + 1)
+
+
 class ScoreJob:
     """One run of one job in this process.
 
     Attributes:
-        ticket: The job's claim on the device; cancelling it stops the job at the next chunk.
+        ticket: The job's claim on the device; cancelling it withdraws the run at its next chunk.
         progress: How far the run has come.
     """
 
-    def __init__(self, plan: ScorePlan, scoring: CheckpointScoring) -> None:
+    def __init__(self, plan: ScorePlan, stamp: str, scoring: CheckpointScoring) -> None:
         self.plan = plan
         self.ticket = Ticket(Priority.JOB)
+        self._stamp = stamp
         self._scoring = scoring
-        # One step to open, one per shard, one summary per checkpoint.
-        self._total = 1 + len(plan.roles()) * (len(plan.shards()) + 1)
+        self._total = count_steps(plan)
         self.progress = Progress("waiting", 0, self._total)
         self._fresh_seconds = 0.0
         self._fresh_steps = 0
 
     def run(self) -> Json:
-        """Every step in order; returns ``{"result": ...}`` or ``{"failure": ...}``."""
+        """Every step in order; returns ``{"result": ...}`` or ``{"failure": ...}``.
+
+        Raises:
+            Withdrawn: The ticket was cancelled; what was measured so far is on record.
+        """
         try:
-            opened = self._step("reading anchors", lambda: self._scoring.open(self.plan))
+            opened = self._step(
+                "reading anchors", lambda: self._scoring.open(self.plan, self._stamp)
+            )
             scores = {role: self._measure(role, opened) for role in self.plan.roles()}
-            return {"result": self._scoring.conclude(self.plan, opened, scores)}
+            return {"result": _value(_outcome(lambda: self._conclude(opened, scores)))}
         except Refused as refused:
             return {"failure": refused.failure}
 
@@ -72,24 +91,25 @@ class ScoreJob:
     def _shard(self, opened: Json, role: Role, start: int, stop: int) -> Json:
         return self._scoring.shard(self.plan, opened, role, start, stop, self.ticket)
 
+    def _conclude(self, opened: Json, scores: dict[Role, Json]) -> Json:
+        return self._scoring.conclude(self.plan, opened, scores)
+
     def _step(self, phase: str, work: Callable[[], Json]) -> Json:
+        if self.ticket.cancelled:
+            raise Withdrawn
         self._advance(phase, 0)
-        ran = False
 
-        def recorded() -> Json:
-            nonlocal ran
-            ran = True
-            return _outcome(work)
-
-        started = time.monotonic()
-        outcome: Json = DBOS.run_step({"name": phase}, recorded)
-        if ran:
+        def measured() -> Json:
+            step = self.progress.completed + 1
+            log.info("job_step", step=step, steps=self._total, phase=phase)
+            started = time.monotonic()
+            outcome = _outcome(work)
             self._fresh_seconds += time.monotonic() - started
             self._fresh_steps += 1
-        if "failure" in outcome:
-            raise Refused(outcome["failure"])
+            return outcome
+
+        value = _value(DBOS.run_step({"name": phase}, measured))
         self._advance(phase, 1)
-        value: Json = outcome["value"]
         return value
 
     def _advance(self, phase: str, steps: int) -> None:
@@ -103,9 +123,18 @@ class ScoreJob:
 def _outcome(work: Callable[[], Json]) -> Json:
     try:
         return {"value": work()}
-    except AcpcError as error:  # a cancelled job is already closed in the record
+    except (Cancelled, Unavailable):  # the ticket was cancelled, or the engine is closed
+        raise Withdrawn from None
+    except AcpcError as error:
         return {"failure": JobFailure.of(error).to_json()}
     except Exception:
         log.exception("job_step_failed")
         bug = JobFailure("INTERNAL", "BUG", "a step of the job failed; the server's log says why")
         return {"failure": bug.to_json()}
+
+
+def _value(outcome: Json) -> Json:
+    if "failure" in outcome:
+        raise Refused(outcome["failure"])
+    value: Json = outcome["value"]
+    return value
