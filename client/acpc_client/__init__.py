@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from acpc_client import errors
     from acpc_client.async_client import AsyncAcpcClient
     from acpc_client.async_resources import AsyncScoreJob
+    from acpc_client.async_session import AsyncPlanSession
     from acpc_client.channel import Tls
     from acpc_client.errors import AcpcError
     from acpc_client.inputs import (
+        CemBudget,
+        CemReturn,
         CheckpointRef,
         CostReduction,
         DatasetAnchors,
@@ -46,11 +49,15 @@ if TYPE_CHECKING:
         Operation,
         Outcome,
         PairComparison,
+        PairedIteration,
+        PairedPlan,
+        PairedPlans,
         PairOutcome,
         PairResult,
         PoolCertificate,
         Progress,
         Receipt,
+        SampledPool,
         Score,
         SelectionCertificate,
         Timing,
@@ -60,13 +67,17 @@ if TYPE_CHECKING:
     from acpc_client.retries import RetryPolicy
     from acpc_client.sync_client import AcpcClient
     from acpc_client.sync_resources import ScoreJob
+    from acpc_client.sync_session import PlanSession
 
 __all__ = [
     "AcpcClient",
     "AcpcError",
     "AnchorValues",
     "AsyncAcpcClient",
+    "AsyncPlanSession",
     "AsyncScoreJob",
+    "CemBudget",
+    "CemReturn",
     "CertifiedSeverity",
     "Checkpoint",
     "CheckpointRef",
@@ -89,13 +100,18 @@ __all__ = [
     "PairComparison",
     "PairOutcome",
     "PairResult",
+    "PairedIteration",
+    "PairedPlan",
+    "PairedPlans",
     "Perturbation",
+    "PlanSession",
     "PoolCertificate",
     "Progress",
     "Receipt",
     "Registered",
     "Resize",
     "RetryPolicy",
+    "SampledPool",
     "Score",
     "ScoreJob",
     "ScoreProtocol",
@@ -110,9 +126,12 @@ __all__ = [
 
 _HOMES = {
     "AsyncAcpcClient": "async_client",
+    "AsyncPlanSession": "async_session",
     "AsyncScoreJob": "async_resources",
     "Tls": "channel",
     "AcpcError": "errors",
+    "CemBudget": "inputs",
+    "CemReturn": "inputs",
     "CheckpointRef": "inputs",
     "CostReduction": "inputs",
     "DatasetAnchors": "inputs",
@@ -141,9 +160,13 @@ _HOMES = {
     "PairComparison": "results",
     "PairOutcome": "results",
     "PairResult": "results",
+    "PairedIteration": "results",
+    "PairedPlan": "results",
+    "PairedPlans": "results",
     "PoolCertificate": "results",
     "Progress": "results",
     "Receipt": "results",
+    "SampledPool": "results",
     "Score": "results",
     "SelectionCertificate": "results",
     "Timing": "results",
@@ -152,6 +175,7 @@ _HOMES = {
     "RetryPolicy": "retries",
     "AcpcClient": "sync_client",
     "ScoreJob": "sync_resources",
+    "PlanSession": "sync_session",
 }
 
 

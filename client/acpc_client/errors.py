@@ -6,7 +6,8 @@ AcpcError
 ├── NotFound            NOT_FOUND            no such checkpoint, dataset, anchor set, operation
 ├── AlreadyExists       ALREADY_EXISTS       the request id was used for another request
 ├── FailedPrecondition  FAILED_PRECONDITION  the named thing exists but cannot be used
-│   └── ClientClosed    FAILED_PRECONDITION  a call on a closed client
+│   ├── ClientClosed    FAILED_PRECONDITION  a call on a closed client
+│   └── SessionClosed   FAILED_PRECONDITION  a pool for a planning session that is not open
 ├── PermissionDenied    PERMISSION_DENIED    a path that leaves its configured root
 ├── Unauthenticated     UNAUTHENTICATED      no valid credentials
 ├── ResourceExhausted   RESOURCE_EXHAUSTED   over a limit; ``retry_after`` when it may pass later
@@ -134,6 +135,10 @@ class FailedPrecondition(AcpcError):
 
 class ClientClosed(FailedPrecondition):
     """A call on a client that was closed."""
+
+
+class SessionClosed(FailedPrecondition):
+    """A pool for a planning session that was not entered yet, or has ended."""
 
 
 class PermissionDenied(AcpcError):

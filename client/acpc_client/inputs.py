@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from acpc.v1 import anchor_service_pb2, receipt_pb2, scoring_service_pb2
+from acpc.v1 import (
+    anchor_service_pb2,
+    diagnostic_service_pb2,
+    receipt_pb2,
+    scoring_service_pb2,
+)
 from numpy.typing import NDArray
 
 from acpc_client.errors import ArgumentError
@@ -47,6 +52,14 @@ class CostReduction(WireEnum):
     SERVER_DEFAULT = 0
     SUM = 1
     MEAN = 2
+
+
+class CemReturn(WireEnum):
+    """Which plan a CEM run returns: the final mean, or the best candidate."""
+
+    SERVER_DEFAULT = 0
+    MEAN = 1
+    BEST = 2
 
 
 def unsigned(value: Count, name: str, bits: int = 32) -> Count:
@@ -131,6 +144,32 @@ class DatasetAnchors:
             count=unsigned(self.count, "anchors.count"),
             seed=unsigned(self.seed, "anchors.seed", 64),
             frameskip=unsigned(self.frameskip, "anchors.frameskip"),
+        )
+
+
+@dataclass(frozen=True)
+class CemBudget:
+    """Size of a CEM run.
+
+    Attributes:
+        candidates: Pool size per iteration.
+        elites: Size k of the elite set that the next proposal is fitted to.
+        iterations: Iterations.
+        horizon: Predicted steps H.
+    """
+
+    candidates: int
+    elites: int
+    iterations: int
+    horizon: int
+
+    def to_message(self) -> diagnostic_service_pb2.CemBudget:
+        """The wire form."""
+        return diagnostic_service_pb2.CemBudget(
+            candidates=unsigned(self.candidates, "budget.candidates"),
+            elites=unsigned(self.elites, "budget.elites"),
+            iterations=unsigned(self.iterations, "budget.iterations"),
+            horizon=unsigned(self.horizon, "budget.horizon"),
         )
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from numpy.typing import NDArray
 
-from acpc_client import channel
-from acpc_client.base import ClientBase
 from acpc_client.calls import diagnostics, jobs
-from acpc_client.calls.base import Call
 from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import (
     CheckpointRef,
-    CostReduction,
     DatasetAnchors,
     NumericMode,
     Pair,
@@ -24,14 +19,13 @@ from acpc_client.inputs import (
     Thresholds,
 )
 from acpc_client.perturbations import Perturbation
-from acpc_client.results import PairComparison, PairOutcome, PoolCertificate
+from acpc_client.results import PairComparison, PairOutcome
 from acpc_client.streams import Feed
+from acpc_client.sync_planning import PlanningMethods
 from acpc_client.sync_resources import Checkpoints, Operations, ScoreJob
 
-Answer = TypeVar("Answer")
 
-
-class AcpcClient(ClientBase):
+class AcpcClient(PlanningMethods):
     """Asks an ACPC server, and waits for the answer.
 
     Every method raises ``AcpcError`` and its subclasses, nothing of gRPC. Every call has a
@@ -44,23 +38,6 @@ class AcpcClient(ClientBase):
         ...     )
         ...     print(answer.results[0].acpc)
     """
-
-    def _open(self) -> grpc.Channel:
-        if self._credentials is None:
-            return grpc.insecure_channel(self.target, channel.OPTIONS)
-        return grpc.secure_channel(self.target, self._credentials, channel.OPTIONS)
-
-    def __enter__(self) -> AcpcClient:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the channel; calls under way fail."""
-        self._closed = True
-        if self._channel is not None:
-            self._channel.close()
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -153,72 +130,6 @@ class AcpcClient(ClientBase):
         finally:
             stream.cancel()
 
-    def certify_pool(
-        self,
-        checkpoint: str | CheckpointRef,
-        history: NDArray[Any],
-        candidates: NDArray[Any],
-        goal: NDArray[Any],
-        *,
-        past_blocks: NDArray[Any] | None = None,
-        perturbations: Perturbation | Sequence[Perturbation] = (),
-        views: NDArray[Any] | None = None,
-        draws: int = 1,
-        seed: int = 0,
-        anchor: int = 0,
-        elite_count: int = 0,
-        cost_reduction: CostReduction = CostReduction.SERVER_DEFAULT,
-        endpoint_tolerance: float = 0.0,
-        weights: Sequence[float] = (),
-        numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
-        request_id: str | None = None,
-        timeout: float | None = None,
-    ) -> PoolCertificate:
-        """Can this visual change alter the planner's choice among these candidates?
-
-        Args:
-            checkpoint: Name below the server's root, or a ref.
-            history: Clean frames, uint8 (h, height, width, 3).
-            candidates: Action sequences, float32 (candidates, H, block width).
-            goal: uint8 (height, width, 3), or float32 (latent width,) in the projected space.
-            past_blocks: Blocks that leave the earlier frames, float32 (h - 1, block width).
-            perturbations: The changes the server makes; either these or ``views``.
-            views: Views of your own, uint8 (views, h, height, width, 3).
-            draws: Draws per perturbation.
-            seed: Seed of the draws.
-            anchor: Identity of the history among those that share the seed.
-            elite_count: Size k of the elite set; zero: no elite certificate.
-            cost_reduction: How the squared distance is reduced over latent coordinates.
-            endpoint_tolerance: l2 distance by which every endpoint may be off.
-            weights: Horizon weights of the ACPC summaries; empty: 1/H.
-            numeric_mode: Arithmetic of the network.
-            request_id: Kept over retries; a fresh uuid4 when None.
-            timeout: Seconds for the whole call; None: 30.
-
-        Raises:
-            ArgumentError: An array or a number cannot be sent as it is.
-            AcpcError: What the server refused, or could not do.
-        """
-        call = diagnostics.certify_pool(
-            checkpoint,
-            history,
-            candidates,
-            goal,
-            past_blocks=past_blocks,
-            perturbations=perturbations,
-            views=views,
-            draws=draws,
-            seed=seed,
-            anchor=anchor,
-            elite_count=elite_count,
-            cost_reduction=cost_reduction,
-            endpoint_tolerance=endpoint_tolerance,
-            weights=weights,
-            numeric_mode=numeric_mode,
-            request_id=request_id,
-        )
-        return self._run(call, timeout)
-
     def score_checkpoint(
         self,
         checkpoint: str | CheckpointRef,
@@ -261,17 +172,3 @@ class AcpcClient(ClientBase):
             request_id=request_id,
         )
         return ScoreJob(self.operations, self._run(call, timeout))
-
-    def _run(self, call: Call[Answer], timeout: float | None) -> Answer:
-        """Sends a call until it is answered, its retries are used up, or its deadline passes."""
-        attempts = self._attempts(call.method, timeout)
-        while True:
-            rpc = self._rpc(call.method)
-            try:
-                return call.read(rpc(call.request, timeout=attempts.remaining()))
-            except grpc.RpcError as raised:
-                error = from_rpc_error(raised, call.request_id)
-                delay = attempts.after(error)
-                if delay is None:
-                    raise error from raised
-            time.sleep(delay)

@@ -42,7 +42,10 @@ class Counterparty(
         deadlines: Seconds each had left on arrival, by method; None without a deadline.
         refusals: Statuses to answer with before answering properly, by method.
         script: What the scored job goes through: operations, or statuses that break the stream.
-        stalled: While set, a watch stream stays open after its script.
+        stalled: While set, a watch stream stays open after its script, and pools wait.
+        elite: Elite certificate of every pool; None: the answers have none.
+        iteration_error: Added to the iteration of every answer to a pool.
+        goodbyes: Released each time a caller ends a planning session in good order.
         on_watch_end: Called when a watch stream has come to the end of its script.
     """
 
@@ -52,6 +55,9 @@ class Counterparty(
         self.refusals: dict[str, deque[status_pb2.Status]] = defaultdict(deque)
         self.script: deque[operations_pb2.Operation | status_pb2.Status] = deque()
         self.stalled = threading.Event()
+        self.elite: Any = None
+        self.iteration_error = 0
+        self.goodbyes = threading.Semaphore(0)
         self.on_watch_end: Callable[[], None] = lambda: None
 
     def _begin(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
@@ -113,7 +119,10 @@ class Counterparty(
 
     def CertifyPool(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("CertifyPool", request, context)
-        costs = tensor(np.arange(request.candidates.shape[0], dtype=np.float64))
+        return self._certify(request.request_id, request.candidates.shape[0])
+
+    def _certify(self, request_id: str, candidates: int) -> Any:
+        costs = tensor(np.arange(candidates, dtype=np.float64))
         view = diagnostic_service_pb2.ViewCertificate(
             draw=3,
             perturbed_costs=costs,
@@ -124,16 +133,65 @@ class Counterparty(
             acpc=costs,
             top1=diagnostic_service_pb2.SelectionCertificate(certified=True, margin=0.5),
         )
+        if self.elite is not None:
+            view.elite.CopyFrom(self.elite)
         return diagnostic_service_pb2.CertifyPoolResponse(
-            request_id=request.request_id,
+            request_id=request_id,
             clean_costs=costs,
             clean_elites=[0, 1],
             views=[view],
             top1_certified_fraction=1.0,
+            elite_certified_fraction=float(self.elite is not None and self.elite.certified),
             certified_severities=[
                 diagnostic_service_pb2.CertifiedSeverity(kind="gaussian_noise", top1=0.08)
             ],
             receipt=RECEIPT,
+        )
+
+    def Plan(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        first = next(requests)
+        self._begin("Plan", first, context)
+        yield diagnostic_service_pb2.PlanResponse(
+            started=diagnostic_service_pb2.PlanStarted(
+                request_id=first.start.request_id, receipt=RECEIPT
+            )
+        )
+        for request in requests:
+            while self.stalled.is_set() and context.is_active():
+                time.sleep(0.01)
+            self._begin("PlanPool", request, context)
+            pool = request.pool
+            sampled = None
+            if pool.HasField("proposal"):
+                mean = np.frombuffer(pool.proposal.mean.data, np.float32)
+                sampled = tensor(np.stack([mean] * pool.proposal.candidates))
+            count = pool.proposal.candidates or pool.candidates.shape[0]
+            yield diagnostic_service_pb2.PlanResponse(
+                certificate=diagnostic_service_pb2.PlanCertificate(
+                    iteration=pool.iteration + self.iteration_error,
+                    certificate=self._certify(first.start.request_id, count),
+                    candidates=sampled,
+                )
+            )
+        self.goodbyes.release()
+
+    def PlanPaired(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("PlanPaired", request, context)
+        plan = tensor(np.ones((request.budget.horizon, 2), np.float32))
+        certificate = diagnostic_service_pb2.SelectionCertificate(certified=True, margin=0.25)
+        iteration = diagnostic_service_pb2.PairedIteration(
+            elite=certificate, top1=certificate, same_elites=True, acpc_q90=0.5
+        )
+        iterations = [iteration] * request.budget.iterations
+        same = diagnostic_service_pb2.PairedPlan(
+            perturbed_plan=plan, iterations=iterations, certified=True
+        )
+        other = diagnostic_service_pb2.PairedPlan(
+            draw=1, perturbed_plan=plan, iterations=iterations, first_divergence=0,
+            selection_regret=0.125,
+        )  # fmt: skip
+        return diagnostic_service_pb2.PlanPairedResponse(
+            request_id=request.request_id, clean_plan=plan, views=[same, other], receipt=RECEIPT
         )
 
     def ListCheckpoints(self, request: Any, context: grpc.ServicerContext) -> Any:

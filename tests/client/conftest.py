@@ -3,13 +3,14 @@
 # ruff: noqa: ANN401 - a side passes on whatever the question asks and the client answers
 
 import asyncio
+import inspect
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from acpc_client import AcpcClient, AsyncAcpcClient, RetryPolicy
+from acpc_client import AcpcClient, AcpcError, AsyncAcpcClient, RetryPolicy
 from client_counterparty import Counterparty, serve
 
 QUICK = RetryPolicy(attempts=3, initial=0.01, maximum=0.02)
@@ -30,6 +31,21 @@ class SyncSide:
 
     def score(self, *arguments: Any, **options: Any) -> Any:
         return self.ask(lambda client: client.score_checkpoint(*arguments, **options).result(30))
+
+    def converse(self, plan: dict[str, Any], *steps: Callable[[Any], Any], **options: Any) -> Any:
+        """What each step returned in one planning session, or the error it raised."""
+
+        def talk(client: Any) -> list[Any]:
+            answers: list[Any] = []
+            with client.plan(**plan) as session:
+                for step in steps:
+                    try:
+                        answers.append(step(session))
+                    except AcpcError as error:
+                        answers.append(error)
+            return answers
+
+        return self.ask(talk, **options)
 
 
 class AsyncSide:
@@ -60,6 +76,20 @@ class AsyncSide:
             return await job.result(30)
 
         return self._within(wait, {})
+
+    def converse(self, plan: dict[str, Any], *steps: Callable[[Any], Any], **options: Any) -> Any:
+        async def talk(client: Any) -> list[Any]:
+            answers: list[Any] = []
+            async with client.plan(**plan) as session:
+                for step in steps:
+                    try:
+                        answer = step(session)
+                        answers.append(await answer if inspect.isawaitable(answer) else answer)
+                    except AcpcError as error:
+                        answers.append(error)
+            return answers
+
+        return self._within(talk, options)
 
 
 @pytest.fixture

@@ -7,7 +7,14 @@ import sys
 
 import acpc_client
 import pytest
-from acpc_client import AcpcClient, AsyncAcpcClient, AsyncScoreJob, ScoreJob
+from acpc_client import (
+    AcpcClient,
+    AsyncAcpcClient,
+    AsyncPlanSession,
+    AsyncScoreJob,
+    PlanSession,
+    ScoreJob,
+)
 from acpc_client.async_resources import AsyncCheckpoints, AsyncOperations
 from acpc_client.sync_resources import Checkpoints, Operations
 
@@ -16,7 +23,10 @@ PUBLIC = [
     "AcpcError",
     "AnchorValues",
     "AsyncAcpcClient",
+    "AsyncPlanSession",
     "AsyncScoreJob",
+    "CemBudget",
+    "CemReturn",
     "CertifiedSeverity",
     "Checkpoint",
     "CheckpointRef",
@@ -39,13 +49,18 @@ PUBLIC = [
     "PairComparison",
     "PairOutcome",
     "PairResult",
+    "PairedIteration",
+    "PairedPlan",
+    "PairedPlans",
     "Perturbation",
+    "PlanSession",
     "PoolCertificate",
     "Progress",
     "Receipt",
     "Registered",
     "Resize",
     "RetryPolicy",
+    "SampledPool",
     "Score",
     "ScoreJob",
     "ScoreProtocol",
@@ -61,16 +76,18 @@ PUBLIC = [
 METHODS = {
     AcpcClient: [
         "certify_pool", "checkpoints", "close", "compare_pair", "compare_pairs", "operations",
-        "score_checkpoint",
+        "plan", "plan_paired", "score_checkpoint",
     ],
     Checkpoints: ["get", "list", "load", "unload"],
     Operations: ["cancel", "delete", "get", "list", "wait", "watch"],
+    PlanSession: ["certify", "certify_proposal", "close", "receipt"],
     ScoreJob: ["cancel", "operation", "progress", "result", "watch"],
 }  # fmt: skip
 TWINS = {
     AcpcClient: AsyncAcpcClient,
     Checkpoints: AsyncCheckpoints,
     Operations: AsyncOperations,
+    PlanSession: AsyncPlanSession,
     ScoreJob: AsyncScoreJob,
 }
 

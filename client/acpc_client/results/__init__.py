@@ -4,6 +4,7 @@ from acpc_client.results.base import Record
 from acpc_client.results.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
 from acpc_client.results.operations import JobState, Operation, Progress
 from acpc_client.results.pairs import ErrorDrift, PairComparison, PairOutcome, PairResult
+from acpc_client.results.plans import PairedIteration, PairedPlan, PairedPlans, SampledPool
 from acpc_client.results.pools import (
     CertifiedSeverity,
     PoolCertificate,
@@ -36,10 +37,14 @@ __all__ = [
     "PairComparison",
     "PairOutcome",
     "PairResult",
+    "PairedIteration",
+    "PairedPlan",
+    "PairedPlans",
     "PoolCertificate",
     "Progress",
     "Receipt",
     "Record",
+    "SampledPool",
     "Score",
     "SelectionCertificate",
     "Timing",

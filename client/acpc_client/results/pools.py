@@ -28,6 +28,11 @@ class SelectionCertificate(Record):
     certified: bool
     margin: float
 
+    @classmethod
+    def from_message(cls, message: pb.SelectionCertificate) -> SelectionCertificate:
+        """Reads the wire form."""
+        return cls(message.certified, message.margin)
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ViewCertificate(Record):
@@ -85,8 +90,8 @@ class ViewCertificate(Record):
             perturbed_winner=message.perturbed_winner,
             excess_cost=message.excess_cost,
             excess_cost_bound=message.excess_cost_bound,
-            top1=SelectionCertificate(message.top1.certified, message.top1.margin),
-            elite=None if elite is None else SelectionCertificate(elite.certified, elite.margin),
+            top1=SelectionCertificate.from_message(message.top1),
+            elite=None if elite is None else SelectionCertificate.from_message(elite),
             acpc_one_step_q90=message.acpc_one_step_q90,
             acpc_q90=message.acpc_q90,
         )

@@ -1,0 +1,289 @@
+"""Planning sessions and paired plans: what travels once, what ends a session, what does not."""
+
+# ruff: noqa: ANN401 - a side is either client
+
+import asyncio
+import threading
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from acpc_client import AcpcClient, AsyncAcpcClient, CemBudget, CemReturn, GaussianNoise
+from acpc_client.errors import (
+    ArgumentError,
+    Cancelled,
+    ClientClosed,
+    DeadlineExceeded,
+    InvalidArgument,
+    MalformedAnswer,
+    SessionClosed,
+    Unavailable,
+)
+from client_counterparty import Counterparty
+from client_messages import status
+
+POOL = np.ones((5, 3, 2), np.float32)
+BROKEN = status(grpc.StatusCode.UNAVAILABLE, "connection lost")
+
+
+@pytest.fixture
+def scene(history: np.ndarray) -> dict[str, Any]:
+    return {
+        "checkpoint": "a",
+        "history": history,
+        "goal": np.zeros(6, np.float32),
+        "perturbations": GaussianNoise(0.08),
+        "elite_count": 2,
+    }
+
+
+def certify(session: Any) -> Any:
+    return session.certify(POOL)
+
+
+def test_history_and_goal_travel_once_and_pools_are_numbered(
+    side: Any, counterparty: Counterparty, scene: dict[str, Any], blocks: np.ndarray
+) -> None:
+    plan = {**scene, "past_blocks": blocks[:2], "draws": 3, "seed": 9, "anchor": 7,
+            "endpoint_tolerance": 1e-6, "request_id": "mine"}  # fmt: skip
+    first, second = side.converse(plan, certify, lambda session: session.certify(POOL[:4]))
+    (start,) = (message.start for message in counterparty.requests["Plan"])
+    assert start.request_id == "mine"
+    assert start.history.data == scene["history"].tobytes()
+    assert start.goal.WhichOneof("goal") == "latent"
+    assert list(start.past_blocks.shape) == [2, 2]
+    assert (start.elite_count, start.endpoint_tolerance) == (2, 1e-6)
+    sent = start.perturbations
+    assert (sent.draws, sent.seed, sent.anchor) == (3, 9, 7)
+    pools = [message.pool for message in counterparty.requests["PlanPool"]]
+    assert [pool.iteration for pool in pools] == [0, 1]
+    assert pools[0].candidates.data == POOL.tobytes()
+    assert first.clean_costs.shape == (5,)
+    assert second.clean_costs.shape == (4,)
+    assert first.views[0].top1.certified
+    assert first.request_id == "mine"
+
+
+def test_the_server_can_sample_the_pool(
+    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    mean, std = np.arange(6, dtype=np.float64).reshape(3, 2), np.ones((3, 2), np.float32)
+    (sampled,) = side.converse(
+        scene, lambda session: session.certify_proposal(mean, std, candidates=4, seed=2**63)
+    )
+    (message,) = counterparty.requests["PlanPool"]
+    proposal = message.pool.proposal
+    assert proposal.mean.data == mean.astype(np.float32).tobytes()
+    assert (proposal.candidates, proposal.seed) == (4, 2**63)
+    assert sampled.candidates.tolist() == [list(range(6))] * 4
+    assert sampled.certificate.clean_costs.shape == (4,)
+
+
+def test_a_session_knows_its_receipt_and_says_goodbye(
+    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    (receipt,) = side.converse(scene, lambda session: session.receipt)
+    assert receipt.checkpoint_digest == "c" * 64
+    assert counterparty.goodbyes.acquire(timeout=10)
+
+
+def test_what_cannot_be_sent_is_refused_and_the_session_goes_on(
+    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    refused, late, answer = side.converse(
+        scene,
+        lambda session: session.certify(np.ones((5, 3, 2), int)),
+        lambda session: session.certify(POOL, timeout=-1),
+        certify,
+    )
+    assert isinstance(refused, ArgumentError)
+    assert refused.argument == "candidates"
+    assert isinstance(late, ArgumentError)
+    assert late.argument == "timeout"
+    assert answer.views[0].top1.certified
+    assert [message.pool.iteration for message in counterparty.requests["PlanPool"]] == [0]
+
+
+def test_what_the_server_refuses_ends_the_session_and_says_why(
+    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    bad = status(grpc.StatusCode.INVALID_ARGUMENT, "candidates: width 2, wanted 10")
+    counterparty.refusals["PlanPool"].append(bad)
+    refused, after = side.converse({**scene, "request_id": "mine"}, certify, certify)
+    assert isinstance(refused, InvalidArgument)
+    assert refused.request_id == "mine"
+    assert isinstance(after, SessionClosed)
+    assert "wanted 10" in str(after)
+    assert len(counterparty.requests["PlanPool"]) == 1
+
+
+def test_an_answer_to_another_pool_is_never_taken(
+    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    counterparty.iteration_error = 1
+    wrong, after = side.converse(scene, certify, certify)
+    assert isinstance(wrong, MalformedAnswer)
+    assert "iteration 1, wanted 0" in str(wrong)
+    assert isinstance(after, SessionClosed)
+
+
+def test_opening_is_tried_again_but_a_broken_session_is_not(
+    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    counterparty.refusals["Plan"].extend([BROKEN, BROKEN])
+    counterparty.refusals["PlanPool"].append(BROKEN)
+    (broken,) = side.converse(scene, certify)
+    assert isinstance(broken, Unavailable)
+    ids = {message.start.request_id for message in counterparty.requests["Plan"]}
+    assert (len(counterparty.requests["Plan"]), len(ids)) == (3, 1)
+
+
+def test_no_server_is_unavailable(side_of: Any, unused_target: str, scene: dict[str, Any]) -> None:
+    with pytest.raises(Unavailable):
+        side_of(unused_target).converse(scene)
+
+
+def test_an_answer_that_does_not_come_is_overdue(
+    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    counterparty.stalled.set()
+    overdue, after = side.converse(
+        {**scene, "message_timeout": 40},
+        lambda session: session.certify(POOL, timeout=0.2),
+        certify,
+    )
+    assert isinstance(overdue, DeadlineExceeded)
+    assert "no answer within 0.2 s" in str(overdue)
+    assert isinstance(after, SessionClosed)
+
+
+def test_the_deadline_of_the_session_ends_it(
+    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    counterparty.stalled.set()
+    (overdue,) = side.converse({**scene, "timeout": 0.5}, certify)
+    assert isinstance(overdue, DeadlineExceeded)
+
+
+def test_the_clients_timeout_is_each_answers_and_not_the_sessions(
+    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    side.converse(scene, timeout=3)
+    (left,) = counterparty.deadlines["Plan"]
+    assert left is not None
+    assert 500 < left < 620
+    counterparty.stalled.set()
+    (overdue,) = side.converse(scene, certify, timeout=0.3)
+    assert "no answer within 0.3 s" in str(overdue)
+
+
+def test_a_session_is_entered_before_it_is_asked_and_only_once(
+    target: str, scene: dict[str, Any]
+) -> None:
+    with AcpcClient(target) as client:
+        session = client.plan(**scene)
+        with pytest.raises(SessionClosed, match=r"with client\.plan"):
+            session.certify(POOL)
+        with pytest.raises(SessionClosed, match="not entered"):
+            _ = session.receipt
+        with session:
+            session.certify(POOL)
+        with pytest.raises(SessionClosed, match="it was closed"):
+            session.certify(POOL)
+        with pytest.raises(SessionClosed, match="once"), session:
+            pass
+    with pytest.raises(ClientClosed), client.plan(**scene):
+        pass
+
+
+def test_what_the_caller_raises_leaves_no_session_behind(
+    target: str, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    with AcpcClient(target) as client:
+        session = client.plan(**scene)
+        with pytest.raises(KeyError), session:
+            raise KeyError("the caller's own")
+        with pytest.raises(SessionClosed, match="left by an exception"):
+            session.certify(POOL)
+
+
+def test_threads_take_turns(target: str, counterparty: Counterparty, scene: dict[str, Any]) -> None:
+    answers: dict[int, int] = {}
+    with AcpcClient(target) as client, client.plan(**scene) as session:
+
+        def ask(count: int) -> None:
+            pool = np.ones((count, 3, 2), np.float32)
+            answers[count] = len(session.certify(pool).clean_costs)
+
+        threads = [threading.Thread(target=ask, args=(count,)) for count in range(3, 11)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert answers == {count: count for count in range(3, 11)}
+    numbers = [message.pool.iteration for message in counterparty.requests["PlanPool"]]
+    assert numbers == list(range(8))
+
+
+def test_another_thread_can_close_a_session_that_waits(
+    target: str, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    counterparty.stalled.set()
+    with AcpcClient(target) as client, client.plan(**scene) as session:
+        closer = threading.Timer(0.2, session.close)
+        closer.start()
+        with pytest.raises(Cancelled):
+            session.certify(POOL)
+        closer.join()
+        with pytest.raises(SessionClosed, match="it was closed"):
+            session.certify(POOL)
+
+
+def test_a_cancelled_task_ends_the_session(
+    target: str, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    async def leave() -> None:
+        async with AsyncAcpcClient(target) as client, client.plan(**scene) as session:
+            counterparty.stalled.set()
+            asking = asyncio.create_task(session.certify(POOL))
+            await asyncio.sleep(0.1)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            with pytest.raises(SessionClosed):
+                await session.certify(POOL)
+
+    asyncio.run(leave())
+
+
+def test_paired_plans(
+    side: Any, counterparty: Counterparty, scene: dict[str, Any], blocks: np.ndarray
+) -> None:
+    del scene["elite_count"]
+    answer = side.ask(
+        lambda client: client.plan_paired(
+            **scene, budget=CemBudget(300, 30, 4, 3), past_blocks=blocks[:2], draws=2,
+            sampling_seed=11, returns=CemReturn.BEST,
+        )
+    )  # fmt: skip
+    (sent,) = counterparty.requests["PlanPaired"]
+    budget = sent.budget
+    assert (budget.candidates, budget.elites, budget.iterations, budget.horizon) == (300, 30, 4, 3)
+    assert (sent.sampling_seed, sent.returns, sent.perturbations.draws) == (11, CemReturn.BEST, 2)
+    assert list(sent.past_blocks.shape) == [2, 2]
+    assert answer.clean_plan.shape == (3, 2)
+    same, other = answer.views
+    assert same.certified
+    assert same.first_divergence is None
+    assert len(same.iterations) == 4
+    assert same.iterations[0].elite.margin == 0.25
+    assert (other.draw, other.first_divergence, other.selection_regret) == (1, 0, 0.125)
+    assert answer.receipt.device == "cpu"
+
+
+def test_a_budget_that_cannot_be_sent_is_refused_by_name(side: Any, scene: dict[str, Any]) -> None:
+    del scene["elite_count"]
+    with pytest.raises(ArgumentError) as caught:
+        side.ask(lambda client: client.plan_paired(**scene, budget=CemBudget(-1, 1, 1, 1)))
+    assert caught.value.argument == "budget.candidates"
