@@ -50,7 +50,7 @@ def blurring(side: int, kernel: int) -> Array:
 
 def along(down: Array, across: Array, images: Array) -> Array:
     """Both axes of (..., height, width)."""
-    return np.einsum("rh,sw,...hw->...rs", down, across, images)
+    return down @ images @ across.T
 
 
 def model_input(frames: NDArray[np.uint8], size: int) -> Array:

@@ -25,10 +25,10 @@ class ServedWorld:
     columns: PublicColumns
 
     @staticmethod
-    def reference(name: str) -> ReferenceModel:
+    def reference(name: str, *, loops: bool = True) -> ReferenceModel:
         """Float64 forward of a small checkpoint."""
         family, seed = SMALL[name]
-        return ReferenceModel.of(public_config(family=family), seed)
+        return ReferenceModel.of(public_config(family=family), seed, loops=loops)
 
 
 def write_world(root: Path) -> ServedWorld:

@@ -1,0 +1,128 @@
+"""A job outlives its server: killed or drained, it goes on and ends with the same bytes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from job_world import JobCaller, JobWorld, job, metadata, response, steps_of, write_job_world
+from server_process import ServerProcess
+
+KILLS = 4
+LONG = job("long", dataset={"dataset": "rooms.h5", "task": "tworoom", "count": 95})
+LONG.protocol.draws = 20
+STEPS = steps_of(LONG)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
+    return write_job_world(tmp_path_factory.mktemp("durable"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(world: JobWorld) -> bytes:
+    """Bytes of the result from a server that was left alone."""
+    with world.server("undisturbed") as server, calls(server) as caller:
+        done = caller.finished(caller.submit(LONG).name)
+        assert metadata(done).attempts == 1
+        assert response(done).checkpoint.anchors == 95
+        return done.response.SerializeToString()
+
+
+class calls:  # noqa: N801  reads as the context manager it is
+    """A caller of a running server; its channel is closed before the server stops."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._channel = grpc.insecure_channel(server.address)
+
+    def __enter__(self) -> JobCaller:
+        return JobCaller(self._channel)
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+
+def ran(server: ServerProcess) -> list[int]:
+    """Steps measured in the current process; replayed ones are not among them."""
+    return [line["step"] for line in server.log() if line["event"] == "job_step"]
+
+
+def lives(server: ServerProcess, moments: Iterator[tuple[int, float]]) -> Iterator[list[int]]:
+    """Kill the server once it has begun ``n`` steps and ``delay`` more seconds have passed."""
+    for begun, delay in moments:
+        server.wait_for_log(lambda _, n=begun: len(ran(server)) >= n)
+        time.sleep(delay)
+        server.kill()
+        yield ran(server)
+        server.start()
+
+
+def test_a_job_killed_at_random_moments_gives_the_same_bytes(
+    world: JobWorld, undisturbed: bytes
+) -> None:
+    moment = random.Random(2025)
+    moments = [(moment.randint(1, 4), moment.uniform(0.0, 0.2)) for _ in range(KILLS)]
+    with world.server("killed") as server:
+        with calls(server) as caller:
+            name = caller.submit(LONG).name
+        begun = [step for steps in lives(server, iter(moments)) for step in steps]
+        with calls(server) as caller:
+            done = caller.finished(name)
+            again = caller.submit(LONG)
+        begun += ran(server)
+    assert done.response.SerializeToString() == undisturbed
+    assert metadata(done).attempts == KILLS + 1
+    times = Counter(begun)
+    assert sorted(times) == list(range(1, STEPS + 1)), "every step is measured"
+    assert sum(times.values()) - STEPS <= KILLS, "a kill repeats at most the step it hit"
+    assert again.response.SerializeToString() == undisturbed, "its request id still names it"
+
+
+def test_a_drained_server_hands_its_job_to_the_next(world: JobWorld, undisturbed: bytes) -> None:
+    queued = job("queued", checkpoint={"name": "twin"}, reference=None)
+    with world.server("drained") as server:
+        with calls(server) as caller:
+            names = [caller.submit(request).name for request in (LONG, queued)]
+            server.wait_for_log(lambda line: line["event"] == "job_step" and line["step"] == 4)
+        assert server.terminate() == 0
+        before = ran(server)
+        ends = [line["end"] for line in server.log() if line["event"] == "job_ended"]
+        assert set(ends) == {"withdrawn"}
+        assert not [line for line in server.log() if line["level"] == "error"]
+        server.start()
+        with calls(server) as caller:
+            done, other = (caller.finished(name) for name in names)
+        times = Counter(before + [line["step"] for line in _steps_of(server, names[0])])
+    assert done.response.SerializeToString() == undisturbed
+    assert response(other).verdict.outcome in (pb.OUTCOME_INCONCLUSIVE, pb.OUTCOME_FAILED)
+    assert 0 < len(before) < STEPS, "the signal came in the middle"
+    assert sorted(times) == list(range(1, STEPS + 1))
+    assert sum(times.values()) - STEPS <= 1
+
+
+def _steps_of(server: ServerProcess, name: str) -> list[dict[str, object]]:
+    job_id = name.removeprefix("operations/")
+    return [line for line in server.log() if line["event"] == "job_step" and line["job"] == job_id]
+
+
+def test_a_watch_ends_with_unavailable_when_the_server_drains(world: JobWorld) -> None:
+    with world.server("watched") as server, calls(server) as caller:
+        watched = caller.watch(caller.submit(LONG).name)
+        for operation in watched:
+            if metadata(operation).progress.completed >= 2:
+                break
+        started = time.monotonic()
+        server.wait_for_log(lambda line: line["event"] == "job_step")
+        signalled = server.pid
+        assert signalled
+        server._running().terminate()
+        with pytest.raises(grpc.RpcError) as ended:
+            list(watched)
+        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert not operation.done
+        assert time.monotonic() - started < 60

@@ -1,0 +1,192 @@
+"""ScoreCheckpoint over the wire against float64 NumPy, from the HDF5 file to the verdict."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy_reference as metrics
+import pytest
+import score_reference
+import wire
+from acpc_client import (
+    AcpcClient,
+    CheckpointScore,
+    DatasetAnchors,
+    GaussianBlur,
+    GaussianNoise,
+    Outcome,
+    Perturbation,
+    Resize,
+    ScoreProtocol,
+    Thresholds,
+)
+from numpy.typing import ArrayLike
+from score_reference import ReferenceScore
+from served_world import SMALL, ServedWorld
+
+TOLERANCE = 1e-4
+COUNT, HORIZON, SEED = 24, 4, 5
+SOURCE = DatasetAnchors("tworoom.h5", "tworoom", count=COUNT)
+
+
+def gap(found: ArrayLike | None, wanted: ArrayLike) -> float:
+    """Largest relative error; NaN must meet NaN."""
+    a, b = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    assert a.shape == b.shape
+    assert (np.isnan(a) == np.isnan(b)).all()
+    return float(np.nanmax(np.abs(a - b) / np.abs(b)))
+
+
+def worst(found: CheckpointScore, wanted: ReferenceScore, ids: list[int], margin: float) -> float:
+    """Largest relative error of a checkpoint's score; what is discrete must be equal."""
+    values = found.anchor_values
+    assert values is not None
+    assert values.anchor_ids.tolist() == ids
+    assert values.partner.tolist() == wanted.partner
+    skipped = wanted.partner.count(-1)
+    assert (found.anchors, found.eligible, found.skipped) == (len(ids), len(ids) - skipped, skipped)
+    # SR counts; no distance may lie so near its threshold that float32 could decide.
+    edge = min(abs(d - wanted.ir_raw - margin) for d in wanted.distance if not math.isnan(d))
+    assert edge > 10 * TOLERANCE * wanted.ir_raw
+    assert found.sr == wanted.sr
+    assert {(row.horizon, row.quantile) for row in found.summaries} == set(wanted.summaries)
+    return max(
+        gap(found.ir_raw, wanted.ir_raw),
+        gap(values.radius, wanted.radius),
+        gap(values.motion_scale, wanted.motion_scale),
+        gap(values.different_state_distance, wanted.distance),
+        gap(values.draw_radius, wanted.draw_radius),
+        gap(found.median_latent_distance, wanted.median_latent_distance),
+        *(gap(row.ir_raw, wanted.summaries[row.horizon, row.quantile]) for row in found.summaries),
+    )
+
+
+@pytest.fixture(scope="module")
+def anchors(world: ServedWorld) -> score_reference.Anchors:
+    return score_reference.draw_anchors(
+        world.columns, history=3, horizon=HORIZON, count=COUNT, seed=9101, frameskip=5
+    )
+
+
+@pytest.mark.parametrize("name", list(SMALL))
+def test_the_fast_reference_is_the_plain_one(world: ServedWorld, name: str) -> None:
+    """Both float64 forwards agree to float64, so scores may be compared with the fast one."""
+    plain, fast = world.reference(name), world.reference(name, loops=False)
+    images = np.random.default_rng(2).standard_normal((3, 3, 28, 28))
+    blocks = wire.blocks().astype(np.float64)
+    latents = plain.encode(images)
+    assert np.allclose(fast.encode(images), latents, rtol=0, atol=1e-12)
+    for history in (1, 3):
+        rollout = plain.rollout(latents[:history], blocks)
+        assert np.allclose(fast.rollout(latents[:history], blocks), rollout, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "shift",
+    [GaussianNoise(0.08), GaussianBlur(5), Resize(0.25)],
+    ids=lambda shift: type(shift).__name__,
+)
+@pytest.mark.parametrize("name", ["lewm", "pldm"])
+def test_one_checkpoint(
+    client: AcpcClient,
+    world: ServedWorld,
+    anchors: score_reference.Anchors,
+    name: str,
+    shift: Perturbation,
+) -> None:
+    """Every number of a score without a reference, at the main and at other horizons."""
+    draws, margin = 3, 0.25
+    weights = [0.1, 0.2, 0.3, 0.4]
+    job = client.score_checkpoint(
+        name,
+        SOURCE,
+        shift,
+        protocol=ScoreProtocol(
+            draws=draws,
+            seed=SEED,
+            horizon=HORIZON,
+            quantile=0.75,
+            margin=margin,
+            weights=weights,
+            extra_horizons=[1, 2],
+            extra_quantiles=[0.5, 1.0],
+        ),
+    )
+    score = job.result(timeout=60)
+    wanted = score_reference.score(
+        world.reference(name, loops=False),
+        anchors,
+        shift.to_message(),
+        history=3,
+        draws=draws,
+        seed=SEED,
+        weights=weights,
+        quantile=0.75,
+        margin=margin,
+        extra_horizons=[1, 2],
+        extra_quantiles=[0.5, 1.0],
+    )
+    error = worst(score.checkpoint, wanted, anchors.ids, margin)
+    print(
+        f"{name} {type(shift).__name__}: IR {wanted.ir_raw:.4f}, SR {wanted.sr:.3f}, "
+        f"{score.checkpoint.skipped} skipped, largest relative error {error:.2e}"
+    )
+    assert error <= TOLERANCE
+    assert score.reference is None
+    verdict = metrics.verdict(None, wanted.sr)
+    assert score.verdict.outcome is {
+        "failed": Outcome.FAILED, "inconclusive": Outcome.INCONCLUSIVE
+    }[verdict]  # fmt: skip
+    assert score.verdict.ir_relative is None
+    assert score.verdict.score is None
+
+
+@pytest.mark.parametrize("limits", [(0.3, 0.95), (50.0, 0.01)], ids=["strict", "lenient"])
+def test_against_a_reference(
+    client: AcpcClient,
+    world: ServedWorld,
+    anchors: score_reference.Anchors,
+    limits: tuple[float, float],
+) -> None:
+    """Relative IR, S, Delta S and the verdict follow from both checkpoints' measurements."""
+    shift, (t_ir, t_sr) = GaussianNoise(0.08), limits
+    job = client.score_checkpoint(
+        "lewm",
+        SOURCE,
+        shift,
+        reference="lewm-base",
+        protocol=ScoreProtocol(draws=2, seed=SEED, horizon=HORIZON),
+        thresholds=Thresholds(ir=t_ir, sr=t_sr),
+    )
+    score = job.result(timeout=60)
+    ours, base = (
+        score_reference.score(
+            world.reference(name, loops=False),
+            anchors,
+            shift.to_message(),
+            history=3,
+            draws=2,
+            seed=SEED,
+        )
+        for name in ("lewm", "lewm-base")
+    )
+    assert score.reference is not None
+    relative = metrics.relative_ir(ours.ir_raw, base.ir_raw)
+    wanted = metrics.screen_score(relative, ours.sr, t_ir, t_sr)
+    own = metrics.screen_score(1.0, base.sr, t_ir, t_sr)
+    error = max(
+        worst(score.checkpoint, ours, anchors.ids, 0.10),
+        worst(score.reference, base, anchors.ids, 0.10),
+        gap(score.verdict.ir_relative, relative),
+        gap(score.verdict.score, wanted),
+        gap(score.verdict.delta_score, wanted - own),
+    )
+    print(f"relative IR {relative:.4f}, S {wanted:.4f}, largest relative error {error:.2e}")
+    assert error <= TOLERANCE
+    passed = metrics.verdict(relative, ours.sr, t_ir, t_sr) == "passed"
+    assert passed == (limits == (50.0, 0.01))
+    assert score.verdict.outcome is (Outcome.PASSED if passed else Outcome.FAILED)
+    assert score.verdict.ir_passed == (relative <= t_ir)
+    assert score.verdict.sr_passed == (ours.sr >= t_sr)
+    assert (score.verdict.score >= 0) == passed
