@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from acpc_server.models.config import parse_jepa_config
 from acpc_server.models.jepa import JepaModel
-from acpc_server.models.predictor import Embedder, Predictor, ProjectionMlp
-from acpc_server.models.vit import ViT
+from acpc_server.models.jepa_family import build_network
 from torch import nn
 from world import FRAMESKIP, IMAGE_SIZE
 
@@ -69,22 +69,18 @@ CONFIG: dict[str, Any] = {
 
 
 def build() -> JepaModel:
-    """Build an untrained network of the shape ``CONFIG`` describes."""
-    encoder = CONFIG["encoder"]
-    return JepaModel(
-        encoder=ViT(
-            width=encoder["hidden_size"],
-            depth=encoder["num_hidden_layers"],
-            heads=encoder["num_attention_heads"],
-            mlp_width=encoder["intermediate_size"],
-            image_size=encoder["image_size"],
-            patch_size=encoder["patch_size"],
-        ),
-        predictor=Predictor(**_arguments("predictor")),
-        action_encoder=Embedder(**_arguments("action_encoder")),
-        projector=_build_head("projector"),
-        pred_proj=_build_head("pred_proj"),
-    )
+    """Build an untrained network with the server's own modules, on torch's global seed.
+
+    The encoder starts from torch's default weights and unit-variance positions. With the usual
+    std of 0.02 an encoder this narrow learns too late where its patches are, and the latents of a
+    noise-trained one fold along y.
+    """
+    network = build_network(parse_jepa_config(CONFIG))
+    for module in network.encoder.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            module.reset_parameters()
+    nn.init.normal_(network.encoder.embeddings.position_embeddings)
+    return network
 
 
 def save(model: JepaModel, folder: Path) -> None:
@@ -92,14 +88,3 @@ def save(model: JepaModel, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n", encoding="utf-8")
     torch.save(model.state_dict(), folder / "weights.pt")
-
-
-def _arguments(part: str) -> dict[str, Any]:
-    return {key: value for key, value in CONFIG[part].items() if key != "_target_"}
-
-
-def _build_head(part: str) -> ProjectionMlp:
-    arguments = _arguments(part)
-    del arguments["norm_fn"]
-    norm = nn.BatchNorm1d(arguments["hidden_dim"])
-    return ProjectionMlp(**arguments, norm=norm, activation=nn.GELU())

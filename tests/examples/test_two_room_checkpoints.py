@@ -1,0 +1,99 @@
+"""The shipped checkpoints are small and safe, and the training script makes such folders."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from acpc_server.data.tasks import load_task
+from acpc_server.models.loader import list_checkpoints, load_checkpoint
+from model import CONFIG
+from train import RECIPES, add_noise, sigreg
+
+TWO_ROOM = Path(__file__).parents[2] / "examples" / "two_room"
+SHIPPED = TWO_ROOM / "checkpoints"
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_shipped_weights_are_small_and_plain(name: str) -> None:
+    weights = SHIPPED / name / "weights.pt"
+    assert weights.stat().st_size < 1_000_000
+    state = torch.load(weights, weights_only=True)
+    floating = {value.dtype for key, value in state.items() if not key.endswith("tracked")}
+    assert floating == {torch.float32}
+    assert all(torch.isfinite(value).all() for value in state.values())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_shipped_checkpoints_load_in_the_server(name: str) -> None:
+    model = load_checkpoint(SHIPPED, name, device=CPU)
+    card = model.card
+    assert (card.family, card.image_size, card.history) == ("lewm", 32, 3)
+    assert (card.latent_dim, card.action_block_dim) == (16, 10)
+    assert card.parameter_count < 160_000
+    assert json.loads((SHIPPED / name / "config.json").read_text()) == CONFIG
+
+
+def test_the_shipped_folders_are_the_recipes() -> None:
+    assert {entry.name for entry in SHIPPED.iterdir()} == set(RECIPES)
+    assert {entry.name for entry in list_checkpoints(SHIPPED)} == set(RECIPES)
+
+
+def test_the_task_file_is_a_task() -> None:
+    task = load_task("two-room.yaml", TWO_ROOM)
+    assert (task.state, task.frameskip, task.history) == ("pos_agent", 5, 3)
+    np.testing.assert_array_equal(task.label_features(np.array([[0.5, -1.0]])), [[0.5]])
+
+
+def train_briefly(out: Path, name: str) -> str:
+    command = [sys.executable, str(TWO_ROOM / "train.py"), "--out", str(out), "--only", name]
+    command += ["--steps", "3", "--episodes", "5", "--seed", "4"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_short_run_writes_a_folder_the_server_loads_and_is_repeatable(tmp_path: Path) -> None:
+    name = "two-room-augmented"
+    printed = train_briefly(tmp_path / "first", name)
+    train_briefly(tmp_path / "second", name)
+    assert name in printed
+    assert "R^2" in printed
+    first = load_checkpoint(tmp_path / "first", name, device=CPU)
+    second = load_checkpoint(tmp_path / "second", name, device=CPU)
+    frames = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    latents = first.encode(frames)
+    assert latents.shape == (2, 16)
+    assert torch.isfinite(latents).all()
+    torch.testing.assert_close(latents, second.encode(frames), rtol=0, atol=0)
+
+
+def test_sigreg_is_the_epps_pulley_statistic() -> None:
+    """In one dimension every direction is +-1, so the statistic has a plain double sum."""
+    points = np.random.default_rng(0).normal(0.4, 1.7, size=9)
+    knots = np.linspace(0.0, 3.0, 17)
+    gaps = [
+        np.exp(-(t**2) / 2) * abs(np.mean(np.exp(1j * t * points)) - np.exp(-(t**2) / 2)) ** 2
+        for t in knots
+    ]
+    expected = len(points) * 2 * np.trapezoid(gaps, knots)
+    found = sigreg(torch.from_numpy(points).float().view(-1, 1, 1))
+    assert found.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_sigreg_prefers_a_standard_gaussian_to_a_point() -> None:
+    gaussian = torch.randn(512, 2, 16, generator=torch.Generator().manual_seed(0))
+    assert sigreg(gaussian) < 0.05 * sigreg(torch.zeros_like(gaussian))
+
+
+def test_noise_is_drawn_per_frame_and_scaled_to_pixels() -> None:
+    torch.manual_seed(0)
+    frames = torch.zeros(200, 2, 3, 32, 32)
+    noise = add_noise(frames, 0.1)
+    channel_std = torch.tensor([0.229, 0.224, 0.225])
+    sigma = (noise.flatten(3).std(3) * channel_std).mean(2)  # (200, 2), in pixel units
+    assert 0.0 < sigma.min() < 0.01
+    assert 0.09 < sigma.max() < 0.105
+    assert abs(np.corrcoef(sigma[:, 0], sigma[:, 1])[0, 1]) < 0.3
