@@ -43,7 +43,7 @@ class Counterparty(
         refusals: Statuses to answer with before answering properly, by method.
         script: What the scored job goes through: operations, or statuses that break the stream.
         stalled: While set, a watch stream stays open after its script, and pools wait.
-        elite: Elite certificate of every pool; None: the answers have none.
+        uncertified: Spec and draw of the views whose certificates are denied.
         iteration_error: Added to the iteration of every answer to a pool.
         goodbyes: Released each time a caller ends a planning session in good order.
         on_watch_end: Called when a watch stream has come to the end of its script.
@@ -55,7 +55,7 @@ class Counterparty(
         self.refusals: dict[str, deque[status_pb2.Status]] = defaultdict(deque)
         self.script: deque[operations_pb2.Operation | status_pb2.Status] = deque()
         self.stalled = threading.Event()
-        self.elite: Any = None
+        self.uncertified: set[tuple[int, int]] = set()
         self.iteration_error = 0
         self.goodbyes = threading.Semaphore(0)
         self.on_watch_end: Callable[[], None] = lambda: None
@@ -119,29 +119,41 @@ class Counterparty(
 
     def CertifyPool(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("CertifyPool", request, context)
-        return self._certify(request.request_id, request.candidates.shape[0])
+        return self._certify(request, request.candidates.shape[0])
 
-    def _certify(self, request_id: str, candidates: int) -> Any:
+    def _certify(self, asked: Any, candidates: int) -> Any:
+        """The certificate of a pool whose costs are 0, 1, 2, ...; ``asked`` names the views."""
         costs = tensor(np.arange(candidates, dtype=np.float64))
-        view = diagnostic_service_pb2.ViewCertificate(
-            draw=3,
-            perturbed_costs=costs,
-            displacements=costs,
-            bounds=costs,
-            chained_bounds=costs,
-            acpc_one_step=costs,
-            acpc=costs,
-            top1=diagnostic_service_pb2.SelectionCertificate(certified=True, margin=0.5),
-        )
-        if self.elite is not None:
-            view.elite.CopyFrom(self.elite)
+        views = []
+        for spec, _ in enumerate(asked.perturbations.specs):
+            for draw in range(asked.perturbations.draws):
+                certified = (spec, draw) not in self.uncertified
+                certificate = diagnostic_service_pb2.SelectionCertificate(
+                    certified=certified, margin=0.5 if certified else -0.25
+                )
+                views.append(
+                    diagnostic_service_pb2.ViewCertificate(
+                        spec_index=spec,
+                        draw=draw,
+                        perturbed_winner=0 if certified else 1,
+                        perturbed_costs=costs,
+                        displacements=costs,
+                        bounds=costs,
+                        chained_bounds=costs,
+                        acpc_one_step=costs,
+                        acpc=costs,
+                        top1=certificate,
+                        elite=certificate if asked.elite_count else None,
+                    )
+                )
+        fraction = sum(view.top1.certified for view in views) / max(1, len(views))
         return diagnostic_service_pb2.CertifyPoolResponse(
-            request_id=request_id,
+            request_id=asked.request_id,
             clean_costs=costs,
-            clean_elites=[0, 1],
-            views=[view],
-            top1_certified_fraction=1.0,
-            elite_certified_fraction=float(self.elite is not None and self.elite.certified),
+            clean_elites=range(asked.elite_count),
+            views=views,
+            top1_certified_fraction=fraction,
+            elite_certified_fraction=fraction if asked.elite_count else 0.0,
             certified_severities=[
                 diagnostic_service_pb2.CertifiedSeverity(kind="gaussian_noise", top1=0.08)
             ],
@@ -169,7 +181,7 @@ class Counterparty(
             yield diagnostic_service_pb2.PlanResponse(
                 certificate=diagnostic_service_pb2.PlanCertificate(
                     iteration=pool.iteration + self.iteration_error,
-                    certificate=self._certify(first.start.request_id, count),
+                    certificate=self._certify(first.start, count),
                     candidates=sampled,
                 )
             )

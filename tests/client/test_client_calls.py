@@ -132,9 +132,20 @@ def test_certify_pool(
     assert np.array_equal(answer.clean_costs, np.arange(5.0))
     (view,) = answer.views
     assert view.top1.certified
-    assert view.elite is None
+    assert view.elite.margin == 0.5
+    assert answer.clean_elites == (0, 1)
     assert answer.certified_severities[0].top1 == 0.08
     assert answer.certified_severities[0].elite is None
+
+
+def test_without_an_elite_count_there_is_no_elite_certificate(
+    side: Any, history: np.ndarray
+) -> None:
+    pool, goal = np.ones((5, 3, 2), np.float32), np.zeros(6, np.float32)
+    answer = side.ask(
+        lambda client: client.certify_pool("a", history, pool, goal, perturbations=Identity())
+    )
+    assert answer.views[0].elite is None
 
 
 def test_a_score_has_verdict_and_values(side: Any, counterparty: Counterparty) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from acpc_client.cli import checkpoints, operations
+from acpc_client.cli.certify import certify
 from acpc_client.cli.compare import compare
 from acpc_client.cli.score import score
 
@@ -20,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(compare)
+app.command()(certify)
 app.command()(score)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(operations.app, name="operations")
@@ -45,6 +47,7 @@ def acpc(
 
         acpc checkpoints list
         acpc compare --input pair.npz --checkpoint lewm-pusht --shift blur:15
+        acpc certify --input pool.npz --checkpoint lewm-pusht --shift gaussian_noise:0.02,0.05
         acpc score lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
         acpc operations watch operations/5f0c
@@ -54,7 +57,7 @@ def acpc(
         0    done; the screen passed, or was inconclusive without a reference
         1    the server refused the call, or could not answer it
         2    wrong usage
-        3    the screen failed
+        3    the screen failed, or `certify --require` was not met
         4    the job failed or was cancelled
         130  interrupted; a job that was submitted goes on at the server
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +24,7 @@ class Exit(enum.IntEnum):
     ERROR = 1
     USAGE = 2
     SCREEN_FAILED = 3
+    NOT_CERTIFIED = 3
     JOB_ENDED_BADLY = 4
     INTERRUPTED = 130
 
@@ -85,6 +86,19 @@ def read_shift(text: str) -> Perturbation:
         return parse(text)
     except ArgumentError as error:
         raise typer.BadParameter(error.violations[0].description, param_hint="--shift") from error
+
+
+def read_grid(texts: Sequence[str]) -> list[Perturbation]:
+    """The perturbations of every ``--shift``; ``kind:a,b,c`` names one for each severity.
+
+    Raises:
+        typer.BadParameter: One names none; the message lists the choices.
+    """
+    grid = []
+    for text in texts:
+        kind, colon, severities = text.partition(":")
+        grid += [read_shift(f"{kind}{colon}{severity}") for severity in severities.split(",")]
+    return grid
 
 
 @contextmanager

@@ -10,7 +10,16 @@ from rich.table import Table
 
 from acpc_client.errors import AcpcError
 from acpc_client.perturbations import Perturbation
-from acpc_client.results import Checkpoint, Operation, PairComparison, Receipt, Score
+from acpc_client.results import (
+    Checkpoint,
+    Operation,
+    PairComparison,
+    PoolCertificate,
+    Receipt,
+    Score,
+    SelectionCertificate,
+    ViewCertificate,
+)
 
 
 def line(text: str) -> None:
@@ -68,6 +77,36 @@ def comparison(answer: PairComparison, shifts: Sequence[Perturbation]) -> None:
         rows.append(row)
     table(columns, rows)
     receipt(answer.receipt)
+
+
+def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
+    """One row per shift, or one per view of the caller's own; then the severities that hold."""
+    grouped: dict[str, list[ViewCertificate]] = {}
+    for view in answer.views:
+        name = str(shifts[view.spec_index]) if shifts else f"view {view.draw}"
+        grouped.setdefault(name, []).append(view)
+    with_elites = any(view.elite is not None for view in answer.views)
+    columns = ["shift", "winner certified", "smallest margin", "winner changes"]
+    columns += ["elite set certified", "smallest margin"] if with_elites else []
+    rows = []
+    for name, views in grouped.items():
+        changes = sum(view.perturbed_winner != answer.clean_winner for view in views)
+        row = [name, *_selection([view.top1 for view in views]), f"{changes}/{len(views)}"]
+        if with_elites:
+            row += _selection([view.elite for view in views if view.elite is not None])
+        rows.append(row)
+    table(columns, rows)
+    for severity in answer.certified_severities:
+        elite = f", elite set {number(severity.elite)}" if with_elites else ""
+        top1 = number(severity.top1)
+        line(f"largest certified severity of {severity.kind}: winner {top1}{elite}")
+    receipt(answer.receipt)
+
+
+def _selection(certificates: Sequence[SelectionCertificate]) -> list[str]:
+    certified = sum(certificate.certified for certificate in certificates)
+    smallest = min((certificate.margin for certificate in certificates), default=None)
+    return [f"{certified}/{len(certificates)}", number(smallest)]
 
 
 def receipt(proof: Receipt) -> None:

@@ -31,14 +31,6 @@ SCORE = [
 
 
 @pytest.fixture
-def acpc(target: str) -> Callable[..., Any]:
-    """Runs the command in this process, with the target from the environment."""
-    return lambda *arguments: CliRunner().invoke(
-        app, [str(item) for item in arguments], env={"ACPC_TARGET": target, "COLUMNS": "200"}
-    )
-
-
-@pytest.fixture
 def pair(tmp_path: Path, history: np.ndarray, blocks: np.ndarray) -> Path:
     path = tmp_path / "pair.npz"
     np.savez(path, history=history, action_blocks=blocks, observed_future=history[:2])
@@ -293,7 +285,7 @@ def test_operations_commands(acpc: Callable[..., Any], counterparty: Counterpart
     assert counterparty.requests["DeleteOperation"][0].name == "operations/7"
 
 
-@pytest.mark.parametrize("path", [[], ["compare"], ["score"], ["checkpoints", "load"]])
+@pytest.mark.parametrize("path", [[], ["compare"], ["certify"], ["score"], ["checkpoints", "load"]])
 def test_help_teaches(path: list[str], acpc: Callable[..., Any]) -> None:
     shown = acpc(*path, "--help")
     assert shown.exit_code == 0

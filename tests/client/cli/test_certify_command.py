@@ -1,0 +1,123 @@
+"""``acpc certify`` against a server on a socket: its table, its grid of severities, its gate."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from client_counterparty import Counterparty
+
+GRID = ["--shift", "gaussian_noise:0.02,0.05", "--shift", "blur:15", "--draws", 2]
+
+
+@pytest.fixture
+def arrays(history: np.ndarray, blocks: np.ndarray) -> dict[str, np.ndarray]:
+    return {
+        "history": history,
+        "candidates": np.ones((5, 3, 2), np.float32),
+        "goal": history[0],
+        "past_blocks": blocks[:2],
+    }
+
+
+@pytest.fixture
+def pool(tmp_path: Path, arrays: dict[str, np.ndarray]) -> list[Any]:
+    """The arguments every command here begins with."""
+    path = tmp_path / "pool.npz"
+    np.savez(path, **arrays)
+    return ["certify", "--input", path, "--checkpoint", "a"]
+
+
+def test_a_row_per_shift_of_the_grid(
+    acpc: Callable[..., Any], pool: list[Any], counterparty: Counterparty
+) -> None:
+    counterparty.uncertified = {(1, 0), (2, 0), (2, 1)}
+    answer = acpc(*pool, *GRID, "--seed", 9)
+    assert answer.exit_code == 0
+    rows = [line.split() for line in answer.stdout.splitlines() if "/2" in line]
+    shown = [(row[1], row[3], row[5], row[7]) for row in rows]
+    assert shown == [
+        ("gaussian_noise:0.02", "2/2", "0.5", "0/2"),
+        ("gaussian_noise:0.05", "1/2", "-0.25", "1/2"),
+        ("blur:15", "0/2", "-0.25", "2/2"),
+    ]
+    assert "elite" not in answer.stdout
+    assert "largest certified severity of gaussian_noise: winner 0.08" in answer.stdout
+    (sent,) = counterparty.requests["CertifyPool"]
+    sigmas = [spec.gaussian_noise.sigma for spec in sent.perturbations.specs[:2]]
+    assert sigmas == [0.02, 0.05]
+    assert sent.perturbations.specs[2].gaussian_blur.kernel_size == 15
+    assert (sent.perturbations.draws, sent.perturbations.seed) == (2, 9)
+    assert list(sent.past_blocks.shape) == [2, 2]
+    assert (sent.elite_count, sent.cost_reduction) == (0, 1)
+
+
+def test_elites_add_their_certificates(
+    acpc: Callable[..., Any], pool: list[Any], counterparty: Counterparty
+) -> None:
+    answer = acpc(*pool, *GRID, "--elites", 3, "--cost", "mean")
+    assert "elite set certified" in answer.stdout
+    assert "winner 0.08, elite set -" in answer.stdout
+    (sent,) = counterparty.requests["CertifyPool"]
+    assert (sent.elite_count, sent.cost_reduction) == (3, 2)
+
+
+@pytest.mark.parametrize("require", ["top1", "elite"])
+@pytest.mark.parametrize(("uncertified", "code"), [(set(), 0), ({(2, 1)}, 3)])
+def test_the_gate_is_the_exit_code(
+    require: str, uncertified: set[tuple[int, int]], code: int, acpc: Callable[..., Any],
+    pool: list[Any], counterparty: Counterparty,
+) -> None:  # fmt: skip
+    counterparty.uncertified = uncertified
+    answer = acpc(*pool, *GRID, "--elites", 2, "--require", require, "--json")
+    assert answer.exit_code == code
+    assert len(json.loads(answer.stdout)["views"]) == 6
+    assert (f"not met: --require {require}" in answer.stderr) == (code == 3)
+
+
+def test_an_elite_gate_needs_elites(acpc: Callable[..., Any], pool: list[Any]) -> None:
+    answer = acpc(*pool, *GRID, "--require", "elite")
+    assert answer.exit_code == 2
+    assert "--elites above 0" in answer.stderr
+
+
+def test_an_answer_without_views_meets_no_requirement(
+    acpc: Callable[..., Any], arrays: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    path = tmp_path / "views.npz"  # the counterparty answers for perturbations only
+    np.savez(path, **arrays, views=arrays["history"][None])
+    command = ["certify", "--input", path, "--checkpoint", "a"]
+    assert acpc(*command).exit_code == 0
+    assert acpc(*command, "--require", "top1").exit_code == 3
+    both = acpc(*command, "--shift", "identity")
+    assert both.exit_code == 2
+    assert "both --shift and an array views" in both.stderr
+
+
+@pytest.mark.parametrize("shift", ["gaussian_noise:0.02,", "gaussian_noise:a,b", "blur:15,1.5"])
+def test_a_wrong_grid_is_a_usage_error(
+    shift: str, acpc: Callable[..., Any], pool: list[Any]
+) -> None:
+    answer = acpc(*pool, "--shift", shift)
+    assert answer.exit_code == 2
+    assert "wanted one of gaussian_noise:SIGMA" in answer.stderr
+
+
+def test_a_file_without_a_goal_is_a_usage_error(
+    acpc: Callable[..., Any], arrays: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    del arrays["goal"]
+    path = tmp_path / "wrong.npz"
+    np.savez(path, **arrays)
+    answer = acpc("certify", "--input", path, "--checkpoint", "a", "--shift", "identity")
+    assert answer.exit_code == 2
+    assert "missing goal" in answer.stderr
+
+
+def test_help_shows_the_gate(acpc: Callable[..., Any]) -> None:
+    shown = acpc("certify", "--help").stdout
+    assert "--require top1" in shown
+    assert "gaussian_noise:0.02,0.05,0.08" in shown
+    assert "3 --require was not met" in shown
