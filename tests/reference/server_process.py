@@ -24,6 +24,7 @@ class ServerProcess:
         dataset_root: Value of ``--dataset-root``.
         state_dir: Value of ``--state-dir``; start a second process on it to see a restart.
         environment: Variables to add to this process's.
+        cwd: Working directory of the process.
         **flags: Further flags of ``serve``, for example ``max_message_mib=8``.
     """
 
@@ -34,6 +35,7 @@ class ServerProcess:
         state_dir: Path,
         *,
         environment: dict[str, str] | None = None,
+        cwd: Path | None = None,
         **flags: object,
     ) -> None:
         given: dict[str, object] = {
@@ -50,6 +52,7 @@ class ServerProcess:
         self.command = [str(program), "serve"]
         for name, value in given.items():
             self.command += [f"--{name.replace('_', '-')}", str(value)]
+        self._cwd = cwd
         self._environment = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -63,7 +66,11 @@ class ServerProcess:
         """Start and return once it serves; RuntimeError with its log when it does not."""
         self._lines, self._closed = [], False
         self._process = subprocess.Popen(
-            self.command, stderr=subprocess.PIPE, text=True, env=self._environment
+            self.command,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self._environment,
+            cwd=self._cwd,
         )
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         self._reader.start()
