@@ -78,7 +78,7 @@ class Windows:
         blocks = torch.from_numpy(self.actions[episode, action_rows]).float()
         size = frames.shape[2]
         return (
-            to_model_input(frames.flatten(0, 1), size).unflatten(0, (count, HISTORY + 1)),
+            to_model_input(frames.flatten(0, 1), size).reshape(count, HISTORY + 1, 3, size, size),
             blocks.reshape(count, HISTORY, -1),
         )
 
@@ -106,7 +106,8 @@ def sigreg(latents: Tensor, projections: int = 48, knots: int = 17) -> Tensor:
     directions = directions / directions.norm(dim=0)
     angles = (latents @ directions).unsqueeze(-1) * t  # (batch, time, projections, knots)
     gap = (angles.cos().mean(0) - normal).square() + angles.sin().mean(0).square()
-    return latents.shape[0] * (gap @ (weight * normal)).mean()
+    statistic: Tensor = latents.shape[0] * (gap @ (weight * normal))
+    return statistic.mean()
 
 
 def add_noise(frames: Tensor, sigma_max: float) -> Tensor:
@@ -157,7 +158,7 @@ def train(recipe: Recipe, *, seed: int, steps: int, episodes: int, progress: Pro
         frames, blocks = windows.draw(BATCH)
         if recipe.sigma_max > 0:
             frames = add_noise(frames, recipe.sigma_max)
-        latents = model.encode(frames.flatten(0, 1)).unflatten(0, frames.shape[:2])
+        latents = model.encode(frames.flatten(0, 1)).reshape(BATCH, HISTORY + 1, -1)
         predicted = model.predict(latents[:, :-1], model.embed_actions(blocks))
         error = (predicted - latents[:, 1:]).square().mean()
         spread = sigreg(latents)
