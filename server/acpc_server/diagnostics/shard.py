@@ -14,7 +14,8 @@ from torch import Tensor
 from acpc_server.data import AnchorBatch
 from acpc_server.diagnostics.plan import ScorePlan
 from acpc_server.diagnostics.views import PerturbationPlan, perturbed_views
-from acpc_server.engine import DeviceEngine, Ticket
+from acpc_server.engine import DeviceEngine, Priority, Ticket
+from acpc_server.engine.sizes import frames_per_call
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import consistency, screening
 from acpc_server.numerics.pixels import to_model_input
@@ -104,7 +105,9 @@ class ShardScorer:
         """Runs of anchors whose frames fill about one device chunk."""
         size = self._model.card.image_size
         frames = self._anchors.frames.shape[1] + self._draws * self._anchors.history
-        group = max(1, self._engine.frames_per_chunk(size, size) // frames)
+        group = max(
+            1, frames_per_call(self._engine.device.type, Priority.JOB, size, size) // frames
+        )
         return [range(s, min(s + group, stop)) for s in range(start, stop, group)]
 
     def _encode(self, group: range, ticket: Ticket) -> tuple[Tensor, Tensor]:

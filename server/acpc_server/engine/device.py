@@ -1,69 +1,58 @@
-"""The device's owner: one thread, a queue with two priorities, work cut into chunks."""
+"""The device's owner: one thread that computes chunks of everybody's work."""
 
 from __future__ import annotations
 
-import itertools
-import queue
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
-from functools import partial
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import CancelledError
 
+import structlog
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from acpc_server.engine.admission import Pace
 from acpc_server.engine.modes import NumericMode, arithmetic
+from acpc_server.engine.queue import RETRY_SECONDS, Chunk, ChunkQueue
+from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
 from acpc_server.engine.ticket import Priority, Ticket
-from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable
+from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
 from acpc_server.models import FrozenWorldModel
-from acpc_server.models.rollout import rollout
+from acpc_server.models.rollout import rollout, rollout_pool
 from acpc_server.observe import Metrics
 
-# A chunk is the longest time an interactive request waits behind a job. Sizes depend on the shape
-# of one request only, never on load, so that a repeated job is cut alike and gives the same bytes.
-CHUNK_PIXELS = {"cpu": 16 * 224 * 224, "cuda": 256 * 224 * 224}
-CHUNK_FRAMES = 512
-CHUNK_ROLLOUTS = {"cpu": 128, "cuda": 4096}
-RETRY_SECONDS = 0.25
-
-
-class _Chunk:
-    """One piece of device work and the future its caller waits on."""
-
-    def __init__(self, work: Callable[[], Tensor], ticket: Ticket, primitive: str) -> None:
-        self.work = work
-        self.ticket = ticket
-        self.primitive = primitive
-        self.future: Future[Tensor] = Future()
-        self.queued_at = time.perf_counter()
+log = structlog.get_logger("acpc.engine")
 
 
 class DeviceEngine:
-    """Runs encode and rollout for everyone; interactive chunks go before job chunks.
+    """Runs encode and rollouts for everyone, interactive chunks before job chunks.
+
+    Interactive chunks of one kind that wait together share a device call. Job chunks never do: a
+    job is cut by its own shape alone, so that its numbers do not depend on what else was running.
 
     Args:
         device: Where checkpoints live and compute.
         metrics: Series for queue wait and compute time.
         max_queue: Interactive chunks that may wait; more are refused with ResourceExhausted.
+        merge: Whether chunks may share a device call.
     """
 
-    def __init__(self, device: torch.device, metrics: Metrics, *, max_queue: int = 256) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        metrics: Metrics,
+        *,
+        max_queue: int = 256,
+        merge: bool = True,
+    ) -> None:
         self.device = device
         self._metrics = metrics
-        self._max_queue = max_queue
-        self._queue: queue.PriorityQueue[tuple[int, int, _Chunk | None]] = queue.PriorityQueue()
-        self._sequence = itertools.count()
-        self._waiting = dict.fromkeys(Priority, 0)
-        self._lock = threading.Lock()
-        self._closed = False
+        self._merge = merge
+        self._queue = ChunkQueue(metrics, max_queue)
+        self._pace = Pace()
         self._thread = threading.Thread(target=self._own_device, name="device", daemon=True)
         self._thread.start()
-
-    def frames_per_chunk(self, height: int, width: int) -> int:
-        """Frames of this size that one device chunk encodes."""
-        return max(1, min(CHUNK_FRAMES, CHUNK_PIXELS[self.device.type] // (height * width)))
 
     def encode(
         self,
@@ -75,18 +64,16 @@ class DeviceEngine:
         """Projected embeddings of normalised frames, as float32 on the CPU.
 
         Raises:
-            Cancelled, DeadlineExceeded: As the ticket says, checked before every chunk.
+            Cancelled, DeadlineExceeded: As the ticket says, looked at before every chunk; or the
+                queue is too long for the deadline.
             ResourceExhausted: The interactive queue is full, or the device out of memory.
             Unavailable: The engine is closed.
         """
-        size = self.frames_per_chunk(frames.shape[-2], frames.shape[-1])
-
-        def work(part: Tensor) -> Tensor:
-            return model.encode(part.to(self.device, non_blocking=True))
-
-        parts = torch.split(frames, size)
-        done = [self._run(partial(work, part), ticket, mode, "encode") for part in parts]
-        return torch.cat(done)  # (n, dim)
+        shape = tuple(frames.shape[1:])
+        size = frames_per_call(self.device.type, ticket.priority, *shape[1:])
+        parts = [(part,) for part in torch.split(frames, size)]
+        kind = (id(model), shape)
+        return self._run_all("encode", mode, kind, parts, model.encode, ticket, size)
 
     def rollout(
         self,
@@ -101,31 +88,72 @@ class DeviceEngine:
         Raises:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: As for :meth:`encode`.
         """
-        size = CHUNK_ROLLOUTS[self.device.type]
+        size = rollouts_per_call(self.device.type, ticket.priority, model.card, blocks.shape[1])
+        parts = list(zip(torch.split(histories, size), torch.split(blocks, size), strict=True))
+        kind = (id(model), histories.shape[1], blocks.shape[1])
 
-        def work(history: Tensor, block: Tensor) -> Tensor:
-            return rollout(model, history.to(self.device), block.to(self.device))
+        def compute(history: Tensor, block: Tensor) -> Tensor:
+            return rollout(model, history, block)
 
-        parts = zip(torch.split(histories, size), torch.split(blocks, size), strict=True)
-        done = [self._run(partial(work, *part), ticket, mode, "rollout") for part in parts]
-        return torch.cat(done)  # (n, horizon, dim)
+        return self._run_all("rollout", mode, kind, parts, compute, ticket, size)
+
+    def rollout_pool(
+        self,
+        model: FrozenWorldModel,
+        histories: Float[Tensor, "v history dim"],
+        past: Float[Tensor, "past width"],
+        candidates: Float[Tensor, "j horizon width"],
+        ticket: Ticket,
+        mode: NumericMode,
+    ) -> Float[Tensor, "v j horizon dim"]:
+        """Every history rolled forward under every candidate, float32 on the CPU.
+
+        ``past`` are the blocks that leave the earlier history frames.
+
+        Raises:
+            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: As for :meth:`encode`.
+        """
+        size = pool_candidates_per_call(self.device.type, len(histories))
+        parts = [(part,) for part in torch.split(candidates, size)]
+        kind = (id(model), tuple(histories.shape), candidates.shape[1])
+
+        def compute(part: Tensor) -> Tensor:
+            seen = histories.to(self.device), past.to(self.device)
+            return rollout_pool(model, *seen, part).transpose(0, 1)  # (j, v, horizon, dim)
+
+        out = self._run_all("pool", mode, kind, parts, compute, ticket, size, mergeable=False)
+        return out.transpose(0, 1)
 
     def close(self) -> None:
         """Refuse further work and stop once the queue is empty."""
-        with self._lock:
-            self._closed = True
-            self._queue.put((len(Priority), next(self._sequence), None))
+        self._queue.close()
 
-    def _run(
-        self, work: Callable[[], Tensor], ticket: Ticket, mode: NumericMode, primitive: str
+    def _run_all(
+        self,
+        primitive: str,
+        mode: NumericMode,
+        kind: tuple[Hashable, ...],
+        parts: Sequence[tuple[Tensor, ...]],
+        compute: Callable[..., Tensor],
+        ticket: Ticket,
+        capacity: int,
+        *,
+        mergeable: bool = True,
     ) -> Tensor:
-        def in_mode() -> Tensor:
+        def in_mode(*inputs: Tensor) -> Tensor:
             with arithmetic(mode, self.device):
-                return work().float().cpu()
+                on_device = [x.to(self.device, non_blocking=True) for x in inputs]
+                return compute(*on_device).float().cpu()
 
+        merge = self._merge and mergeable and ticket.priority is Priority.INTERACTIVE
+        kind = (primitive, mode, *kind)
+        chunks = (Chunk(primitive, kind, part, in_mode, ticket, merge, capacity) for part in parts)
+        return torch.cat([self._run(chunk) for chunk in chunks])
+
+    def _run(self, chunk: Chunk) -> Tensor:
+        ticket = chunk.ticket
         ticket.check()
-        chunk = _Chunk(in_mode, ticket, primitive)
-        self._admit(chunk)
+        self._queue.put(chunk, self._pace.admit)
         ticket.wait_on(chunk.future)
         try:
             return chunk.future.result(ticket.remaining())
@@ -136,59 +164,76 @@ class DeviceEngine:
                 return chunk.future.result()
             raise DeadlineExceeded("the deadline passed while waiting for the device") from None
 
-    def _admit(self, chunk: _Chunk) -> None:
-        priority = chunk.ticket.priority
-        with self._lock:
-            if self._closed:
-                raise Unavailable("the server is draining", retry_after=RETRY_SECONDS)
-            if priority is Priority.INTERACTIVE and self._waiting[priority] >= self._max_queue:
-                raise ResourceExhausted(
-                    f"{self._max_queue} requests already wait for the device",
-                    reason="QUEUE_FULL",
-                    retry_after=RETRY_SECONDS,
-                )
-            self._count(priority, 1)
-            # Under the lock, or the mark of the queue's end could get ahead of the chunk.
-            self._queue.put((priority, next(self._sequence), chunk))
-
-    def _count(self, priority: Priority, change: int) -> None:
-        self._waiting[priority] += change
-        self._metrics.queue_depth.labels(priority.name.lower()).set(self._waiting[priority])
-
     def _own_device(self) -> None:
         while self._serve_next():
             pass
 
     def _serve_next(self) -> bool:
-        # One call a chunk, so that an idle device holds on to no frames and to no model.
-        chunk = self._queue.get()[2]
-        if chunk is None:
+        # One call a batch, so that an idle device holds on to no frames and to no model.
+        batch = self._queue.take()
+        if not batch:
             return False
-        with self._lock:
-            self._count(chunk.ticket.priority, -1)
-        if chunk.future.set_running_or_notify_cancel():
-            self._compute(chunk)
+        ready = [chunk for chunk in batch if _still_wanted(chunk)]
+        if ready:
+            self._serve(ready)
         return True
 
-    def _compute(self, chunk: _Chunk) -> None:
-        ticket, priority = chunk.ticket, chunk.ticket.priority.name.lower()
+    def _serve(self, batch: list[Chunk]) -> None:
+        first = batch[0]
+        inputs = first.inputs
+        if len(batch) > 1:
+            inputs = tuple(torch.cat(x) for x in zip(*(c.inputs for c in batch), strict=True))
         started = time.perf_counter()
-        waited = started - chunk.queued_at
         try:
-            ticket.check()
-            result = chunk.work()
+            outputs = _compute(first.compute, inputs)
         except torch.OutOfMemoryError as error:
-            chunk.future.set_exception(_out_of_memory(error))
+            _fail(batch, _out_of_memory(error))
             return
-        except Exception as error:  # noqa: BLE001  the caller gets it, the device lives on
-            chunk.future.set_exception(error)
+        except Exception as error:  # noqa: BLE001  the callers get it, the device lives on
+            _fail(batch, error)
             return
-        computed = time.perf_counter() - started
-        ticket.queue_seconds += waited
-        ticket.compute_seconds += computed
-        self._metrics.queue_wait.labels(priority).observe(waited)
-        self._metrics.compute.labels(chunk.primitive, priority).observe(computed)
-        chunk.future.set_result(result)
+        seconds = time.perf_counter() - started
+        self._pace.learn(first.kind, len(inputs[0]), seconds)
+        priority = first.ticket.priority.name.lower()
+        self._metrics.compute.labels(first.primitive, priority).observe(seconds)
+        parts = torch.split(outputs, [chunk.rows for chunk in batch])
+        for chunk, part in zip(batch, parts, strict=True):
+            waited = started - chunk.queued_at
+            chunk.ticket.queue_seconds += waited
+            chunk.ticket.compute_seconds += seconds
+            self._metrics.queue_wait.labels(priority).observe(waited)
+            chunk.future.set_result(part)
+
+
+def _still_wanted(chunk: Chunk) -> bool:
+    """Whether to compute the chunk; a caller who ran out of time is told so."""
+    if not chunk.future.set_running_or_notify_cancel():
+        return False
+    try:
+        chunk.ticket.check()
+    except (Cancelled, DeadlineExceeded) as error:
+        chunk.future.set_exception(error)
+        return False
+    return True
+
+
+def _compute(compute: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
+    """Compute all rows; in halves when the device runs out of memory."""
+    try:
+        return compute(*inputs)
+    except torch.OutOfMemoryError:
+        rows = len(inputs[0])
+        if rows == 1:
+            raise
+        log.warning("device_out_of_memory", rows=rows)
+    torch.cuda.empty_cache()
+    halves = zip(*(torch.split(x, (rows + 1) // 2) for x in inputs), strict=True)
+    return torch.cat([_compute(compute, half) for half in halves])
+
+
+def _fail(batch: list[Chunk], error: Exception) -> None:
+    for chunk in batch:
+        chunk.future.set_exception(error)
 
 
 def _out_of_memory(error: torch.OutOfMemoryError) -> ResourceExhausted:

@@ -10,7 +10,7 @@ from acpc_server.models.frozen import (
 )
 from acpc_server.models.jepa import JepaModel
 from acpc_server.models.loader import list_checkpoints, load_checkpoint
-from acpc_server.models.rollout import rollout
+from acpc_server.models.rollout import rollout, rollout_pool
 
 __all__ = [
     "CheckpointEntry",
@@ -24,4 +24,5 @@ __all__ = [
     "list_checkpoints",
     "load_checkpoint",
     "rollout",
+    "rollout_pool",
 ]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.models.jepa import JepaModel
+from acpc_server.models.unroll import unroll
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,16 @@ class FrozenJepa:
     ) -> Float[Tensor, "b dim"]:
         """Projected latent that follows the last of at most ``card.history`` latents."""
         return self._network.predict_next(latents, actions)
+
+    @torch.inference_mode()
+    def unroll(
+        self,
+        histories: Float[Tensor, "v h dim"],
+        past: Float[Tensor, "#v past width"],
+        future: Float[Tensor, "#v j horizon width"],
+    ) -> Float[Tensor, "v j horizon dim"]:
+        """Every history forward under every action sequence of its pool."""
+        return unroll(self._network, histories, past, future)
 
 
 def check_actions(card: ModelCard, *, frameskip: int, action_dim: int) -> None:

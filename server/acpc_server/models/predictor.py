@@ -27,7 +27,7 @@ class FeedForward(nn.Module):
             nn.Dropout(dropout),
         )
 
-    def forward(self, tokens: Float[Tensor, "b t width"]) -> Float[Tensor, "b t width"]:
+    def forward(self, tokens: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
         """Each token on its own."""
         out: Tensor = self.net(tokens)
         return out

@@ -1,6 +1,8 @@
-"""Autoregressive rollout in the projected latent space."""
+"""Autoregressive rollouts in the projected latent space."""
 
 from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -8,6 +10,20 @@ from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.models.frozen import FrozenWorldModel, check_history
+
+
+@runtime_checkable
+class Unrolls(Protocol):
+    """A model that rolls out faster than by one :meth:`predict_next` call a step."""
+
+    def unroll(
+        self,
+        histories: Float[Tensor, "v h dim"],
+        past: Float[Tensor, "#v past width"],
+        future: Float[Tensor, "#v j horizon width"],
+    ) -> Float[Tensor, "v j horizon dim"]:
+        """Every history forward under every action sequence of its pool."""
+        ...
 
 
 def rollout(
@@ -34,10 +50,42 @@ def rollout(
     Raises:
         InvalidArgument: ``history`` too long, or ``action_blocks`` too few or of another width.
     """
-    card = model.card
-    history = history_latents.shape[1]
+    past = history_latents.shape[1] - 1
+    _check(model, history_latents, blocks.shape[1], blocks.shape[2])
+    out = _unroll(model, history_latents, blocks[:, :past], blocks[:, None, past:])
+    return out[:, 0]  # (b, horizon, dim)
+
+
+def rollout_pool(
+    model: FrozenWorldModel,
+    histories: Float[Tensor, "v h dim"],
+    past: Float[Tensor, "past width"],
+    candidates: Float[Tensor, "j horizon width"],
+) -> Float[Tensor, "v j horizon dim"]:
+    """Every history forward under every candidate of one pool; each as :func:`rollout`.
+
+    Args:
+        model: Frozen world model.
+        histories: Latents of ``h`` history frames, a clean history and its views.
+        past: The ``h - 1`` blocks that leave the earlier history frames.
+        candidates: Action sequences.
+
+    Raises:
+        InvalidArgument: As :func:`rollout`, or ``past_blocks`` are not ``h - 1``.
+    """
+    if len(past) != histories.shape[1] - 1:
+        raise InvalidArgument(
+            "past_blocks",
+            f"{len(past)} blocks for {histories.shape[1]} history frames; one block leaves each "
+            "frame but the last",
+        )
+    _check(model, histories, len(past) + candidates.shape[1], candidates.shape[2])
+    return _unroll(model, histories, past[None], candidates[None])
+
+
+def _check(model: FrozenWorldModel, histories: Tensor, blocks: int, width: int) -> None:
+    card, history = model.card, histories.shape[1]
     check_history(card, history)
-    count, width = blocks.shape[1:]
     if width != card.action_block_dim:
         raise InvalidArgument(
             "action_blocks",
@@ -45,15 +93,24 @@ def rollout(
             f"{card.action_block_dim} (frameskip x action width)",
             reason="ACTION_BLOCK_MISMATCH",
         )
-    if count < history:
+    if blocks < history:
         raise InvalidArgument(
             "action_blocks",
-            f"{count} blocks for {history} history frames; H steps need {history} + H - 1",
+            f"{blocks} blocks for {history} history frames; H steps need {history} + H - 1",
         )
-    actions = model.embed_actions(blocks)  # (b, h + H - 1, emb)
-    latents = list(history_latents.unbind(1))
-    for end in range(history, count + 1):
-        start = max(0, end - card.history)
-        window = torch.stack(latents[start:end], dim=1)  # (b, window, dim)
+
+
+def _unroll(model: FrozenWorldModel, histories: Tensor, past: Tensor, future: Tensor) -> Tensor:
+    if isinstance(model, Unrolls):
+        return model.unroll(histories, past, future)
+    (v, h, _), (j, horizon) = histories.shape, future.shape[1:3]
+    pools = past[:, None].expand(v, j, -1, -1), future.expand(v, -1, -1, -1)
+    blocks = torch.cat(pools, dim=2).flatten(0, 1)  # (v * j, h + H - 1, width)
+    rows = histories[:, None].expand(-1, j, -1, -1).flatten(0, 1)  # (v * j, h, dim)
+    actions = model.embed_actions(blocks)  # (v * j, h + H - 1, emb)
+    latents = list(rows.unbind(1))
+    for end in range(h, h + horizon):
+        start = max(0, end - model.card.history)
+        window = torch.stack(latents[start:end], dim=1)  # (v * j, window, dim)
         latents.append(model.predict_next(window, actions[:, start:end]))
-    return torch.stack(latents[history:], dim=1)
+    return torch.stack(latents[h:], dim=1).reshape(v, j, horizon, -1)

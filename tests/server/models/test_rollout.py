@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from acpc_server.errors import InvalidArgument
-from acpc_server.models import FrozenWorldModel, load_checkpoint, rollout
+from acpc_server.models import FrozenWorldModel, load_checkpoint, rollout, rollout_pool
+from acpc_server.models.rollout import Unrolls
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 from torch import Tensor
 
@@ -86,3 +87,55 @@ def test_misfits_are_named(
         rollout(model, torch.zeros(1, history, 16), torch.zeros(1, blocks, width))
     assert caught.value.field == field
     assert fragment in caught.value.description
+
+
+@pytest.mark.parametrize("history", [1, 2, 3])
+@pytest.mark.parametrize("horizon", [1, 2, 5])
+def test_a_pool_is_every_history_under_every_candidate(
+    model: FrozenWorldModel, history: int, horizon: int
+) -> None:
+    """Sharing work over views, candidates and steps changes no prediction."""
+    generator = torch.Generator().manual_seed(history)
+    histories = torch.randn(3, history, model.card.latent_dim, generator=generator)
+    past = torch.randn(history - 1, model.card.action_block_dim, generator=generator)
+    candidates = torch.randn(4, horizon, model.card.action_block_dim, generator=generator)
+    pool = rollout_pool(model, histories, past, candidates)  # (3, 4, horizon, dim)
+    assert pool.shape == (3, 4, horizon, model.card.latent_dim)
+    for v, view in enumerate(histories):
+        for j, candidate in enumerate(candidates):
+            alone = rollout(model, view[None], torch.cat([past, candidate])[None])
+            torch.testing.assert_close(pool[v, j], alone[0], rtol=2e-5, atol=2e-6)
+
+
+def test_a_model_that_only_predicts_one_step_rolls_out_alike(model: FrozenWorldModel) -> None:
+    """A plug-in family needs no unroll of its own."""
+    stepwise = OneStep(model)
+    assert not isinstance(stepwise, Unrolls)
+    histories = torch.randn(2, 2, model.card.latent_dim)
+    past = torch.randn(1, model.card.action_block_dim)
+    candidates = torch.randn(3, 4, model.card.action_block_dim)
+    torch.testing.assert_close(
+        rollout_pool(stepwise, histories, past, candidates),
+        rollout_pool(model, histories, past, candidates),
+        rtol=2e-5,
+        atol=2e-6,
+    )
+
+
+def test_a_pool_names_missing_past_blocks(model: FrozenWorldModel) -> None:
+    with pytest.raises(InvalidArgument, match="past_blocks: 0 blocks for 2 history frames"):
+        rollout_pool(
+            model,
+            torch.zeros(1, 2, model.card.latent_dim),
+            torch.zeros(0, model.card.action_block_dim),
+            torch.zeros(1, 1, model.card.action_block_dim),
+        )
+
+
+class OneStep:
+    """A world model with nothing but the protocol's methods."""
+
+    def __init__(self, inner: FrozenWorldModel) -> None:
+        self.card, self.device = inner.card, inner.device
+        self.encode, self.embed_actions = inner.encode, inner.embed_actions
+        self.predict_next = inner.predict_next

@@ -1,0 +1,55 @@
+"""How much work one device call takes on.
+
+A call is the longest an interactive request waits behind another, so job calls are short. Sizes
+depend on shapes alone, never on load: a repeated job is cut alike and gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from acpc_server.engine.ticket import Priority
+from acpc_server.models import ModelCard
+
+INTERACTIVE, JOB = Priority.INTERACTIVE, Priority.JOB
+# Pixels and frames of one encoder call.
+PIXELS = {
+    ("cpu", INTERACTIVE): 16 * 224 * 224,
+    ("cpu", JOB): 4 * 224 * 224,
+    ("cuda", INTERACTIVE): 256 * 224 * 224,
+    ("cuda", JOB): 128 * 224 * 224,
+}
+FRAMES = {INTERACTIVE: 512, JOB: 96}
+# Parameters x predicted tokens of one rollout call; a model of 18 million parameters on a CPU
+# spends about a tenth of a second on 10^10.
+ROLLOUT_WORK = {
+    ("cpu", INTERACTIVE): 4e10,
+    ("cpu", JOB): 1e10,
+    ("cuda", INTERACTIVE): 4e12,
+    ("cuda", JOB): 1e12,
+}
+ROLLOUTS = {
+    ("cpu", INTERACTIVE): 512,
+    ("cpu", JOB): 64,
+    ("cuda", INTERACTIVE): 8192,
+    ("cuda", JOB): 4096,
+}
+MIN_ROLLOUTS = 8
+# Histories x candidates of one pool call.
+POOL_ROWS = {"cpu": 1024, "cuda": 16384}
+
+
+def frames_per_call(device: str, priority: Priority, height: int, width: int) -> int:
+    """Frames of this size that one encoder call takes."""
+    pixels = PIXELS[device, priority] // (height * width)
+    return max(1, min(FRAMES[priority], pixels))
+
+
+def rollouts_per_call(device: str, priority: Priority, card: ModelCard, blocks: int) -> int:
+    """Histories that one rollout call takes."""
+    work = card.parameter_count * card.history * blocks
+    rows = int(ROLLOUT_WORK[device, priority] // work)
+    return max(MIN_ROLLOUTS, min(ROLLOUTS[device, priority], rows))
+
+
+def pool_candidates_per_call(device: str, histories: int) -> int:
+    """Candidates that one pool call rolls forward from every history."""
+    return max(1, POOL_ROWS[device] // histories)

@@ -1,0 +1,182 @@
+"""The JEPA rollout without repeated work: one network pass per new token, not per window.
+
+A rollout feeds the predictor a sliding window of at most ``num_frames`` tokens. Three things are
+the same wherever a token appears and are computed once here:
+
+- the modulation by its action, whatever the window, step or view;
+- its keys and values while the window only grows, because positions do not move then;
+- the tokens before the first candidate action, which all candidates of a pool share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from acpc_server.models.jepa import JepaModel
+from acpc_server.models.predictor import ConditionalBlock
+
+
+@dataclass
+class _Seen:
+    """Keys and values of one layer for the tokens of the current window, (rows, heads, t, d)."""
+
+    keys: Tensor | None = None
+    values: Tensor | None = None
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Append new tokens; tokens that all candidates share are repeated for each of them."""
+        if self.keys is not None and self.values is not None:
+            copies = len(keys) // len(self.keys)
+            old_keys, old_values = (
+                x if copies == 1 else x.repeat_interleave(copies, dim=0)
+                for x in (self.keys, self.values)
+            )
+            keys = torch.cat([old_keys, keys], dim=2)
+            values = torch.cat([old_values, values], dim=2)
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+def unroll(
+    network: JepaModel,
+    histories: Float[Tensor, "v h dim"],
+    past: Float[Tensor, "#v past width"],
+    future: Float[Tensor, "#v j horizon width"],
+) -> Float[Tensor, "v j horizon dim"]:
+    """Roll every history forward under every action sequence of its pool.
+
+    Equal to predicting window by window; see :func:`acpc_server.models.rollout.rollout` for which
+    latents and blocks meet at a step.
+
+    Args:
+        network: In eval mode.
+        histories: Latents of the ``h`` history frames, at most the predictor's ``num_frames``.
+        past: Blocks that leave all history frames but the last, ``h - 1`` of them.
+        future: Action sequences; one pool for all histories or one per history.
+    """
+    run = _Run(network, past, future)
+    v, h, _ = histories.shape
+    j, horizon = future.shape[1:3]
+    latents = [x[:, None] for x in histories.unbind(1)]  # each (v, 1 or j, dim)
+    for end in range(h, h + horizon):
+        start = max(0, end - network.predictor.num_frames)
+        latents.append(run.step(latents, start, end, shared=h - 1 if j > 1 else 0))
+    predicted = [x.expand(v, j, -1) for x in latents[h:]]
+    return torch.stack(predicted, dim=2)  # (v, j, horizon, dim)
+
+
+class _Run:
+    """One rollout: the modulations of its actions, and what its current window has seen."""
+
+    def __init__(self, network: JepaModel, past: Tensor, future: Tensor) -> None:
+        self._network = network
+        self._predictor = network.predictor
+        self._past = past.shape[1]
+        transformer = network.predictor.transformer
+        self._layers: list[ConditionalBlock] = list(transformer.layers)  # type: ignore[arg-type]
+        blocks = [past[:, None], future]  # each (1 or v, 1 or j, t, width)
+        embedded = [self._embed(x) for x in blocks]
+        self._modulations = [
+            [layer.adaLN_modulation(x) for x in embedded] for layer in self._layers
+        ]
+        self._start = -1
+        self._seen_end = 0
+        self._seen = [_Seen() for _ in self._layers]
+
+    def _embed(self, blocks: Tensor) -> Tensor:
+        embedded = self._network.embed_actions(blocks.flatten(0, 1))
+        embedded = embedded.reshape(
+            *blocks.shape[:3], embedded.shape[-1]
+        )  # (1 or v, 1 or j, t, emb)
+        condition: Tensor = self._predictor.transformer.cond_proj(embedded)
+        return condition
+
+    def step(self, latents: list[Tensor], start: int, end: int, shared: int) -> Tensor:
+        """The projected latent that follows token ``end - 1`` of the window from ``start``."""
+        if start != self._start:
+            self._start, self._seen_end = start, start
+            self._seen = [_Seen() for _ in self._layers]
+            if start < shared:
+                self._tokens(latents, start, shared)
+        hidden = self._tokens(latents, self._seen_end, end)
+        transformer = self._predictor.transformer
+        out = transformer.output_proj(transformer.norm(hidden[:, :, -1]))  # (v, j, out)
+        projected: Tensor = self._network.pred_proj(out.flatten(0, 1))
+        return projected.reshape(*out.shape[:2], -1)
+
+    def _tokens(self, latents: list[Tensor], first: int, end: int) -> Tensor:
+        """Pass tokens ``first..end - 1`` through; the last layer yields only the last of them."""
+        window = latents[first:end]
+        j = max(x.shape[1] for x in (*window, self._modulation(0, first, end)))
+        v = window[0].shape[0]
+        inputs = torch.stack([x.expand(v, j, -1) for x in window], dim=2)  # (v, j, t, dim)
+        positions = self._predictor.pos_embedding[0, first - self._start : end - self._start]
+        hidden: Tensor = self._predictor.transformer.input_proj(inputs + positions)
+        last = len(self._layers) - 1
+        for index, layer in enumerate(self._layers):
+            modulation = self._modulation(index, first, end)
+            hidden = _block(layer, hidden, modulation, self._seen[index], index == last)
+        self._seen_end = end
+        return hidden
+
+    def _modulation(self, layer: int, first: int, end: int) -> Tensor:
+        """Modulations of tokens ``first..end - 1``, (1 or v, 1 or j, t, 6 width)."""
+        past: Tensor = self._modulations[layer][0]
+        future: Tensor = self._modulations[layer][1]
+        if first >= self._past:
+            return future[:, :, first - self._past : end - self._past]
+        if end <= self._past:
+            return past[:, :, first:end]
+        both = past[:, :, first:], future[:, :, : end - self._past]
+        v, j = (max(x.shape[axis] for x in both) for axis in (0, 1))
+        return torch.cat([x.expand(v, j, -1, -1) for x in both], dim=2)
+
+
+def _block(
+    layer: ConditionalBlock, hidden: Tensor, modulation: Tensor, seen: _Seen, last_only: bool
+) -> Tensor:
+    """One conditional block over new tokens (v, j, t, width) that also see the earlier ones."""
+    shift, scale, *_ = modulation.chunk(6, dim=-1)
+    normed = layer.attn.norm(torch.addcmul(shift, layer.norm1(hidden), 1 + scale))
+    if last_only:
+        hidden, modulation = hidden[:, :, -1:], modulation[:, :, -1:]
+    mixed = _attend(layer, normed, seen, last_only)
+    _, _, gate, mlp_shift, mlp_scale, mlp_gate = modulation.chunk(6, dim=-1)
+    hidden = torch.addcmul(hidden, gate, mixed)
+    modulated = torch.addcmul(mlp_shift, layer.norm2(hidden), 1 + mlp_scale)
+    return torch.addcmul(hidden, mlp_gate, layer.mlp(modulated))
+
+
+def _attend(layer: ConditionalBlock, normed: Tensor, seen: _Seen, last_only: bool) -> Tensor:
+    attention = layer.attn
+    v, j, count, width = normed.shape
+    tokens = normed.reshape(v * j, count, width)
+
+    def split(x: Tensor) -> Tensor:
+        return x.reshape(v * j, x.shape[1], attention.heads, -1).transpose(1, 2)
+
+    if last_only and count > 1:
+        weight_q, weight_kv = attention.to_qkv.weight.tensor_split(
+            [attention.to_qkv.out_features // 3]
+        )
+        queries = F.linear(tokens[:, -1:], weight_q)
+        keys, values = F.linear(tokens, weight_kv).chunk(2, dim=-1)
+    else:
+        queries, keys, values = attention.to_qkv(tokens).chunk(3, dim=-1)
+    keys, values = seen.extend(split(keys), split(values))
+    queries = split(queries)  # (v * j, heads, q, d)
+    asked, total = queries.shape[2], keys.shape[2]
+    mask = None
+    if 1 < asked < total:
+        mask = torch.ones(asked, total, dtype=torch.bool, device=normed.device)
+        mask = mask.tril(total - asked)
+    mixed = F.scaled_dot_product_attention(
+        queries, keys, values, attn_mask=mask, is_causal=1 < asked == total
+    )  # (v * j, heads, q, d)
+    out: Tensor = attention.to_out(mixed.transpose(1, 2).flatten(2))
+    return out.reshape(v, j, asked, width)
