@@ -20,7 +20,7 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     tensor_pb2.DTYPE_FLOAT64: np.dtype("<f8"),
     tensor_pb2.DTYPE_BOOL: np.dtype("?"),
 }
-_CODES: dict[str, tensor_pb2.DType.ValueType] = {
+_CODES: dict[str, tensor_pb2.Dtype.ValueType] = {
     "uint8": tensor_pb2.DTYPE_UINT8,
     "int32": tensor_pb2.DTYPE_INT32,
     "int64": tensor_pb2.DTYPE_INT64,

@@ -136,6 +136,11 @@ def test_the_whole_library_loads_nothing_heavy() -> None:
     assert not loaded & HEAVY
 
 
+def test_the_integrations_load_neither_torch_nor_the_library_they_fit() -> None:
+    loaded = loaded_after("from acpc_client.integrations import *")
+    assert not loaded & (HEAVY | {"stable_worldmodel", "gymnasium"})
+
+
 def test_the_command_line_loads_no_server() -> None:
     loaded = loaded_after("import acpc_client.cli")
     assert "typer" in loaded
