@@ -1,0 +1,119 @@
+"""Reads the files of a deployment, for the tests that compare them with the server."""
+
+# ruff: noqa: ANN401 - YAML holds anything
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from acpc_server.observe import Metrics
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+GUIDE = ROOT / "docs" / "operations.md"
+COMPOSE = (ROOT / "docker-compose.yml", DEPLOY / "compose.gpu.yml")
+# Names of PromQL that are no series.
+WORDS = {"by", "without", "on", "ignoring", "group_left", "group_right", "and", "or", "unless"}
+WORDS |= {"offset", "bool"}
+
+
+def read_yaml(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+@cache
+def rules() -> list[dict[str, Any]]:
+    groups = read_yaml(DEPLOY / "prometheus" / "rules.yml")["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def recorded() -> set[str]:
+    return {rule["record"] for rule in rules() if "record" in rule}
+
+
+def alerts() -> set[str]:
+    return {rule["alert"] for rule in rules() if "alert" in rule}
+
+
+@cache
+def dashboard() -> dict[str, Any]:
+    return json.loads((DEPLOY / "grafana" / "dashboards" / "acpc.json").read_text())
+
+
+def panels() -> list[dict[str, Any]]:
+    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+
+
+def dashboard_queries() -> list[str]:
+    queries = [target["expr"] for panel in panels() for target in panel["targets"]]
+    return queries + [note["expr"] for note in dashboard()["annotations"]["list"]]
+
+
+@cache
+def exported() -> dict[str, frozenset[str]]:
+    """Every sample the server exports, and its labels, read back from the exposition."""
+    metrics = Metrics()
+    metrics.rpc_started.labels("unary", "service", "method").inc()
+    metrics.rpc_handled.labels("unary", "service", "method", "OK").inc()
+    metrics.rpc_handling.labels("unary", "service", "method").observe(1)
+    metrics.queue_wait.labels("job").observe(1)
+    metrics.compute.labels("encode", "job").observe(1)
+    metrics.queue_depth.labels("job").set(1)
+    metrics.set_build(version="1", torch="2", device="cpu")
+    text = generate_latest(metrics.registry).decode()
+    samples: dict[str, frozenset[str]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if not sample.name.endswith("_created"):
+                known = samples.get(sample.name, frozenset())
+                samples[sample.name] = known | frozenset(sample.labels)
+    return samples
+
+
+def selectors(query: str) -> list[tuple[str, dict[str, str]]]:
+    """The series a PromQL query selects, each with the labels it matches and their values."""
+    found = []
+    rest = _without_groupings(query)
+    for name, matchers in re.findall(r"([a-zA-Z_:][\w:]*)\s*\{([^}]*)\}", rest):
+        found.append((name, dict(re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"', matchers))))
+    rest = re.sub(r"([a-zA-Z_:][\w:]*)\s*\{[^}]*\}|\[[^\]]*\]", " ", rest)
+    bare = re.findall(r"\b([a-zA-Z_:][\w:]*)\b(?!\s*\()", rest)
+    return found + [(name, {}) for name in bare if name not in WORDS]
+
+
+def grouped_labels(query: str) -> set[str]:
+    """Labels in ``by (...)``, ``ignoring (...)`` and the like."""
+    lists = re.findall(_GROUPING, query)
+    return {label.strip() for _, names in lists for label in names.split(",") if label.strip()}
+
+
+_GROUPING = r"\b(by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)"
+
+
+def _without_groupings(query: str) -> str:
+    return re.sub(_GROUPING, " ", query)
+
+
+def table(text: str, header: str) -> list[list[str]]:
+    """Rows of the Markdown table whose first header cell is ``header``, cells stripped."""
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {header} |"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip().strip("|").split("|")])
+    return rows
+
+
+def instructions(path: Path) -> list[tuple[str, str]]:
+    """Instructions of a Dockerfile in order, continuation lines joined."""
+    lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n", " ", "\n".join(lines))
+    pairs = [line.split(None, 1) for line in joined.splitlines() if line.strip()]
+    return [(word.upper(), rest.strip()) for word, rest in pairs]

@@ -1,0 +1,67 @@
+"""The dashboard is whole: Grafana loads it as it stands, and an operator can read it."""
+
+from itertools import combinations, pairwise
+from typing import Any
+
+import pytest
+from deployment_files import DEPLOY, dashboard, panels, read_yaml
+
+UNITS = {"none", "s", "percentunit", "reqps", "ops"}
+NAMED = pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
+
+
+def test_ids_and_titles_are_unique() -> None:
+    everything = dashboard()["panels"]
+    assert len({panel["id"] for panel in everything}) == len(everything)
+    assert len({panel["title"] for panel in everything}) == len(everything)
+
+
+@NAMED
+def test_a_panel_says_what_it_shows_and_in_which_unit(panel: dict[str, Any]) -> None:
+    defaults = panel["fieldConfig"]["defaults"]
+    assert panel["description"].endswith(".")
+    assert defaults["unit"] in UNITS
+    assert defaults["thresholds"]["steps"][0]["value"] is None  # Grafana's base step
+    limits = [step["value"] for step in defaults["thresholds"]["steps"][1:]]
+    assert all(low < high for low, high in pairwise(limits))
+
+
+@NAMED
+def test_a_panel_asks_the_chosen_prometheus(panel: dict[str, Any]) -> None:
+    references = [target["refId"] for target in panel["targets"]]
+    assert len(set(references)) == len(references) > 0
+    for asked in (panel, *panel["targets"]):
+        assert asked["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+
+
+def test_panels_do_not_overlap_and_fit_the_grid() -> None:
+    def cells(panel: dict[str, Any]) -> set[tuple[int, int]]:
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+        across = range(at["x"], at["x"] + at["w"])
+        return {(x, y) for x in across for y in range(at["y"], at["y"] + at["h"])}
+
+    taken = [cells(panel) for panel in dashboard()["panels"]]
+    assert not any(one & other for one, other in combinations(taken, 2))
+
+
+def test_every_variable_in_a_query_is_defined() -> None:
+    names = {variable["name"] for variable in dashboard()["templating"]["list"]}
+    assert names == {"datasource", "instance", "method"}
+    used = {
+        name for name in names if f"${name}" in str(panels()) or f"${{{name}}}" in str(panels())
+    }
+    assert used == names
+
+
+def test_grafana_finds_the_dashboard_and_the_datasource() -> None:
+    provisioning = DEPLOY / "grafana" / "provisioning"
+    (provider,) = read_yaml(provisioning / "dashboards" / "acpc.yml")["providers"]
+    (source,) = read_yaml(provisioning / "datasources" / "prometheus.yml")["datasources"]
+    scrape = read_yaml(DEPLOY / "prometheus" / "prometheus.yml")["global"]["scrape_interval"]
+    grafana = read_yaml(DEPLOY.parent / "docker-compose.yml")["services"]["grafana"]
+    mounts = dict(volume.split(":")[:2] for volume in grafana["volumes"])
+    assert provider["options"]["path"] == mounts["./deploy/grafana/dashboards"]
+    assert mounts["./deploy/grafana/provisioning"] == "/etc/grafana/provisioning"
+    assert source["type"] == "prometheus"
+    assert source["jsonData"]["timeInterval"] == scrape

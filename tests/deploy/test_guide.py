@@ -1,0 +1,107 @@
+"""What the operations guide says can be typed as it stands."""
+
+import json
+import re
+import shlex
+from typing import Any
+
+import pytest
+from acpc.v1 import (
+    anchor_service_pb2,
+    checkpoint_service_pb2,
+    diagnostic_service_pb2,
+    scoring_service_pb2,
+)
+from acpc_server.rpc.codec import read_spec
+from acpc_server.rpc.scoring import read_protocol
+from acpc_server.settings import Settings
+from deployment_files import GUIDE, ROOT, table
+from google.longrunning import operations_pb2
+from google.protobuf import descriptor_pool, json_format, message_factory
+from grpc_health.v1 import health_pb2
+
+TEXT = GUIDE.read_text()
+BLOCKS = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+FILES = (anchor_service_pb2, checkpoint_service_pb2, diagnostic_service_pb2, scoring_service_pb2)
+SERVED = {
+    service.full_name
+    for module in (*FILES, operations_pb2, health_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
+}
+
+
+def _grpcurl() -> list[list[str]]:
+    script = "".join(BLOCKS).replace("\\\n", " ")
+    words = shlex.split(script, comments=True)
+    starts = [i for i, word in enumerate(words) if word == "grpcurl"]
+    return [words[start + 1 : end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+
+
+CALLS = [call for call in _grpcurl() if "/" in call[-1]]
+
+
+def _message(call: list[str]) -> Any:  # noqa: ANN401 - whichever message the call names
+    service, method = call[-1].split("/")
+    assert service in SERVED
+    found = descriptor_pool.Default().FindServiceByName(service).methods_by_name[method]
+    message = message_factory.GetMessageClass(found.input_type)()
+    data = json.loads(call[call.index("-d") + 1]) if "-d" in call else {}
+    return json_format.ParseDict(data, message)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call[-1])
+def test_a_grpcurl_call_fits_the_wire(call: list[str]) -> None:
+    """json_format refuses unknown fields and values of the wrong type."""
+    assert call[0] == "-plaintext"
+    assert call[-2] == f"localhost:{Settings.model_fields['port'].default}"
+    message = _message(call)
+    assert message.ByteSize() > 0 or "-d" not in call
+
+
+def test_the_guide_calls_what_an_operator_needs() -> None:
+    methods = {call[-1].split("/")[1] for call in CALLS}
+    assert methods >= {"Check", "ListCheckpoints", "ScoreCheckpoint", "WatchOperation"}
+    assert any(call[-1] == "list" for call in _grpcurl())
+
+
+def test_the_server_accepts_the_scoring_request_and_its_defaults_are_the_ones_stated() -> None:
+    (call,) = [call for call in CALLS if call[-1].endswith("/ScoreCheckpoint")]
+    request = _message(call)
+    spec = read_spec(request.perturbation, "perturbation")
+    given, silent = read_protocol(request.protocol), read_protocol(type(request.protocol)())
+    assert spec.kind == "gaussian_noise"
+    assert (given.draws, given.horizon) == (silent.draws, silent.horizon) == (5, 8)
+    assert (silent.quantile, silent.margin) == (0.90, 0.10)
+
+
+def test_described_messages_exist() -> None:
+    for call in _grpcurl():
+        if "describe" in call:
+            descriptor_pool.Default().FindMessageTypeByName(call[-1])
+
+
+def test_every_variable_in_the_guide_is_a_setting() -> None:
+    names = {name.lower() for name in re.findall(r"ACPC_([A-Z][A-Z_]*[A-Z])", TEXT)}
+    assert names <= set(Settings.model_fields)
+
+
+def test_every_flag_of_the_server_in_the_guide_is_a_setting() -> None:
+    script = "".join(BLOCKS).replace("\\\n", " ")
+    lines = re.findall(r"acpc-server serve ([^\n]*--[^\n]*)", script)
+    flags = {flag for line in lines for flag in re.findall(r"--([\w-]+)", line)}
+    assert {"checkpoint-root", "executor-id"} <= flags
+    assert {flag.replace("-", "_") for flag in flags} <= set(Settings.model_fields)
+
+
+def test_every_log_event_of_the_server_is_in_the_guide() -> None:
+    pattern = re.compile(r'\blog\.(?:debug|info|warning|error|exception)\(\s*"(\w+)"')
+    sources = (ROOT / "server" / "acpc_server").rglob("*.py")
+    logged = {event for path in sources for event in pattern.findall(path.read_text())}
+    listed = {event for row in table(TEXT, "event") for event in re.findall(r"`(\w+)`", row[0])}
+    assert listed == logged
+
+
+def test_every_file_the_guide_names_exists() -> None:
+    named = re.findall(r"\b((?:deploy|docs)/[\w./-]*\w)", TEXT)
+    assert named
+    assert all((ROOT / name).exists() for name in named)

@@ -1,0 +1,66 @@
+"""The probe says what a real health service says, by its exit code."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+import typer
+from acpc_server.health_check import health
+from grpc_health.v1 import health as servicer
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from typer.testing import CliRunner
+
+PROBE = typer.Typer()
+PROBE.command()(health)
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[servicer.HealthServicer, int]]:
+    server = grpc.server(ThreadPoolExecutor(2))
+    health_service = servicer.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    health_service.set("", SERVING)
+    yield health_service, port
+    server.stop(None)
+
+
+def _probe(*arguments: str, **environment: str) -> tuple[int, str]:
+    result = CliRunner().invoke(PROBE, arguments, env=environment)
+    return result.exit_code, result.output
+
+
+def test_a_serving_server_passes(served: tuple[servicer.HealthServicer, int]) -> None:
+    _, port = served
+    assert _probe(f"--port={port}") == (0, f"127.0.0.1:{port}: SERVING\n")
+
+
+def test_the_port_is_read_from_the_servers_variable(
+    served: tuple[servicer.HealthServicer, int],
+) -> None:
+    _, port = served
+    assert _probe(ACPC_PORT=str(port))[0] == 0
+
+
+def test_a_draining_server_fails(served: tuple[servicer.HealthServicer, int]) -> None:
+    health_service, port = served
+    health_service.enter_graceful_shutdown()
+    assert _probe(f"--port={port}") == (1, f"127.0.0.1:{port}: NOT_SERVING\n")
+
+
+def test_one_service_is_asked_by_name(served: tuple[servicer.HealthServicer, int]) -> None:
+    health_service, port = served
+    health_service.set("acpc.v1.ScoringService", SERVING)
+    assert _probe(f"--port={port}", "--service=acpc.v1.ScoringService")[0] == 0
+    code, said = _probe(f"--port={port}", "--service=nobody")
+    assert code == 1
+    assert "NOT_FOUND" in said
+
+
+def test_a_server_that_is_gone_fails() -> None:
+    code, said = _probe("--port=1", "--timeout=2")
+    assert code == 1
+    assert "UNAVAILABLE" in said

@@ -1,0 +1,93 @@
+"""The image runs what the package installs, as nobody in particular, on the server's ports."""
+
+import importlib.util
+import json
+import re
+import tomllib
+
+import pytest
+from acpc_server.settings import Settings
+from deployment_files import ROOT, instructions
+
+RECIPE = instructions(ROOT / "Dockerfile")
+LAST_STAGE = RECIPE[max(i for i, (word, _) in enumerate(RECIPE) if word == "FROM") :]
+PACKAGE = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def _only(word: str) -> str:
+    (found,) = [rest for name, rest in LAST_STAGE if name == word]
+    return found
+
+
+def _environment() -> dict[str, str]:
+    return dict(re.findall(r"(\w+)=(\S+)", _only("ENV")))
+
+
+def test_the_process_is_not_root_and_its_uid_is_fixed() -> None:
+    uid, gid = _only("USER").split(":")
+    assert int(uid) > 1000
+    assert int(gid) > 1000
+    assert any(word == "RUN" and f"--uid {uid}" in rest for word, rest in LAST_STAGE)
+
+
+def test_the_server_is_the_first_process_and_hears_signals() -> None:
+    """Exec form: no shell stands between the container's signals and the server."""
+    (command,) = json.loads(_only("ENTRYPOINT"))
+    assert command in PACKAGE["project"]["scripts"]
+    assert json.loads(_only("CMD")) == ["serve"]
+    assert _only("STOPSIGNAL") == "SIGTERM"
+
+
+def test_the_probe_is_a_module_of_the_server() -> None:
+    options, command = _only("HEALTHCHECK").split("CMD", 1)
+    python, flag, module = json.loads(command)
+    assert (python, flag) == ("python", "-m")
+    assert importlib.util.find_spec(module) is not None
+    assert "--start-period" in options
+
+
+def test_the_ports_are_the_defaults_of_the_settings() -> None:
+    defaults = {Settings.model_fields[name].default for name in ("port", "metrics_port")}
+    assert {int(port) for port in _only("EXPOSE").split()} == defaults
+
+
+def test_every_variable_is_a_setting_and_every_folder_a_volume() -> None:
+    ours = {name: value for name, value in _environment().items() if name.startswith("ACPC_")}
+    assert {name.removeprefix("ACPC_").lower() for name in ours} <= set(Settings.model_fields)
+    folders = {value for name, value in ours.items() if name.endswith(("_ROOT", "_DIR"))}
+    assert folders == set(json.loads(_only("VOLUME")))
+    required = {name for name, field in Settings.model_fields.items() if field.is_required()}
+    assert {f"ACPC_{name.upper()}" for name in required} <= set(ours)
+
+
+def test_the_server_in_the_image_can_be_reached_from_outside() -> None:
+    assert _environment()["ACPC_HOST"] == _environment()["ACPC_METRICS_HOST"] == "0.0.0.0"  # noqa: S104
+
+
+def test_the_extras_it_installs_exist() -> None:
+    (extras,) = re.findall(r"\.whl\)\[([\w,]+)\]", " ".join(rest for _, rest in RECIPE))
+    assert set(extras.split(",")) == {"server", "postgres"}
+    assert set(extras.split(",")) <= set(PACKAGE["project"]["optional-dependencies"])
+
+
+def test_the_build_context_holds_what_the_build_needs_and_nothing_else() -> None:
+    patterns = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in patterns
+    kept = {pattern[1:] for pattern in patterns if pattern.startswith("!")}
+    wheel = PACKAGE["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    needed = {path.split("/")[0] for path in wheel} | {"pyproject.toml", "constraints.txt"}
+    needed |= {PACKAGE["project"]["readme"], *PACKAGE["project"]["license-files"]}
+    assert kept == needed
+    assert all((ROOT / name).exists() for name in kept)
+
+
+@pytest.mark.parametrize("image", [rest for word, rest in RECIPE if word == "FROM"])
+def test_base_images_name_no_registry_and_the_python_we_support(image: str) -> None:
+    assert re.match(r"python:\$\{PYTHON_VERSION\}-slim\b", image)
+    (version,) = [rest.split("=")[1] for word, rest in RECIPE if rest.startswith("PYTHON_VERSION")]
+    assert PACKAGE["project"]["requires-python"] == f">={version}"
+
+
+def test_no_index_is_built_in() -> None:
+    assert ("ARG", "TORCH_INDEX_URL=") in RECIPE
+    assert "://" not in (ROOT / "Dockerfile").read_text()

@@ -1,0 +1,117 @@
+"""Rules, dashboard and guide speak of series the server exports, and of all of them."""
+
+import re
+
+import grpc
+import pytest
+from acpc.v1 import diagnostic_service_pb2
+from acpc_server.engine import Priority
+from acpc_server.observe.metrics import JOB_STATES
+from deployment_files import (
+    DEPLOY,
+    GUIDE,
+    alerts,
+    dashboard_queries,
+    exported,
+    grouped_labels,
+    read_yaml,
+    recorded,
+    rules,
+    selectors,
+    table,
+)
+
+SCRAPED = {"job", "instance"}
+# Series Prometheus makes itself.
+BUILT_IN = {"up": SCRAPED, "ALERTS": {"alertname", "alertstate", "severity"}}
+VALUES = {
+    "state": set(JOB_STATES),
+    "priority": {priority.name.lower() for priority in Priority},
+    "grpc_code": {code.name for code in grpc.StatusCode},
+    "grpc_type": {"unary", "server_stream", "client_stream", "bidi_stream"},
+    "alertstate": {"firing", "pending"},
+    "job": {"acpc"},
+}
+QUERIES = [rule["expr"] for rule in rules()] + dashboard_queries()
+
+
+def _labels(name: str) -> frozenset[str] | None:
+    """Labels a series may be matched by; None when there is no such series."""
+    if name in exported():
+        return exported()[name] | SCRAPED
+    if name in BUILT_IN:
+        return frozenset(BUILT_IN[name])
+    if name in recorded():
+        rule = next(rule for rule in rules() if rule.get("record") == name)
+        return frozenset(grouped_labels(rule["expr"]))
+    return None
+
+
+def test_the_reader_of_queries_finds_what_a_query_selects() -> None:
+    query = 'sum by (a, b) (rate(x{c="1", d=~"2|3"}[5m])) / ignoring (a) group_left y or vector(0)'
+    assert selectors(query) == [("x", {"c": "1", "d": "2|3"}), ("y", {})]
+    assert grouped_labels(query) == {"a", "b"}
+    assert selectors("(x:y unless x:y offset 10m) > 0") == [("x:y", {}), ("x:y", {})]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_every_query_selects_series_the_server_exports(query: str) -> None:
+    found = selectors(query)
+    assert found or query == "vector(0)"
+    available: set[str] = set()
+    for name, matchers in found:
+        labels = _labels(name)
+        assert labels is not None, f"{name} is no series"
+        assert set(matchers) <= labels, f"{name} has no label {set(matchers) - labels}"
+        available |= labels
+    assert grouped_labels(query) <= available
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_every_label_value_in_a_query_can_occur(query: str) -> None:
+    for _, matchers in selectors(query):
+        for label, pattern in matchers.items():
+            if label in VALUES and "$" not in pattern:
+                assert set(pattern.split("|")) <= VALUES[label]
+            if label == "grpc_service" and pattern.startswith("acpc"):
+                services = diagnostic_service_pb2.DESCRIPTOR.services_by_name.values()
+                assert pattern in {service.full_name for service in services}
+
+
+def test_every_series_of_the_server_is_on_the_dashboard() -> None:
+    """Nothing is exported that no operator looks at."""
+    shown = {_family(name) for query in dashboard_queries() for name, _ in selectors(query)}
+    assert {_family(name) for name in exported()} <= shown
+
+
+def _family(name: str) -> str:
+    return re.sub(r"_(bucket|sum|count)$", "", name)
+
+
+def test_the_guide_lists_every_metric_with_its_labels() -> None:
+    listed = {}
+    for name, _, labels, _ in table(GUIDE.read_text(), "metric"):
+        listed[name.strip("`")] = frozenset(re.findall(r"`(\w+)`", labels))
+    wanted: dict[str, frozenset[str]] = {}
+    for name, labels in exported().items():
+        wanted[_family(name)] = wanted.get(_family(name), frozenset()) | labels - {"le"}
+    assert listed == wanted
+
+
+def test_the_guide_lists_every_recorded_series_and_every_alert() -> None:
+    text = GUIDE.read_text()
+    assert {row[0].strip("`") for row in table(text, "series")} == recorded()
+    assert {row[0].strip("`") for row in table(text, "alert")} == alerts()
+
+
+def test_every_alert_says_what_is_wrong_and_how_bad_it_is() -> None:
+    for rule in rules():
+        if "alert" in rule:
+            assert rule["labels"]["severity"] in ("warning", "critical")
+            assert set(rule["annotations"]) == {"summary", "description"}
+
+
+def test_every_alert_has_a_unit_test_for_promtool() -> None:
+    cases = read_yaml(DEPLOY / "prometheus" / "rules_test.yml")["tests"]
+    tested = [check for case in cases for check in case.get("alert_rule_test", [])]
+    assert {check["alertname"] for check in tested if check["exp_alerts"]} == alerts()

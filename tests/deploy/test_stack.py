@@ -1,0 +1,122 @@
+"""Compose file, Prometheus target and systemd unit agree with the server and with each other."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acpc_server.settings import Settings
+from deployment_files import COMPOSE, DEPLOY, ROOT, read_yaml
+
+STACK = read_yaml(COMPOSE[0])
+SERVICES: dict[str, dict[str, Any]] = STACK["services"]
+NAMED = pytest.mark.parametrize("name", SERVICES)
+UNIT = (DEPLOY / "systemd" / "acpc-server.service").read_text()
+
+
+def _default(field: str) -> Any:  # noqa: ANN401 - of whichever type the setting is
+    return Settings.model_fields[field].default
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)
+def test_every_variable_of_the_server_is_a_setting(path: Path) -> None:
+    environment = read_yaml(path)["services"]["server"]["environment"]
+    names = {name.removeprefix("ACPC_").lower() for name in environment}
+    assert all(name.startswith("ACPC_") for name in environment)
+    assert names <= set(Settings.model_fields)
+
+
+def test_every_variable_of_the_unit_is_a_setting() -> None:
+    names = set(re.findall(r"ACPC_(\w+)", UNIT))
+    assert {name.lower() for name in names} <= set(Settings.model_fields)
+    required = {name for name, field in Settings.model_fields.items() if field.is_required()}
+    assert {name.upper() for name in required} <= names
+
+
+@NAMED
+def test_ports_are_published_on_loopback_only(name: str) -> None:
+    for port in SERVICES[name].get("ports", []):
+        host, outside, inside = port.split(":")
+        assert host == "127.0.0.1"
+        assert outside == inside
+
+
+def test_the_server_publishes_the_ports_of_its_settings() -> None:
+    inside = {int(port.rsplit(":", 1)[1]) for port in SERVICES["server"]["ports"]}
+    assert inside == {_default("port"), _default("metrics_port")}
+
+
+@NAMED
+def test_every_service_has_a_probe_and_dependencies_wait_for_it(name: str) -> None:
+    """The server's own probe is in its image."""
+    assert name == "server" or SERVICES[name]["healthcheck"]["test"][0] == "CMD"
+    for other, wait in SERVICES[name].get("depends_on", {}).items():
+        assert other in SERVICES
+        assert wait == {"condition": "service_healthy"}
+
+
+@NAMED
+def test_passwords_come_from_the_environment(name: str) -> None:
+    for key, value in SERVICES[name].get("environment", {}).items():
+        if "PASSWORD" in key:
+            assert re.fullmatch(r"\$\{\w+_PASSWORD:-acpc-development\}", value)
+        if "://" in str(value):
+            assert re.search(r"://acpc:\$\{POSTGRES_PASSWORD:-acpc-development\}@postgres:", value)
+
+
+@NAMED
+def test_mounted_files_exist_and_volumes_are_declared(name: str) -> None:
+    for volume in SERVICES[name].get("volumes", []):
+        source = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", volume).split(":")[0]
+        if source.startswith("./deploy"):
+            assert (ROOT / source).is_dir()
+            assert volume.endswith(":ro")
+        elif not source.startswith("./"):
+            assert source in STACK["volumes"]
+
+
+@NAMED
+def test_images_are_pinned_and_name_no_registry(name: str) -> None:
+    image, tag = SERVICES[name]["image"].split(":", 1)
+    assert tag != "latest"
+    assert "." not in image.split("/")[0]
+
+
+def test_the_database_the_server_opens_is_the_one_that_is_made() -> None:
+    url = SERVICES["server"]["environment"]["ACPC_JOBS_URL"]
+    made = SERVICES["postgres"]["environment"]
+    assert url == (
+        f"postgresql://{made['POSTGRES_USER']}:{made['POSTGRES_PASSWORD']}"
+        f"@postgres:5432/{made['POSTGRES_DB']}"
+    )
+
+
+def test_the_server_may_drain_before_it_is_killed() -> None:
+    drain = _default("drain_seconds")
+    assert float(SERVICES["server"]["stop_grace_period"].removesuffix("s")) > drain
+    (stop,) = re.findall(r"TimeoutStopSec=(\d+)", UNIT)
+    assert float(stop) > drain
+
+
+def test_the_server_is_confined() -> None:
+    server = SERVICES["server"]
+    assert server["read_only"] is True
+    assert server["cap_drop"] == ["ALL"]
+    data = [volume for volume in server["volumes"] if not volume.startswith("state:")]
+    assert all(volume.endswith(":ro") for volume in data)
+
+
+def test_prometheus_scrapes_the_server_and_loads_the_rules() -> None:
+    config = read_yaml(DEPLOY / "prometheus" / "prometheus.yml")
+    (scrape,) = config["scrape_configs"]
+    assert scrape["job_name"] == "acpc"
+    assert scrape["static_configs"] == [{"targets": [f"server:{_default('metrics_port')}"]}]
+    assert all((DEPLOY / "prometheus" / name).is_file() for name in config["rule_files"])
+
+
+def test_the_gpu_file_adds_a_gpu_to_the_same_server() -> None:
+    override = read_yaml(COMPOSE[1])["services"]
+    assert set(override) == {"server"}
+    (device,) = override["server"]["deploy"]["resources"]["reservations"]["devices"]
+    assert device["capabilities"] == ["gpu"]
+    assert override["server"]["environment"] == {"ACPC_DEVICE": "cuda"}
