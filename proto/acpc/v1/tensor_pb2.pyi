@@ -19,33 +19,33 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class _DType:
+class _Dtype:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _DTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DType.ValueType], _builtins.type):
+class _DtypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Dtype.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    DTYPE_UNSPECIFIED: _DType.ValueType  # 0
-    DTYPE_UINT8: _DType.ValueType  # 1
-    DTYPE_INT32: _DType.ValueType  # 2
-    DTYPE_INT64: _DType.ValueType  # 3
-    DTYPE_FLOAT16: _DType.ValueType  # 4
-    DTYPE_FLOAT32: _DType.ValueType  # 5
-    DTYPE_FLOAT64: _DType.ValueType  # 6
-    DTYPE_BOOL: _DType.ValueType  # 7
+    DTYPE_UNSPECIFIED: _Dtype.ValueType  # 0
+    DTYPE_UINT8: _Dtype.ValueType  # 1
+    DTYPE_INT32: _Dtype.ValueType  # 2
+    DTYPE_INT64: _Dtype.ValueType  # 3
+    DTYPE_FLOAT16: _Dtype.ValueType  # 4
+    DTYPE_FLOAT32: _Dtype.ValueType  # 5
+    DTYPE_FLOAT64: _Dtype.ValueType  # 6
+    DTYPE_BOOL: _Dtype.ValueType  # 7
 
-class DType(_DType, metaclass=_DTypeEnumTypeWrapper):
+class Dtype(_Dtype, metaclass=_DtypeEnumTypeWrapper):
     """Element type of a Tensor. Bytes are little-endian, C-contiguous, unpadded."""
 
-DTYPE_UNSPECIFIED: DType.ValueType  # 0
-DTYPE_UINT8: DType.ValueType  # 1
-DTYPE_INT32: DType.ValueType  # 2
-DTYPE_INT64: DType.ValueType  # 3
-DTYPE_FLOAT16: DType.ValueType  # 4
-DTYPE_FLOAT32: DType.ValueType  # 5
-DTYPE_FLOAT64: DType.ValueType  # 6
-DTYPE_BOOL: DType.ValueType  # 7
-Global___DType: _TypeAlias = DType  # noqa: Y015
+DTYPE_UNSPECIFIED: Dtype.ValueType  # 0
+DTYPE_UINT8: Dtype.ValueType  # 1
+DTYPE_INT32: Dtype.ValueType  # 2
+DTYPE_INT64: Dtype.ValueType  # 3
+DTYPE_FLOAT16: Dtype.ValueType  # 4
+DTYPE_FLOAT32: Dtype.ValueType  # 5
+DTYPE_FLOAT64: Dtype.ValueType  # 6
+DTYPE_BOOL: Dtype.ValueType  # 7
+Global___Dtype: _TypeAlias = Dtype  # noqa: Y015
 
 @_typing.final
 class Tensor(_message.Message):
@@ -58,14 +58,14 @@ class Tensor(_message.Message):
     DTYPE_FIELD_NUMBER: _builtins.int
     SHAPE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
-    dtype: Global___DType.ValueType
+    dtype: Global___Dtype.ValueType
     data: _builtins.bytes
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
-        dtype: Global___DType.ValueType = ...,
+        dtype: Global___Dtype.ValueType = ...,
         shape: _abc.Iterable[_builtins.int] | None = ...,
         data: _builtins.bytes = ...,
     ) -> None: ...
