@@ -23,7 +23,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from acpc_server.data import DatasetStore
-from acpc_server.diagnostics import CheckpointScoring, PairComparison
+from acpc_server.diagnostics import CheckpointScoring, PairComparison, Planner
 from acpc_server.diagnostics.receipt import CODE_VERSION, device_name
 from acpc_server.engine import CheckpointCache, DeviceEngine
 from acpc_server.errors import FailedPrecondition
@@ -35,6 +35,7 @@ from acpc_server.rpc.checkpoint import CheckpointServicer
 from acpc_server.rpc.diagnostic import DiagnosticServicer
 from acpc_server.rpc.guard import Guard
 from acpc_server.rpc.operations import OperationsServicer
+from acpc_server.rpc.planner import PlannerRpcs
 from acpc_server.rpc.scoring import ScoringServicer
 from acpc_server.settings import MEBIBYTE, Settings
 
@@ -112,8 +113,17 @@ class Server:
             ],
         )
         comparison = PairComparison(self._engine, settings.max_frames)
+        planner = PlannerRpcs(
+            self._checkpoints,
+            Planner(
+                self._engine,
+                max_frames=settings.max_frames,
+                max_predictions=settings.max_predictions,
+            ),
+            idle_seconds=settings.plan_idle_seconds,
+        )
         diagnostic_service_pb2_grpc.add_DiagnosticServiceServicer_to_server(
-            DiagnosticServicer(self._checkpoints, comparison), server
+            DiagnosticServicer(self._checkpoints, comparison, planner), server
         )
         checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(
             CheckpointServicer(self._checkpoints), server

@@ -65,7 +65,13 @@ class Settings(BaseSettings):
     max_message_mib: int = Field(64, ge=1, le=1024, description="largest message, MiB")
     max_queue: int = Field(256, ge=1, description="interactive chunks that may wait for the device")
     max_frames: int = Field(
-        1536, ge=1, description="frames one ComparePair may have encoded, views included"
+        1536, ge=1, description="frames one interactive request may have encoded, views included"
+    )
+    max_predictions: int = Field(
+        2**21, ge=1, description="predicted steps one candidate pool or paired CEM run may take"
+    )
+    plan_idle_seconds: float = Field(
+        60.0, gt=0, description="silence after which a Plan stream is closed, seconds"
     )
     checkpoint_budget_mib: int = Field(
         4096, ge=1, description="weights kept on the device, MiB; oldest go first"

@@ -1,6 +1,8 @@
 """Joins models, perturbations, data and numerics into the answers the service gives."""
 
+from acpc_server.diagnostics.certify import PoolAnswer, Selection, ViewCertificate, certify_pool
 from acpc_server.diagnostics.compare import PairAnswer, PairComparison, PairRequest
+from acpc_server.diagnostics.paired_cem import CemBudget, PairedAnswer, PairedCem, PairedPlan
 from acpc_server.diagnostics.plan import (
     AnchorSource,
     CheckpointName,
@@ -9,21 +11,35 @@ from acpc_server.diagnostics.plan import (
     ScorePlan,
     ScreenThresholds,
 )
+from acpc_server.diagnostics.planning import Planner, PlanningRequest, PlanningSession
 from acpc_server.diagnostics.receipt import Receipt
 from acpc_server.diagnostics.scoring import CheckpointScoring
-from acpc_server.diagnostics.views import PerturbationPlan
+from acpc_server.diagnostics.views import PerturbationPlan, View, Views
 
 __all__ = [
     "AnchorSource",
+    "CemBudget",
     "CheckpointName",
     "CheckpointScoring",
     "PairAnswer",
     "PairComparison",
     "PairRequest",
+    "PairedAnswer",
+    "PairedCem",
+    "PairedPlan",
     "PerturbationPlan",
+    "Planner",
+    "PlanningRequest",
+    "PlanningSession",
+    "PoolAnswer",
     "Protocol",
     "Receipt",
     "Role",
     "ScorePlan",
     "ScreenThresholds",
+    "Selection",
+    "View",
+    "ViewCertificate",
+    "Views",
+    "certify_pool",
 ]

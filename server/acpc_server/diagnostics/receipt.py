@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from acpc_server.engine import NumericMode
+from acpc_server.engine import LoadedCheckpoint, NumericMode
 
 CODE_VERSION = version("acpc")
 
@@ -54,3 +54,33 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} {torch.cuda.get_device_name(device)}"
     return str(device)
+
+
+def interactive_receipt(
+    checkpoint: LoadedCheckpoint,
+    *,
+    evaluated: Iterable[tuple[str, np.ndarray | None]],
+    perturbation_digest: str,
+    parameters: Mapping[str, Any],
+    mode: NumericMode,
+    device: torch.device,
+) -> Receipt:
+    """Receipt of an answer to one request.
+
+    Args:
+        checkpoint: What computed it.
+        evaluated: Names and arrays of the frames, latents and actions it was computed from.
+        perturbation_digest: Digest of the views.
+        parameters: Everything else that can change a number.
+        mode: Arithmetic of the network.
+        device: Where it ran.
+    """
+    return Receipt(
+        checkpoint_digest=checkpoint.model.card.digest,
+        reference_digest="",
+        anchors_digest=digest_arrays(evaluated),
+        perturbation_digest=perturbation_digest,
+        parameters_digest=digest_json(parameters),
+        numeric_mode=mode,
+        device=device_name(device),
+    )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from acpc_server.diagnostics.receipt import digest_arrays, digest_json
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb import PerturbationSpec, perturb_frames
 
 
 class View(NamedTuple):
-    """Which spec and which draw of it."""
+    """Which spec and which draw of it; of a caller's own views, spec 0 and the view's index."""
 
     spec_index: int
     draw: int
@@ -41,6 +43,33 @@ class PerturbationPlan:
     def source(self, view: View) -> View:
         """The distinct view whose frames ``view`` shares."""
         return view if self.specs[view.spec_index].stochastic else View(view.spec_index, 0)
+
+
+Views: TypeAlias = PerturbationPlan | np.ndarray
+"""The other views of a history: drawn by a plan, or a caller's, uint8 (views, h, height, width, 3).
+"""
+
+
+def view_rows(views: Views) -> list[tuple[View, int]]:
+    """Every view asked for, and its row among the views that differ."""
+    if not isinstance(views, PerturbationPlan):
+        return [(View(0, row), row) for row in range(len(views))]
+    rows = {view: row for row, view in enumerate(views.distinct())}
+    return [(view, rows[views.source(view)]) for view in views.views()]
+
+
+def views_digest(views: Views) -> str:
+    """sha256 over specs, draws, seed and anchor, or over a caller's own frames."""
+    if not isinstance(views, PerturbationPlan):
+        return digest_arrays([("explicit_views", views)])
+    return digest_json(
+        {
+            "specs": [spec.digest for spec in views.specs],
+            "draws": views.draws,
+            "seed": views.seed,
+            "anchor": views.anchor,
+        }
+    )
 
 
 def perturbed_views(

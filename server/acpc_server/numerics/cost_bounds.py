@@ -116,6 +116,22 @@ class Certificate:
     margin: Float64[Tensor, "*views"]
 
 
+def goal_costs(
+    endpoints: Float[Tensor, "*batch dim"],
+    goal: Float[Tensor, "dim"],
+    *,
+    reduction: Reduction = "sum",
+) -> Float64[Tensor, "*batch"]:
+    """Costs C = ||x - g||^2 alone, reduced, in float64.
+
+    Args:
+        endpoints: Projected final latents x.
+        goal: Projected goal embedding g.
+        reduction: As in :func:`pool_bounds`.
+    """
+    return _squared_distance(endpoints.double(), goal.double()) / _divisor(goal, reduction)
+
+
 def pool_bounds(
     clean: Float[Tensor, "candidates dim"],
     perturbed: Float[Tensor, "*views candidates dim"],
@@ -140,12 +156,12 @@ def pool_bounds(
     check_tolerance(endpoint_tolerance)
     _check(clean, perturbed, goal)
     width = goal.shape[0]
-    divisor = width if reduction == "mean" else 1
+    divisor = _divisor(goal, reduction)
     x, y, g = (latents.to(torch.float64) for latents in (clean, perturbed, goal))
-    clean_square = (x - g).square().sum(dim=-1)  # (J,)
+    clean_square = _squared_distance(x, g)  # (J,)
     unmoved = (x == y).all(dim=-1)  # (..., J)
-    perturbed_square = torch.where(unmoved, clean_square, (y - g).square().sum(dim=-1))  # (..., J)
-    displacement_square = (y - x).square().sum(dim=-1)  # (..., J)
+    perturbed_square = torch.where(unmoved, clean_square, _squared_distance(y, g))  # (..., J)
+    displacement_square = _squared_distance(y, x)  # (..., J)
 
     slack = 2 * endpoint_tolerance
     reach = clean_square.sqrt() + perturbed_square.sqrt() + slack
@@ -283,6 +299,14 @@ def _certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
         margin = torch.full_like(margin, math.inf)
     margin = margin.masked_fill(~finite, -math.inf)
     return Certificate(certified=margin > 0, margin=margin)
+
+
+def _squared_distance(a: Tensor, b: Tensor) -> Tensor:
+    return (a - b).square().sum(dim=-1)
+
+
+def _divisor(goal: Tensor, reduction: Reduction) -> int:
+    return goal.shape[0] if reduction == "mean" else 1
 
 
 def _above(values: Tensor) -> Tensor:

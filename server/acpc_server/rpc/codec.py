@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import time
+from typing import Any, TypeAlias
 
 import numpy as np
-from acpc.v1 import perturbation_pb2, receipt_pb2, tensor_pb2
+from acpc.v1 import diagnostic_service_pb2, perturbation_pb2, receipt_pb2, tensor_pb2
 from google.protobuf import duration_pb2
 
-from acpc_server.diagnostics import PerturbationPlan, Receipt
-from acpc_server.engine import NumericMode
+from acpc_server.diagnostics import PerturbationPlan, Receipt, Views
+from acpc_server.engine import NumericMode, Ticket
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb import AnyPerturbation, parse_spec
 
-DTYPES: dict[tensor_pb2.DType.ValueType, np.dtype[Any]] = {
+DTYPES: dict[tensor_pb2.Dtype.ValueType, np.dtype[Any]] = {
     tensor_pb2.DTYPE_UINT8: np.dtype("u1"),
     tensor_pb2.DTYPE_INT32: np.dtype("<i4"),
     tensor_pb2.DTYPE_INT64: np.dtype("<i8"),
@@ -37,6 +38,14 @@ MAX_VIEWS = 4096
 # The contract's largest rank is 5. NumPy refuses shapes whose product overflows, empty or not.
 MAX_RANK = 8
 MAX_ELEMENTS = 2**40
+
+
+Viewed: TypeAlias = (
+    diagnostic_service_pb2.ComparePairRequest
+    | diagnostic_service_pb2.CertifyPoolRequest
+    | diagnostic_service_pb2.PlanStart
+    | diagnostic_service_pb2.PlanPairedRequest
+)
 
 
 def read_tensor(tensor: tensor_pb2.Tensor, field: str) -> np.ndarray:
@@ -65,19 +74,36 @@ def read_tensor(tensor: tensor_pb2.Tensor, field: str) -> np.ndarray:
 
 
 def read_frames(tensor: tensor_pb2.Tensor, field: str, axes: str) -> np.ndarray:
-    """uint8 RGB frames with the leading axes named in ``axes``, for example ``"frames"``.
+    """uint8 RGB frames with the leading axes named in ``axes``: ``"frames"``, or "" for one frame.
 
     Raises:
         InvalidArgument: Not uint8, wrong rank, no frames, or not three channels.
     """
     frames = read_tensor(tensor, field)
-    wanted = f"({axes}, height, width, 3)"
+    leading = axes.split(", ") if axes else []
+    wanted = f"({', '.join([*leading, 'height', 'width', '3'])})"
     if frames.dtype != np.uint8:
         raise InvalidArgument(f"{field}.dtype", f"{frames.dtype}, but frames must be uint8")
-    rank = len(axes.split(",")) + 3
-    if frames.ndim != rank or frames.shape[-1] != 3 or 0 in frames.shape:
+    if frames.ndim != len(leading) + 3 or frames.shape[-1] != 3 or 0 in frames.shape:
         raise InvalidArgument(
             f"{field}.shape", f"{list(frames.shape)}, but frames must be {wanted} and not empty"
+        )
+    return frames
+
+
+def read_matching_frames(
+    tensor: tensor_pb2.Tensor, field: str, axes: str, history: np.ndarray
+) -> np.ndarray:
+    """Frames of the same size as the history's.
+
+    Raises:
+        InvalidArgument: As for :func:`read_frames`, or another size.
+    """
+    frames = read_frames(tensor, field, axes)
+    if frames.shape[-3:] != history.shape[1:]:
+        raise InvalidArgument(
+            f"{field}.shape",
+            f"frames of {list(frames.shape[-3:])}, but the history's are {list(history.shape[1:])}",
         )
     return frames
 
@@ -159,6 +185,27 @@ def read_perturbations(message: perturbation_pb2.PerturbationSet, field: str) ->
     )
 
 
+def read_views(request: Viewed, history: np.ndarray) -> Views:
+    """The other views of a request's history.
+
+    Raises:
+        InvalidArgument: None given, a bad spec, or frames that do not match the history.
+        FailedPrecondition: A plug-in that cannot be loaded.
+    """
+    kind = request.WhichOneof("perturbation")
+    if kind == "perturbations":
+        return read_perturbations(request.perturbations, "perturbations")
+    if kind is None:
+        raise InvalidArgument("perturbations", "give perturbations or explicit_views")
+    views = read_frames(request.explicit_views, "explicit_views", "views, frames")
+    if views.shape[1:] != history.shape:
+        raise InvalidArgument(
+            "explicit_views.shape",
+            f"views of {list(views.shape[1:])}, but the history is {list(history.shape)}",
+        )
+    return views
+
+
 def read_mode(value: int) -> NumericMode:
     """The numeric mode of an enum value; InvalidArgument when there is no such mode."""
     mode = MODES.get(receipt_pb2.NumericMode.ValueType(value))
@@ -187,6 +234,11 @@ def write_timing(queue: float, compute: float, total: float) -> receipt_pb2.Timi
     return receipt_pb2.Timing(
         queue=write_duration(queue), compute=write_duration(compute), total=write_duration(total)
     )
+
+
+def write_ticket(ticket: Ticket, started: float) -> receipt_pb2.Timing:
+    """Timing of the request behind a ticket, parsed at ``started`` by the performance counter."""
+    return write_timing(ticket.queue_seconds, ticket.compute_seconds, time.perf_counter() - started)
 
 
 def write_duration(seconds: float) -> duration_pb2.Duration:

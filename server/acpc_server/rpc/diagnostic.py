@@ -6,31 +6,28 @@ import time
 from collections.abc import Iterator
 
 import grpc
-import numpy as np
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
 
-from acpc_server.diagnostics import (
-    PairAnswer,
-    PairComparison,
-    PairRequest,
-    PerturbationPlan,
-)
+from acpc_server.diagnostics import PairAnswer, PairComparison, PairRequest
+from acpc_server.diagnostics.histories import MAX_HORIZON
 from acpc_server.engine import CheckpointCache, Ticket
-from acpc_server.errors import AcpcError, InvalidArgument, Unimplemented
+from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.rpc import codec
-from acpc_server.rpc.request import fresh_ticket, load, open_ticket, request_id, shown_id
+from acpc_server.rpc.planner import PlannerRpcs
+from acpc_server.rpc.request import StreamTickets, load, open_ticket, request_id
 from acpc_server.rpc.status import to_status
-
-MAX_HORIZON = 1024
 
 
 class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
-    """Serves pairwise ACPC."""
+    """Serves pairwise ACPC, and hands planners' questions to :class:`PlannerRpcs`."""
 
-    def __init__(self, checkpoints: CheckpointCache, comparison: PairComparison) -> None:
+    def __init__(
+        self, checkpoints: CheckpointCache, comparison: PairComparison, planner: PlannerRpcs
+    ) -> None:
         self._checkpoints = checkpoints
         self._comparison = comparison
+        self._planner = planner
 
     def ComparePair(
         self, request: pb.ComparePairRequest, context: grpc.ServicerContext
@@ -66,20 +63,20 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
     def CertifyPool(
         self, request: pb.CertifyPoolRequest, context: grpc.ServicerContext
     ) -> pb.CertifyPoolResponse:
-        """Not in this release."""
-        raise Unimplemented("CertifyPool is in the contract but not in this release")
+        """Certify one pool."""
+        return self._planner.certify_pool(request, open_ticket(context))
 
     def Plan(
         self, request_iterator: Iterator[pb.PlanRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.PlanResponse]:
-        """Not in this release."""
-        raise Unimplemented("Plan is in the contract but not in this release")
+        """Certify pools as a planner makes them."""
+        return self._planner.plan(request_iterator, StreamTickets(context))
 
     def PlanPaired(
         self, request: pb.PlanPairedRequest, context: grpc.ServicerContext
     ) -> pb.PlanPairedResponse:
-        """Not in this release."""
-        raise Unimplemented("PlanPaired is in the contract but not in this release")
+        """Run CEM on both histories."""
+        return self._planner.plan_paired(request, open_ticket(context))
 
     def _compare(self, request: pb.ComparePairRequest, ticket: Ticket) -> pb.ComparePairResponse:
         started = time.perf_counter()
@@ -90,9 +87,7 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
             request_id=identity,
             results=[_write_result(answer, index) for index in range(len(answer.results))],
             receipt=codec.write_receipt(answer.receipt),
-            timing=codec.write_timing(
-                ticket.queue_seconds, ticket.compute_seconds, time.perf_counter() - started
-            ),
+            timing=codec.write_ticket(ticket, started),
         )
 
 
@@ -113,38 +108,17 @@ def read_pair(request: pb.ComparePairRequest) -> PairRequest:
         )
     future = None
     if request.HasField("observed_future"):
-        future = codec.read_frames(request.observed_future, "observed_future", "frames")
-        if future.shape[1:] != history.shape[1:]:
-            raise InvalidArgument(
-                "observed_future.shape",
-                f"frames of {list(future.shape[1:])}, but the history's are "
-                f"{list(history.shape[1:])}",
-            )
+        future = codec.read_matching_frames(
+            request.observed_future, "observed_future", "frames", history
+        )
     return PairRequest(
         history=history,
         action_blocks=blocks,
-        perturbation=_read_views(request, history),
+        perturbation=codec.read_views(request, history),
         observed_future=future,
         weights=tuple(request.weights),
         numeric_mode=codec.read_mode(request.numeric_mode),
     )
-
-
-def _read_views(
-    request: pb.ComparePairRequest, history: np.ndarray
-) -> PerturbationPlan | np.ndarray:
-    kind = request.WhichOneof("perturbation")
-    if kind == "perturbations":
-        return codec.read_perturbations(request.perturbations, "perturbations")
-    if kind is None:
-        raise InvalidArgument("perturbations", "give perturbations or explicit_views")
-    views = codec.read_frames(request.explicit_views, "explicit_views", "views, frames")
-    if views.shape[1:] != history.shape:
-        raise InvalidArgument(
-            "explicit_views.shape",
-            f"views of {list(views.shape[1:])}, but the history is {list(history.shape)}",
-        )
-    return views
 
 
 def _write_result(answer: PairAnswer, index: int) -> pb.PairResult:

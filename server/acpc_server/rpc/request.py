@@ -31,10 +31,32 @@ def open_ticket(context: grpc.ServicerContext) -> Ticket:
 
 
 def fresh_ticket(context: grpc.ServicerContext) -> Ticket:
-    """A claim for one message of a call; the caller of this withdraws it when the call ends."""
+    """A claim that the caller of this withdraws when the call ends."""
     remaining = context.time_remaining()
     seconds = DEFAULT_SECONDS if remaining is None else min(remaining, DEFAULT_SECONDS)
     return Ticket(Priority.INTERACTIVE, seconds)
+
+
+class StreamTickets:
+    """A claim for each message of a stream; all lapse when the call ends.
+
+    A stream lives as long as its caller wants, each message has its own time.
+    """
+
+    def __init__(self, context: grpc.ServicerContext) -> None:
+        self._context = context
+        self._ticket = fresh_ticket(context)
+        context.add_callback(self._cancel)
+
+    def renew(self) -> Ticket:
+        """The claim of the next message; withdrawn already when the call has ended."""
+        self._ticket = fresh_ticket(self._context)
+        if not self._context.is_active():
+            self._cancel()
+        return self._ticket
+
+    def _cancel(self) -> None:
+        self._ticket.cancel()
 
 
 def request_id(request: _Identified) -> str:

@@ -1,0 +1,226 @@
+"""A planner's view of one moment: history, its views and the goal encoded once, then only rollouts.
+
+One session serves CertifyPool (one pool), Plan (a pool per CEM iteration) and PlanPaired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from acpc_server.diagnostics.histories import (
+    EncodedHistories,
+    HistoryEncoder,
+    check_block_width,
+    check_history_frames,
+    check_predictions,
+)
+from acpc_server.diagnostics.receipt import Receipt, interactive_receipt
+from acpc_server.diagnostics.views import Views, view_rows, views_digest
+from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode, Ticket
+from acpc_server.errors import InvalidArgument
+from acpc_server.models import ModelCard
+from acpc_server.numerics.consistency import horizon_weights
+from acpc_server.numerics.cost_bounds import Reduction, check_tolerance
+
+# Predicted steps held in memory at a time; longer requests go in pieces of whole views.
+GROUP_STEPS = 2**15
+
+
+@dataclass(frozen=True)
+class PlanningRequest:
+    """Where the planner is, where it wants to go, and what certificates it asks for.
+
+    Attributes:
+        history: uint8 (h, height, width, 3), 1 <= h <= the model's history.
+        past_blocks: Normalised float32 (h - 1, block width) that leave the earlier frames; None
+            when h is 1.
+        goal: uint8 (height, width, 3), or float32 (dim,) in the projected latent space.
+        views: Other views of the history.
+        elite_count: k; 0 for no elite certificate.
+        reduction: How costs are reduced over latent coordinates.
+        endpoint_tolerance: epsilon in latent units, which widens every bound.
+        weights: Horizon weights of the ACPC summaries; empty for 1/H.
+        numeric_mode: Arithmetic of the network.
+    """
+
+    history: np.ndarray
+    past_blocks: np.ndarray | None
+    goal: np.ndarray
+    views: Views
+    elite_count: int
+    reduction: Reduction
+    endpoint_tolerance: float
+    weights: tuple[float, ...]
+    numeric_mode: NumericMode
+
+    @property
+    def goal_is_frame(self) -> bool:
+        """Whether the goal still has to be encoded."""
+        return self.goal.dtype == np.uint8
+
+
+class Planner:
+    """Opens planning sessions.
+
+    Args:
+        engine: Owner of the device.
+        max_frames: Frames of views one session may have encoded.
+        max_predictions: Predicted steps one pool, or one paired run, may take in all.
+    """
+
+    def __init__(self, engine: DeviceEngine, *, max_frames: int, max_predictions: int) -> None:
+        self._engine = engine
+        self._encoder = HistoryEncoder(engine, max_frames)
+        self._max_predictions = max_predictions
+
+    def open(
+        self, checkpoint: LoadedCheckpoint, request: PlanningRequest, ticket: Ticket
+    ) -> PlanningSession:
+        """Encode history, views and goal.
+
+        Raises:
+            InvalidArgument: A field does not fit the checkpoint or a limit; names the field.
+            FailedPrecondition: An embedding is not finite.
+            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+        """
+        request.numeric_mode.require(self._engine.device)
+        _check_fit(checkpoint.model.card, request)
+        latents = self._encoder.encode(
+            checkpoint.model,
+            request.history,
+            request.views,
+            request.goal[None] if request.goal_is_frame else None,
+            ticket,
+            request.numeric_mode,
+        )
+        check_predictions(latents.clean, latents.views, latents.extra)
+        return PlanningSession(self._engine, checkpoint, request, latents, self._max_predictions)
+
+
+class PlanningSession:
+    """One moment of a planner; holds latents only, a few kilobytes a view.
+
+    Attributes:
+        request: What the session was opened with.
+        card: Facts of the checkpoint.
+        clean: Latents of the clean history, (h, dim).
+        views: Latents of its distinct views, (views, h, dim).
+        goal: Projected goal embedding, (dim,).
+    """
+
+    def __init__(
+        self,
+        engine: DeviceEngine,
+        checkpoint: LoadedCheckpoint,
+        request: PlanningRequest,
+        latents: EncodedHistories,
+        max_predictions: int,
+    ) -> None:
+        self._engine = engine
+        self._checkpoint = checkpoint
+        self._max_predictions = max_predictions
+        self.request = request
+        self.card = checkpoint.model.card
+        self.clean = latents.clean
+        self.views = latents.views
+        self.goal = latents.extra[0] if request.goal_is_frame else torch.from_numpy(request.goal)
+
+    @property
+    def view_count(self) -> int:
+        """Views asked for, equal ones included."""
+        return len(view_rows(self.request.views))
+
+    def check_work(self, what: str, candidates: int, steps_each: int, field: str) -> None:
+        """Refuse, with InvalidArgument, more predicted steps than one request may take.
+
+        Args:
+            what: How the work was counted, for the message.
+            candidates: Action sequences.
+            steps_each: Predicted steps of each, over all views and iterations.
+            field: The field to blame.
+        """
+        if candidates * steps_each > self._max_predictions:
+            raise InvalidArgument(
+                field,
+                f"{what} take {candidates * steps_each} predicted steps, over the limit of "
+                f"{self._max_predictions}; send fewer candidates or fewer views",
+                reason="TOO_MANY_PREDICTIONS",
+            )
+
+    def rollout(self, histories: Tensor, pools: Tensor, ticket: Ticket) -> Tensor:
+        """Predicted latents of every candidate of a pool per history.
+
+        Args:
+            histories: Latents, (n, h, dim).
+            pools: Candidate blocks, (n, J, H, block width); the past blocks go before them.
+            ticket: The request's claim on the device.
+
+        Returns:
+            Finite float32 latents, (n, J, H, dim).
+
+        Raises:
+            FailedPrecondition: A prediction is not finite.
+            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+        """
+        rows, candidates = pools.shape[:2]
+        starts = histories[:, None].expand(-1, candidates, -1, -1).flatten(0, 1)  # (n J, h, dim)
+        blocks = pools.flatten(0, 1)  # (n J, H, width)
+        if self.request.past_blocks is not None:
+            past = torch.from_numpy(self.request.past_blocks).expand(len(blocks), -1, -1)
+            blocks = torch.cat([past, blocks], dim=1)  # (n J, h + H - 1, width)
+        latents = self._engine.rollout(
+            self._checkpoint.model, starts, blocks, ticket, self.request.numeric_mode
+        )
+        check_predictions(latents)
+        return latents.reshape(rows, candidates, *latents.shape[1:])
+
+    def receipt(
+        self, parameters: Mapping[str, Any], candidates: np.ndarray | None = None
+    ) -> Receipt:
+        """Receipt of an answer from this session.
+
+        Args:
+            parameters: Everything beside frames, actions and views that can change a number.
+            candidates: The pool, when one was evaluated.
+        """
+        return interactive_receipt(
+            self._checkpoint,
+            evaluated=[
+                ("history", self.request.history),
+                ("past_blocks", self.request.past_blocks),
+                ("goal", self.request.goal),
+                ("candidates", candidates),
+            ],
+            perturbation_digest=views_digest(self.request.views),
+            parameters={"cost_reduction": self.request.reduction, **parameters},
+            mode=self.request.numeric_mode,
+            device=self._engine.device,
+        )
+
+
+def _check_fit(card: ModelCard, request: PlanningRequest) -> None:
+    check_history_frames(card, request.history)
+    past = request.past_blocks
+    given, needed = 0 if past is None else len(past), len(request.history) - 1
+    if given != needed:
+        raise InvalidArgument(
+            "past_blocks.shape",
+            f"{given} blocks, but a history of {needed + 1} frames has {needed} blocks that leave "
+            "its earlier frames",
+        )
+    if past is not None:
+        check_block_width(card, past.shape[1], "past_blocks")
+    if not request.goal_is_frame and request.goal.shape != (card.latent_dim,):
+        raise InvalidArgument(
+            "goal.latent.shape",
+            f"{list(request.goal.shape)}, but the checkpoint's latents are {[card.latent_dim]}",
+        )
+    check_tolerance(request.endpoint_tolerance)
+    if request.weights:
+        horizon_weights(request.weights, len(request.weights))
