@@ -10,12 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from acpc_client import (
@@ -31,54 +27,18 @@ from picture import draw
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from server_process import running_server
 
 HERE = Path(__file__).resolve().parent
 WORLD = HERE / "two_room"
 REFERENCE = "two-room-base"
 CHECKPOINTS = {
     REFERENCE: "trained on clean frames only",
-    "two-room-augmented": "trained with noise up to 0.08 on its frames",
+    "two-room-augmented": "trained with noise on its frames",
     "two-room-collapsed": "trained with noise, but without the regulariser that prevents collapse",
 }
 SIGMA = 0.08
 STEP_ANCHORS = 20
-
-
-@contextmanager
-def running_server(checkpoints: Path, datasets: Path, state: Path) -> Iterator[str]:
-    """A real server in a process of its own; yields its address."""
-    log_path = state.parent / "server.log"
-    command = [
-        str(Path(sys.executable).with_name("acpc-server")),
-        "serve",
-        f"--checkpoint-root={checkpoints}",
-        f"--dataset-root={datasets}",
-        f"--state-dir={state}",
-        "--port=0",
-        "--metrics-port=0",
-    ]
-    environment = {name: v for name, v in os.environ.items() if not name.startswith("ACPC_")}
-    with log_path.open("w") as log:
-        server = subprocess.Popen(  # noqa: S603  our own command
-            command, stderr=subprocess.PIPE, text=True, env=environment
-        )
-        try:
-            yield _await_address(server, log_path)
-        finally:
-            server.send_signal(signal.SIGTERM)
-            _, rest = server.communicate(timeout=60)
-            log.write(rest)
-
-
-def _await_address(server: subprocess.Popen[str], log_path: Path) -> str:
-    lines = []
-    for line in server.stderr or ():
-        lines.append(line)
-        event = json.loads(line) if line.startswith("{") else {}
-        if event.get("event") == "serving":
-            return f"127.0.0.1:{event['port']}"
-    log_path.write_text("".join(lines))
-    raise SystemExit(f"the server did not start; see {log_path}")
 
 
 def score_all(client: AcpcClient, console: Console) -> dict[str, Score]:

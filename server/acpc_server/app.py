@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import structlog
@@ -37,6 +36,7 @@ from acpc_server.rpc.guard import Guard
 from acpc_server.rpc.operations import OperationsServicer
 from acpc_server.rpc.planner import PlannerRpcs
 from acpc_server.rpc.scoring import ScoringServicer
+from acpc_server.rpc.threads import RpcThreads
 from acpc_server.settings import MEBIBYTE, Settings
 
 log = structlog.get_logger("acpc.app")
@@ -101,9 +101,10 @@ class Server:
     def _build(self, scoring: CheckpointScoring) -> grpc.Server:
         settings = self._settings
         message = settings.max_message_mib * MEBIBYTE
+        threads = RpcThreads(settings.rpc_threads)
         server = grpc.server(
-            ThreadPoolExecutor(settings.rpc_threads, thread_name_prefix="rpc"),
-            interceptors=[Guard(self.metrics, settings.rpc_threads)],
+            threads,
+            interceptors=[Guard(self.metrics, threads)],
             options=[
                 ("grpc.max_receive_message_length", message),
                 ("grpc.max_send_message_length", message),

@@ -6,8 +6,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import grpc
 import structlog
@@ -19,16 +20,29 @@ from acpc_server.errors import AcpcError, InvalidArgument, ResourceExhausted
 from acpc_server.observe import Metrics
 from acpc_server.rpc.request import CALL_ID, MAX_REQUEST_ID
 from acpc_server.rpc.status import plain_status, to_status
+from acpc_server.rpc.threads import RpcThreads
 
 log = structlog.get_logger("acpc.rpc")
 REQUEST_ID_HEADER = "x-request-id"
 # Streams hold a thread for as long as they live, so they may not take them all.
 STREAM_SHARE = 0.5
 RETRY_SECONDS = 1.0
-QUIET = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
-
+# Calls that may wait for a thread; at arrival, more are refused.
+MAX_BACKLOG = 16
+SPARE_THREADS = 4
+# Not logged, and answered even when every thread is taken.
+PROBES = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+# By (request streams, response streams): the handler's attribute, and how to make one.
+_KINDS: dict[tuple[bool, bool], tuple[str, Callable[..., Handler]]] = {
+    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
+    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
+    (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
+    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
+}
 
 
 class _Malformed:
@@ -38,76 +52,72 @@ class _Malformed:
         self.problem = problem
 
 
+class _Handlers(NamedTuple):
+    """A method's handler, and the one that refuses it at once."""
+
+    serve: Handler
+    refuse: Handler
+
+
 class Guard(grpc.ServerInterceptor):
     """Wraps every handler of the server.
 
     Args:
         metrics: The ``grpc_server_*`` series.
-        threads: Size of the server's thread pool.
+        threads: The server's thread pool.
     """
 
-    def __init__(self, metrics: Metrics, threads: int) -> None:
+    def __init__(self, metrics: Metrics, threads: RpcThreads) -> None:
         self._metrics = metrics
-        self._streams = threading.BoundedSemaphore(max(1, int(threads * STREAM_SHARE)))
+        self._threads = threads
+        self._streams = threading.BoundedSemaphore(max(1, int(threads.size * STREAM_SHARE)))
+        # Refusals and probes must not queue behind the calls that keep all threads busy.
+        self._spare = ThreadPoolExecutor(SPARE_THREADS, thread_name_prefix="spare")
+        self._handlers: dict[str, _Handlers] = {}
 
     def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Handler | None],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        """Wrap the handler that ``continuation`` finds, if any."""
-        handler = continuation(handler_call_details)
-        if handler is None:
-            return None
-        call = _Call(self._metrics, handler_call_details, handler)
-        parse = _lenient(handler.request_deserializer)
-        write = handler.response_serializer
-        if handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(
-                lambda request, context: self._unary(call, handler.unary_unary, request, context),
-                parse,
-                write,
-            )
-        if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(
-                lambda request, context: self._stream(call, handler.unary_stream, request, context),
-                parse,
-                write,
-            )
-        if handler.stream_unary:
-            return grpc.stream_unary_rpc_method_handler(
-                lambda requests, context: self._unary(
-                    call, handler.stream_unary, _checked(requests), context
-                ),
-                parse,
-                write,
-            )
-        both = cast("Callable[..., Iterator[Any]]", handler.stream_stream)
-        return grpc.stream_stream_rpc_method_handler(
-            lambda requests, context: self._stream(call, both, _checked(requests), context),
-            parse,
-            write,
-        )
+        """The wrapped handler, or a refusal when every thread is taken. Runs at arrival."""
+        method = handler_call_details.method
+        handlers = self._handlers.get(method)
+        if handlers is None:
+            handler = continuation(handler_call_details)
+            if handler is None:
+                return None
+            handlers = self._handlers[method] = self._wrap(method, handler)
+        return handlers.refuse if self._threads.backlog >= MAX_BACKLOG else handlers.serve
 
-    def _unary(
-        self,
-        call: _Call,
-        behaviour: Callable[..., Any],
-        request: Any,
-        context: Any,
-    ) -> Any:
-        with call.observed(request, context):
-            return behaviour(_well_formed(request), context)
+    def _wrap(self, method: str, handler: Handler) -> _Handlers:
+        call = _Call(self._metrics, method, handler)
+        kind, make = _KINDS[bool(handler.request_streaming), bool(handler.response_streaming)]
+        behaviour: Callable[..., Any] = getattr(handler, kind)
 
-    def _stream(
-        self,
-        call: _Call,
-        behaviour: Callable[..., Any],
-        request: Any,
-        context: Any,
-    ) -> Iterator[Any]:
-        with call.observed(request, context), self._stream_slot():
-            yield from behaviour(_well_formed(request), context)
+        def one(request: Any, context: Any) -> Any:
+            with call.observed(request, context):
+                return behaviour(_well_formed(request), context)
+
+        def many(request: Any, context: Any) -> Iterator[Any]:
+            with call.observed(request, context), self._stream_slot():
+                yield from behaviour(_well_formed(request), context)
+
+        def refuse(request: Any, context: Any) -> Any:
+            with call.observed(request, context):
+                raise ResourceExhausted(
+                    "every thread of the server is taken",
+                    reason="SERVER_BUSY",
+                    retry_after=RETRY_SECONDS,
+                )
+
+        serve: Callable[..., Any] = many if handler.response_streaming else one
+        probe = call.service in PROBES and not handler.response_streaming
+        for function in (refuse, serve) if probe else (refuse,):
+            function.experimental_thread_pool = self._spare  # type: ignore[attr-defined]
+        codec = _lenient(handler.request_deserializer), handler.response_serializer
+        served = make(serve, *codec)
+        return _Handlers(served, served if probe else make(refuse, *codec))
 
     @contextmanager
     def _stream_slot(self) -> Iterator[None]:
@@ -124,15 +134,13 @@ class Guard(grpc.ServerInterceptor):
 class _Call:
     """Observes the calls of one method."""
 
-    def __init__(
-        self, metrics: Metrics, details: grpc.HandlerCallDetails, handler: Handler
-    ) -> None:
+    def __init__(self, metrics: Metrics, method: str, handler: Handler) -> None:
         self._metrics = metrics
-        _, self._service, self._method = details.method.split("/", 2)
+        _, self.service, self._method = method.split("/", 2)
         streams = {(False, False): "unary", (False, True): "server_stream"}
         streams |= {(True, False): "client_stream", (True, True): "bidi_stream"}
         kind = streams[bool(handler.request_streaming), bool(handler.response_streaming)]
-        self._labels = (kind, self._service, self._method)
+        self._labels = (kind, self.service, self._method)
 
     @contextmanager
     def observed(self, request: Any, context: Any) -> Iterator[None]:
@@ -162,10 +170,10 @@ class _Call:
             seconds = time.perf_counter() - started
             self._metrics.rpc_handled.labels(*self._labels, code).inc()
             self._metrics.rpc_handling.labels(*self._labels).observe(seconds)
-            if self._service not in QUIET:
+            if self.service not in PROBES:
                 log.info(
                     "rpc",
-                    service=self._service,
+                    service=self.service,
                     method=self._method,
                     code=code,
                     seconds=round(seconds, 6),
@@ -197,16 +205,14 @@ def _lenient(parse: Callable[[bytes], Message] | None) -> Callable[[bytes], Any]
 
 
 def _well_formed(request: Any) -> Any:
+    """The message, or an iterator that checks each message; raises for malformed bytes."""
+    if isinstance(request, Iterator):
+        return map(_well_formed, request)
     if isinstance(request, _Malformed):
         raise InvalidArgument(
             "request", f"the bytes are not the message this method takes ({request.problem})"
         )
     return request
-
-
-def _checked(requests: Iterator[Any]) -> Iterator[Any]:
-    for request in requests:
-        yield _well_formed(request)
 
 
 def _request_id(request: Any, context: grpc.ServicerContext) -> str:

@@ -1,0 +1,48 @@
+"""A real server in a process of its own, for the examples."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def running_server(checkpoints: Path, datasets: Path, state: Path) -> Iterator[str]:
+    """A real server in a process of its own; yields its address. Its log lies beside ``state``."""
+    log_path = state.parent / "server.log"
+    command = [
+        str(Path(sys.executable).with_name("acpc-server")),
+        "serve",
+        f"--checkpoint-root={checkpoints}",
+        f"--dataset-root={datasets}",
+        f"--state-dir={state}",
+        "--port=0",
+        "--metrics-port=0",
+    ]
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("ACPC_")}
+    # A file, not a pipe: nobody reads along, and a full pipe would stop the server.
+    with log_path.open("w") as log:
+        server = subprocess.Popen(command, stderr=log, env=environment)  # noqa: S603  our own
+    try:
+        yield _await_address(server, log_path)
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(timeout=60)
+
+
+def _await_address(server: subprocess.Popen[bytes], log_path: Path) -> str:
+    with log_path.open() as log:
+        while server.poll() is None:
+            for line in iter(log.readline, ""):
+                event = json.loads(line) if line.startswith("{") and line.endswith("}\n") else {}
+                if event.get("event") == "serving":
+                    return f"127.0.0.1:{event['port']}"
+            time.sleep(0.05)
+    raise SystemExit(f"the server did not start; see {log_path}")
