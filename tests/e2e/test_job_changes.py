@@ -1,0 +1,116 @@
+"""Files that change under a job fail it by name; what the server counts adds up."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from google.longrunning import operations_pb2
+from google.rpc import code_pb2, error_details_pb2
+from job_world import JobCaller, JobWorld, job, metadata, response, steps_of, write_job_world
+from prometheus_client.parser import text_string_to_metric_families
+from server_process import ServerProcess
+
+Parts = tuple[JobWorld, ServerProcess, JobCaller]
+LONG = {"dataset": "rooms.h5", "task": "tworoom", "count": 300}
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[Parts]:
+    world = write_job_world(tmp_path)
+    with (
+        world.server("state", job_concurrency=2) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        yield world, server, JobCaller(channel)
+
+
+def long(request_id: str) -> pb.ScoreCheckpointRequest:
+    return job(request_id, dataset=LONG, protocol={"draws": 20})
+
+
+def wait_for_progress(calls: JobCaller, name: str, completed: int) -> None:
+    for operation in calls.watch(name):
+        assert not operation.done, operation.error
+        if metadata(operation).progress.completed >= completed:
+            return
+
+
+def reason(operation: operations_pb2.Operation) -> tuple[int, str]:
+    info = error_details_pb2.ErrorInfo()
+    assert operation.error.details[0].Unpack(info)
+    return operation.error.code, info.reason
+
+
+def jobs_by_state(server: ServerProcess) -> dict[str, float]:
+    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
+    with urllib.request.urlopen(url) as answer:  # noqa: S310  a local server
+        text = answer.read().decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    return {sample.labels["state"]: sample.value for sample in families["acpc_jobs"].samples}
+
+
+def settled(server: ServerProcess, expected: dict[str, float]) -> dict[str, float]:
+    """The counts, once the last job has left the device."""
+    give_up = time.monotonic() + 10
+    while (found := jobs_by_state(server)) != expected and time.monotonic() < give_up:
+        time.sleep(0.05)
+    return found
+
+
+def test_files_replaced_under_jobs_fail_them_and_every_end_is_counted(parts: Parts) -> None:
+    world, server, calls = parts
+    first, second = (calls.submit(long(name)).name for name in ("first", "second"))
+    for name in (first, second):
+        wait_for_progress(calls, name, 2)
+    queued = calls.submit(job("queued")).name
+    dropped = calls.submit(job("dropped")).name
+    assert jobs_by_state(server)["running"] == 2, "two jobs at a time"
+    assert jobs_by_state(server)["queued"] == 2
+
+    world.write_dataset(seed=6)
+    calls.cancel(dropped)
+    changed = (code_pb2.FAILED_PRECONDITION, "DATASET_CHANGED")
+    for name in (first, second, queued):
+        assert reason(calls.finished(name)) == changed
+    assert metadata(calls.get(first)).progress.completed < steps_of(long("first"))
+
+    third = calls.submit(long("third")).name
+    wait_for_progress(calls, third, 2)
+    world.write_weights("model", seed=9)
+    assert reason(calls.finished(third)) == (code_pb2.FAILED_PRECONDITION, "CHECKPOINT_CHANGED")
+
+    running = calls.submit(long("running")).name
+    wait_for_progress(calls, running, 2)
+    calls.cancel(running)
+    calls.result(job("good"))
+    expected = {"queued": 0, "running": 0, "succeeded": 1, "failed": 4, "cancelled": 2}
+    assert settled(server, expected) == expected
+
+    server.kill()
+    server.start()
+    assert not [line for line in server.log() if line["event"] == "job_started"]
+    assert set(jobs_by_state(server).values()) == {0}
+
+
+def test_two_jobs_at_once_and_one_alone_give_the_same_bytes(parts: Parts) -> None:
+    _, server, calls = parts
+    other = {"draws": 7, "seed": 1}
+    names = [calls.submit(job(name)).name for name in ("a", "b")]
+    names.append(calls.submit(job("c", protocol=other)).name)
+    together = [calls.finished(name) for name in names]
+    alone = calls.finished(calls.submit(job("d")).name)
+    assert together[0].response == together[1].response == alone.response
+    assert together[2].response != alone.response
+    events = [
+        (line["event"], line["job"]) for line in server.log() if line["event"].startswith("job_s")
+    ]
+    first, second = (name.removeprefix("operations/") for name in names[:2])
+    begun = events.index(("job_started", second))
+    assert ("job_step", first) in events[begun:], "the first still ran when the second began"
+    assert response(alone).checkpoint.anchors == 60

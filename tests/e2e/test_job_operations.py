@@ -1,0 +1,232 @@
+"""The life of an operation: idempotent, listed, waited for, watched, cancelled, deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import grpc
+import numpy as np
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from google.longrunning import operations_pb2
+from google.rpc import code_pb2
+from job_world import JobCaller, job, metadata, response, steps_of, write_job_world
+from server_process import ServerProcess
+from wire import blur, refusal
+
+Parts = tuple[ServerProcess, JobCaller]
+DATASET = {"dataset": "rooms.h5", "task": "tworoom"}
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
+    world = write_job_world(tmp_path_factory.mktemp("operations"))
+    with world.server("state") as server, grpc.insecure_channel(server.address) as channel:
+        yield server, JobCaller(channel)
+        assert not [line for line in server.log() if line.get("level") in ("error", "critical")]
+
+
+@pytest.fixture
+def calls(parts: Parts) -> JobCaller:
+    return parts[1]
+
+
+def quick(request_id: str = "", **changed: object) -> pb.ScoreCheckpointRequest:
+    return job(request_id, **{"dataset": {**DATASET, "count": 20}, "reference": None, **changed})
+
+
+def endless(request_id: str = "") -> pb.ScoreCheckpointRequest:
+    """A job no test waits for: one shard takes seconds, all of them hours."""
+    return job(
+        request_id, dataset={**DATASET, "count": 500}, protocol={"draws": 1000}, reference=None
+    )
+
+
+def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    give_up = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < give_up, "it never came to pass"
+        time.sleep(0.02)
+
+
+def test_one_request_id_is_one_operation(calls: JobCaller) -> None:
+    first = calls.submit(quick("once"))
+    assert calls.submit(quick("once")).name == first.name
+    done = calls.finished(first.name)
+    assert calls.submit(quick("once")) == done
+    other = refusal(lambda: calls.submit(quick("once", protocol={"draws": 4})))
+    assert other is not None
+    assert (other.code, other.reason) == ("ALREADY_EXISTS", "REQUEST_ID_REUSED")
+    assert first.name in other.message
+    assert calls.get(first.name) == done, "the refused request left the first alone"
+
+
+def test_without_a_request_id_every_call_is_a_job_with_the_same_bytes(calls: JobCaller) -> None:
+    names = [calls.submit(quick()).name for _ in range(2)]
+    first, second = (calls.finished(name) for name in names)
+    assert names[0] != names[1]
+    assert first.response.SerializeToString() == second.response.SerializeToString()
+
+
+def test_a_running_job_stops_within_a_chunk(parts: Parts) -> None:
+    server, calls = parts
+    name = calls.submit(endless("running")).name
+    job_id = name.removeprefix("operations/")
+    until(lambda: metadata(calls.get(name)).progress.completed >= 1)
+    calls.cancel(name)
+    ended = calls.get(name)
+    server.wait_for_log(lambda line: line["event"] == "job_ended" and line["job"] == job_id, 10)
+    assert ended.done
+    assert metadata(ended).state == pb.JOB_STATE_CANCELLED
+    assert ended.error.code == code_pb2.CANCELLED
+    steps = [line for line in server.log() if line["event"] == "job_step"]
+    assert len([line for line in steps if line["job"] == job_id]) < 10
+    calls.cancel(name)
+    assert calls.get(name).error == ended.error, "cancelling twice changes nothing"
+    assert calls.finished(calls.submit(quick()).name).HasField("response"), "the queue goes on"
+
+
+def test_a_queued_job_never_starts_once_cancelled(parts: Parts) -> None:
+    server, calls = parts
+    blocker = calls.submit(endless()).name
+    until(lambda: metadata(calls.get(blocker)).state == pb.JOB_STATE_RUNNING)
+    queued = calls.submit(quick()).name
+    assert metadata(calls.get(queued)).state == pb.JOB_STATE_QUEUED
+    running = refusal(lambda: calls.delete(blocker))
+    waiting = refusal(lambda: calls.delete(queued))
+    assert [r and (r.code, r.reason) for r in (running, waiting)] == [
+        ("FAILED_PRECONDITION", "OPERATION_RUNNING")
+    ] * 2
+    calls.cancel(queued)
+    calls.cancel(blocker)
+    assert calls.get(queued).error.code == code_pb2.CANCELLED
+    calls.result(quick())
+    started = [line["job"] for line in server.log() if line["event"] == "job_started"]
+    assert queued.removeprefix("operations/") not in started
+
+
+def test_a_deleted_operation_is_gone_and_its_request_id_free(calls: JobCaller) -> None:
+    done = calls.finished(calls.submit(quick("again")).name)
+    calls.delete(done.name)
+    for attempt in (calls.get, calls.delete, calls.cancel, lambda n: list(calls.watch(n))):
+        gone = refusal(lambda attempt=attempt: attempt(done.name))
+        assert gone is not None
+        assert gone.code == "NOT_FOUND"
+    fresh = calls.finished(calls.submit(quick("again", protocol={"draws": 3})).name)
+    assert fresh.name == done.name
+    assert fresh.response != done.response
+
+
+def test_a_job_cancelled_and_deleted_while_it_computes_can_be_submitted_anew(
+    calls: JobCaller,
+) -> None:
+    name = calls.submit(endless("reborn")).name
+    until(lambda: metadata(calls.get(name)).progress.completed >= 1)
+    calls.cancel(name)
+    calls.delete(name)
+    again = calls.submit(quick("reborn"))
+    assert again.name == name
+    assert response(calls.finished(name)).checkpoint.anchors == 20
+
+
+def test_pages_hold_every_operation_once_newest_first(calls: JobCaller) -> None:
+    names = [calls.submit(quick()).name for _ in range(3)]
+    for name in names:
+        calls.finished(name)
+    whole = [op.name for op in calls.list(page_size=1000).operations]
+    assert whole[:3] == names[::-1]
+    paged, token = [], ""
+    while True:
+        page = calls.list(page_size=2, page_token=token)
+        assert len(page.operations) <= 2
+        paged += [op.name for op in page.operations]
+        token = page.next_page_token
+        if not token:
+            break
+    assert paged == whole
+    created = [metadata(op).create_time.ToNanoseconds() for op in calls.list().operations]
+    assert created == sorted(created, reverse=True)
+    by_state = {
+        state: {op.name for op in calls.list(filter=f"state={state}").operations}
+        for state in ("queued", "running", "succeeded", "cancelled")
+    }
+    assert set().union(*by_state.values()) == set(whole)
+    assert sum(len(found) for found in by_state.values()) == len(whole)
+    assert set(names) <= by_state["succeeded"]
+
+
+def test_a_wait_ends_with_its_timeout_the_callers_or_the_job(calls: JobCaller) -> None:
+    name = calls.submit(endless()).name
+    for seconds in (0.0, 0.3):
+        assert not calls.wait(name, seconds).done
+    request = operations_pb2.WaitOperationRequest(name=name)
+    late = calls.operations.WaitOperation(request, timeout=1.0)
+    assert not late.done, "answered before the caller's own deadline"
+    calls.cancel(name)
+    assert calls.wait(name, 30.0).done
+    negative = refusal(lambda: calls.wait(name, -1.0))
+    assert negative is not None
+    assert (negative.code, negative.fields) == ("INVALID_ARGUMENT", ("timeout",))
+
+
+def test_progress_only_grows_and_ends_at_the_total(calls: JobCaller) -> None:
+    request = job("progress")
+    seen = list(calls.watch(calls.submit(request).name))
+    told = [metadata(operation) for operation in seen]
+    completed = [message.progress.completed for message in told]
+    assert completed == sorted(completed)
+    assert {message.progress.total for message in told} == {steps_of(request)}
+    assert completed[-1] == steps_of(request)
+    assert [operation.done for operation in seen] == [False] * (len(seen) - 1) + [True]
+    assert len(seen) > 3
+    states = [message.state for message in told]
+    assert states == sorted(states), "queued, running, succeeded"
+    ended = told[-1]
+    times = [t.ToNanoseconds() for t in (ended.create_time, ended.start_time, ended.end_time)]
+    assert times == sorted(times)
+    assert any(message.progress.HasField("seconds_left") for message in told[:-1])
+    assert list(calls.watch(seen[-1].name)) == [seen[-1]], "a watch of a finished job is one answer"
+
+
+def test_a_reference_with_the_same_weights_is_measured_once(calls: JobCaller) -> None:
+    request = job("twin", reference={"name": "twin"})
+    operation = calls.finished(calls.submit(request).name)
+    assert metadata(operation).progress.total == steps_of(request, checkpoints=1)
+    result = response(operation)
+    assert result.reference.checkpoint.name == "twin"
+    assert result.reference.anchor_values == result.checkpoint.anchor_values
+    assert result.verdict.ir_relative == 1.0
+
+
+def test_without_a_reference_a_good_sr_decides_nothing(calls: JobCaller) -> None:
+    low = {"ir": 0.3, "sr": 1e-9}
+    wide = {"draws": 1, "quantile": 0.0, "margin": 0.0}
+    result = calls.result(quick(thresholds=low, protocol=wide))
+    assert result.verdict.outcome == pb.OUTCOME_INCONCLUSIVE
+    assert result.verdict.sr_passed
+    for field in ("ir_relative", "score", "delta_score", "ir_passed"):
+        assert not result.verdict.HasField(field)
+    assert not result.HasField("reference")
+
+
+def test_five_draws_of_a_deterministic_shift_are_one(calls: JobCaller) -> None:
+    once, five = (
+        calls.result(quick(perturbation=blur(), protocol={"draws": draws})) for draws in (1, 5)
+    )
+    assert once.checkpoint.ir_raw == pytest.approx(five.checkpoint.ir_raw, rel=1e-15)
+    one, all_five = (
+        np.frombuffer(result.checkpoint.anchor_values.draw_radius.data).reshape(20, -1)
+        for result in (once, five)
+    )
+    assert all_five.shape == (20, 5)
+    np.testing.assert_array_equal(all_five, np.repeat(one, 5, axis=1))
+    assert once.receipt.perturbation_digest != five.receipt.perturbation_digest
+
+
+def test_a_shift_the_reference_does_not_feel_fails_the_job_by_name(calls: JobCaller) -> None:
+    still = job("still", perturbation={"identity": {}})
+    operation = calls.finished(calls.submit(still).name)
+    assert operation.error.code == code_pb2.FAILED_PRECONDITION
+    assert "relative IR is undefined" in operation.error.message
+    assert metadata(operation).state == pb.JOB_STATE_FAILED
