@@ -9,8 +9,10 @@ from collections.abc import Hashable
 from acpc_server.engine.queue import Chunk
 from acpc_server.errors import DeadlineExceeded
 
-# Weight of the newest measurement.
+# Weight of the newest measurement, and what a refusal leaves of an estimate: what is refused is
+# not measured, so one slow call would otherwise lock its kind out for good.
 SMOOTHING = 0.2
+DOUBT = 0.9
 # Kinds remembered; a kind is a model, a shape and a mode.
 MAX_KINDS = 512
 
@@ -39,19 +41,25 @@ class Pace:
             return sum(self._seconds.get(chunk.kind, 0.0) * chunk.rows for chunk in chunks)
 
     def admit(self, chunk: Chunk, before: list[Chunk]) -> None:
-        """Refuse at once what cannot end before its deadline.
+        """Refuse at once what cannot end before its deadline; with none before it, let it try.
 
         Raises:
             DeadlineExceeded: The queue and the chunk itself take longer than there is left.
         """
         remaining = chunk.ticket.remaining()
-        if remaining is None:
+        if remaining is None or not before:
             return
         needed = self.estimate([*before, chunk])
         if needed > remaining:
+            self._doubt(chunk.kind)
             raise DeadlineExceeded(
                 f"the work ahead and this request take about {needed:.3f} s, but the deadline is "
                 f"in {max(remaining, 0.0):.3f} s; allow more time or try again later",
                 reason="DEADLINE_CANNOT_BE_MET",
                 retry_after=needed,
             )
+
+    def _doubt(self, kind: Hashable) -> None:
+        with self._lock:
+            if kind in self._seconds:
+                self._seconds[kind] *= DOUBT

@@ -1,0 +1,117 @@
+"""Requests that wait together share a device call, and each gets its own rows."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+import torch
+from acpc_server.engine import DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.errors import Cancelled, ResourceExhausted
+from acpc_server.observe import Metrics
+from plain_model import Held, PlainModel, frames
+from torch import Tensor
+
+CPU = torch.device("cpu")
+FP32, BF16 = NumericMode.FP32, NumericMode.BF16
+INTERACTIVE = Priority.INTERACTIVE
+PRIORITIES = ("interactive", "job")
+Asked = list[tuple[float, Priority, NumericMode, int]]
+
+
+def calls_of(asked: Asked, *, merge: bool = True) -> tuple[list[list[float]], list[Tensor]]:
+    """Marks per device call, and answers, of requests that all waited behind a held one."""
+    held, metrics = Held(), Metrics()
+    engine, model = DeviceEngine(CPU, metrics, merge=merge), PlainModel(held)
+    with ThreadPoolExecutor(32) as pool:
+
+        def ask(mark: float, priority: Priority, mode: NumericMode, rows: int) -> Future[Tensor]:
+            ticket = Ticket(priority)
+            return pool.submit(lambda: engine.encode(model, frames(mark, rows), ticket, mode))
+
+        first = ask(0.0, Priority.JOB, FP32, 1)
+        assert held.entered.wait(10)
+        answers = []
+        for index, request in enumerate(asked):
+            answers.append(ask(*request))
+            while sum(metrics.queue_depth.labels(p)._value.get() for p in PRIORITIES) <= index:
+                assert not first.done()
+        held.free.set()
+        results = [answer.result(10) for answer in answers]
+        return held.calls[1:], results
+
+
+def test_what_waits_together_is_computed_together() -> None:
+    asked = [(float(mark), INTERACTIVE, FP32, mark) for mark in (1, 2, 3)]
+    calls, answers = calls_of(asked)
+    assert calls == [[1.0, 2.0, 3.0]]
+    for (mark, _, _, rows), answer in zip(asked, answers, strict=True):
+        assert answer.tolist() == [[mark] * 3] * rows
+
+
+def test_merging_can_be_turned_off_and_changes_no_answer() -> None:
+    asked = [(float(mark), INTERACTIVE, FP32, mark) for mark in (1, 2, 3)]
+    calls, answers = calls_of(asked, merge=False)
+    assert calls == [[1.0], [2.0], [3.0]]
+    assert all(torch.equal(a, b) for a, b in zip(answers, calls_of(asked)[1], strict=True))
+
+
+def test_jobs_and_other_modes_keep_to_themselves() -> None:
+    asked: Asked = [
+        (1.0, INTERACTIVE, FP32, 1),
+        (2.0, INTERACTIVE, BF16, 1),
+        (3.0, INTERACTIVE, FP32, 1),
+        (4.0, Priority.JOB, FP32, 1),
+        (5.0, Priority.JOB, FP32, 1),
+    ]
+    calls, _ = calls_of(asked)
+    assert sorted(calls) == [[1.0, 3.0], [2.0], [4.0], [5.0]]
+
+
+def test_a_call_is_no_larger_than_one_request_may_be() -> None:
+    calls, answers = calls_of([(float(m), INTERACTIVE, FP32, 200) for m in (1, 2, 3, 4)])
+    assert calls == [[1.0, 2.0], [3.0, 4.0]], "512 frames at most"
+    assert [len(answer) for answer in answers] == [200] * 4
+
+
+def test_a_withdrawn_request_leaves_the_batch_without_harm() -> None:
+    held = Held()
+    engine, model, ticket = DeviceEngine(CPU, Metrics()), PlainModel(held), Ticket(INTERACTIVE)
+    with ThreadPoolExecutor(4) as pool:
+
+        def ask(mark: float, who: Ticket) -> Future[Tensor]:
+            return pool.submit(lambda: engine.encode(model, frames(mark), who, FP32))
+
+        first = ask(0.0, Ticket(Priority.JOB))
+        assert held.entered.wait(10)
+        stays, goes = ask(1.0, Ticket(INTERACTIVE)), ask(2.0, ticket)
+        ticket.cancel()
+        with pytest.raises(Cancelled):
+            goes.result(10)
+        held.free.set()
+        first.result(10)
+        assert stays.result(10).tolist() == [[1.0] * 3]
+    assert 2.0 not in held.order
+
+
+def test_a_batch_too_large_for_the_memory_is_halved_until_it_fits() -> None:
+    seen: list[int] = []
+
+    def small(rows: Tensor) -> None:
+        seen.append(len(rows))
+        if len(rows) > 2:
+            raise torch.OutOfMemoryError
+
+    engine = DeviceEngine(CPU, Metrics())
+    many = torch.arange(7.0)[:, None, None, None].expand(7, 3, 8, 8)
+    answer = engine.encode(PlainModel(small), many, Ticket(INTERACTIVE), FP32)
+    assert answer[:, 0].tolist() == list(range(7))
+    assert max(seen) == 7
+
+    def never(_: Tensor) -> None:
+        raise torch.OutOfMemoryError
+
+    with pytest.raises(ResourceExhausted) as refused:
+        engine.encode(PlainModel(never), many, Ticket(INTERACTIVE), FP32)
+    assert refused.value.reason == "DEVICE_MEMORY"
+    engine.close()

@@ -1,0 +1,98 @@
+"""Chunks change nothing, and each numeric mode is what it says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from acpc_server.engine import DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.engine.sizes import frames_per_call
+from acpc_server.errors import InvalidArgument
+from acpc_server.models import FrozenWorldModel
+from acpc_server.models.loader import load_checkpoint
+from acpc_server.models.rollout import rollout
+from acpc_server.observe import Metrics
+from public_checkpoint import write_checkpoint
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenWorldModel:
+    root = tmp_path_factory.mktemp("checkpoints")
+    write_checkpoint(root / "model")
+    return load_checkpoint(root, "model", device=CPU)
+
+
+@pytest.fixture(scope="module")
+def engine() -> DeviceEngine:
+    return DeviceEngine(CPU, Metrics())
+
+
+def ticket() -> Ticket:
+    return Ticket(Priority.JOB)
+
+
+def test_encoding_in_chunks_is_encoding_whole(
+    engine: DeviceEngine, model: FrozenWorldModel
+) -> None:
+    size = frames_per_call("cpu", Priority.JOB, 28, 28)
+    many = torch.randn(2 * size + 7, 3, 28, 28, generator=torch.Generator().manual_seed(1))
+    parts = engine.encode(model, many, ticket(), NumericMode.FP32)
+    assert parts.shape == (2 * size + 7, 16)
+    assert parts.dtype == torch.float32
+    np.testing.assert_allclose(parts, model.encode(many), rtol=0, atol=2e-5)
+    again = engine.encode(model, many, ticket(), NumericMode.FP32)
+    assert torch.equal(parts, again), "the same request is cut alike and gives the same bytes"
+
+
+def test_rolling_out_in_chunks_is_rolling_out_whole(
+    engine: DeviceEngine, model: FrozenWorldModel
+) -> None:
+    generator = torch.Generator().manual_seed(2)
+    histories = torch.randn(300, 3, 16, generator=generator)
+    blocks = torch.randn(300, 7, 10, generator=generator)
+    parts = engine.rollout(model, histories, blocks, ticket(), NumericMode.FP32)
+    assert parts.shape == (300, 5, 16)
+    np.testing.assert_allclose(parts, rollout(model, histories, blocks), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("side", [1, 28, 224, 512, 2048])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_job_call_has_a_frame_and_is_no_longer_than_an_interactive_one(
+    device: str, side: int
+) -> None:
+    job, interactive = (
+        frames_per_call(device, p, side, side) for p in (Priority.JOB, Priority.INTERACTIVE)
+    )
+    assert 1 <= job <= interactive <= 512
+
+
+def test_tf32_is_refused_where_there_is_no_cuda() -> None:
+    with pytest.raises(InvalidArgument, match="tf32 needs a CUDA device") as refused:
+        NumericMode.TF32.require(CPU)
+    assert refused.value.field == "numeric_mode"
+    for mode in (NumericMode.FP32, NumericMode.BF16):
+        mode.require(CPU)
+    NumericMode.TF32.require(torch.device("cuda"))
+
+
+def test_bf16_is_close_to_fp32_and_not_the_same(
+    engine: DeviceEngine, model: FrozenWorldModel
+) -> None:
+    generator = torch.Generator().manual_seed(3)
+    frames = torch.randn(8, 3, 28, 28, generator=generator)
+    exact = engine.encode(model, frames, ticket(), NumericMode.FP32)
+    rough = engine.encode(model, frames, ticket(), NumericMode.BF16)
+    assert rough.dtype == torch.float32
+    error = float((rough - exact).norm() / exact.norm())
+    assert 1e-4 < error < 0.05
+    assert torch.equal(exact, engine.encode(model, frames, ticket(), NumericMode.FP32))
+
+
+def test_a_ticket_adds_up_its_times(engine: DeviceEngine, model: FrozenWorldModel) -> None:
+    used = ticket()
+    frames = torch.zeros(frames_per_call("cpu", Priority.JOB, 28, 28) + 1, 3, 28, 28)
+    engine.encode(model, frames, used, NumericMode.FP32)
+    assert used.compute_seconds > 0
+    assert used.queue_seconds > 0
