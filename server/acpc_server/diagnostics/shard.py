@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,12 +42,12 @@ class ShardRecord:
         return {field.name: _pack(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
+    def from_json(cls, record: Mapping[str, Any]) -> ShardRecord:
         """Inverse of :meth:`to_json`."""
         return cls(**{field.name: _unpack(record[field.name]) for field in fields(cls)})
 
     @classmethod
-    def concatenate(cls, shards: list[Self]) -> Self:
+    def concatenate(cls, shards: list[ShardRecord]) -> ShardRecord:
         """All shards of a checkpoint as one record."""
         return cls(
             **{f.name: np.concatenate([getattr(s, f.name) for s in shards]) for f in fields(cls)}

@@ -15,7 +15,7 @@ from acpc_server.engine import CheckpointCache, Ticket
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.rpc import codec
 from acpc_server.rpc.planner import PlannerRpcs
-from acpc_server.rpc.request import StreamTickets, load, open_ticket, request_id
+from acpc_server.rpc.request import fresh_ticket, load, open_ticket, request_id, shown_id, shown_id
 from acpc_server.rpc.status import to_status
 
 
@@ -39,17 +39,9 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
         self, request_iterator: Iterator[pb.ComparePairsRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.ComparePairsResponse]:
         """Compare pairs in order; a refused pair is answered in place."""
-        ticket = fresh_ticket(context)
-
-        def withdraw() -> None:
-            ticket.cancel()
-
-        context.add_callback(withdraw)
+        tickets = StreamTickets(context)
         for request in request_iterator:
-            # Each pair has its own time; a stream lives as long as its caller wants.
-            ticket = fresh_ticket(context)
-            if not context.is_active():
-                ticket.cancel()
+            ticket = tickets.renew()
             answer = pb.ComparePairsResponse(pair_id=request.pair_id)
             try:
                 ticket.check()

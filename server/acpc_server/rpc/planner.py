@@ -6,23 +6,31 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+import torch
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 
 from acpc_server.diagnostics import (
+    CemBudget,
     PairedCem,
     Planner,
+    PlanningRequest,
+    PlanningSession,
     certify_pool,
 )
-from acpc_server.diagnostics.certify import selection_parameters
+from acpc_server.diagnostics.certify import check_pool, selection_parameters
+from acpc_server.diagnostics.histories import check_block_width
 from acpc_server.diagnostics.paired_cem import Returns
 from acpc_server.engine import CheckpointCache, Ticket
 from acpc_server.errors import InvalidArgument
+from acpc_server.numerics.cem import Proposal, pool_normals, sample_pool
+from acpc_server.numerics.cem import Proposal, pool_normals, sample_pool
 from acpc_server.numerics.cost_bounds import Reduction
 from acpc_server.rpc import codec
 from acpc_server.rpc.certificates import write_paired_plan, write_pool
 from acpc_server.rpc.idle import within
-from acpc_server.rpc.request import StreamTickets, request_id
+from acpc_server.rpc.request import StreamTickets, load, request_id
 
 REDUCTIONS: dict[int, Reduction] = {
     pb.COST_REDUCTION_UNSPECIFIED: "sum",
