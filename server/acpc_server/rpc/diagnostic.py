@@ -15,7 +15,7 @@ from acpc_server.engine import CheckpointCache, Ticket
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.rpc import codec
 from acpc_server.rpc.planner import PlannerRpcs
-from acpc_server.rpc.request import fresh_ticket, load, open_ticket, request_id, shown_id, shown_id
+from acpc_server.rpc.request import StreamTickets, load, open_ticket, request_id, shown_id
 from acpc_server.rpc.status import to_status
 
 
