@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ from acpc_server.errors import DeadlineExceeded
 Message = TypeVar("Message")
 
 
-def within(messages: Iterator[Message], seconds: float) -> Iterator[Message]:
+def within(messages: Iterator[Message], seconds: float) -> Generator[Message, None, None]:
     """The messages of a stream as they come, each within ``seconds`` of being waited for.
 
     gRPC waits for a message without end, so a thread of its own waits and this one looks at the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,7 +25,6 @@ from acpc_server.diagnostics.histories import check_block_width
 from acpc_server.diagnostics.paired_cem import Returns
 from acpc_server.engine import CheckpointCache, Ticket
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics.cem import Proposal, pool_normals, sample_pool
 from acpc_server.numerics.cem import Proposal, pool_normals, sample_pool
 from acpc_server.numerics.cost_bounds import Reduction
 from acpc_server.rpc import codec
@@ -83,7 +83,12 @@ class PlannerRpcs:
         self, requests: Iterator[pb.PlanRequest], tickets: StreamTickets
     ) -> Iterator[pb.PlanResponse]:
         """One session, then a pool a message; the first refusal ends the stream."""
-        messages = within(requests, self._idle_seconds)
+        with closing(within(requests, self._idle_seconds)) as messages:
+            yield from self._plan(messages, tickets)
+
+    def _plan(
+        self, messages: Iterator[pb.PlanRequest], tickets: StreamTickets
+    ) -> Iterator[pb.PlanResponse]:
         message = next(messages, pb.PlanRequest())
         started, ticket = time.perf_counter(), tickets.renew()
         if message.WhichOneof("message") != "start":
