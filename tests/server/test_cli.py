@@ -1,0 +1,153 @@
+"""The command line as an operator meets it: exit codes, and one line for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from acpc_server.cli import app, main
+from acpc_server.models.loader import load_checkpoint
+from public_checkpoint import public_config, random_state_dict, write_checkpoint
+from typer.testing import CliRunner
+
+PROGRAM = str(Path(sys.executable).with_name("acpc-server"))
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The program's entry point with arguments; a process of its own would cost seconds."""
+
+    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [PROGRAM, *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return subprocess.CompletedProcess(
+            command, int(ended.value.code or 0), *capsys.readouterr()
+        )
+
+    return call
+
+
+def digest(folder: Path) -> str:
+    return load_checkpoint(folder.parent, folder.name, device=torch.device("cpu")).card.digest
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write_checkpoint(tmp_path / "model")
+
+
+def test_help_names_every_command() -> None:
+    shown = CliRunner().invoke(app, ["--help"])
+    assert shown.exit_code == 0
+    for command in ("serve", "health", "check-checkpoint", "convert"):
+        assert command in shown.stdout
+
+
+def test_an_accepted_checkpoint_is_shown_with_its_whole_digest(run: Run, checkpoint: Path) -> None:
+    shown = run("check-checkpoint", checkpoint)
+    assert shown.returncode == 0
+    letters = "".join(c for c in shown.stdout if c.isalnum())
+    assert digest(checkpoint) in letters.replace("imagesize", " ")
+    assert "25,854" in shown.stdout
+
+
+def test_a_refused_checkpoint_is_one_line_and_exit_code_1(run: Run, checkpoint: Path) -> None:
+    config = json.loads((checkpoint / "config.json").read_text())
+    config["predictor"]["_target_"] = "os.system"
+    (checkpoint / "config.json").write_text(json.dumps(config))
+    shown = run("check-checkpoint", checkpoint)
+    assert shown.returncode == 1
+    assert shown.stdout == ""
+    (line,) = shown.stderr.splitlines()
+    assert line.startswith("FAILED_PRECONDITION: ")
+    assert "os.system" in line
+
+
+@pytest.mark.parametrize("arguments", [["--max-mib", "0"], ["--weights", "other.pt"]])
+def test_options_of_check_checkpoint_reach_the_loader(
+    checkpoint: Path, arguments: list[str]
+) -> None:
+    shown = CliRunner().invoke(app, ["check-checkpoint", str(checkpoint), *arguments])
+    assert shown.exit_code == 1
+    assert type(shown.exception).__name__ in ("UnsafeCheckpoint", "NotFound")
+
+
+def test_convert_keeps_the_numbers_and_never_overwrites(
+    run: Run, checkpoint: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "converted"
+    arguments = ["convert", str(checkpoint), str(target), "--container", "safetensors"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"wrote {target} (lewm, digest {digest(checkpoint)})\n"
+    assert [path.name for path in sorted(target.iterdir())] == [
+        "config.json",
+        "weights.safetensors",
+    ]
+    assert digest(target) == digest(checkpoint)
+    again = run(*arguments)
+    assert again.returncode == 1
+    assert len(again.stderr.splitlines()) == 1
+    assert digest(target) == digest(checkpoint)
+
+
+def test_a_pickled_module_needs_a_config_and_consent(run: Run, tmp_path: Path) -> None:
+    source, config = tmp_path / "model_object.ckpt", tmp_path / "config.json"
+    torch.save(random_state_dict(public_config()), source)
+    config.write_text(json.dumps(public_config()))
+    bare = CliRunner().invoke(app, ["convert", str(source), str(tmp_path / "out")])
+    assert bare.exit_code == 2
+    assert "--config" in bare.output
+    careful = run("convert", source, tmp_path / "out", "--config", config)
+    assert careful.returncode == 1
+    assert "--execute" in careful.stderr or "execute" in careful.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_server_that_cannot_start_says_why_in_its_last_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "roots").mkdir()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        obstacles = {
+            "--state-dir": (tmp_path / "file", "state folder"),
+            "--jobs-url": (f"sqlite:///{tmp_path}/absent/jobs.sqlite", "job record"),
+            "--port": (port, "cannot listen"),
+            "--metrics-port": (port, "/metrics"),
+        }
+        for obstacle, (value, named) in obstacles.items():
+            flags = {
+                "--checkpoint-root": tmp_path / "roots",
+                "--dataset-root": tmp_path / "roots",
+                "--state-dir": tmp_path / "state",
+                "--port": 0,
+                "--metrics-port": 0,
+                "--device": "cpu",
+                obstacle: value,
+            }
+            command = [PROGRAM, "serve", *(str(part) for pair in flags.items() for part in pair)]
+            refused = subprocess.run(
+                command, capture_output=True, text=True, timeout=60, check=False
+            )
+            assert refused.returncode == 1, refused.stderr
+            last = refused.stderr.splitlines()[-1]
+            assert last.startswith("FAILED_PRECONDITION: ")
+            assert named in last
+            assert obstacle in last, "it names the flag to change"
+
+
+def test_without_a_command_it_shows_its_help(run: Run) -> None:
+    shown = run()
+    assert shown.returncode == 2
+    assert "check-checkpoint" in shown.stdout + shown.stderr

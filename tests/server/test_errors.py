@@ -1,0 +1,64 @@
+"""The error tree: each class has a status, and the picture on top of the module shows it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import grpc
+import pytest
+from acpc_server import errors
+from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.rpc.status import to_status
+from google.rpc import error_details_pb2
+
+CLASSES = [
+    value
+    for value in vars(errors).values()
+    if inspect.isclass(value) and issubclass(value, AcpcError) and value is not AcpcError
+]
+
+
+def test_every_subclass_is_declared_in_the_module() -> None:
+    found, waiting = set(), [AcpcError]
+    while waiting:
+        for child in waiting.pop().__subclasses__():
+            found.add(child)
+            waiting.append(child)
+    assert found == set(CLASSES)
+
+
+@pytest.mark.parametrize("error", CLASSES)
+def test_a_class_has_a_real_status_code_and_stands_in_the_tree(error: type[AcpcError]) -> None:
+    assert error.code in grpc.StatusCode.__members__
+    assert error.code not in ("OK", "UNKNOWN", "INTERNAL")
+    assert re.fullmatch(r"[A-Z][A-Z_]+", error.default_reason)
+    assert re.search(rf"── {error.__name__} +{error.code} +\w", errors.__doc__ or "")
+
+
+def test_the_tree_shows_nothing_else() -> None:
+    drawn = re.findall(r"── (\w+) +[A-Z_]+ ", errors.__doc__ or "")
+    assert sorted(drawn) == sorted(error.__name__ for error in CLASSES)
+
+
+@pytest.mark.parametrize("error", [e for e in CLASSES if e is not InvalidArgument])
+def test_a_status_carries_code_reason_and_retry(error: type[AcpcError]) -> None:
+    status = to_status(error("what is wrong", retry_after=0.25), "id-1")
+    assert status.code == grpc.StatusCode[error.code].value[0]
+    assert status.message == "what is wrong"
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    assert sum(detail.Unpack(info) for detail in status.details) == 1
+    assert sum(detail.Unpack(retry) for detail in status.details) == 1
+    assert info.reason == error.default_reason
+    assert retry.retry_delay.ToMilliseconds() == 250
+
+
+def test_field_paths_move_and_nest() -> None:
+    error = InvalidArgument("checkpoint.name", "is empty", reason="EMPTY")
+    assert error.below("plan").field == "plan.checkpoint.name"
+    assert error.moved("checkpoint", "reference").field == "reference.name"
+    assert error.moved("other", "reference").field == "checkpoint.name"
+    assert InvalidArgument("", "bad").below("weights").field == "weights"
+    moved = error.below("plan").moved("plan", "dataset")
+    assert (moved.message, moved.reason) == ("dataset.checkpoint.name: is empty", "EMPTY")
+    assert [v.field for v in moved.violations] == ["dataset.checkpoint.name"]

@@ -1,0 +1,174 @@
+"""Every setting is a flag and a variable, and a bad value is told in one line."""
+
+from __future__ import annotations
+
+import os
+import typing
+from pathlib import Path
+
+import pytest
+from acpc_server.cli import app
+from acpc_server.settings import Settings
+from pydantic.fields import FieldInfo
+from typer.testing import CliRunner
+
+FIELDS = sorted(Settings.model_fields)
+PATHS = {"checkpoint_root", "dataset_root", "state_dir", "tls_certificate", "tls_key"}
+CHOSEN = {"device": "cpu", "jobs_url": "sqlite:////elsewhere/jobs.sqlite", "host": "0.0.0.0"}  # noqa: S104
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("ACPC_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def needed(tmp_path: Path) -> dict[str, str]:
+    """Settings without which none can be made, and the TLS files, of which one needs the other."""
+    for name in ("checkpoint_root", "dataset_root", "state_dir", "other"):
+        (tmp_path / name).mkdir()
+    for name in ("tls_certificate", "tls_key", "file"):
+        (tmp_path / name).write_text("PEM")
+    return {name: str(tmp_path / name) for name in PATHS}
+
+
+def other_value(name: str, field: FieldInfo, tmp_path: Path) -> object:
+    """A good value that is not the default."""
+    if name in PATHS:
+        return tmp_path / ("file" if name.startswith("tls") else "other")
+    if name in CHOSEN:
+        return CHOSEN[name]
+    if typing.get_origin(field.annotation) is typing.Literal:
+        return next(v for v in typing.get_args(field.annotation) if v != field.default)
+    if field.annotation is bool:
+        return not field.default
+    if field.annotation is int:
+        return field.default + 1
+    if field.annotation is float:
+        return field.default / 2
+    assert field.annotation is str, f"say here how to choose a value for {name}"
+    return "other"
+
+
+def flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def flags(values: dict[str, str]) -> list[str]:
+    """Arguments that give every value; a switch is --name or --no-name."""
+    given: list[str] = []
+    for name, value in values.items():
+        if Settings.model_fields[name].annotation is bool:
+            given.append(flag(name) if value == "True" else flag(f"no_{name}"))
+        else:
+            given += [flag(name), value]
+    return given
+
+
+def parse(values: dict[str, str]) -> Settings:
+    return Settings(_cli_parse_args=flags(values))
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_setting_is_a_flag_and_a_variable_and_the_flag_wins(
+    name: str, needed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    field = Settings.model_fields[name]
+    wanted = other_value(name, field, tmp_path)
+    usual = getattr(parse(needed), name)
+    assert wanted != usual
+    assert getattr(parse({**needed, name: str(wanted)}), name) == wanted
+
+    monkeypatch.setenv(f"ACPC_{name.upper()}", str(wanted))
+    assert getattr(parse({k: v for k, v in needed.items() if k != name}), name) == wanted
+    if name not in ("jobs_url",):  # whose default is nothing
+        assert getattr(parse({**needed, name: str(usual)}), name) == usual
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_help_lists_a_setting_with_what_it_means(name: str) -> None:
+    shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    assert flag(name) in shown.stdout
+    assert (Settings.model_fields[name].description or "?") in " ".join(shown.stdout.split())
+
+
+BAD = {
+    "checkpoint_root": "/no/such/folder",
+    "dataset_root": "/no/such/folder",
+    "port": "65536",
+    "metrics_port": "-2",
+    "device": "tpu",
+    "torch_threads": "-1",
+    "rpc_threads": "3",
+    "max_message_mib": "0",
+    "max_queue": "many",
+    "max_frames": "0",
+    "max_predictions": "0",
+    "plan_idle_seconds": "0",
+    "checkpoint_budget_mib": "1.5",
+    "max_checkpoint_mib": "",
+    "job_concurrency": "65",
+    "drain_seconds": "nan",
+    "executor_id": "",
+    "jobs_url": "mysql://somewhere",
+    "tls_key": "/no/such/file",
+    "tls_certificate": "/no/such/file",
+    "log_level": "LOUD",
+    "log_format": "xml",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("way", ["flag", "variable"])
+def test_a_bad_value_is_one_line_that_names_flag_and_variable(
+    name: str, way: str, needed: dict[str, str]
+) -> None:
+    values = {**needed, name: BAD[name]} if way == "flag" else dict(needed)
+    if way == "variable":
+        values.pop(name, None)
+    arguments = flags(values)
+    variables = {f"ACPC_{name.upper()}": BAD[name]} if way == "variable" else {}
+    refused = CliRunner().invoke(app, ["serve", *arguments], env=variables)
+    assert refused.exit_code == 2, refused.output
+    lines = refused.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"{flag(name)} (ACPC_{name.upper()}): ")
+    assert refused.stdout == ""
+
+
+def test_all_bad_values_are_told_at_once() -> None:
+    refused = CliRunner().invoke(app, ["serve", "--port", "x", "--max-queue", "0"])
+    assert refused.exit_code == 2
+    named = [line.split(" ")[0] for line in refused.stderr.splitlines()]
+    assert sorted(named) == ["--checkpoint-root", "--dataset-root", "--max-queue", "--port"]
+
+
+@pytest.mark.parametrize("given", ["tls_certificate", "tls_key"])
+def test_half_of_tls_is_refused_rather_than_served_in_the_clear(
+    given: str, needed: dict[str, str]
+) -> None:
+    absent = {"tls_certificate", "tls_key"} - {given}
+    values = {name: value for name, value in needed.items() if name not in absent}
+    arguments = flags(values)
+    refused = CliRunner().invoke(app, ["serve", *arguments])
+    assert refused.exit_code == 2
+    assert "TLS needs both" in refused.stderr
+
+
+def test_an_unknown_flag_is_refused(needed: dict[str, str]) -> None:
+    arguments = flags(needed)
+    refused = CliRunner().invoke(app, ["serve", *arguments, "--max-qeue", "3"])
+    assert refused.exit_code == 2
+    assert "--max-qeue" in refused.output
+
+
+def test_the_job_record_is_in_the_state_folder_unless_a_url_says_otherwise(
+    needed: dict[str, str], tmp_path: Path
+) -> None:
+    inside = parse(needed).database_url
+    assert inside == f"sqlite:///{tmp_path / 'state_dir' / 'jobs.sqlite'}"
+    url = "postgresql://me@host/jobs"
+    assert parse({**needed, "jobs_url": url}).database_url == url
