@@ -70,7 +70,13 @@ class Server:
         self.metrics.set_build(
             version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
         )
-        self._engine = DeviceEngine(self._device, self.metrics, max_queue=settings.max_queue)
+        self._engine = DeviceEngine(
+            self._device,
+            self.metrics,
+            max_queue=settings.max_queue,
+            merge=settings.merge_requests,
+            latent_bytes=settings.latent_cache_mib * MEBIBYTE,
+        )
         self._checkpoints = CheckpointCache(
             settings.checkpoint_root,
             self._device,

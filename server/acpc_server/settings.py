@@ -64,6 +64,12 @@ class Settings(BaseSettings):
     rpc_threads: int = Field(64, ge=4, le=1024, description="threads that serve RPCs")
     max_message_mib: int = Field(64, ge=1, le=1024, description="largest message, MiB")
     max_queue: int = Field(256, ge=1, description="interactive chunks that may wait for the device")
+    merge_requests: bool = Field(
+        True, description="let interactive requests that wait together share a device call"
+    )
+    latent_cache_mib: int = Field(
+        256, ge=0, description="latents of frames seen lately, MiB; 0 keeps none"
+    )
     max_frames: int = Field(
         1536, ge=1, description="frames one interactive request may have encoded, views included"
     )

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from acpc_server.diagnostics.views import PerturbationPlan, Views, perturbed_views
+from acpc_server.diagnostics.sources import FrameSource, FrameSources
+from acpc_server.diagnostics.views import PerturbationPlan, Views
 from acpc_server.engine import DeviceEngine, NumericMode, Ticket
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard
-from acpc_server.numerics.pixels import to_model_input
 
 # The shorter side becomes the model's image size, so a thin frame would become a huge one.
 MAX_ASPECT = 8
@@ -70,23 +70,39 @@ class HistoryEncoder:
             FailedPrecondition: A plug-in perturbation that breaks its promise.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        size, frames = model.card.image_size, len(history)
-        clean = to_model_input(torch.from_numpy(history), size)  # (h, 3, s, s)
-        if isinstance(views, PerturbationPlan):
-            count = len(views.distinct())
-            self._check_frames(count, frames, "perturbations.draws")
-            others = _draw_views(clean, views)
-        else:
-            count = len(views)
-            self._check_frames(count, frames, "explicit_views.shape")
-            others = to_model_input(torch.from_numpy(views).flatten(0, 1), size)
-        parts = [clean, others.reshape(-1, *clean.shape[1:])]
-        if extra is not None:
-            parts.append(to_model_input(torch.from_numpy(extra), size))
-        latents = self._engine.encode(model, torch.cat(parts), ticket, mode)
-        split = [frames, count * frames, len(latents) - (1 + count) * frames]
-        first, rest, last = torch.split(latents, split)
-        return EncodedHistories(first, rest.reshape(count, frames, -1), last)
+        count = len(views.distinct()) if isinstance(views, PerturbationPlan) else len(views)
+        drawn = isinstance(views, PerturbationPlan)
+        field = "perturbations.draws" if drawn else "explicit_views.shape"
+        self._check_frames(count, len(history), field)
+        sources = FrameSources(model.card, mode)
+        clean = sources.frames(history)
+        others = sources.views(history, views)
+        rest = [] if extra is None else sources.frames(extra)
+        changed = [source for source in others if source is not None]
+        groups = iter(self._latents(model, [*clean, *changed, *rest], ticket, mode))
+        history_latents = torch.cat([next(groups) for _ in clean])  # (h, dim)
+        view_latents = [history_latents if s is None else next(groups) for s in others]
+        return EncodedHistories(
+            history_latents,
+            torch.stack(view_latents),
+            torch.cat([history_latents[:0], *groups]),
+        )
+
+    def _latents(
+        self, model: FrozenWorldModel, sources: list[FrameSource], ticket: Ticket, mode: NumericMode
+    ) -> list[Tensor]:
+        """Latents of every source; only those not seen lately are made and encoded."""
+        cache = self._engine.latents
+        found = {source.key: cache.get(source.key) for source in sources}
+        missing = {source.key: source for source in sources if found[source.key] is None}
+        if missing:
+            made = [source.make() for source in missing.values()]
+            encoded = self._engine.encode(model, torch.cat(made), ticket, mode)
+            parts = torch.split(encoded, [len(frames) for frames in made])
+            for key, part in zip(missing, parts, strict=True):
+                found[key] = part
+                cache.put(key, part)
+        return [latents for s in sources if (latents := found[s.key]) is not None]
 
     def _check_frames(self, views: int, frames: int, field: str) -> None:
         if views * frames > self._max_frames:
@@ -132,10 +148,3 @@ def check_predictions(*latents: Tensor) -> None:
             "that the action blocks are normalised as in training",
             reason="PREDICTION_NOT_FINITE",
         )
-
-
-def _draw_views(history: Tensor, plan: PerturbationPlan) -> Tensor:
-    try:
-        return perturbed_views(history, plan)
-    except InvalidArgument as error:
-        raise error.below("perturbations") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -81,13 +80,15 @@ def perturbed_views(
         InvalidArgument: A spec does not fit the frames; names its place in the plan.
         FailedPrecondition: A plug-in that breaks its promise.
     """
-    return torch.stack(list(_draw(history, plan)))  # (views, history, 3, height, width)
+    return torch.stack([draw_view(history, plan, view) for view in plan.distinct()])
 
 
-def _draw(history: Tensor, plan: PerturbationPlan) -> Iterator[Tensor]:
-    for view in plan.distinct():
-        spec = plan.specs[view.spec_index]
-        try:
-            yield perturb_frames(history, spec, seed=plan.seed, anchor=plan.anchor, draw=view.draw)
-        except InvalidArgument as error:
-            raise error.below(f"specs[{view.spec_index}].{spec.kind}") from error
+def draw_view(
+    history: Float[Tensor, "history 3 height width"], plan: PerturbationPlan, view: View
+) -> Float[Tensor, "history 3 height width"]:
+    """One view of a history; raises as :func:`perturbed_views`."""
+    spec = plan.specs[view.spec_index]
+    try:
+        return perturb_frames(history, spec, seed=plan.seed, anchor=plan.anchor, draw=view.draw)
+    except InvalidArgument as error:
+        raise error.below(f"specs[{view.spec_index}].{spec.kind}") from error

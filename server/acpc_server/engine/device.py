@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from acpc_server.engine.admission import Pace
+from acpc_server.engine.latents import LatentCache
 from acpc_server.engine.modes import NumericMode, arithmetic
 from acpc_server.engine.queue import RETRY_SECONDS, Chunk, ChunkQueue
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
@@ -36,6 +37,11 @@ class DeviceEngine:
         metrics: Series for queue wait and compute time.
         max_queue: Interactive chunks that may wait; more are refused with ResourceExhausted.
         merge: Whether chunks may share a device call.
+        latent_bytes: Latents of frames seen lately that are kept for callers.
+
+    Attributes:
+        device: Where checkpoints live and compute.
+        latents: Those latents; :meth:`encode` itself neither reads nor fills it.
     """
 
     def __init__(
@@ -45,8 +51,10 @@ class DeviceEngine:
         *,
         max_queue: int = 256,
         merge: bool = True,
+        latent_bytes: int = 0,
     ) -> None:
         self.device = device
+        self.latents = LatentCache(latent_bytes, metrics)
         self._metrics = metrics
         self._merge = merge
         self._queue = ChunkQueue(metrics, max_queue)

@@ -77,6 +77,12 @@ class Metrics:
             ("priority",),
             registry=self.registry,
         )
+        self.latent_lookups = Counter(
+            "acpc_latent_lookups",
+            "Look-ups of a frame or view in the latent cache.",
+            ("result",),
+            registry=self.registry,
+        )
         self.jobs = Gauge(
             "acpc_jobs",
             "Checkpoint jobs by state; finished ones since the server started.",

@@ -1,0 +1,223 @@
+"""Interactive latency, throughput and overload of a real server on the demo's model.
+
+    python benchmarks/interactive.py [--seconds 6] [--out build/benchmarks/interactive.json]
+
+Ratios are within one run; absolute figures belong to the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from load import HISTORY, SIDE, WIDTH, Seen, closed_loop, elsewhere, open_loop, quantiles
+
+from acpc_client import AcpcClient, DatasetAnchors, GaussianNoise, JobState, ScoreProtocol
+from acpc_server.diagnostics import PerturbationPlan, Planner, PlanningRequest, certify_pool
+from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.models.loader import CheckpointLimits
+from acpc_server.observe import Metrics
+from acpc_server.perturb import GaussianNoise as NoiseSpec
+
+ROOT = Path(__file__).resolve().parent.parent
+WORLD = ROOT / "examples" / "two_room"
+sys.path[:0] = [str(ROOT / "tests" / "reference"), str(WORLD)]
+
+from dataset import write_dataset  # noqa: E402
+from server_process import ServerProcess  # noqa: E402
+
+MODEL = "two-room-base"
+CANDIDATES, HORIZON, ELITES = 64, 5, 8
+
+
+def pool_overhead(address: str, rounds: int) -> dict[str, Any]:
+    """CertifyPool of 64 candidates x 5 steps: the call, and the same computation in process."""
+    rng = np.random.default_rng(0)
+    history = rng.integers(0, 256, (HISTORY, SIDE, SIDE, 3), dtype=np.uint8)
+    past = rng.standard_normal((HISTORY - 1, WIDTH)).astype(np.float32)
+    goal = rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+    pools = rng.standard_normal((rounds, CANDIDATES, HORIZON, WIDTH)).astype(np.float32)
+    metrics = Metrics()
+    device = torch.device("cpu")
+    engine = DeviceEngine(device, metrics)
+    cache = CheckpointCache(
+        WORLD / "checkpoints",
+        device,
+        metrics,
+        limits=CheckpointLimits(),
+        budget_bytes=2**30,
+    )
+    checkpoint = cache.get(MODEL)
+    planner = Planner(engine, max_frames=1536, max_predictions=2**24)
+
+    def in_process(seed: int, pool: np.ndarray) -> float:
+        started = time.perf_counter()
+        ticket = Ticket(Priority.INTERACTIVE)
+        request = PlanningRequest(
+            history=history,
+            past_blocks=past,
+            goal=goal,
+            views=PerturbationPlan((NoiseSpec(sigma=0.08),), 1, seed, 0),
+            elite_count=ELITES,
+            reduction="sum",
+            endpoint_tolerance=0.0,
+            weights=(),
+            numeric_mode=NumericMode.FP32,
+        )
+        certify_pool(planner.open(checkpoint, request, ticket), pool, ticket)
+        return time.perf_counter() - started
+
+    with AcpcClient(address) as client:
+
+        def over_wire(seed: int, pool: np.ndarray) -> float:
+            started = time.perf_counter()
+            client.certify_pool(
+                MODEL,
+                history,
+                pool,
+                goal,
+                past_blocks=past,
+                perturbations=GaussianNoise(0.08),
+                seed=seed,
+                elite_count=ELITES,
+            )
+            return time.perf_counter() - started
+
+        local: list[float] = []
+        remote: list[float] = []
+        # In turn, so that both see the same machine.
+        for seed, pool in enumerate(pools):
+            remote.append(over_wire(seed, pool))
+            local.append(in_process(seed, pool))
+    engine.close()
+    warm = rounds // 10
+    wire, inside = quantiles(remote[warm:]), quantiles(local[warm:])
+    return {
+        "wire": wire,
+        "in_process": inside,
+        "overhead_p50_ms": wire["p50_ms"] - inside["p50_ms"],
+    }
+
+
+def throughput(address: str, callers: int, seconds: float, draws: int) -> dict[str, Any]:
+    """Closed loop of many callers; how evenly they were served."""
+    found = cast(
+        "list[list[float]]", elsewhere(closed_loop, address, MODEL, callers, seconds, draws)
+    )
+    counts = [len(latencies) for latencies in found]
+    return {
+        "per_second": sum(counts) / seconds,
+        "latency": quantiles([x for latencies in found for x in latencies]),
+        "fewest_per_caller": min(counts),
+        "most_per_caller": max(counts),
+    }
+
+
+def beside_a_job(address: str, seconds: float) -> dict[str, Any]:
+    """One caller's latency on an idle server, and while checkpoint jobs run."""
+    idle = throughput(address, 1, seconds, 1)
+    with AcpcClient(address) as client:
+        anchors = DatasetAnchors("two-room.h5", "two-room.yaml", count=2000)
+        job = client.score_checkpoint(
+            MODEL, anchors, GaussianNoise(0.08), protocol=ScoreProtocol(draws=5)
+        )
+        while job.operation().state is JobState.QUEUED or job.progress().completed < 2:
+            time.sleep(0.1)
+        before = job.progress().completed
+        busy = throughput(address, 1, seconds, 1)
+        after = job.progress().completed
+        job.cancel()
+    return {
+        "idle": idle["latency"],
+        "beside_job": busy["latency"],
+        "p99_ratio": busy["latency"]["p99_ms"] / idle["latency"]["p99_ms"],
+        "job_steps_meanwhile": after - before,
+    }
+
+
+def overload(server: ServerProcess, capacity: float, seconds: float, draws: int) -> dict[str, Any]:
+    """Ten times the capacity, open loop; then the time until service is as before."""
+    deadline = 0.5
+    before = resident_bytes(server.pid)
+    peak = [before]
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.1):
+            peak.append(resident_bytes(server.pid))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    arguments = (server.address, MODEL, 10 * capacity, seconds, deadline, draws)
+    seen = cast("Seen", elsewhere(open_loop, *arguments))
+    ended = time.perf_counter()
+    with AcpcClient(server.address) as client:
+        client.checkpoints.get(MODEL)
+    recovered = time.perf_counter() - ended
+    stop.set()
+    watcher.join()
+    refused = [
+        x
+        for code in ("RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED")
+        for x in seen.latencies.get(code, [])
+    ]
+    return {
+        "offered_per_second": 10 * capacity,
+        "deadline_ms": deadline * 1e3,
+        "answers": seen.summary(),
+        "refused": quantiles(refused) if refused else None,
+        "resident_growth_bytes": max(peak) - before,
+        "first_answer_after_load_ms": recovered * 1e3,
+    }
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def main() -> None:
+    """Command line entry."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of each load")
+    parser.add_argument("--rounds", type=int, default=200, help="pools of the overhead part")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/interactive.json")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    report: dict[str, Any] = {"model": MODEL, "torch": torch.__version__}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "data").mkdir()
+        write_dataset(root / "data" / "two-room.h5")
+        (root / "data" / "two-room.yaml").write_bytes((WORLD / "two-room.yaml").read_bytes())
+        roots = (WORLD / "checkpoints", root / "data")
+        with ServerProcess(*roots, root / "alone", merge_requests=False) as server:
+            throughput(server.address, 4, 2.0, 4)  # warm
+            report["unbatched"] = throughput(server.address, 32, options.seconds, 4)
+        with ServerProcess(*roots, root / "state") as server:
+            report["pool_64x5"] = pool_overhead(server.address, options.rounds)
+            throughput(server.address, 4, 2.0, 4)  # warm
+            report["batched"] = throughput(server.address, 32, options.seconds, 4)
+            report["throughput_ratio"] = (
+                report["batched"]["per_second"] / report["unbatched"]["per_second"]
+            )
+            report["beside_a_job"] = beside_a_job(server.address, options.seconds)
+            capacity = throughput(server.address, 8, options.seconds, 16)["per_second"]
+            report["overload"] = overload(server, capacity, options.seconds, 16)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Load on a running server, from a process of its own, and what its callers saw."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+import grpc
+import numpy as np
+from acpc.v1 import diagnostic_service_pb2 as pb
+from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
+from acpc.v1 import perturbation_pb2, receipt_pb2, tensor_pb2
+
+HISTORY, HORIZON, SIDE, WIDTH = 3, 8, 32, 10
+
+
+@dataclass
+class Seen:
+    """Latencies in seconds by outcome."""
+
+    latencies: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, code: str, seconds: float) -> None:
+        """Note one answer."""
+        self.latencies.setdefault(code, []).append(seconds)
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """Count and quantiles in milliseconds, by outcome."""
+        return {code: quantiles(values) for code, values in self.latencies.items()}
+
+
+def quantiles(seconds: list[float]) -> dict[str, float]:
+    """Count, p50, p99 and largest, in milliseconds."""
+    p50, p99 = np.quantile(seconds, (0.5, 0.99)) * 1e3
+    return {"count": len(seconds), "p50_ms": p50, "p99_ms": p99, "max_ms": max(seconds) * 1e3}
+
+
+def pair_request(checkpoint: str, rng: np.random.Generator, draws: int) -> pb.ComparePairRequest:
+    """A pair nobody has asked for before."""
+    history = rng.integers(0, 256, (HISTORY, SIDE, SIDE, 3), dtype=np.uint8)
+    blocks = rng.standard_normal((HISTORY + HORIZON - 1, WIDTH)).astype("<f4")
+    return pb.ComparePairRequest(
+        checkpoint=receipt_pb2.CheckpointRef(name=checkpoint),
+        history=tensor_pb2.Tensor(
+            dtype=tensor_pb2.DTYPE_UINT8, shape=history.shape, data=history.tobytes()
+        ),
+        action_blocks=tensor_pb2.Tensor(
+            dtype=tensor_pb2.DTYPE_FLOAT32, shape=blocks.shape, data=blocks.tobytes()
+        ),
+        perturbations=perturbation_pb2.PerturbationSet(
+            specs=[
+                perturbation_pb2.PerturbationSpec(
+                    gaussian_noise=perturbation_pb2.GaussianNoise(sigma=0.08)
+                )
+            ],
+            draws=draws,
+        ),
+    )
+
+
+def closed_loop(
+    address: str, checkpoint: str, callers: int, seconds: float, draws: int
+) -> list[list[float]]:
+    """Callers that ask again as soon as they are answered; latencies of each caller."""
+
+    def caller(index: int) -> list[float]:
+        rng = np.random.default_rng(index)
+        requests = [pair_request(checkpoint, rng, draws) for _ in range(64)]
+        found, position = [], 0
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            request = requests[position % len(requests)]
+            request.perturbations.seed = position  # new views, so that no latent is cached
+            position += 1
+            started = time.perf_counter()
+            stub.ComparePair(request, timeout=60)
+            found.append(time.perf_counter() - started)
+        return found
+
+    with grpc.insecure_channel(address) as channel, ThreadPoolExecutor(callers) as pool:
+        stub = pb_grpc.DiagnosticServiceStub(channel)
+        return list(pool.map(caller, range(callers)))
+
+
+def open_loop(
+    address: str, checkpoint: str, rate: float, seconds: float, deadline: float, draws: int
+) -> Seen:
+    """Requests at a fixed rate whatever the answers; latencies by status code."""
+    seen, lock, left = Seen(), threading.Lock(), threading.Semaphore(0)
+    rng = np.random.default_rng(1)
+    requests = [pair_request(checkpoint, rng, draws) for _ in range(64)]
+    total = int(rate * seconds)
+
+    def answered(started: float) -> Callable[[grpc.Future], None]:
+        def done(future: grpc.Future) -> None:
+            elapsed = time.perf_counter() - started
+            with lock:
+                seen.add(future.code().name, elapsed)
+            left.release()
+
+        return done
+
+    with grpc.insecure_channel(address) as channel:
+        stub = pb_grpc.DiagnosticServiceStub(channel)
+        begin = time.perf_counter()
+        for index in range(total):
+            pause = begin + index / rate - time.perf_counter()
+            if pause > 0:
+                time.sleep(pause)
+            request = requests[index % len(requests)]
+            request.perturbations.seed = index
+            started = time.perf_counter()
+            future = stub.ComparePair.future(request, timeout=deadline)
+            future.add_done_callback(answered(started))
+        for _ in range(total):
+            left.acquire()
+    return seen
+
+
+def elsewhere(function: Callable[..., object], *arguments: object) -> object:
+    """The result of a load function run in a fresh process."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def codes(seen: Seen) -> Counter[str]:
+    """Answers by status code."""
+    return Counter({code: len(values) for code, values in seen.latencies.items()})

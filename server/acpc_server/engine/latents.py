@@ -1,0 +1,52 @@
+"""Latents of frames seen lately, by content."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from jaxtyping import Float
+from torch import Tensor
+
+from acpc_server.observe import Metrics
+
+
+class LatentCache:
+    """Least recently used latents within a byte budget. Thread-safe.
+
+    A key must cover all that decides the latents: checkpoint, arithmetic, and the frames or what
+    they are made from. A planner that moves one frame on finds all but the newest here, and its
+    goal.
+
+    Args:
+        budget_bytes: Bytes of latents kept; 0 keeps none.
+        metrics: Series for hits and misses.
+    """
+
+    def __init__(self, budget_bytes: int, metrics: Metrics) -> None:
+        self._budget = budget_bytes
+        self._metrics = metrics
+        self._kept: OrderedDict[bytes, Tensor] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: bytes) -> Float[Tensor, "n dim"] | None:
+        """The latents of ``key``, if they are still here."""
+        with self._lock:
+            latents = self._kept.get(key)
+            if latents is not None:
+                self._kept.move_to_end(key)
+        self._metrics.latent_lookups.labels("miss" if latents is None else "hit").inc()
+        return latents
+
+    def put(self, key: bytes, latents: Float[Tensor, "n dim"]) -> None:
+        """Keep latents; the least recently used make room."""
+        latents = latents.clone()  # a row of a batch would keep the whole batch alive
+        with self._lock:
+            if key in self._kept or latents.nbytes > self._budget:
+                return
+            self._kept[key] = latents
+            self._bytes += latents.nbytes
+            while self._bytes > self._budget:
+                _, oldest = self._kept.popitem(last=False)
+                self._bytes -= oldest.nbytes
