@@ -35,7 +35,7 @@ def stub(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Check
     with ServerProcess(root, other, other / "state", cwd=root) as server:
         with grpc.insecure_channel(server.address) as channel:
             yield CheckpointServiceStub(channel)
-        assert not [line for line in server.log() if line["event"] == "rpc_bug"]
+        assert server.bugs() == []
 
 
 def empty(root: Path) -> None:

@@ -20,7 +20,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> ServedWorld:
 def server(world: ServedWorld) -> Iterator[ServerProcess]:
     with ServerProcess(world.checkpoint_root, world.dataset_root, world.state_dir) as process:
         yield process
-        assert not [line for line in process.log() if line["event"] == "rpc_bug"]
+        assert process.bugs() == []
 
 
 @pytest.fixture(scope="session")

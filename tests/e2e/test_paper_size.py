@@ -45,7 +45,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AcpcClient]:
         AcpcClient(server.address) as client,
     ):
         yield client
-        assert not [line for line in server.log() if line["event"] == "rpc_bug"]
+        assert server.bugs() == []
 
 
 @pytest.mark.parametrize("family", SEEDS)

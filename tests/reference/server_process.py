@@ -108,6 +108,15 @@ class ServerProcess:
         """The log lines of the current process so far; text that is not JSON under ``event``."""
         return [_parsed(line) for line in list(self._lines)]
 
+    def bugs(self) -> list[str]:
+        """Faults of its own that the server has logged so far; a sound one has none."""
+        faults = ("rpc_bug", "job_step_failed")
+        return [str(line.get("exception")) for line in self.log() if line["event"] in faults]
+
+    def wait(self) -> int:
+        """The exit code of a process that ends by itself."""
+        return self._ended()
+
     def kill(self) -> None:
         """End the process at once, as kill -9 or a power cut does."""
         self._running().kill()

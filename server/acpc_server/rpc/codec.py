@@ -129,7 +129,6 @@ def read_floats(tensor: tensor_pb2.Tensor, field: str, axes: str) -> np.ndarray:
 
 def write_tensor(array: np.ndarray) -> tensor_pb2.Tensor:
     """A Tensor message with the array's values."""
-    array = np.ascontiguousarray(array)
     dtype = array.dtype.newbyteorder("<")
     return tensor_pb2.Tensor(
         dtype=WIRE_DTYPES[dtype], shape=array.shape, data=array.astype(dtype).tobytes()

@@ -158,7 +158,8 @@ class _Call:
         except AcpcError as error:
             code = error.code
             _abort(context, to_status(error, request_id))
-        except GeneratorExit:
+        except (GeneratorExit, grpc.RpcError):
+            # The caller has left: gRPC closes our generator, or ends the one we read from.
             code = "CANCELLED"
             raise
         except Exception:

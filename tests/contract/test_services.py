@@ -1,0 +1,185 @@
+"""Health, reflection, generated code, and what every answer and every error carries."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import acpc
+import grpc
+import pytest
+import wire
+from acpc.v1 import checkpoint_service_pb2, diagnostic_service_pb2
+from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
+from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
+from google.longrunning import operations_pb2
+from google.longrunning.operations_pb2_grpc import OperationsStub
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+from served_world import ServedWorld
+from server_process import ServerProcess
+
+SECONDS = 20.0
+SERVING = health_pb2.HealthCheckResponse.SERVING
+SERVICES = (
+    "acpc.v1.AnchorService",
+    "acpc.v1.CheckpointService",
+    "acpc.v1.DiagnosticService",
+    "acpc.v1.ScoringService",
+    "google.longrunning.Operations",
+)
+PROTO = Path(acpc.__file__).parents[1]
+
+
+def test_generated_code_is_current() -> None:
+    tools = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    script = str(PROTO / "generate.py")
+    command = [sys.executable, script, "--check"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env={"PATH": tools})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("service", ["", *SERVICES])
+def test_health_by_name(channel: grpc.Channel, service: str) -> None:
+    stub = HealthStub(channel)
+    request = health_pb2.HealthCheckRequest(service=service)
+    assert stub.Check(request, timeout=SECONDS).status == SERVING
+    stream = stub.Watch(request, timeout=SECONDS)
+    assert next(stream).status == SERVING
+    stream.cancel()
+
+
+def test_health_of_an_unknown_service(channel: grpc.Channel) -> None:
+    """Check refuses it; Watch says so and goes on, as the health protocol asks."""
+    stub = HealthStub(channel)
+    request = health_pb2.HealthCheckRequest(service="acpc.v1.Nothing")
+    refused = wire.refusal(lambda: stub.Check(request, timeout=SECONDS))
+    assert refused is not None
+    assert refused.code == "NOT_FOUND"
+    stream = stub.Watch(request, timeout=SECONDS)
+    assert next(stream).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+    stream.cancel()
+
+
+def test_health_ends_before_the_server_does(world: ServedWorld, tmp_path: Path) -> None:
+    """A load balancer that watches hears NOT_SERVING while open calls still finish."""
+    roots = (world.checkpoint_root, world.dataset_root, tmp_path / "state")
+    with ServerProcess(*roots, drain_seconds=1) as server:
+        with grpc.insecure_channel(server.address) as channel:
+            stream = HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
+            assert next(stream).status == SERVING
+            assert server.terminate() == 0
+            assert next(stream).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert [line["event"] for line in server.log()][-1] == "stopped"
+
+
+def test_reflection_lists_every_service(channel: grpc.Channel) -> None:
+    database = ProtoReflectionDescriptorDatabase(channel)
+    known = set(database.get_services())
+    assert known == {
+        *SERVICES,
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+    pool = DescriptorPool(database)
+    method = pool.FindServiceByName("acpc.v1.DiagnosticService").FindMethodByName("ComparePair")
+    assert [field.name for field in method.input_type.fields][:3] == [
+        "request_id",
+        "checkpoint",
+        "history",
+    ]
+
+
+def test_request_ids_are_echoed(channel: grpc.Channel, server: ServerProcess) -> None:
+    """The message's id wins, then the header's; without either the server makes one and logs it."""
+    stub = DiagnosticServiceStub(channel)
+    header = (("x-request-id", "from-header"),)
+    answer = stub.ComparePair(wire.pair(request_id="from-message"), metadata=header)
+    assert answer.request_id == "from-message"
+    assert stub.ComparePair(wire.pair(), metadata=header).request_id == "from-header"
+    made = stub.ComparePair(wire.pair()).request_id
+    for identity in ("from-message", "from-header", made):
+        line = server.wait_for_log(lambda line, i=identity: line.get("request_id") == i)
+        assert (line["event"], line["method"], line["code"]) == ("rpc", "ComparePair", "OK")
+
+
+@pytest.mark.parametrize(
+    ("field", "header", "wanted"),
+    [("mine", "theirs", "mine"), ("", "theirs", "theirs"), ("", "x" * 500, "x" * 128)],
+)
+def test_errors_name_the_request(
+    channel: grpc.Channel, field: str, header: str, wanted: str
+) -> None:
+    stub = CheckpointServiceStub(channel)
+    request = checkpoint_service_pb2.LoadCheckpointRequest(request_id=field)
+    metadata = (("x-request-id", header),)
+    refused = wire.refusal(lambda: stub.LoadCheckpoint(request, metadata=metadata))
+    assert refused is not None
+    assert refused.request_id == wanted
+    assert (refused.reason, refused.domain) == ("INVALID_FIELD", "acpc.v1")
+    assert refused.fields == ("checkpoint.name",)
+
+
+def test_every_answer_has_its_receipt_and_times(channel: grpc.Channel) -> None:
+    """Equal questions have equal receipts; each part of the question moves its own digest."""
+    stub = DiagnosticServiceStub(channel)
+
+    def ask(**changed: object) -> diagnostic_service_pb2.ComparePairResponse:
+        return stub.ComparePair(wire.pair(**changed), timeout=SECONDS)
+
+    first = ask()
+    assert first.receipt == ask(request_id="other").receipt
+    moved = {
+        "checkpoint_digest": {"checkpoint": wire.checkpoint("pldm")},
+        "anchors_digest": {"history": wire.tensor(wire.frames(3, seed=5))},
+        "perturbation_digest": {"perturbations": wire.several(seed=1)},
+        "parameters_digest": {"weights": [0.1, 0.2, 0.3, 0.4]},
+        "numeric_mode": {"numeric_mode": 3},
+    }
+    for name, change in moved.items():
+        receipt = ask(**change).receipt
+        differs = {
+            field.name
+            for field in receipt.DESCRIPTOR.fields
+            if getattr(receipt, field.name) != getattr(first.receipt, field.name)
+        }
+        assert differs == {name}
+    assert len(first.receipt.checkpoint_digest) == len(first.receipt.anchors_digest) == 64
+    assert first.receipt.code_version
+    assert first.receipt.device == "cpu"
+    timing = first.timing
+    assert timing.queue.ToNanoseconds() >= 0
+    assert 0 < timing.compute.ToNanoseconds() <= timing.total.ToNanoseconds()
+
+
+def test_a_submission_is_idempotent_by_its_own_id(channel: grpc.Channel) -> None:
+    """The same id gives the same operation, another plan under it is refused; a header is no id."""
+    stub = ScoringServiceStub(channel)
+    first = stub.ScoreCheckpoint(wire.score(request_id="once"))
+    assert stub.ScoreCheckpoint(wire.score(request_id="once")).name == first.name
+    other = wire.score(request_id="once", perturbation=wire.blur())
+    refused = wire.refusal(lambda: stub.ScoreCheckpoint(other))
+    assert refused is not None
+    assert (refused.code, refused.reason) == ("ALREADY_EXISTS", "REQUEST_ID_REUSED")
+    header = (("x-request-id", "trace"),)
+    names = {stub.ScoreCheckpoint(wire.score(), metadata=header).name for _ in range(2)}
+    assert len(names) == 2
+    operations = OperationsStub(channel)
+    for name in (first.name, *names):
+        done = operations.WaitOperation(operations_pb2.WaitOperationRequest(name=name), timeout=60)
+        assert done.done
+
+
+def test_digests_pin_a_checkpoint(channel: grpc.Channel) -> None:
+    stub = CheckpointServiceStub(channel)
+    request = checkpoint_service_pb2.LoadCheckpointRequest(checkpoint=wire.checkpoint())
+    digest = stub.LoadCheckpoint(request, timeout=SECONDS).checkpoint.model.digest
+    pinned = wire.pair(checkpoint=wire.checkpoint(digest=digest))
+    answer = DiagnosticServiceStub(channel).ComparePair(pinned, timeout=SECONDS)
+    assert answer.receipt.checkpoint_digest == digest

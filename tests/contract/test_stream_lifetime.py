@@ -1,0 +1,43 @@
+"""Law: a stream lives as long as its caller wants; the server's time limit is for one pair."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import wire
+from acpc.v1.checkpoint_service_pb2 import LoadCheckpointRequest
+from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from acpc.v1.diagnostic_service_pb2 import ComparePairsRequest
+from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
+from served_world import ServedWorld
+from server_process import ServerProcess
+
+LIMIT = 3.0
+# The same program with the limit of one pair cut from minutes to seconds.
+PROGRAM = f"""
+from acpc_server.cli import main
+from acpc_server.rpc import request
+request.DEFAULT_SECONDS = {LIMIT}
+main()
+"""
+
+
+def test_a_stream_outlives_the_limit_of_a_pair(world: ServedWorld, tmp_path: Path) -> None:
+    server = ServerProcess(world.checkpoint_root, world.dataset_root, tmp_path / "state")
+    server.command[:1] = [sys.executable, "-c", PROGRAM]
+    pair = ComparePairsRequest(pair=wire.pair())
+
+    def slowly() -> Iterator[ComparePairsRequest]:
+        for _ in range(3):
+            yield pair
+            time.sleep(0.7 * LIMIT)
+
+    with server, grpc.insecure_channel(server.address) as channel:
+        load = LoadCheckpointRequest(checkpoint=wire.checkpoint())
+        CheckpointServiceStub(channel).LoadCheckpoint(load)
+        answers = list(DiagnosticServiceStub(channel).ComparePairs(slowly()))
+    assert [len(answer.response.results) for answer in answers] == [1, 1, 1]

@@ -1,0 +1,95 @@
+"""A server with a certificate: who trusts it is served, who does not is not."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import wire
+from acpc_client import AcpcClient, GaussianNoise, RetryPolicy, Tls, errors
+from served_world import ServedWorld
+from server_process import ServerProcess
+
+SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A self-signed certificate for this host, and another that nobody serves."""
+    folder = tmp_path_factory.mktemp("tls")
+    for name in ("server", "stranger"):
+        subprocess.run(
+            [
+                *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+                *("-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", "/CN=localhost"),
+                *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+            ],
+            cwd=folder,
+            check=True,
+            capture_output=True,
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def secure(
+    world: ServedWorld, certificates: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    with ServerProcess(
+        world.checkpoint_root,
+        world.dataset_root,
+        tmp_path_factory.mktemp("state"),
+        tls_certificate=certificates / "server.pem",
+        tls_key=certificates / "server.key",
+    ) as server:
+        yield server
+
+
+def compare(server: ServerProcess, tls: Tls | None) -> float:
+    once = RetryPolicy(attempts=1)
+    with AcpcClient(server.address, tls=tls, timeout=SECONDS, retry=once) as client:
+        answer = client.compare_pair(
+            "lewm", wire.frames(3), wire.blocks(), perturbations=GaussianNoise(0.08)
+        )
+    return answer.results[0].acpc
+
+
+def test_a_client_that_trusts_the_certificate(secure: ServerProcess, certificates: Path) -> None:
+    assert compare(secure, Tls(ca_file=certificates / "server.pem")) > 0
+
+
+def test_a_client_that_trusts_another(secure: ServerProcess, certificates: Path) -> None:
+    with pytest.raises(errors.Unavailable):
+        compare(secure, Tls(ca_file=certificates / "stranger.pem"))
+
+
+def test_a_client_without_tls(secure: ServerProcess) -> None:
+    with pytest.raises(errors.Unavailable):
+        compare(secure, None)
+
+
+@pytest.mark.parametrize("missing", ["certificate", "key"])
+def test_unusable_files_stop_the_start(
+    world: ServedWorld, certificates: Path, tmp_path: Path, missing: str
+) -> None:
+    """A server that was asked for TLS and cannot give it must not serve plain text instead."""
+    files = {"certificate": certificates / "server.pem", "key": certificates / "server.key"}
+    files[missing] = tmp_path / "absent.pem"
+    flags = {"tls_certificate": files["certificate"], "tls_key": files["key"]}
+    server = ServerProcess(world.checkpoint_root, world.dataset_root, tmp_path / "state", **flags)
+    with pytest.raises(RuntimeError, match=r"absent\.pem"):
+        server.start()
+    assert server.wait() != 0
+
+
+@pytest.mark.parametrize("given", ["tls_certificate", "tls_key"])
+def test_half_a_pair_stops_the_start(
+    world: ServedWorld, certificates: Path, tmp_path: Path, given: str
+) -> None:
+    flags = {given: certificates / "server.pem"}
+    server = ServerProcess(world.checkpoint_root, world.dataset_root, tmp_path / "state", **flags)
+    with pytest.raises(RuntimeError, match="tls"):
+        server.start()
+    assert server.wait() != 0

@@ -1,0 +1,114 @@
+"""Law: an answer depends on the request alone, not on load, batch, order, stream or process."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import wire
+from acpc_client import AcpcClient, GaussianBlur, GaussianNoise, Pair, PairComparison, PairResult
+from served_world import ServedWorld
+from server_process import ServerProcess
+
+# Float32 matrix products round by the shape of their batch; the same request with more views
+# beside it may differ by this much, relative to the larger of distance and latent norm (near 1).
+BATCH_TOLERANCE = 5e-6
+HISTORY, BLOCKS = wire.frames(3), wire.blocks()
+NOISE = GaussianNoise(0.08)
+VIEWS = wire.frames(6, seed=8).reshape(2, 3, 28, 28, 3)
+
+
+def numbers(results: Sequence[PairResult]) -> np.ndarray:
+    return np.array(
+        [[r.acpc, r.acpc_one_step, r.encoder_shift, *r.step_distances] for r in results]
+    )
+
+
+def content(answer: PairComparison) -> tuple[object, ...]:
+    """Everything of an answer but its identity and its times."""
+    return (
+        numbers(answer.results).tobytes(),
+        [(r.spec_index, r.draw) for r in answer.results],
+        answer.receipt.to_dict(),
+    )
+
+
+def ask(
+    client: AcpcClient, name: str = "lewm", draws: int = 3, **changed: object
+) -> PairComparison:
+    arguments = {"perturbations": NOISE, "draws": draws, "seed": 4, "anchor": 2, **changed}
+    return client.compare_pair(name, HISTORY, BLOCKS, **arguments)
+
+
+def test_repeated_requests_are_bit_equal(client: AcpcClient) -> None:
+    first = ask(client)
+    for _ in range(5):
+        assert content(ask(client)) == content(first)
+
+
+def test_a_reloaded_checkpoint_gives_the_same_bits(client: AcpcClient) -> None:
+    first = ask(client, "pldm")
+    client.checkpoints.unload("pldm")
+    assert content(ask(client, "pldm")) == content(first)
+
+
+def test_a_stream_gives_the_bits_of_single_calls(client: AcpcClient) -> None:
+    pairs = [
+        Pair(HISTORY, BLOCKS, NOISE, draws=3, seed=4, anchor=anchor, pair_id=str(anchor))
+        for anchor in range(8)
+    ]
+    answers = [outcome.unwrap() for outcome in client.compare_pairs("lewm", pairs)]
+    for anchor, answer in enumerate(answers):
+        assert content(answer) == content(ask(client, anchor=anchor))
+    assert len({content(answer)[0] for answer in answers}) == len(answers)
+
+
+def test_company_changes_no_more_than_rounding(client: AcpcClient) -> None:
+    """The same three draws alone, among more draws, and beside another spec."""
+    alone = numbers(ask(client).results)
+    single = numbers([r for draw in range(1, 4) for r in ask(client, draws=draw).results[-1:]])
+    among = numbers(ask(client, draws=40).results[:3])
+    beside = numbers(ask(client, perturbations=(GaussianBlur(5), NOISE)).results[3:])
+    worst = max(
+        float((np.abs(other - alone) / np.maximum(alone, 1)).max())
+        for other in (single, among, beside)
+    )
+    print(f"largest difference by batch: {worst:.2e}")
+    assert worst <= BATCH_TOLERANCE
+
+
+def test_draws_differ_by_seed_anchor_and_index_only(client: AcpcClient) -> None:
+    """Each of the three moves every number; a caller's request id moves none."""
+    base = numbers(ask(client).results)
+    others = [
+        numbers(ask(client, seed=5).results),
+        numbers(ask(client, anchor=3).results),
+        numbers(ask(client).results)[[1, 2, 0]],
+    ]
+    for a, b in itertools.combinations([base, *others], 2):
+        assert (a != b).all()
+    assert (numbers(ask(client, request_id="mine").results) == base).all()
+
+
+def test_a_deterministic_shift_repeats_its_draw(client: AcpcClient) -> None:
+    results = numbers(ask(client, perturbations=GaussianBlur(5), draws=4, seed=1).results)
+    assert (results == results[0]).all()
+    assert (
+        numbers(ask(client, perturbations=GaussianBlur(5), seed=9).results) == results[:3]
+    ).all()
+
+
+def test_another_process_gives_the_same_bits(
+    client: AcpcClient, world: ServedWorld, tmp_path: Path
+) -> None:
+    """Draws and answers survive a restart: nothing of them lives in the process."""
+    first, explicit = ask(client), client.compare_pair("pldm", HISTORY, BLOCKS, views=VIEWS)
+    with (
+        ServerProcess(world.checkpoint_root, world.dataset_root, tmp_path / "state") as server,
+        AcpcClient(server.address) as other,
+    ):
+        assert content(ask(other)) == content(first)
+        again = other.compare_pair("pldm", HISTORY, BLOCKS, views=VIEWS)
+        assert content(again) == content(explicit)

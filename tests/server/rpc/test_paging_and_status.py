@@ -1,0 +1,88 @@
+"""Pages cover a list once and in order; a status fits its trailers and says what was said."""
+
+import grpc
+import pytest
+from acpc_server import errors
+from acpc_server.rpc.paging import MAX_OFFSET, read_page, write_token
+from acpc_server.rpc.status import MAX_TEXT_BYTES, plain_status, to_status
+from hypothesis import given
+from hypothesis import strategies as st
+from wire import Refusal
+
+
+@given(st.integers(0, 50), st.integers(1, 7))
+def test_pages_cover_a_list_once(rows: int, size: int) -> None:
+    seen: list[int] = []
+    token = ""
+    while True:
+        page = read_page(size, token)
+        seen += [row for row in page if row < rows]
+        token = write_token(page.stop if page.stop < rows else None)
+        if not token:
+            break
+    assert seen == list(range(rows))
+
+
+def test_the_last_offset_is_a_token_and_the_next_is_not() -> None:
+    assert read_page(1, str(MAX_OFFSET)).start == MAX_OFFSET
+    with pytest.raises(errors.InvalidArgument):
+        read_page(1, str(MAX_OFFSET + 1))
+
+
+@given(st.text())
+def test_any_token_is_a_page_or_refused(token: str) -> None:
+    try:
+        page = read_page(0, token)
+    except errors.InvalidArgument as error:
+        assert error.field == "page_token"
+    else:
+        assert 0 <= page.start <= MAX_OFFSET
+
+
+def every_error() -> list[type[errors.AcpcError]]:
+    found: list[type[errors.AcpcError]] = []
+    left = [errors.AcpcError]
+    while left:
+        kind = left.pop()
+        left += kind.__subclasses__()
+        if hasattr(kind, "code"):
+            found.append(kind)
+    return found
+
+
+def test_every_error_has_a_status() -> None:
+    """No class of the tree can reach a caller without a code, a reason and the request's id."""
+    assert len(every_error()) >= 10
+    for kind in every_error():
+        error = (
+            kind("field", "wrong") if issubclass(kind, errors.InvalidArgument) else kind("wrong")
+        )
+        refusal = Refusal.of_status(to_status(error, "id"))
+        assert refusal.code == kind.code
+        assert grpc.StatusCode[kind.code] not in (grpc.StatusCode.OK, grpc.StatusCode.UNKNOWN)
+        assert (refusal.reason, refusal.domain) == (kind.default_reason, "acpc.v1")
+        assert refusal.request_id == "id"
+        assert refusal.message.endswith("wrong")
+
+
+def test_retry_advice_travels() -> None:
+    error = errors.ResourceExhausted("full", reason="QUEUE_FULL", retry_after=0.25)
+    refusal = Refusal.of_status(to_status(error, "id"))
+    assert (refusal.reason, refusal.retry_after) == ("QUEUE_FULL", 0.25)
+
+
+@given(st.text(min_size=1, max_size=20), st.integers(1, 400))
+def test_long_texts_are_cut_at_a_character(text: str, times: int) -> None:
+    message = text * times
+    shown = plain_status("INTERNAL", message, []).message
+    assert len(shown.encode()) <= MAX_TEXT_BYTES
+    whole = message.encode("utf-8", "replace").decode()
+    assert shown == whole or (shown.endswith("...") and whole.startswith(shown[:-3]))
+
+
+def test_a_status_of_the_worst_error_fits_the_trailers() -> None:
+    error = errors.InvalidArgument("\u1234" * 9000, "\u1234" * 9000)
+    status = to_status(error, "\u1234" * 128)
+    # The message goes percent-encoded, the details in base64 at worst.
+    size = 9 * len(status.message) + 4 * len(status.SerializeToString()) // 3
+    assert size < 8000
