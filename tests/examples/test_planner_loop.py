@@ -1,0 +1,26 @@
+"""The planner loop, run as its reader runs it: a server of its own and a table at the end."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "planner_loop.py"
+
+
+def test_the_loop_ends_with_a_row_per_checkpoint_and_planner() -> None:
+    command = [sys.executable, EXAMPLE, "--episodes", "1", "--sigma", "0"]
+    environment = {**os.environ, "COLUMNS": "120"}
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    rows = [line.split("│") for line in shown.stdout.splitlines() if line.startswith("│")]
+    assert [(row[1].strip(), row[2].strip()) for row in rows] == [
+        ("two-room-base", "asks"),
+        ("two-room-base", "never asks"),
+        ("two-room-augmented", "asks"),
+        ("two-room-augmented", "never asks"),
+    ]
+    # Without noise every view is the clean one: all is certified, and asking changes nothing.
+    for asks, never in (rows[:2], rows[2:]):
+        certified, asked = asks[4].split("/")
+        assert int(certified) == int(asked) > 0
+        assert asks[3:] == never[3:]
