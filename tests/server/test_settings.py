@@ -42,14 +42,14 @@ def other_value(name: str, field: FieldInfo, tmp_path: Path) -> object:
         return CHOSEN[name]
     if typing.get_origin(field.annotation) is typing.Literal:
         return next(v for v in typing.get_args(field.annotation) if v != field.default)
-    if field.annotation is bool:
-        return not field.default
-    if field.annotation is int:
-        return field.default + 1
-    if field.annotation is float:
-        return field.default / 2
-    assert field.annotation is str, f"say here how to choose a value for {name}"
-    return "other"
+    others = {
+        bool: lambda usual: not usual,
+        int: lambda usual: usual + 1,
+        float: lambda usual: usual / 2,
+        str: lambda _: "other",
+    }
+    assert field.annotation in others, f"say here how to choose a value for {name}"
+    return others[field.annotation](field.default)
 
 
 def flag(name: str) -> str:

@@ -125,6 +125,8 @@ class JobService:
         DBOS.launch()
 
     def _queued(self) -> float:
+        if self._closed.is_set():
+            return 0.0
         rows = DBOS.list_workflows(status="ENQUEUED", load_input=False, load_output=False)
         return float(len(rows))
 

@@ -9,7 +9,7 @@ import structlog
 
 
 def configure_logs(level: str, style: str) -> None:
-    """Send structlog and the standard library's loggers to stderr in one format.
+    """Send structlog, the standard library's loggers and warnings to stderr in one format.
 
     Args:
         level: Name of the lowest level shown, for example ``"INFO"``.
@@ -34,6 +34,7 @@ def configure_logs(level: str, style: str) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=level, force=True)
+    logging.captureWarnings(True)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

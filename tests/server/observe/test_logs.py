@@ -1,0 +1,75 @@
+"""Whatever the server or a library of it says comes out in the one format that was chosen."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from acpc_server.observe import configure_logs
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    logging.captureWarnings(False)
+    root.handlers[:], root.level = handlers, level
+    structlog.reset_defaults()
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_all_that_speaks_speaks_json_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("INFO", "json")
+    structlog.get_logger("acpc.test").info("own", number=1, text="two\nlines")
+    logging.getLogger("library").warning("theirs %s", "here")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("a warning", UserWarning, stacklevel=1)
+    try:
+        raise ValueError("inside")
+    except ValueError:
+        structlog.get_logger("acpc.test").exception("broken")
+    own, theirs, warning, broken = said(capsys)
+    assert (own["event"], own["number"], own["text"]) == ("own", 1, "two\nlines")
+    assert (own["logger"], own["level"]) == ("acpc.test", "info")
+    assert (theirs["event"], theirs["level"]) == ("theirs here", "warning")
+    assert "a warning" in str(warning["event"])
+    assert "ValueError: inside" in str(broken["exception"])
+    assert all(str(line["timestamp"]).endswith("Z") for line in (own, theirs, warning, broken))
+
+
+def test_what_a_thread_is_about_is_on_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("INFO", "json")
+    log = structlog.get_logger("acpc.test")
+    with structlog.contextvars.bound_contextvars(request_id="r-1"):
+        log.info("inside")
+        logging.getLogger("library").info("inside too")
+    log.info("outside")
+    inside, too, outside = said(capsys)
+    assert inside["request_id"] == too["request_id"] == "r-1"
+    assert "request_id" not in outside
+
+
+def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("WARNING", "json")
+    structlog.get_logger("acpc.quiet").info("small")
+    logging.getLogger("library").info("small")
+    structlog.get_logger("acpc.quiet").warning("large")
+    assert [line["event"] for line in said(capsys)] == ["large"]
+
+
+def test_a_terminal_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("INFO", "console")
+    structlog.get_logger("acpc.test").info("own", number=1)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "own" in line
+    assert "number=1" in line
+    assert not line.startswith("{")

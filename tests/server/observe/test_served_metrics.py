@@ -1,0 +1,148 @@
+"""What an operator scrapes and reads: names, labels, buckets, and one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from acpc.v1 import diagnostic_service_pb2_grpc
+from acpc_server.observe import Metrics
+from acpc_server.observe.metrics import JOB_STATES
+from job_world import JobCaller, job, write_job_world
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from server_process import ServerProcess
+from wire import blocks, pair, refusal, tensor
+
+RPC = {"grpc_type", "grpc_service", "grpc_method"}
+# Name as the parser gives it, type, labels of a sample.
+DOCUMENTED = {
+    "grpc_server_started": ("counter", RPC),
+    "grpc_server_handled": ("counter", RPC | {"grpc_code"}),
+    "grpc_server_handling_seconds": ("histogram", RPC),
+    "acpc_queue_wait_seconds": ("histogram", {"priority"}),
+    "acpc_compute_seconds": ("histogram", {"primitive", "priority"}),
+    "acpc_queue_depth": ("gauge", {"priority"}),
+    "acpc_jobs": ("gauge", {"state"}),
+    "acpc_checkpoint_load_seconds": ("histogram", set()),
+    "acpc_checkpoints_loaded": ("gauge", set()),
+    "acpc_build_info": ("gauge", {"version", "torch", "device"}),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    world = write_job_world(tmp_path_factory.mktemp("observed"))
+    with world.server("state") as process, grpc.insecure_channel(process.address) as channel:
+        diagnostic = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
+        good = pair(checkpoint={"name": "model"}, request_id="good-pair")
+        diagnostic.ComparePair(good)
+        narrow = tensor(blocks(width=9))
+        assert refusal(
+            lambda: diagnostic.ComparePair(
+                pair(checkpoint={"name": "model"}, action_blocks=narrow, request_id="bad-pair")
+            )
+        )
+        calls = JobCaller(channel)
+        calls.result(job("good-job"))
+        list(calls.watch(calls.submit(job("good-job")).name))
+        yield process
+
+
+@pytest.fixture(scope="module")
+def scraped(server: ServerProcess) -> dict[str, Metric]:
+    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
+    with urllib.request.urlopen(url) as answer:
+        text = answer.read().decode()
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_a_series_has_its_type_and_labels(scraped: dict[str, Metric], name: str) -> None:
+    kind, labels = DOCUMENTED[name]
+    family = scraped[name]
+    assert family.type == kind
+    assert family.documentation
+    samples = [s for s in family.samples if not s.name.endswith("_created")]
+    assert samples
+    assert {frozenset(s.labels) - {"le"} for s in samples} == {frozenset(labels)}
+
+
+def test_histograms_start_at_a_quarter_of_a_millisecond(scraped: dict[str, Metric]) -> None:
+    for name, (kind, _) in DOCUMENTED.items():
+        if kind == "histogram":
+            edges = {float(s.labels["le"]) for s in scraped[name].samples if "le" in s.labels}
+            assert min(edges) == 0.00025
+            assert {0.001, 1.0, 60.0, float("inf")} <= edges
+
+
+def values(family: Metric, suffix: str, **labels: str) -> float:
+    return sum(
+        sample.value
+        for sample in family.samples
+        if sample.name.endswith(suffix) and labels.items() <= sample.labels.items()
+    )
+
+
+def test_calls_are_counted_once_by_method_and_code(scraped: dict[str, Metric]) -> None:
+    handled, started = scraped["grpc_server_handled"], scraped["grpc_server_started"]
+    pairs = {"grpc_method": "ComparePair", "grpc_service": "acpc.v1.DiagnosticService"}
+    assert values(handled, "_total", grpc_code="OK", **pairs) == 1
+    assert values(handled, "_total", grpc_code="INVALID_ARGUMENT", **pairs) == 1
+    assert values(started, "_total", **pairs) == 2
+    assert values(scraped["grpc_server_handling_seconds"], "_count", **pairs) == 2
+    assert values(handled, "_total", grpc_method="ScoreCheckpoint", grpc_type="unary") == 2
+    watch = {"grpc_method": "WatchOperation", "grpc_type": "server_stream"}
+    assert values(handled, "_total", grpc_code="OK", **watch) == 1
+
+
+def test_device_work_is_told_apart_by_priority(scraped: dict[str, Metric]) -> None:
+    for priority in ("interactive", "job"):
+        for primitive in ("encode", "rollout"):
+            labels = {"priority": priority, "primitive": primitive}
+            assert values(scraped["acpc_compute_seconds"], "_count", **labels) > 0
+        assert values(scraped["acpc_queue_wait_seconds"], "_count", priority=priority) > 0
+        assert values(scraped["acpc_queue_depth"], "", priority=priority) == 0
+
+
+def test_jobs_and_checkpoints_are_what_happened(scraped: dict[str, Metric]) -> None:
+    counts = {s.labels["state"]: s.value for s in scraped["acpc_jobs"].samples}
+    assert counts == {**dict.fromkeys(JOB_STATES, 0), "succeeded": 1}
+    assert values(scraped["acpc_checkpoints_loaded"], "loaded") == 2
+    assert values(scraped["acpc_checkpoint_load_seconds"], "_count") == 2
+    (build,) = scraped["acpc_build_info"].samples
+    assert build.labels["device"] == "cpu"
+    assert build.value == 1
+
+
+def test_every_line_of_the_log_is_an_object_with_event_level_and_time(
+    server: ServerProcess,
+) -> None:
+    lines = [json.loads(line) for line in server._lines]
+    assert len(lines) > 10
+    for line in lines:
+        assert {"event", "level", "logger", "timestamp"} <= set(line)
+
+
+def test_a_call_is_logged_under_its_callers_id_and_a_job_under_its_own(
+    server: ServerProcess,
+) -> None:
+    rpcs = [line for line in server.log() if line["event"] == "rpc"]
+    assert all(line["request_id"] for line in rpcs)
+    codes = {line["request_id"]: line["code"] for line in rpcs if line["method"] == "ComparePair"}
+    assert codes == {"good-pair": "OK", "bad-pair": "INVALID_ARGUMENT"}
+    (submitted, again) = (line for line in server.log() if line["event"] == "job_submitted")
+    assert submitted["request_id"] == again["request_id"] == "good-job"
+    ended = [line for line in server.log() if line["event"] == "job_ended"]
+    assert [(line["job"], line["end"]) for line in ended] == [(submitted["job"], "succeeded")]
+
+
+def test_two_servers_in_one_process_count_apart() -> None:
+    first, second = Metrics(), Metrics()
+    first.jobs.labels("failed").inc()
+    name, labels = "acpc_jobs", {"state": "failed"}
+    assert first.registry.get_sample_value(name, labels) == 1
+    assert second.registry.get_sample_value(name, labels) == 0
