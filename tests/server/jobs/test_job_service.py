@@ -80,7 +80,7 @@ def always() -> bool:
 
 
 def test_a_withdrawn_job_resumes_under_the_next_service(rooms: Rooms) -> None:
-    plan = rooms.plan(count=80, draws=30)
+    plan = rooms.plan(count=80, draws=12)
     first = rooms.service("jobs.sqlite")
     first.start()
     job_id = first.submit(plan, "one").job_id
