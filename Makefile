@@ -26,11 +26,12 @@ demo: $(READY) ## Judge three trained world models over gRPC: robust, fragile, c
 test: $(READY) lint types ## Lint, type-check, check the contract, and run every test
 	@$(BIN)/python -m pytest
 
-lint: $(READY) ## ruff, the import rules, and drift of the generated code
+lint: $(READY) ## ruff, the import rules, the wire contract and its generated code
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py --check
+	@$(BIN)/python proto/lint.py
 
 types: $(READY) ## mypy --strict on server and client
 	@$(BIN)/mypy
