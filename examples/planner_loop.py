@@ -172,7 +172,7 @@ def report(tallies: dict[tuple[str, str], Tally], sigma: float, console: Console
         table.add_column(column, justify="left" if words else "right", no_wrap=words)
     for (checkpoint, planner), tally in tallies.items():
         table.add_row(
-            checkpoint,
+            checkpoint.removeprefix("two-room-"),
             planner,
             str(tally.steps),
             f"{tally.certified}/{tally.iterations}",

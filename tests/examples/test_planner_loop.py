@@ -14,10 +14,10 @@ def test_the_loop_ends_with_a_row_per_checkpoint_and_planner() -> None:
     shown = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     rows = [line.split("│") for line in shown.stdout.splitlines() if line.startswith("│")]
     assert [(row[1].strip(), row[2].strip()) for row in rows] == [
-        ("two-room-base", "asks"),
-        ("two-room-base", "never asks"),
-        ("two-room-augmented", "asks"),
-        ("two-room-augmented", "never asks"),
+        ("base", "asks"),
+        ("base", "never asks"),
+        ("augmented", "asks"),
+        ("augmented", "never asks"),
     ]
     # Without noise every view is the clean one: all is certified, and asking changes nothing.
     for asks, never in (rows[:2], rows[2:]):

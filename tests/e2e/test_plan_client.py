@@ -1,0 +1,291 @@
+"""The client's planning calls against a server process: agreement with float64 NumPy, and flow."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy_reference as metrics
+import pair_reference
+import pixel_reference as pixels
+import pytest
+import torch
+import wire
+from acpc_client import (
+    AcpcClient,
+    AsyncAcpcClient,
+    CemBudget,
+    CemReturn,
+    CostReduction,
+    GaussianNoise,
+    Identity,
+    PoolCertificate,
+)
+from acpc_client.cli import app
+from acpc_client.errors import InvalidArgument, NotFound, SessionClosed
+from acpc_client.integrations import CemCertificates
+from numpy.typing import ArrayLike, NDArray
+from public_cem import PublicCem
+from reference_model import ReferenceModel
+from served_world import ServedWorld
+from server_process import ServerProcess
+from typer.testing import CliRunner
+
+# Float32 network against float64, relative to the largest latent norm or the largest cost.
+TOLERANCE = 1e-4
+CANDIDATES, HORIZON, ELITES, DRAWS = 24, 3, 5, 3
+SIGMAS = (0.0005, 0.02)
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A planner's moment on random frames."""
+
+    frames: int
+
+    @property
+    def question(self) -> dict[str, Any]:
+        """Arguments of ``plan`` and ``certify_pool``."""
+        return {
+            "checkpoint": "lewm",
+            "history": wire.frames(self.frames),
+            "goal": wire.frames(1, seed=5)[0],
+            "past_blocks": wire.blocks(self.frames - 1) if self.frames > 1 else None,
+            "perturbations": [GaussianNoise(sigma) for sigma in SIGMAS],
+            "draws": DRAWS,
+            "seed": 7,
+            "anchor": 3,
+            "elite_count": ELITES,
+        }
+
+    @property
+    def pool(self) -> NDArray[np.float32]:
+        """Candidates (candidates, H, width)."""
+        return wire.blocks(CANDIDATES * HORIZON, seed=11).reshape(CANDIDATES, HORIZON, -1)
+
+
+def same_numbers(one: PoolCertificate, other: PoolCertificate) -> bool:
+    """Everything but where and when."""
+    left, right = one.to_dict(), other.to_dict()
+    for part in (left, right):
+        del part["request_id"], part["timing"], part["receipt"]
+    return left == right
+
+
+def rollouts(model: ReferenceModel, images: Array, past: Array | None, pool: Array) -> Array:
+    """(candidates, H, dim) in float64."""
+    latents = model.encode(images)
+    before = np.empty((0, pool.shape[2])) if past is None else past.astype(np.float64)
+    return np.stack([model.rollout(latents, np.concatenate([before, plan])) for plan in pool])
+
+
+def close(found: ArrayLike, wanted: ArrayLike, size: float) -> None:
+    """Differences of float32 latents lose digits: errors are judged against what they come from."""
+    assert np.abs(np.asarray(found) - np.asarray(wanted)).max() <= TOLERANCE * size
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_a_session_certifies_what_float64_numpy_computes(
+    client: AcpcClient, world: ServedWorld, frames: int
+) -> None:
+    moment = Moment(frames)
+    question = moment.question
+    with client.plan(**question) as session:
+        answer = session.certify(moment.pool)
+        assert session.receipt.checkpoint_digest == answer.receipt.checkpoint_digest
+    model = world.reference("lewm")
+    pool, past = moment.pool.astype(np.float64), question["past_blocks"]
+    images = pixels.model_input(question["history"], model.image_size)
+    (goal,) = model.encode(pixels.model_input(question["goal"][None], model.image_size))
+    clean = rollouts(model, images, past, pool)
+    length = float(np.linalg.norm(clean, axis=-1).max())
+    largest = float(((clean[:, -1] - goal) ** 2).sum(axis=1).max())
+    outcomes = set()
+    for view in answer.views:
+        shift = question["perturbations"][view.spec_index].to_message()
+        seen = pair_reference.perturbed(images, shift, seed=7, anchor=3, draw=view.draw)
+        perturbed = rollouts(model, seen, past, pool)
+        costs, other, moved, bounds = metrics.cost_bounds(clean[:, -1], perturbed[:, -1], goal)
+        close(answer.clean_costs, costs, largest)
+        close(view.perturbed_costs, other, largest)
+        close(view.bounds, bounds, largest)
+        close(view.displacements, moved, length)
+        alphas = metrics.uniform(HORIZON)
+        acpc = [metrics.acpc(a, b, alphas) for a, b in zip(clean, perturbed, strict=True)]
+        close(view.acpc, acpc, length)
+        assert np.all(view.bounds >= np.abs(view.perturbed_costs - answer.clean_costs))
+        assert np.all(view.chained_bounds >= view.bounds)
+        assert view.elite is not None
+        for certificate, count in ((view.top1, 1), (view.elite, ELITES)):
+            margin = metrics.elite_margin(list(costs), list(bounds), count)
+            assert certificate.margin == pytest.approx(margin, abs=TOLERANCE * largest)
+            assert certificate.certified == (certificate.margin > 0)
+            outcomes.add(certificate.certified)
+        assert answer.clean_winner == metrics.elites(list(costs), 1)[0]
+        assert list(answer.clean_elites) == metrics.elites(list(costs), ELITES)
+        if view.top1.certified:
+            assert view.perturbed_winner == answer.clean_winner
+    assert outcomes == {True, False}, "the moment should have both, or it shows nothing"
+
+
+def test_a_session_and_a_single_call_answer_alike(client: AcpcClient) -> None:
+    moment = Moment(3)
+    single = client.certify_pool(candidates=moment.pool, **moment.question)
+    with client.plan(**moment.question) as session:
+        session.certify(moment.pool[:7])
+        assert same_numbers(session.certify(moment.pool), single)
+    fractions = [view.top1.certified for view in single.views]
+    assert single.top1_certified_fraction == pytest.approx(np.mean(fractions))
+    (severity,) = single.certified_severities
+    assert severity.kind == "gaussian_noise"
+
+
+def test_a_sampled_pool_is_the_proposals_and_certified_as_sent(client: AcpcClient) -> None:
+    moment = Moment(1)
+    mean, std = wire.blocks(HORIZON, seed=2), np.full((HORIZON, wire.WIDTH), 0.5, np.float32)
+    with client.plan(**moment.question) as session:
+        sampled = session.certify_proposal(mean, std, candidates=2000, seed=4)
+        again = session.certify_proposal(mean, std, candidates=2000, seed=4)
+        other = session.certify_proposal(mean, std, candidates=2000, seed=5)
+        sent = session.certify(sampled.candidates)
+    assert sampled.candidates.shape == (2000, *mean.shape)
+    assert np.array_equal(sampled.candidates[0], mean)
+    assert np.array_equal(sampled.candidates, again.candidates)
+    assert not np.array_equal(sampled.candidates[1:], other.candidates[1:])
+    scores = (sampled.candidates[1:] - mean) / std
+    assert abs(scores.mean()) < 0.02
+    assert scores.std() == pytest.approx(1, abs=0.02)
+    assert same_numbers(sampled.certificate, sent)
+
+
+def test_the_mean_is_the_sum_over_the_latent_width(client: AcpcClient) -> None:
+    moment = Moment(1)
+    means = {**moment.question, "cost_reduction": CostReduction.MEAN}
+    summed = client.certify_pool(candidates=moment.pool, **moment.question)
+    averaged = client.certify_pool(candidates=moment.pool, **means)
+    ratio = summed.clean_costs / averaged.clean_costs
+    assert ratio == pytest.approx(round(ratio[0]), rel=1e-12)
+    for one, other in zip(summed.views, averaged.views, strict=True):
+        assert one.top1.certified == other.top1.certified
+
+
+def test_a_pool_that_does_not_fit_is_refused_by_field_and_ends_the_session(
+    client: AcpcClient,
+) -> None:
+    moment = Moment(1)
+    with client.plan(**moment.question) as session:
+        session.certify(moment.pool)
+        with pytest.raises(InvalidArgument) as caught:
+            session.certify(moment.pool[:, :, :7])
+        assert "candidates" in caught.value.violations[0].field
+        assert caught.value.request_id
+        with pytest.raises(SessionClosed, match="candidates"):
+            session.certify(moment.pool)
+
+
+def test_a_start_that_cannot_work_is_refused_when_the_session_is_entered(
+    client: AcpcClient,
+) -> None:
+    missing = {**Moment(1).question, "checkpoint": "nowhere"}
+    with pytest.raises(NotFound, match="nowhere"), client.plan(**missing):
+        pass
+    without_past = {**Moment(3).question, "past_blocks": None}
+    with pytest.raises(InvalidArgument, match="past_blocks"), client.plan(**without_past):
+        pass
+
+
+def test_sessions_of_one_asyncio_client_run_side_by_side(server: ServerProcess) -> None:
+    moment = Moment(1)
+
+    async def both() -> list[PoolCertificate]:
+        async with AsyncAcpcClient(server.address) as client:
+
+            async def one() -> PoolCertificate:
+                async with client.plan(**moment.question) as session:
+                    await session.certify(moment.pool[:7])
+                    return await session.certify(moment.pool)
+
+            return list(await asyncio.gather(one(), one()))
+
+    first, second = asyncio.run(both())
+    assert same_numbers(first, second)
+
+
+def test_paired_plans_agree_where_they_are_certified(client: AcpcClient) -> None:
+    question = Moment(1).question
+    del question["elite_count"]
+    budget = CemBudget(candidates=16, elites=4, iterations=3, horizon=HORIZON)
+    shifts = [Identity(), GaussianNoise(1e-5), GaussianNoise(0.5)]
+    for returns in (CemReturn.MEAN, CemReturn.BEST):
+        answer = client.plan_paired(
+            **{**question, "perturbations": shifts}, budget=budget, sampling_seed=3, returns=returns
+        )
+        assert answer.clean_plan.shape == (HORIZON, wire.WIDTH)
+        assert [view.spec_index for view in answer.views] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+        for view in answer.views:
+            assert len(view.iterations) == budget.iterations
+            same = [iteration.same_elites for iteration in view.iterations]
+            assert view.first_divergence == (None if all(same) else same.index(False))
+            assert view.certified == all(item.elite.certified for item in view.iterations)
+            if view.certified:
+                assert view.selection_regret == 0
+                assert np.array_equal(view.perturbed_plan, answer.clean_plan)
+        assert all(view.certified for view in answer.views[:3])
+        assert not any(view.certified for view in answer.views[6:])
+        assert any(view.first_divergence is not None for view in answer.views[6:])
+
+
+def test_the_hook_certifies_the_solver_that_runs_the_same_model(
+    client: AcpcClient, world: ServedWorld
+) -> None:
+    question = {**Moment(1).question, "perturbations": GaussianNoise(0.0005), "draws": 2}
+    model = world.reference("lewm")
+    (goal,) = model.encode(pixels.model_input(question["goal"][None], model.image_size))
+    images = pixels.model_input(question["history"], model.image_size)
+
+    def cost(first: int, pool: torch.Tensor) -> torch.Tensor:
+        ends = rollouts(model, images, None, pool[0].double().numpy())[:, -1]
+        return torch.from_numpy(((ends - goal) ** 2).sum(axis=1))[None]
+
+    def solve(select: Literal["top1", "elite"]) -> CemCertificates:
+        hook = CemCertificates(lambda env: client.plan(**question), select=select)
+        solver = PublicCem(
+            cost, shape=(HORIZON, wire.WIDTH), candidates=CANDIDATES, topk=ELITES, n_steps=3,
+            callbacks=[hook],
+        )  # fmt: skip
+        solver.solve(1)
+        return hook
+
+    for item in solve("elite").iterations[0]:
+        assert item.same_selection
+        assert item.cost_gap is not None
+        assert item.cost_gap < TOLERANCE
+        assert item.certificate is not None
+        assert item.certified == (item.certificate.elite_certified_fraction == 1)
+    winners = solve("top1").iterations[0]
+    assert any(item.certified for item in winners)
+
+
+def test_the_command_prints_the_grid_and_gates(server: ServerProcess, tmp_path: Path) -> None:
+    question, pool = Moment(3).question, Moment(3).pool
+    names = ("history", "goal", "past_blocks")
+    path = tmp_path / "pool.npz"
+    np.savez(path, candidates=pool, **{name: question[name] for name in names})
+    command = [
+        "certify", "--input", str(path), "--checkpoint", "lewm", "--target", server.address,
+        "--shift", "gaussian_noise:0,0.0005,0.5", "--draws", "2", "--elites", "5",
+    ]  # fmt: skip
+    shown = CliRunner().invoke(app, command, env={"COLUMNS": "160"})
+    assert shown.exit_code == 0, shown.output
+    rows = [line.split("│") for line in shown.stdout.splitlines() if line.startswith("│")]
+    cells = {row[1].strip(): row[2].strip() for row in rows}
+    assert list(cells) == ["gaussian_noise:0", "gaussian_noise:0.0005", "gaussian_noise:0.5"]
+    assert cells["gaussian_noise:0"] == "2/2"
+    assert cells["gaussian_noise:0.5"] == "0/2"
+    assert "largest certified severity of gaussian_noise: winner 0" in shown.stdout
+    gated = CliRunner().invoke(app, [*command, "--require", "top1"])
+    assert gated.exit_code == 3
