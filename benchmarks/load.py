@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -126,8 +125,3 @@ def elsewhere(function: Callable[..., object], *arguments: object) -> object:
     """The result of a load function run in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
-
-
-def codes(seen: Seen) -> Counter[str]:
-    """Answers by status code."""
-    return Counter({code: len(values) for code, values in seen.latencies.items()})

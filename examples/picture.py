@@ -59,7 +59,7 @@ def _frames(axes: np.ndarray, frame: np.ndarray, sigma: float) -> None:
 
 def _plane(axis: Axes, scores: dict[str, Score]) -> None:
     thresholds = next(iter(scores.values())).verdict.thresholds
-    axis.axvspan(0, thresholds.ir, ymin=0, color="#1b7837", alpha=0.05)
+    axis.fill_between([0, thresholds.ir], thresholds.sr, 2, color="#1b7837", alpha=0.15)
     axis.axvline(thresholds.ir, linestyle=":", color="grey")
     axis.axhline(thresholds.sr, linestyle=":", color="grey")
     for name, score in scores.items():
@@ -76,8 +76,8 @@ def _plane(axis: Axes, scores: dict[str, Score]) -> None:
     axis.set(xlim=(0, 1.15), ylim=(-0.05, 1.08))
     axis.set_xlabel("relative IR (lower: noise moves predictions less)")
     axis.set_ylabel("SR (higher: states stay apart)")
-    axis.set_title("Pass: left of and above the dotted lines", fontsize=10)
-    axis.legend(fontsize=8, loc="center right")
+    axis.set_title("A checkpoint passes in the shaded corner", fontsize=10)
+    axis.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 0.12))
 
 
 def _steps(axis: Axes, steps: dict[str, list[float]]) -> None:

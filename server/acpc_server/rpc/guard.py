@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import grpc
@@ -18,6 +18,7 @@ from grpc_status import rpc_status
 
 from acpc_server.errors import AcpcError, InvalidArgument, ResourceExhausted
 from acpc_server.observe import Metrics
+from acpc_server.rpc.gate import Gate
 from acpc_server.rpc.request import CALL_ID, MAX_REQUEST_ID
 from acpc_server.rpc.status import plain_status, to_status
 from acpc_server.rpc.threads import RpcThreads
@@ -27,9 +28,9 @@ REQUEST_ID_HEADER = "x-request-id"
 # Streams hold a thread for as long as they live, so they may not take them all.
 STREAM_SHARE = 0.5
 RETRY_SECONDS = 1.0
-# Calls that may wait for a thread; at arrival, more are refused.
-MAX_BACKLOG = 16
 SPARE_THREADS = 4
+# Services whose unary calls compute, and enter only when they can be in time.
+GATED = ("acpc.v1.DiagnosticService",)
 # Not logged, and answered even when every thread is taken.
 PROBES = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
 
@@ -73,6 +74,7 @@ class Guard(grpc.ServerInterceptor):
         self._streams = threading.BoundedSemaphore(max(1, int(threads.size * STREAM_SHARE)))
         # Refusals and probes must not queue behind the calls that keep all threads busy.
         self._spare = ThreadPoolExecutor(SPARE_THREADS, thread_name_prefix="spare")
+        self._gate = Gate(threads.size)
         self._handlers: dict[str, _Handlers] = {}
 
     def intercept_service(
@@ -88,15 +90,18 @@ class Guard(grpc.ServerInterceptor):
             if handler is None:
                 return None
             handlers = self._handlers[method] = self._wrap(method, handler)
-        return handlers.refuse if self._threads.backlog >= MAX_BACKLOG else handlers.serve
+        return handlers.refuse if self._threads.overrun else handlers.serve
 
     def _wrap(self, method: str, handler: Handler) -> _Handlers:
         call = _Call(self._metrics, method, handler)
         kind, make = _KINDS[bool(handler.request_streaming), bool(handler.response_streaming)]
         behaviour: Callable[..., Any] = getattr(handler, kind)
 
+        gate = self._gate if call.service in GATED else None
+
         def one(request: Any, context: Any) -> Any:
-            with call.observed(request, context):
+            entry = gate.entered(context.time_remaining()) if gate else nullcontext()
+            with call.observed(request, context), entry:
                 return behaviour(_well_formed(request), context)
 
         def many(request: Any, context: Any) -> Iterator[Any]:
