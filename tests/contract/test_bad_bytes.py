@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import grpc
@@ -139,14 +138,14 @@ def test_frames_of_any_sensible_size(channel: grpc.Channel, height: int, width: 
 
 
 def test_deadlines_that_are_too_short(channel: grpc.Channel) -> None:
+    """Late, or not let in because the one before it is still being dropped; never a fault."""
     stub = DiagnosticServiceStub(channel)
     slow = wire.pair(perturbations=wire.several(draws=500))
     for seconds in (0.0, 0.001, 0.05):
-        started = time.monotonic()
         refused = wire.refusal(lambda seconds=seconds: stub.ComparePair(slow, timeout=seconds))
         assert refused is not None
-        assert refused.code == "DEADLINE_EXCEEDED"
-        assert time.monotonic() - started < 5
+        assert refused.code in ("DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
+    assert len(stub.ComparePair(wire.pair(), timeout=SECONDS).results) == 1
 
 
 def test_cancelling_harms_nobody(channel: grpc.Channel) -> None:
