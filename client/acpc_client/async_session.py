@@ -28,7 +28,7 @@ class AsyncPlanSession(SessionBase):
         self._turn = asyncio.Lock()
         attempts = self._client._attempts(planning.PLAN, self._timeout)
         while True:
-            self._stream = self._client._rpc(planning.PLAN)(timeout=attempts.remaining())
+            self._stream = self._client._rpc(planning.PLAN)(**self._options(attempts))
             try:
                 self._entered(await self._exchange(self._first, self._message_timeout))
                 return self

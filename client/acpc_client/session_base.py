@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 from acpc_client.base import ClientBase
 from acpc_client.calls import planning
 from acpc_client.errors import SessionClosed
 from acpc_client.results import Receipt
+from acpc_client.retries import Attempts
 
+# A stream has no request id of its own; the header gives its errors and log lines the session's.
+REQUEST_ID_HEADER = "x-request-id"
 # How long a session waits for the server's goodbye before it hangs up.
 GOODBYE_S = 1.0
 
@@ -59,6 +64,12 @@ class SessionBase:
     def _entered(self, answer: pb.PlanResponse | None) -> None:
         self._receipt = Receipt.from_message(planning.started(answer).receipt)
         self._why_closed = ""
+
+    def _options(self, attempts: Attempts) -> dict[str, Any]:
+        """Options of the stream; an id that fits no header travels in the first message only."""
+        fits = self.request_id.isascii() and self.request_id.isprintable()
+        header = ((REQUEST_ID_HEADER, self.request_id),) if fits else ()
+        return {"timeout": attempts.remaining(), "metadata": header}
 
     def _check(self, *, fresh: bool) -> None:
         """Refuses a second entry, and pools for a session that is not open.

@@ -46,7 +46,7 @@ class PlanSession(SessionBase):
             # A queue per attempt: the thread that sent for a broken stream may still be reading.
             self._requests = SimpleQueue()
             rpc = self._client._rpc(planning.PLAN)
-            self._stream = rpc(iter(self._requests.get, None), timeout=attempts.remaining())
+            self._stream = rpc(iter(self._requests.get, None), **self._options(attempts))
             try:
                 self._entered(self._exchange(self._first, self._message_timeout))
                 return self

@@ -88,6 +88,14 @@ def test_a_session_knows_its_receipt_and_says_goodbye(
     assert counterparty.goodbyes.acquire(timeout=10)
 
 
+@pytest.mark.parametrize("request_id", ["prüfung", "two\nlines"])
+def test_an_id_that_fits_no_header_still_travels(
+    request_id: str, side: Any, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    (answer,) = side.converse({**scene, "request_id": request_id}, certify)
+    assert answer.request_id == request_id
+
+
 def test_what_cannot_be_sent_is_refused_and_the_session_goes_on(
     side: Any, counterparty: Counterparty, scene: dict[str, Any]
 ) -> None:

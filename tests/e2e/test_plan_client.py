@@ -182,7 +182,7 @@ def test_a_pool_that_does_not_fit_is_refused_by_field_and_ends_the_session(
         with pytest.raises(InvalidArgument) as caught:
             session.certify(moment.pool[:, :, :7])
         assert "candidates" in caught.value.violations[0].field
-        assert caught.value.request_id
+        assert caught.value.request_id == session.request_id
         with pytest.raises(SessionClosed, match="candidates"):
             session.certify(moment.pool)
 
