@@ -113,11 +113,11 @@ def certify_pool(session: PlanningSession, candidates: np.ndarray, ticket: Ticke
     histories = torch.cat([session.clean[None], session.views])  # (1 + views, h, dim)
     group = max(1, GROUP_STEPS // (pool.shape[0] * pool.shape[1]))
     first, *others = torch.split(histories, group)
-    rollouts = session.rollout(first, pool.expand(len(first), -1, -1, -1), ticket)
+    rollouts = session.rollout(first, pool[None], ticket)
     clean = rollouts[0]  # (J, H, dim)
     measured = certify_views(clean, rollouts[1:], session.goal, request, weights)
     for part in others:
-        rollouts = session.rollout(part, pool.expand(len(part), -1, -1, -1), ticket)
+        rollouts = session.rollout(part, pool[None], ticket)
         measured += certify_views(clean, rollouts, session.goal, request, weights)
     views = [replace(measured[row], view=view) for view, row in view_rows(request.views)]
     costs = cost_bounds.goal_costs(clean[:, -1], session.goal, reduction=request.reduction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 from acpc_server.diagnostics.sources import FrameSource, FrameSources
 from acpc_server.diagnostics.views import PerturbationPlan, Views
 from acpc_server.engine import DeviceEngine, NumericMode, Ticket
+from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard
 
@@ -95,11 +97,12 @@ class HistoryEncoder:
         cache = self._engine.latents
         found = {source.key: cache.get(source.key) for source in sources}
         missing = {source.key: source for source in sources if found[source.key] is None}
-        if missing:
-            made = [source.make() for source in missing.values()]
-            encoded = self._engine.encode(model, torch.cat(made), ticket, mode)
-            parts = torch.split(encoded, [len(frames) for frames in made])
-            for key, part in zip(missing, parts, strict=True):
+        for group in _grouped(missing.values(), ticket, self._engine.device.type):
+            encoded = self._engine.encode(
+                model, torch.cat([frames for _, frames in group]), ticket, mode
+            )
+            parts = torch.split(encoded, [len(frames) for _, frames in group])
+            for (key, _), part in zip(group, parts, strict=True):
                 found[key] = part
                 cache.put(key, part)
         return [latents for s in sources if (latents := found[s.key]) is not None]
@@ -148,3 +151,19 @@ def check_predictions(*latents: Tensor) -> None:
             "that the action blocks are normalised as in training",
             reason="PREDICTION_NOT_FINITE",
         )
+
+
+def _grouped(
+    sources: Iterable[FrameSource], ticket: Ticket, device: str
+) -> Iterator[list[tuple[bytes, Tensor]]]:
+    """Frames made a device call at a time, so that a request never holds all of them."""
+    group: list[tuple[bytes, Tensor]] = []
+    for source in sources:
+        frames = source.make()
+        group.append((source.key, frames))
+        size = frames_per_call(device, ticket.priority, *frames.shape[-2:])
+        if sum(len(made) for _, made in group) >= size:
+            yield group
+            group = []
+    if group:
+        yield group

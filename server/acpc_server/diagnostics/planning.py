@@ -158,7 +158,7 @@ class PlanningSession:
 
         Args:
             histories: Latents, (n, h, dim).
-            pools: Candidate blocks, (n, J, H, block width); the past blocks go before them.
+            pools: Candidate blocks, (n, J, H, block width), or (1, ...) for one pool of all.
             ticket: The request's claim on the device.
 
         Returns:
@@ -168,17 +168,19 @@ class PlanningSession:
             FailedPrecondition: A prediction is not finite.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        rows, candidates = pools.shape[:2]
-        starts = histories[:, None].expand(-1, candidates, -1, -1).flatten(0, 1)  # (n J, h, dim)
-        blocks = pools.flatten(0, 1)  # (n J, H, width)
-        if self.request.past_blocks is not None:
-            past = torch.from_numpy(self.request.past_blocks).expand(len(blocks), -1, -1)
-            blocks = torch.cat([past, blocks], dim=1)  # (n J, h + H - 1, width)
-        latents = self._engine.rollout(
-            self._checkpoint.model, starts, blocks, ticket, self.request.numeric_mode
+        past = self.request.past_blocks
+        if past is None:
+            past = np.empty((0, pools.shape[3]), np.float32)
+        latents = self._engine.rollout_pool(
+            self._checkpoint.model,
+            histories,
+            torch.from_numpy(past),
+            pools,
+            ticket,
+            self.request.numeric_mode,
         )
         check_predictions(latents)
-        return latents.reshape(rows, candidates, *latents.shape[1:])
+        return latents
 
     def receipt(
         self, parameters: Mapping[str, Any], candidates: np.ndarray | None = None

@@ -110,11 +110,11 @@ class DeviceEngine:
         model: FrozenWorldModel,
         histories: Float[Tensor, "v history dim"],
         past: Float[Tensor, "past width"],
-        candidates: Float[Tensor, "j horizon width"],
+        pools: Float[Tensor, "#v j horizon width"],
         ticket: Ticket,
         mode: NumericMode,
     ) -> Float[Tensor, "v j horizon dim"]:
-        """Every history rolled forward under every candidate, float32 on the CPU.
+        """Every history rolled forward under every candidate of its pool, float32 on the CPU.
 
         ``past`` are the blocks that leave the earlier history frames.
 
@@ -122,12 +122,14 @@ class DeviceEngine:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: As for :meth:`encode`.
         """
         size = pool_candidates_per_call(self.device.type, len(histories))
-        parts = [(part,) for part in torch.split(candidates, size)]
-        kind = (id(model), tuple(histories.shape), candidates.shape[1])
+        by_candidate = pools.transpose(0, 1)  # (j, 1 or v, horizon, width)
+        parts = [(part,) for part in torch.split(by_candidate, size)]
+        kind = (id(model), tuple(histories.shape), tuple(by_candidate.shape[1:]))
 
         def compute(part: Tensor) -> Tensor:
             seen = histories.to(self.device), past.to(self.device)
-            return rollout_pool(model, *seen, part).transpose(0, 1)  # (j, v, horizon, dim)
+            out = rollout_pool(model, *seen, part.transpose(0, 1))
+            return out.transpose(0, 1)  # (j, v, horizon, dim)
 
         out = self._run_all("pool", mode, kind, parts, compute, ticket, size, mergeable=False)
         return out.transpose(0, 1)

@@ -60,15 +60,15 @@ def rollout_pool(
     model: FrozenWorldModel,
     histories: Float[Tensor, "v h dim"],
     past: Float[Tensor, "past width"],
-    candidates: Float[Tensor, "j horizon width"],
+    pools: Float[Tensor, "#v j horizon width"],
 ) -> Float[Tensor, "v j horizon dim"]:
-    """Every history forward under every candidate of one pool; each as :func:`rollout`.
+    """Every history forward under every candidate of its pool; each as :func:`rollout`.
 
     Args:
         model: Frozen world model.
         histories: Latents of ``h`` history frames, a clean history and its views.
         past: The ``h - 1`` blocks that leave the earlier history frames.
-        candidates: Action sequences.
+        pools: Candidates, one pool for all histories or one for each.
 
     Raises:
         InvalidArgument: As :func:`rollout`, or ``past_blocks`` are not ``h - 1``.
@@ -79,8 +79,8 @@ def rollout_pool(
             f"{len(past)} blocks for {histories.shape[1]} history frames; one block leaves each "
             "frame but the last",
         )
-    _check(model, histories, len(past) + candidates.shape[1], candidates.shape[2])
-    return _unroll(model, histories, past[None], candidates[None])
+    _check(model, histories, len(past) + pools.shape[2], pools.shape[3])
+    return _unroll(model, histories, past[None], pools)
 
 
 def _check(model: FrozenWorldModel, histories: Tensor, blocks: int, width: int) -> None:

@@ -99,12 +99,22 @@ def test_a_pool_is_every_history_under_every_candidate(
     histories = torch.randn(3, history, model.card.latent_dim, generator=generator)
     past = torch.randn(history - 1, model.card.action_block_dim, generator=generator)
     candidates = torch.randn(4, horizon, model.card.action_block_dim, generator=generator)
-    pool = rollout_pool(model, histories, past, candidates)  # (3, 4, horizon, dim)
+    pool = rollout_pool(model, histories, past, candidates[None])  # (3, 4, horizon, dim)
     assert pool.shape == (3, 4, horizon, model.card.latent_dim)
     for v, view in enumerate(histories):
         for j, candidate in enumerate(candidates):
             alone = rollout(model, view[None], torch.cat([past, candidate])[None])
             torch.testing.assert_close(pool[v, j], alone[0], rtol=2e-5, atol=2e-6)
+
+
+def test_each_history_may_have_a_pool_of_its_own(model: FrozenWorldModel) -> None:
+    width = model.card.action_block_dim
+    histories = torch.randn(3, 2, model.card.latent_dim)
+    past, pools = torch.randn(1, width), torch.randn(3, 4, 5, width)
+    together = rollout_pool(model, histories, past, pools)
+    for v in range(3):
+        alone = rollout_pool(model, histories[v : v + 1], past, pools[v : v + 1])
+        torch.testing.assert_close(together[v], alone[0], rtol=2e-5, atol=2e-6)
 
 
 def test_a_model_that_only_predicts_one_step_rolls_out_alike(model: FrozenWorldModel) -> None:
@@ -115,8 +125,8 @@ def test_a_model_that_only_predicts_one_step_rolls_out_alike(model: FrozenWorldM
     past = torch.randn(1, model.card.action_block_dim)
     candidates = torch.randn(3, 4, model.card.action_block_dim)
     torch.testing.assert_close(
-        rollout_pool(stepwise, histories, past, candidates),
-        rollout_pool(model, histories, past, candidates),
+        rollout_pool(stepwise, histories, past, candidates[None]),
+        rollout_pool(model, histories, past, candidates[None]),
         rtol=2e-5,
         atol=2e-6,
     )
@@ -128,7 +138,7 @@ def test_a_pool_names_missing_past_blocks(model: FrozenWorldModel) -> None:
             model,
             torch.zeros(1, 2, model.card.latent_dim),
             torch.zeros(0, model.card.action_block_dim),
-            torch.zeros(1, 1, model.card.action_block_dim),
+            torch.zeros(1, 1, 1, model.card.action_block_dim),
         )
 
 
