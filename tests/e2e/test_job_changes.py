@@ -114,3 +114,20 @@ def test_two_jobs_at_once_and_one_alone_give_the_same_bytes(parts: Parts) -> Non
     begun = events.index(("job_started", second))
     assert ("job_step", first) in events[begun:], "the first still ran when the second began"
     assert response(alone).checkpoint.anchors == 60
+
+
+def test_a_deleted_job_does_not_disturb_its_successor_of_the_same_request_id(parts: Parts) -> None:
+    """The successor starts beside the run it replaces, which is still inside a chunk."""
+    _, server, calls = parts
+    endless = job("again", dataset=LONG, protocol={"draws": 1000}, reference=None)
+    name = calls.submit(endless).name
+    job_id = name.removeprefix("operations/")
+    server.wait_for_log(lambda line: line["event"] == "job_step" and line["step"] == 2)
+    calls.cancel(name)
+    calls.delete(name)
+    assert calls.submit(job("again")).name == name
+    assert response(calls.finished(name)).checkpoint.anchors == 60
+    expected = {"queued": 0, "running": 0, "succeeded": 1, "failed": 0, "cancelled": 1}
+    assert settled(server, expected) == expected
+    lives = [line["event"] for line in server.log() if line.get("job") == job_id]
+    assert lives.count("job_started") == lives.count("job_ended") == 2

@@ -118,18 +118,6 @@ def test_a_deleted_operation_is_gone_and_its_request_id_free(calls: JobCaller) -
     assert fresh.response != done.response
 
 
-def test_a_job_cancelled_and_deleted_while_it_computes_can_be_submitted_anew(
-    calls: JobCaller,
-) -> None:
-    name = calls.submit(endless("reborn")).name
-    until(lambda: metadata(calls.get(name)).progress.completed >= 1)
-    calls.cancel(name)
-    calls.delete(name)
-    again = calls.submit(quick("reborn"))
-    assert again.name == name
-    assert response(calls.finished(name)).checkpoint.anchors == 20
-
-
 def test_pages_hold_every_operation_once_newest_first(calls: JobCaller) -> None:
     names = [calls.submit(quick()).name for _ in range(3)]
     for name in names:
