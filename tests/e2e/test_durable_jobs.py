@@ -36,7 +36,7 @@ def undisturbed(world: JobWorld) -> bytes:
         return done.response.SerializeToString()
 
 
-class calls:  # noqa: N801  reads as the context manager it is
+class calls:
     """A caller of a running server; its channel is closed before the server stops."""
 
     def __init__(self, server: ServerProcess) -> None:
