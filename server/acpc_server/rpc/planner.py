@@ -183,7 +183,11 @@ def _sample(session: PlanningSession, message: pb.GaussianProposal) -> np.ndarra
     try:
         check_pool(session, (message.candidates, *mean.shape))
     except InvalidArgument as error:
-        raise error.moved("candidates", "proposal") from error
+        if error.field != "candidates.shape":
+            raise
+        raise InvalidArgument(
+            "proposal.candidates", error.description, reason=error.reason
+        ) from error
     normals = pool_normals(
         message.seed,
         0,

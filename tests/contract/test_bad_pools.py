@@ -1,0 +1,44 @@
+"""Law: a planner's bad request is its own fault on the wire, and names its field."""
+
+from __future__ import annotations
+
+import grpc
+import planning_wire as planning
+import pytest
+import wire
+from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
+from bad_pools import BAD_POOLS, BAD_STREAMS, PoolCase
+
+SECONDS = 20.0
+
+
+def check(refused: wire.Refusal | None, case: PoolCase) -> None:
+    assert refused is not None, "the request was answered"
+    assert (refused.code, refused.fields) == (case.code, (case.field,) if case.field else ())
+    assert refused.domain == "acpc.v1"
+    assert refused.reason
+    assert refused.request_id
+    assert not case.field or refused.message.startswith(f"{case.field}: ")
+
+
+@pytest.mark.parametrize("case", BAD_POOLS, ids=lambda case: case.id)
+def test_unary_calls(channel: grpc.Channel, case: PoolCase) -> None:
+    method = getattr(DiagnosticServiceStub(channel), case.id.partition("-")[0])
+    check(wire.refusal(lambda: method(case.request, timeout=SECONDS)), case)
+
+
+@pytest.mark.parametrize("case", BAD_STREAMS, ids=lambda case: case.id)
+def test_streams(channel: grpc.Channel, case: PoolCase) -> None:
+    """The first refusal ends the stream; what came before it is answered."""
+    answers = []
+    stream = DiagnosticServiceStub(channel).Plan(iter(case.request), timeout=SECONDS)
+    check(wire.refusal(lambda: answers.extend(stream)), case)
+    assert len(answers) == max(0, len(case.request) - 1)
+
+
+def test_good_ones_are_still_answered(channel: grpc.Channel) -> None:
+    stub = DiagnosticServiceStub(channel)
+    assert len(stub.CertifyPool(planning.certify(), timeout=SECONDS).views) == 4
+    assert len(stub.PlanPaired(planning.paired(), timeout=SECONDS).views) == 4
+    messages = iter([planning.start(), planning.proposed()])
+    assert len(list(stub.Plan(messages, timeout=SECONDS))) == 2

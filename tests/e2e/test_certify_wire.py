@@ -1,0 +1,241 @@
+"""CertifyPool, Plan and PlanPaired over the wire."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import planning_wire as planning
+import pytest
+import wire
+from acpc.v1 import diagnostic_service_pb2 as pb
+from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
+from planning_wire import CANDIDATES, ELITES, HORIZON, array
+from served_world import ServedWorld
+from server_process import ServerProcess
+
+SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def stub(channel: grpc.Channel) -> DiagnosticServiceStub:
+    return DiagnosticServiceStub(channel)
+
+
+def plan(stub: DiagnosticServiceStub, *messages: pb.PlanRequest) -> list[pb.PlanResponse]:
+    return list(stub.Plan(iter(messages), timeout=SECONDS))
+
+
+def test_a_pool_is_certified(stub: DiagnosticServiceStub) -> None:
+    answer = stub.CertifyPool(planning.certify(request_id="mine"), timeout=SECONDS)
+    assert answer.request_id == "mine"
+    costs = array(answer.clean_costs)
+    assert costs.dtype == np.float64
+    assert answer.clean_winner == np.argmin(costs)
+    assert list(answer.clean_elites) == np.argsort(costs, kind="stable")[:ELITES].tolist()
+    assert [(v.spec_index, v.draw) for v in answer.views] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for view in answer.views:
+        shapes = {
+            array(getattr(view, name)).shape
+            for name in (
+                "perturbed_costs",
+                "displacements",
+                "bounds",
+                "chained_bounds",
+                "acpc_one_step",
+                "acpc",
+            )
+        }
+        assert shapes == {(CANDIDATES,)}
+        perturbed, bounds = array(view.perturbed_costs), array(view.bounds)
+        assert (np.abs(perturbed - costs) <= bounds).all()
+        assert (bounds <= array(view.chained_bounds)).all()
+        assert 0 <= view.excess_cost <= view.excess_cost_bound
+        assert view.perturbed_winner == np.argmin(perturbed)
+        assert view.top1.certified == (view.top1.margin > 0)
+        assert view.HasField("elite")
+    assert answer.top1_certified_fraction == sum(v.top1.certified for v in answer.views) / 4
+    assert [entry.kind for entry in answer.certified_severities] == ["gaussian_noise"]
+    assert answer.certified_severities[0].top1 in (1e-4, 0.05)
+    assert answer.receipt.checkpoint_digest
+    assert answer.timing.total.ToNanoseconds() > answer.timing.compute.ToNanoseconds() > 0
+
+
+def test_every_option_is_taken(stub: DiagnosticServiceStub) -> None:
+    views = np.stack([wire.frames(1), wire.frames(1, seed=5)])
+    request = planning.certify(
+        history=wire.tensor(wire.frames(1)),
+        past_blocks=None,
+        goal=pb.Goal(latent=wire.tensor(np.zeros(16, np.float32))),
+        explicit_views=wire.tensor(views),
+        elite_count=0,
+        cost_reduction=pb.COST_REDUCTION_MEAN,
+        endpoint_tolerance=0.01,
+        weights=[0.5, 0.25, 0.25],
+    )
+    answer = stub.CertifyPool(request, timeout=SECONDS)
+    assert [(v.spec_index, v.draw) for v in answer.views] == [(0, 0), (0, 1)]
+    assert not answer.views[0].HasField("elite")
+    assert not answer.clean_elites
+    assert not answer.certified_severities
+    bounds = array(answer.views[0].bounds)
+    reach = np.sqrt(array(answer.clean_costs) * 16) + np.sqrt(
+        array(answer.views[0].perturbed_costs) * 16
+    )
+    displacement = array(answer.views[0].displacements) + 0.02
+    np.testing.assert_allclose(bounds, displacement * (reach + 0.02) / 16, rtol=1e-9)
+
+
+def test_a_stream_answers_as_single_pools_do(stub: DiagnosticServiceStub) -> None:
+    """History, views and goal once; every pool gets what CertifyPool says of it."""
+    pools = [planning.pool(seed=seed, count=8 + seed) for seed in range(4)]
+    messages = [planning.explicit(p, iteration=3 + t) for t, p in enumerate(pools)]
+    started, *answers = plan(stub, planning.start(), *messages)
+    assert started.started.receipt.checkpoint_digest
+    assert started.started.request_id
+    for t, (candidates, answer) in enumerate(zip(pools, answers, strict=True)):
+        request = planning.certify(candidates=wire.tensor(candidates))
+        alone = stub.CertifyPool(request, timeout=SECONDS)
+        assert answer.certificate.iteration == 3 + t
+        assert not answer.certificate.HasField("candidates")
+        certificate = answer.certificate.certificate
+        assert certificate.request_id == started.started.request_id
+        assert certificate.receipt == alone.receipt
+        np.testing.assert_allclose(
+            array(certificate.clean_costs), array(alone.clean_costs), rtol=1e-5
+        )
+
+
+def test_a_proposal_is_sampled_by_its_seed_alone(stub: DiagnosticServiceStub) -> None:
+    """Candidate 0 is the mean; the same seed gives the same pool in any stream and iteration."""
+    larger = planning.proposed(2, candidates=CANDIDATES + 5)
+    other = planning.proposed(3, seed=7)
+    _, *answers = plan(stub, planning.start(), planning.proposed(1), larger, other)
+    again = plan(stub, planning.start(), planning.proposed(9))[1]
+    first, more, different = (array(answer.certificate.candidates) for answer in answers)
+    assert first.shape == (CANDIDATES, HORIZON, wire.WIDTH)
+    assert (first[0] == 0.5).all()
+    assert np.array_equal(array(again.certificate.candidates), first)
+    assert np.array_equal(more[:CANDIDATES], first)
+    assert not np.array_equal(different[1:], first[1:])
+    assert abs(((more[1:] - 0.5) / 2).mean()) < 0.2
+    sent_back = planning.certify(candidates=wire.tensor(first))
+    certified = stub.CertifyPool(sent_back, timeout=SECONDS)
+    assert certified.receipt == answers[0].certificate.certificate.receipt
+
+
+def test_a_planner_can_run_cem_on_the_stream(stub: DiagnosticServiceStub) -> None:
+    """Each pool made from the certificate of the last; certified iterations keep the elites."""
+    rng = np.random.default_rng(0)
+    mean, std = np.zeros((HORIZON, wire.WIDTH)), np.ones((HORIZON, wire.WIDTH))
+    answers: list[pb.PlanCertificate] = []
+
+    def planner() -> Iterator[pb.PlanRequest]:
+        nonlocal mean, std
+        yield planning.start()
+        for t in range(5):
+            candidates = (mean + std * rng.standard_normal((16, *mean.shape))).astype(np.float32)
+            yield planning.explicit(candidates, t)
+            while len(answers) <= t:
+                time.sleep(0.001)
+            elites = candidates[list(answers[t].certificate.clean_elites)]
+            mean, std = elites.mean(axis=0), elites.std(axis=0, ddof=1)
+
+    stream = stub.Plan(planner(), timeout=SECONDS)
+    next(stream)
+    for response in stream:
+        answers.append(response.certificate)
+        clean = set(response.certificate.certificate.clean_elites)
+        for view in response.certificate.certificate.views:
+            if view.elite.certified:
+                order = np.argsort(array(view.perturbed_costs), kind="stable")
+                assert set(order[:ELITES].tolist()) == clean
+    costs = [array(answer.certificate.clean_costs).min() for answer in answers]
+    assert len(costs) == 5
+    assert costs[-1] < costs[0]
+
+
+def test_paired_runs(stub: DiagnosticServiceStub) -> None:
+    views = wire.several(wire.noise(1e-6), wire.noise(0.05), draws=2)
+    answer = stub.PlanPaired(planning.paired(perturbations=views), timeout=SECONDS)
+    clean = array(answer.clean_plan)
+    assert clean.shape == (HORIZON, wire.WIDTH)
+    assert clean.dtype == np.float32
+    assert [(v.spec_index, v.draw) for v in answer.views] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for view in answer.views:
+        assert len(view.iterations) == 3
+        assert view.selection_regret >= 0
+        same = [iteration.same_elites for iteration in view.iterations]
+        assert view.HasField("first_divergence") == (not all(same))
+        if view.HasField("first_divergence"):
+            assert view.first_divergence == same.index(False)
+        if view.certified:
+            assert np.array_equal(array(view.perturbed_plan), clean)
+    assert answer.views[0].certified
+    again = stub.PlanPaired(planning.paired(perturbations=views), timeout=SECONDS)
+    assert again.receipt == answer.receipt
+    best = stub.PlanPaired(planning.paired(returns=pb.CEM_RETURN_BEST), timeout=SECONDS)
+    assert not np.array_equal(array(best.clean_plan), clean)
+
+
+def test_a_budget_of_zeros_is_the_papers(stub: DiagnosticServiceStub) -> None:
+    one_view = wire.several(wire.noise())
+    absent, zeros, written = (
+        stub.PlanPaired(planning.paired(budget=budget, perturbations=one_view), timeout=SECONDS)
+        for budget in (
+            None,
+            pb.CemBudget(),
+            pb.CemBudget(candidates=64, elites=8, iterations=8, horizon=5),
+        )
+    )
+    assert absent.receipt == zeros.receipt == written.receipt
+    assert len(absent.views[0].iterations) == 8
+    assert array(absent.clean_plan).shape == (5, wire.WIDTH)
+
+
+def test_a_silent_stream_is_closed(world: ServedWorld, tmp_path: Path) -> None:
+    """The session of a caller that went quiet ends with a reason; the server goes on."""
+    state = tmp_path / "state"
+    with (
+        ServerProcess(
+            world.checkpoint_root, world.dataset_root, state, plan_idle_seconds=0.5
+        ) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        stub = DiagnosticServiceStub(channel)
+
+        def quiet(*messages: pb.PlanRequest) -> Iterator[pb.PlanRequest]:
+            yield from messages
+            time.sleep(3)
+
+        for messages in ((), (planning.start(),), (planning.start(), planning.proposed())):
+            answers: list[pb.PlanResponse] = []
+            refused = wire.refusal(
+                lambda messages=messages, answers=answers: answers.extend(
+                    stub.Plan(quiet(*messages), timeout=SECONDS)
+                )
+            )
+            assert refused is not None
+            assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "PLAN_IDLE")
+            assert len(answers) <= len(messages)
+        assert len(plan(stub, planning.start(), planning.proposed())) == 2
+        assert server.bugs() == []
+
+
+def test_a_cancelled_stream_is_no_bug(stub: DiagnosticServiceStub, server: ServerProcess) -> None:
+    """Callers that hang up, at any point, leave nothing behind; the fixture looks for bugs."""
+
+    def endless() -> Iterator[pb.PlanRequest]:
+        yield planning.start()
+        while True:
+            yield planning.proposed()
+
+    for answers in (0, 1, 3):
+        stream = stub.Plan(endless(), timeout=SECONDS)
+        for _ in range(answers):
+            next(stream)
+        stream.cancel()
+    assert len(plan(stub, planning.start(), planning.proposed())) == 2
