@@ -578,7 +578,9 @@ class CertifiedSeverity(_message.Message):
     TOP1_FIELD_NUMBER: _builtins.int
     ELITE_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """Field name of the kind in PerturbationSpec, for example "gaussian_noise"."""
+    """Field name of the kind in PerturbationSpec, for example "gaussian_noise";
+    of a registered perturbation, the name it is registered under.
+    """
     top1: _builtins.float
     """Absent when even the mildest severity has an uncertified draw."""
     elite: _builtins.float
@@ -728,7 +730,10 @@ Global___PlanPool: _TypeAlias = PlanPool  # noqa: Y015
 
 @_typing.final
 class GaussianProposal(_message.Message):
-    """Candidates are mean + std * standard normal; candidate 0 is the mean."""
+    """Candidates are mean + std * standard normal; candidate 0 is the mean. The
+    normals depend on the seed alone, not on the iteration: give each iteration
+    its own seed. A larger pool starts with the normals of a smaller one.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -844,6 +849,10 @@ Global___PlanCertificate: _TypeAlias = PlanCertificate  # noqa: Y015
 
 @_typing.final
 class CemBudget(_message.Message):
+    """Size of a run. A zero means the paper's reduced budget: 64 candidates, 8
+    elites, 8 iterations, horizon 5. Its full budget is 300, 30, 30 and 5.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CANDIDATES_FIELD_NUMBER: _builtins.int
@@ -1015,6 +1024,11 @@ Global___PairedPlan: _TypeAlias = PairedPlan  # noqa: Y015
 
 @_typing.final
 class PairedIteration(_message.Message):
+    """Both runs evaluate one pool until their elite sets differ. From then on
+    nothing is certified (the margin is minus infinity) and same_elites is false;
+    the ACPC summaries are always those of the clean run's pool.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ELITE_FIELD_NUMBER: _builtins.int
