@@ -78,7 +78,8 @@ class FrameSources:
         ]
 
     def _input(self, frames: np.ndarray) -> Tensor:
-        return to_model_input(torch.from_numpy(frames), self._size)
+        # A copy: a message's bytes are read-only, and torch has no read-only tensors.
+        return to_model_input(torch.from_numpy(frames.copy()), self._size)
 
     def _key(self, role: bytes, frames: np.ndarray) -> bytes:
         content = hashlib.blake2b(self._prefix + role, digest_size=KEY_BYTES)

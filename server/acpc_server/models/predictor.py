@@ -175,8 +175,8 @@ class Predictor(nn.Module):
         super().__init__()
         self.num_frames = num_frames
         self.output_dim = output_dim or input_dim
-        self.pos_embedding = nn.Parameter(torch.zeros(1, num_frames, input_dim))
-        nn.init.normal_(self.pos_embedding)
+        # Not nn.init.normal_, which on the meta device drags in torch's compiler: seconds.
+        self.pos_embedding = nn.Parameter(torch.randn(1, num_frames, input_dim))
         self.dropout = nn.Dropout(emb_dropout)
         self.transformer = Transformer(
             input_dim=input_dim,

@@ -1,0 +1,156 @@
+"""An eight-iteration CEM step through Plan, against the public way, at the paper's size.
+
+    python benchmarks/planning.py [--iterations 8] [--out build/benchmarks/planning.json]
+
+The public way scores each branch on its own at every iteration, as the public ``get_cost`` does:
+encode the history and the goal, embed the actions, predict window by window with all output
+tokens; once for the clean history and once for its perturbed view. Plan sends history and goal
+once and then only pools. Both run on the same weights and pools, the server over loopback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from acpc_client import AcpcClient
+from acpc_server.models.config import parse_jepa_config
+from acpc_server.models.jepa_family import build_network
+from acpc_server.numerics.pixels import to_model_input
+from torch import Tensor
+from transformers import ViTConfig, ViTModel
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "reference"))
+
+from public_checkpoint import public_config, random_state_dict, write_checkpoint  # noqa: E402
+from server_process import ServerProcess  # noqa: E402
+
+HISTORY, HORIZON, CANDIDATES, ELITES, WIDTH, SIDE = 3, 5, 64, 8, 10, 224
+
+
+class PublicWay:
+    """The networks as the public library calls them."""
+
+    def __init__(self, state: dict[str, Tensor], config: dict[str, Any]) -> None:
+        self.encoder = ViTModel(
+            ViTConfig(
+                hidden_size=192,
+                num_hidden_layers=12,
+                num_attention_heads=3,
+                intermediate_size=768,
+                image_size=SIDE,
+                patch_size=14,
+            ),
+            add_pooling_layer=False,
+        ).eval()
+        prefix = "encoder."
+        weights = {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
+        self.encoder.load_state_dict(weights)
+        self.network = build_network(parse_jepa_config(config)).eval()
+        self.network.load_state_dict(state)
+
+    def encode(self, frames: Tensor) -> Tensor:
+        """Projected embeddings of (n, 3, side, side)."""
+        tokens = self.encoder(frames, interpolate_pos_encoding=True).last_hidden_state
+        return self.network.projector(tokens[:, 0])
+
+    def cost(self, history: Tensor, past: Tensor, goal: Tensor, pool: Tensor) -> Tensor:
+        """Costs of a pool from one history, everything computed from the frames."""
+        latents = self.encode(history).expand(len(pool), -1, -1)  # (j, h, dim)
+        target = self.encode(goal[None])[0]
+        blocks = torch.cat([past.expand(len(pool), -1, -1), pool], dim=1)
+        actions = self.network.embed_actions(blocks)
+        for end in range(HISTORY, HISTORY + HORIZON):
+            window = slice(end - HISTORY, end)
+            predicted = self.network.predict(latents[:, window], actions[:, window])
+            latents = torch.cat([latents, predicted[:, -1:]], dim=1)
+        return (latents[:, -1] - target).square().sum(-1)
+
+
+def main() -> None:
+    """Command line entry."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--iterations", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3, help="planning steps of each way, in turn")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/planning.json")
+    options = parser.parse_args()
+    rng = np.random.default_rng(0)
+    history, view = rng.integers(0, 256, (2, HISTORY, SIDE, SIDE, 3), dtype=np.uint8)
+    goal = rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+    past = rng.standard_normal((HISTORY - 1, WIDTH)).astype(np.float32)
+    shape = (options.iterations, CANDIDATES, HORIZON, WIDTH)
+    pools = rng.standard_normal(shape).astype(np.float32)
+    config = public_config("paper")
+    state = random_state_dict(config)
+    public = PublicWay(state, config)
+
+    @torch.inference_mode()
+    def public_step() -> np.ndarray:
+        frames = [to_model_input(torch.from_numpy(x), SIDE) for x in (history, view)]
+        target = to_model_input(torch.from_numpy(goal[None]), SIDE)[0]
+        arguments = torch.from_numpy(past), target
+        return np.array(
+            [
+                [public.cost(x, *arguments, torch.from_numpy(pool)).numpy() for x in frames]
+                for pool in pools
+            ]
+        )
+
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "data").mkdir()
+        write_checkpoint(root / "checkpoints" / "paper", config, state)
+        environment = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+        with (
+            ServerProcess(
+                root / "checkpoints",
+                root / "data",
+                root / "state",
+                environment=environment,
+                torch_threads=0,
+                latent_cache_mib=0,
+            ) as server,
+            AcpcClient(server.address) as client,
+        ):
+
+            def plan_step() -> np.ndarray:
+                with client.plan(
+                    "paper", history, goal, past_blocks=past, views=view[None], elite_count=ELITES
+                ) as session:
+                    answers = [session.certify(pool) for pool in pools]
+                return np.array([[a.clean_costs, a.views[0].perturbed_costs] for a in answers])
+
+            client.checkpoints.load("paper")
+            ours, plain = [], []
+            for _ in range(options.rounds):
+                started = time.perf_counter()
+                served = plan_step()
+                ours.append(time.perf_counter() - started)
+                started = time.perf_counter()
+                direct = public_step()
+                plain.append(time.perf_counter() - started)
+    report = {
+        "iterations": options.iterations,
+        "candidates": CANDIDATES,
+        "horizon": HORIZON,
+        "threads": torch.get_num_threads(),
+        "plan_seconds": ours,
+        "public_seconds": plain,
+        "ratio": min(plain) / min(ours),
+        "largest_relative_cost_difference": float(np.max(np.abs(served - direct) / direct)),
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()
