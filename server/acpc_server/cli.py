@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from acpc_server.app import Server
+from acpc_server.engine.allocator import keep_freed_memory
 from acpc_server.errors import AcpcError
 from acpc_server.health_check import health
 from acpc_server.models.convert import Container, DtypeName, convert_object, convert_weights
@@ -52,6 +53,7 @@ def serve(context: typer.Context) -> None:
             what = problem["msg"].removeprefix("Value error, ")
             error_console.print(f"{flag}: {what}", markup=False)
         raise typer.Exit(2) from None
+    keep_freed_memory()
     configure_logs(settings.log_level, settings.log_format)
     stop = _stop_signal()
     server = Server(settings)

@@ -179,6 +179,6 @@ BAD_NEXT = [
     Case("std-shape", _proposal(std=_floats(3, 10)), field="pool.proposal.std.shape"),
     Case("std-negative", _proposal(std=_floats(4, 10, value=-1)), field="pool.proposal.std.data"),
     Case("std-over", _proposal(std=_floats(4, 10, value=3e38)), field="pool.proposal.std.data"),
-    Case("no-candidates", _proposal(candidates=0), field="pool.proposal.shape"),
-    Case("candidates", _proposal(candidates=2**32 - 1), field="pool.proposal.shape"),
+    Case("no-candidates", _proposal(candidates=0), field="pool.proposal.candidates"),
+    Case("candidates", _proposal(candidates=2**32 - 1), field="pool.proposal.candidates"),
 ]

@@ -38,6 +38,7 @@ class DeviceEngine:
         max_queue: Interactive chunks that may wait; more are refused with ResourceExhausted.
         merge: Whether chunks may share a device call.
         latent_bytes: Latents of frames seen lately that are kept for callers.
+        threads: CPU threads of the device's owner; torch's default when 0.
 
     Attributes:
         device: Where checkpoints live and compute.
@@ -52,6 +53,7 @@ class DeviceEngine:
         max_queue: int = 256,
         merge: bool = True,
         latent_bytes: int = 0,
+        threads: int = 0,
     ) -> None:
         self.device = device
         self.latents = LatentCache(latent_bytes, metrics)
@@ -59,8 +61,12 @@ class DeviceEngine:
         self._merge = merge
         self._queue = ChunkQueue(metrics, max_queue)
         self._pace = Pace()
-        self._thread = threading.Thread(target=self._own_device, name="device", daemon=True)
+        self._thread = threading.Thread(
+            target=self._own_device, args=(threads,), name="device", daemon=True
+        )
+        self._ready = threading.Event()
         self._thread.start()
+        self._ready.wait()
 
     def encode(
         self,
@@ -174,7 +180,11 @@ class DeviceEngine:
                 return chunk.future.result()
             raise DeadlineExceeded("the deadline passed while waiting for the device") from None
 
-    def _own_device(self) -> None:
+    def _own_device(self, threads: int) -> None:
+        if threads:
+            torch.set_num_threads(threads)
+        torch.get_num_threads()  # settles this thread's count, whatever others set later
+        self._ready.set()
         while self._serve_next():
             pass
 

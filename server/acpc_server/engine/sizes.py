@@ -12,7 +12,7 @@ from acpc_server.models import ModelCard
 INTERACTIVE, JOB = Priority.INTERACTIVE, Priority.JOB
 # Pixels and frames of one encoder call.
 PIXELS = {
-    ("cpu", INTERACTIVE): 16 * 224 * 224,
+    ("cpu", INTERACTIVE): 8 * 224 * 224,
     ("cpu", JOB): 4 * 224 * 224,
     ("cuda", INTERACTIVE): 256 * 224 * 224,
     ("cuda", JOB): 128 * 224 * 224,
