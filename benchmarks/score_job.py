@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from acpc_server.diagnostics import AnchorSource, CheckpointName, Protocol, Scor
 from acpc_server.diagnostics.score import different_state_distances, summarise_checkpoint
 from acpc_server.diagnostics.shard import ShardRecord, ShardScorer
 from acpc_server.engine import DeviceEngine, Priority, Ticket
+from acpc_server.engine.allocator import keep_freed_memory
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, screening
@@ -35,6 +36,7 @@ from acpc_server.numerics.pairing import median_split_labels, pair_different_lab
 from acpc_server.numerics.pixels import to_model_input
 from acpc_server.observe import Metrics
 from acpc_server.perturb import GaussianNoise, perturb_frames
+from load import elsewhere
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -63,15 +65,15 @@ def make_anchors(count: int, side: int) -> AnchorBatch:
     )
 
 
-def server_path(model: FrozenWorldModel, anchors: AnchorBatch, plan: ScorePlan) -> dict[str, Any]:
+def server_path(
+    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, plan: ScorePlan
+) -> dict[str, Any]:
     """The job as the server runs it, shard by shard."""
-    engine = DeviceEngine(CPU, Metrics())
     ticket = Ticket(Priority.JOB)
     scorer = ShardScorer(engine, model, anchors, plan)
     records = [scorer.score(start, stop, ticket) for start, stop in plan.shards()]
     record = ShardRecord.concatenate(records)
     distances, partner = different_state_distances(engine, model, anchors, plan, record, ticket)
-    engine.close()
     summary = summarise_checkpoint(plan, record, distances, partner)
     return {**summary, "device_seconds": ticket.compute_seconds}
 
@@ -148,34 +150,66 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - started, result
 
 
+def load_model() -> FrozenWorldModel:
+    """A checkpoint of the published size with random weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_checkpoint(Path(folder) / "paper", public_config("paper"))
+        return load_checkpoint(Path(folder), "paper", device=CPU)
+
+
+def measure_server(count: int) -> dict[str, Any]:
+    """The server's path in a process set up as the server's is."""
+    keep_freed_memory()
+    engine = DeviceEngine(CPU, Metrics(), threads=torch.get_num_threads())
+    torch.set_num_threads(1)
+    model = load_model()
+    anchors = make_anchors(count, model.card.image_size)
+    plan = ScorePlan(
+        checkpoint=CheckpointName(name="paper", weights="weights.pt", digest=model.card.digest),
+        reference=None,
+        anchors=AnchorSource(dataset="synthetic", task="synthetic", count=count),
+        perturbation=GaussianNoise(sigma=SIGMA),
+        protocol=Protocol(draws=DRAWS, horizon=HORIZON),
+    )
+    seconds, result = timed(lambda: server_path(engine, model, anchors, plan))
+    engine.close()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"seconds": seconds, "peak_memory_bytes": memory, **result}
+
+
+def measure_plain(count: int, batch: int) -> dict[str, Any]:
+    """The straightforward path, with torch as it comes; and the machine's peak and the FLOPs."""
+    model = load_model()
+    anchors = make_anchors(count, model.card.image_size)
+    before = matmul_peak()
+    seconds, result = timed(lambda: straightforward_path(model, anchors, batch))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = max(before, matmul_peak())
+    flops = count_flops(model, anchors)
+    return {
+        "seconds": seconds,
+        "peak_memory_bytes": memory,
+        "matmul_peak": peak,
+        "flops": flops,
+        **result,
+    }
+
+
 def main() -> None:
     """Command line entry."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--anchors", type=int, default=100, help="anchors n")
     parser.add_argument(
-        "--batch", type=int, default=55, help="frames a batch, straightforward path"
+        "--batch", type=int, default=55, help="straightforward path: frames a batch"
     )
     parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/score_job.json")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        write_checkpoint(Path(folder) / "paper", public_config("paper"))
-        model = load_checkpoint(Path(folder), "paper", device=CPU)
-    anchors = make_anchors(options.anchors, model.card.image_size)
-    plan = ScorePlan(
-        checkpoint=CheckpointName(name="paper", weights="weights.pt", digest=model.card.digest),
-        reference=None,
-        anchors=AnchorSource(dataset="synthetic", task="synthetic", count=options.anchors),
-        perturbation=GaussianNoise(sigma=SIGMA),
-        protocol=Protocol(draws=DRAWS, horizon=HORIZON),
-    )
-    flops = count_flops(model, anchors)
-    frames = options.anchors * (HISTORY + HORIZON + DRAWS * HISTORY)
-    rollouts = options.anchors * (1 + DRAWS + 2)
-    peak_before = matmul_peak()
-    server_seconds, ours = timed(lambda: server_path(model, anchors, plan))
-    peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    plain_seconds, plain = timed(lambda: straightforward_path(model, anchors, options.batch))
-    peak = max(peak_before, matmul_peak())
+    count = options.anchors
+    ours = cast("dict[str, Any]", elsewhere(measure_server, count))
+    plain = cast("dict[str, Any]", elsewhere(measure_plain, count, options.batch))
+    flops, peak = plain["flops"], plain["matmul_peak"]
+    frames = count * (HISTORY + HORIZON + DRAWS * HISTORY)
+    rollouts = count * (1 + DRAWS + 2)
     work = frames * flops["encode_frame"] + rollouts * flops["rollout"]
     report = {
         "machine": {
@@ -183,20 +217,23 @@ def main() -> None:
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
         },
-        "job": {"anchors": options.anchors, "draws": DRAWS, "horizon": HORIZON},
-        "server_seconds": server_seconds,
+        "job": {"anchors": count, "draws": DRAWS, "horizon": HORIZON},
+        "server_seconds": ours["seconds"],
         "server_device_seconds": ours["device_seconds"],
-        "straightforward_seconds": plain_seconds,
-        "ratio": plain_seconds / server_seconds,
+        "straightforward_seconds": plain["seconds"],
+        "ratio": plain["seconds"] / ours["seconds"],
         "frames_encoded": {
             "server": frames,
-            "straightforward": options.anchors * (HISTORY + HORIZON) * (1 + DRAWS),
+            "straightforward": count * (HISTORY + HORIZON) * (1 + DRAWS),
         },
         "flops": {**flops, "job": work},
-        "achieved_flops_per_second": work / server_seconds,
+        "achieved_flops_per_second": work / ours["seconds"],
         "matmul_peak_flops_per_second": peak,
-        "share_of_peak": work / server_seconds / peak,
-        "peak_memory_bytes": peak_memory,
+        "share_of_peak": work / ours["seconds"] / peak,
+        "peak_memory_bytes": {
+            "server": ours["peak_memory_bytes"],
+            "straightforward": plain["peak_memory_bytes"],
+        },
         "relative_difference": {
             "ir_raw": abs(ours["ir_raw"] - plain["ir_raw"]) / plain["ir_raw"],
             "sr": abs(ours["sr"] - plain["sr"]),

@@ -24,6 +24,8 @@ from acpc_server.models.rollout import rollout, rollout_pool
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.engine")
+# A chunk on a CPU may take this long; the thread is a daemon and does not outlive the process.
+CLOSE_SECONDS = 5.0
 
 
 class DeviceEngine:
@@ -141,8 +143,9 @@ class DeviceEngine:
         return out.transpose(0, 1)
 
     def close(self) -> None:
-        """Refuse further work and stop once the queue is empty."""
+        """Refuse further work and stop once the queue is empty; waits a moment for that."""
         self._queue.close()
+        self._thread.join(CLOSE_SECONDS)
 
     def _run_all(
         self,
