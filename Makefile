@@ -43,10 +43,12 @@ format: $(READY) ## Format the code
 proto: $(READY) ## Generate the code of the wire contract
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py
 
-bench: $(READY) ## Measure; writes build/benchmarks/*.json
+bench: $(READY) ## Measure (ten minutes); writes build/benchmarks/*.json
 	@$(BIN)/python benchmarks/score_job.py
+	@$(BIN)/python benchmarks/planning.py
+	@$(BIN)/python benchmarks/interactive.py
 
-train-demo: $(READY) ## Train the demo's checkpoints again (about five minutes)
+train-demo: $(READY) ## Train the demo's checkpoints again (a few minutes)
 	@$(BIN)/python examples/two_room/train.py
 
 clean: ## Remove what was built, not the virtual environment
