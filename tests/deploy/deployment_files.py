@@ -64,6 +64,7 @@ def exported() -> dict[str, frozenset[str]]:
     metrics.queue_wait.labels("job").observe(1)
     metrics.compute.labels("encode", "job").observe(1)
     metrics.queue_depth.labels("job").set(1)
+    metrics.latent_lookups.labels("hit").inc()
     metrics.set_build(version="1", torch="2", device="cpu")
     text = generate_latest(metrics.registry).decode()
     samples: dict[str, frozenset[str]] = {}

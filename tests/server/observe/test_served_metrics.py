@@ -26,6 +26,7 @@ DOCUMENTED = {
     "acpc_queue_wait_seconds": ("histogram", {"priority"}),
     "acpc_compute_seconds": ("histogram", {"primitive", "priority"}),
     "acpc_queue_depth": ("gauge", {"priority"}),
+    "acpc_latent_lookups": ("counter", {"result"}),
     "acpc_jobs": ("gauge", {"state"}),
     "acpc_checkpoint_load_seconds": ("histogram", set()),
     "acpc_checkpoints_loaded": ("gauge", set()),
