@@ -122,7 +122,8 @@ class Guard(grpc.ServerInterceptor):
             function.experimental_thread_pool = self._spare  # type: ignore[attr-defined]
         codec = _lenient(handler.request_deserializer), handler.response_serializer
         served = make(serve, *codec)
-        return _Handlers(served, served if probe else make(refuse, *codec))
+        # A refusal does not read the request, so it costs no parsing.
+        return _Handlers(served, served if probe else make(refuse, None, codec[1]))
 
     @contextmanager
     def _stream_slot(self) -> Iterator[None]:
