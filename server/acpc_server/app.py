@@ -77,7 +77,7 @@ class Server:
             threads=settings.torch_threads or torch.get_num_threads(),
         )
         # The device's thread keeps its count. Any other thread that made a team of its own would
-        # have OpenMP put all teams to sleep between operations, which costs a third of the speed.
+        # have OpenMP put all teams to sleep between operations, which costs a quarter of the time.
         torch.set_num_threads(1)
         self._checkpoints = CheckpointCache(
             settings.checkpoint_root,
