@@ -1,4 +1,4 @@
-"""Who may enter a busy server: only calls that will be answered in time."""
+"""Who may enter a busy server: only calls that are expected to be answered in time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARGIN = 0.5
 
 
 class Gate:
-    """Refuses at once the calls that could only be late, so that those inside are not.
+    """Refuses at once the calls that are expected to be late, to leave room for those inside.
 
     By Little's law a call that enters behind n others is answered after about n + 1 of the
     intervals at which answers leave. The interval is learned while the server is busy.
