@@ -49,6 +49,7 @@ class DatasetAnchors(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     FRAMESKIP_FIELD_NUMBER: _builtins.int
+    ONE_PER_EPISODE_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     """File path relative to the root, for example "tworoom.h5"."""
     task: _builtins.str
@@ -59,6 +60,10 @@ class DatasetAnchors(_message.Message):
     """Seed of the anchor permutation. Absent: 9101."""
     frameskip: _builtins.int
     """Environment steps between kept frames. Absent: the preset's."""
+    one_per_episode: _builtins.bool
+    """At most one window per episode. Absent: false for ScoreCheckpoint and
+    anchor sets, true for the studies whose protocol says so.
+    """
     def __init__(
         self,
         *,
@@ -67,21 +72,26 @@ class DatasetAnchors(_message.Message):
         count: _builtins.int | None = ...,
         seed: _builtins.int | None = ...,
         frameskip: _builtins.int | None = ...,
+        one_per_episode: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_seed", b"_seed", "count", b"count", "frameskip", b"frameskip", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_one_per_episode", b"_one_per_episode", "_seed", b"_seed", "count", b"count", "frameskip", b"frameskip", "one_per_episode", b"one_per_episode", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_seed", b"_seed", "count", b"count", "dataset", b"dataset", "frameskip", b"frameskip", "seed", b"seed", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_one_per_episode", b"_one_per_episode", "_seed", b"_seed", "count", b"count", "dataset", b"dataset", "frameskip", b"frameskip", "one_per_episode", b"one_per_episode", "seed", b"seed", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__count: _TypeAlias = _typing.Literal["count"]  # noqa: Y015
     _WhichOneofArgType__count: _TypeAlias = _typing.Literal["_count", b"_count"]  # noqa: Y015
     _WhichOneofReturnType__frameskip: _TypeAlias = _typing.Literal["frameskip"]  # noqa: Y015
     _WhichOneofArgType__frameskip: _TypeAlias = _typing.Literal["_frameskip", b"_frameskip"]  # noqa: Y015
+    _WhichOneofReturnType__one_per_episode: _TypeAlias = _typing.Literal["one_per_episode"]  # noqa: Y015
+    _WhichOneofArgType__one_per_episode: _TypeAlias = _typing.Literal["_one_per_episode", b"_one_per_episode"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__count) -> _WhichOneofReturnType__count | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__frameskip) -> _WhichOneofReturnType__frameskip | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__one_per_episode) -> _WhichOneofReturnType__one_per_episode | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
 
@@ -101,6 +111,9 @@ class AnchorSet(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
+    HEIGHT_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """sha256 of the content; the set's name."""
     anchors: _builtins.int
@@ -112,10 +125,17 @@ class AnchorSet(_message.Message):
     size_bytes: _builtins.int
     description: _builtins.str
     """Free text from the uploader."""
+    height: _builtins.int
+    """Size of a frame in pixels."""
+    width: _builtins.int
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def source(self) -> Global___DatasetAnchors:
+        """Where the server drew the anchors; absent for an upload."""
+
     def __init__(
         self,
         *,
@@ -129,10 +149,13 @@ class AnchorSet(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         description: _builtins.str = ...,
+        height: _builtins.int = ...,
+        width: _builtins.int = ...,
+        source: Global___DatasetAnchors | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_block_dim", b"action_block_dim", "anchors", b"anchors", "create_time", b"create_time", "description", b"description", "digest", b"digest", "expire_time", b"expire_time", "history", b"history", "horizon", b"horizon", "size_bytes", b"size_bytes", "state_dim", b"state_dim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_block_dim", b"action_block_dim", "anchors", b"anchors", "create_time", b"create_time", "description", b"description", "digest", b"digest", "expire_time", b"expire_time", "height", b"height", "history", b"history", "horizon", b"horizon", "size_bytes", b"size_bytes", "source", b"source", "state_dim", b"state_dim", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -216,6 +239,7 @@ class AnchorShard(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     ANCHOR_IDS_FIELD_NUMBER: _builtins.int
     FRAME_CRC32_FIELD_NUMBER: _builtins.int
+    TRAJECTORY_IDS_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     """Index of the first anchor in this shard."""
     frame_compression: Global___Compression.ValueType
@@ -241,6 +265,12 @@ class AnchorShard(_message.Message):
     def anchor_ids(self) -> _tensor_pb2.Tensor:
         """Identities that seed the draws, int64 (anchors)."""
 
+    @_builtins.property
+    def trajectory_ids(self) -> _tensor_pb2.Tensor:
+        """Trajectory each anchor was cut from, int64 (anchors); studies keep the
+        anchors of one trajectory together. Absent: each anchor is its own.
+        """
+
     def __init__(
         self,
         *,
@@ -252,10 +282,11 @@ class AnchorShard(_message.Message):
         labels: _tensor_pb2.Tensor | None = ...,
         anchor_ids: _tensor_pb2.Tensor | None = ...,
         frame_crc32: _builtins.int = ...,
+        trajectory_ids: _tensor_pb2.Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["action_blocks", b"action_blocks", "anchor_ids", b"anchor_ids", "endpoint_states", b"endpoint_states", "frames", b"frames", "labels", b"labels"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action_blocks", b"action_blocks", "anchor_ids", b"anchor_ids", "endpoint_states", b"endpoint_states", "frames", b"frames", "labels", b"labels", "trajectory_ids", b"trajectory_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_blocks", b"action_blocks", "anchor_ids", b"anchor_ids", "endpoint_states", b"endpoint_states", "frame_compression", b"frame_compression", "frame_crc32", b"frame_crc32", "frames", b"frames", "labels", b"labels", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_blocks", b"action_blocks", "anchor_ids", b"anchor_ids", "endpoint_states", b"endpoint_states", "frame_compression", b"frame_compression", "frame_crc32", b"frame_crc32", "frames", b"frames", "labels", b"labels", "offset", b"offset", "trajectory_ids", b"trajectory_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

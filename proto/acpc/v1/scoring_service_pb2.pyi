@@ -25,6 +25,30 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _SkipReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SkipReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SkipReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SKIP_REASON_UNSPECIFIED: _SkipReason.ValueType  # 0
+    """It does take part."""
+    SKIP_REASON_ONE_LABEL: _SkipReason.ValueType  # 1
+    """Every anchor has its label."""
+    SKIP_REASON_NONE_IN_REACH: _SkipReason.ValueType  # 2
+    """No anchor of another label lies within d_0.35."""
+
+class SkipReason(_SkipReason, metaclass=_SkipReasonEnumTypeWrapper):
+    """Why an anchor takes no part in SR."""
+
+SKIP_REASON_UNSPECIFIED: SkipReason.ValueType  # 0
+"""It does take part."""
+SKIP_REASON_ONE_LABEL: SkipReason.ValueType  # 1
+"""Every anchor has its label."""
+SKIP_REASON_NONE_IN_REACH: SkipReason.ValueType  # 2
+"""No anchor of another label lies within d_0.35."""
+Global___SkipReason: _TypeAlias = SkipReason  # noqa: Y015
+
 class _Outcome:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -350,6 +374,8 @@ class AnchorValues(_message.Message):
     DIFFERENT_STATE_DISTANCE_FIELD_NUMBER: _builtins.int
     PARTNER_FIELD_NUMBER: _builtins.int
     DRAW_RADIUS_FIELD_NUMBER: _builtins.int
+    SKIP_REASONS_FIELD_NUMBER: _builtins.int
+    STEP_RADIUS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def anchor_ids(self) -> _tensor_pb2.Tensor:
         """Identity of each anchor, int64 (n)."""
@@ -374,6 +400,16 @@ class AnchorValues(_message.Message):
     def draw_radius(self) -> _tensor_pb2.Tensor:
         """Radius of every draw, float64 (n, draws)."""
 
+    @_builtins.property
+    def skip_reasons(self) -> _containers.RepeatedScalarFieldContainer[Global___SkipReason.ValueType]:
+        """Why each anchor has no partner."""
+
+    @_builtins.property
+    def step_radius(self) -> _tensor_pb2.Tensor:
+        """Distance of clean and perturbed prediction at each step in units of the
+        motion scale, mean over draws, float64 (n, H).
+        """
+
     def __init__(
         self,
         *,
@@ -383,10 +419,12 @@ class AnchorValues(_message.Message):
         different_state_distance: _tensor_pb2.Tensor | None = ...,
         partner: _tensor_pb2.Tensor | None = ...,
         draw_radius: _tensor_pb2.Tensor | None = ...,
+        skip_reasons: _abc.Iterable[Global___SkipReason.ValueType] | None = ...,
+        step_radius: _tensor_pb2.Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_ids", b"anchor_ids", "different_state_distance", b"different_state_distance", "draw_radius", b"draw_radius", "motion_scale", b"motion_scale", "partner", b"partner", "radius", b"radius"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_ids", b"anchor_ids", "different_state_distance", b"different_state_distance", "draw_radius", b"draw_radius", "motion_scale", b"motion_scale", "partner", b"partner", "radius", b"radius", "step_radius", b"step_radius"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_ids", b"anchor_ids", "different_state_distance", b"different_state_distance", "draw_radius", b"draw_radius", "motion_scale", b"motion_scale", "partner", b"partner", "radius", b"radius"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_ids", b"anchor_ids", "different_state_distance", b"different_state_distance", "draw_radius", b"draw_radius", "motion_scale", b"motion_scale", "partner", b"partner", "radius", b"radius", "skip_reasons", b"skip_reasons", "step_radius", b"step_radius"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -466,6 +504,7 @@ class ScoreCheckpointMetadata(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
     attempts: _builtins.int
     """Times the job was started, restarts included."""
     state: Global___JobState.ValueType
@@ -481,6 +520,10 @@ class ScoreCheckpointMetadata(_message.Message):
     def progress(self) -> Global___Progress: ...
     @_builtins.property
     def timing(self) -> _receipt_pb2.Timing: ...
+    @_builtins.property
+    def request(self) -> Global___ScoreCheckpointRequest:
+        """What is being measured: defaults filled in, digests pinned."""
+
     def __init__(
         self,
         *,
@@ -492,10 +535,11 @@ class ScoreCheckpointMetadata(_message.Message):
         attempts: _builtins.int = ...,
         timing: _receipt_pb2.Timing | None = ...,
         state: Global___JobState.ValueType = ...,
+        request: Global___ScoreCheckpointRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "start_time", b"start_time", "timing", b"timing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "request", b"request", "start_time", b"start_time", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "checkpoint", b"checkpoint", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "start_time", b"start_time", "state", b"state", "timing", b"timing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "checkpoint", b"checkpoint", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "request", b"request", "start_time", b"start_time", "state", b"state", "timing", b"timing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -572,3 +616,90 @@ class WatchOperationResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchOperationResponse: _TypeAlias = WatchOperationResponse  # noqa: Y015
+
+@_typing.final
+class PreviewAnchorsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ANCHORS_FIELD_NUMBER: _builtins.int
+    DRAW_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """"operations/<id>" of a ScoreCheckpoint job that succeeded."""
+    draw: _builtins.int
+    """Which draw of the perturbation."""
+    @_builtins.property
+    def anchors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Indices of the anchors, in the order of AnchorValues; at most 32."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        anchors: _abc.Iterable[_builtins.int] | None = ...,
+        draw: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors", b"anchors", "draw", b"draw", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreviewAnchorsRequest: _TypeAlias = PreviewAnchorsRequest  # noqa: Y015
+
+@_typing.final
+class PreviewAnchorsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREVIEWS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def previews(self) -> _containers.RepeatedCompositeFieldContainer[Global___AnchorPreview]: ...
+    def __init__(
+        self,
+        *,
+        previews: _abc.Iterable[Global___AnchorPreview] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["previews", b"previews"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreviewAnchorsResponse: _TypeAlias = PreviewAnchorsResponse  # noqa: Y015
+
+@_typing.final
+class AnchorPreview(_message.Message):
+    """Histories as the model sees them, at its image size: uint8
+    (history, height, width, 3), clipped to what a picture can show.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANCHOR_FIELD_NUMBER: _builtins.int
+    CLEAN_FIELD_NUMBER: _builtins.int
+    PERTURBED_FIELD_NUMBER: _builtins.int
+    PARTNER_FIELD_NUMBER: _builtins.int
+    anchor: _builtins.int
+    @_builtins.property
+    def clean(self) -> _tensor_pb2.Tensor: ...
+    @_builtins.property
+    def perturbed(self) -> _tensor_pb2.Tensor: ...
+    @_builtins.property
+    def partner(self) -> _tensor_pb2.Tensor:
+        """History of the different-label partner; absent where skipped."""
+
+    def __init__(
+        self,
+        *,
+        anchor: _builtins.int = ...,
+        clean: _tensor_pb2.Tensor | None = ...,
+        perturbed: _tensor_pb2.Tensor | None = ...,
+        partner: _tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["clean", b"clean", "partner", b"partner", "perturbed", b"perturbed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor", b"anchor", "clean", b"clean", "partner", b"partner", "perturbed", b"perturbed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnchorPreview: _TypeAlias = AnchorPreview  # noqa: Y015

@@ -47,6 +47,11 @@ class ScoringServiceStub(object):
                 request_serializer=acpc_dot_v1_dot_scoring__service__pb2.WatchOperationRequest.SerializeToString,
                 response_deserializer=acpc_dot_v1_dot_scoring__service__pb2.WatchOperationResponse.FromString,
                 _registered_method=True)
+        self.PreviewAnchors = channel.unary_unary(
+                '/acpc.v1.ScoringService/PreviewAnchors',
+                request_serializer=acpc_dot_v1_dot_scoring__service__pb2.PreviewAnchorsRequest.SerializeToString,
+                response_deserializer=acpc_dot_v1_dot_scoring__service__pb2.PreviewAnchorsResponse.FromString,
+                _registered_method=True)
 
 
 class ScoringServiceServicer(object):
@@ -58,6 +63,7 @@ class ScoringServiceServicer(object):
         """Measures IR and SR of a checkpoint under one visual shift and, with a
         reference, relative IR, the screen score and the verdict. The operation
         answers ScoreCheckpointResponse; its metadata is ScoreCheckpointMetadata.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -65,7 +71,16 @@ class ScoringServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchOperation(self, request, context):
-        """Streams an operation as it progresses, and ends when it is done.
+        """Streams an operation as it progresses, and ends when it is done. Serves
+        the operations of every kind.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PreviewAnchors(self, request, context):
+        """What the model saw at a few anchors of a job that succeeded: for a person
+        who wants to know why they failed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -83,6 +98,11 @@ def add_ScoringServiceServicer_to_server(servicer, server):
                     servicer.WatchOperation,
                     request_deserializer=acpc_dot_v1_dot_scoring__service__pb2.WatchOperationRequest.FromString,
                     response_serializer=acpc_dot_v1_dot_scoring__service__pb2.WatchOperationResponse.SerializeToString,
+            ),
+            'PreviewAnchors': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewAnchors,
+                    request_deserializer=acpc_dot_v1_dot_scoring__service__pb2.PreviewAnchorsRequest.FromString,
+                    response_serializer=acpc_dot_v1_dot_scoring__service__pb2.PreviewAnchorsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -141,6 +161,33 @@ class ScoringService(object):
             '/acpc.v1.ScoringService/WatchOperation',
             acpc_dot_v1_dot_scoring__service__pb2.WatchOperationRequest.SerializeToString,
             acpc_dot_v1_dot_scoring__service__pb2.WatchOperationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewAnchors(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/acpc.v1.ScoringService/PreviewAnchors',
+            acpc_dot_v1_dot_scoring__service__pb2.PreviewAnchorsRequest.SerializeToString,
+            acpc_dot_v1_dot_scoring__service__pb2.PreviewAnchorsResponse.FromString,
             options,
             channel_credentials,
             insecure,

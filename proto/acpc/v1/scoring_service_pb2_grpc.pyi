@@ -40,10 +40,17 @@ class ScoringServiceStub:
     """Measures IR and SR of a checkpoint under one visual shift and, with a
     reference, relative IR, the screen score and the verdict. The operation
     answers ScoreCheckpointResponse; its metadata is ScoreCheckpointMetadata.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
     WatchOperation: _grpc.UnaryStreamMultiCallable[_scoring_service_pb2.WatchOperationRequest, _scoring_service_pb2.WatchOperationResponse]
-    """Streams an operation as it progresses, and ends when it is done."""
+    """Streams an operation as it progresses, and ends when it is done. Serves
+    the operations of every kind.
+    """
+    PreviewAnchors: _grpc.UnaryUnaryMultiCallable[_scoring_service_pb2.PreviewAnchorsRequest, _scoring_service_pb2.PreviewAnchorsResponse]
+    """What the model saw at a few anchors of a job that succeeded: for a person
+    who wants to know why they failed.
+    """
 
 @_typing.type_check_only
 class ScoringServiceAsyncStub(ScoringServiceStub):
@@ -56,10 +63,17 @@ class ScoringServiceAsyncStub(ScoringServiceStub):
     """Measures IR and SR of a checkpoint under one visual shift and, with a
     reference, relative IR, the screen score and the verdict. The operation
     answers ScoreCheckpointResponse; its metadata is ScoreCheckpointMetadata.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
     WatchOperation: _aio.UnaryStreamMultiCallable[_scoring_service_pb2.WatchOperationRequest, _scoring_service_pb2.WatchOperationResponse]  # type: ignore[assignment]
-    """Streams an operation as it progresses, and ends when it is done."""
+    """Streams an operation as it progresses, and ends when it is done. Serves
+    the operations of every kind.
+    """
+    PreviewAnchors: _aio.UnaryUnaryMultiCallable[_scoring_service_pb2.PreviewAnchorsRequest, _scoring_service_pb2.PreviewAnchorsResponse]  # type: ignore[assignment]
+    """What the model saw at a few anchors of a job that succeeded: for a person
+    who wants to know why they failed.
+    """
 
 class ScoringServiceServicer(metaclass=_abc_1.ABCMeta):
     """Checkpoint-level jobs. Operations are also served through the standard
@@ -75,6 +89,7 @@ class ScoringServiceServicer(metaclass=_abc_1.ABCMeta):
         """Measures IR and SR of a checkpoint under one visual shift and, with a
         reference, relative IR, the screen score and the verdict. The operation
         answers ScoreCheckpointResponse; its metadata is ScoreCheckpointMetadata.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """
 
@@ -84,6 +99,18 @@ class ScoringServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scoring_service_pb2.WatchOperationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_scoring_service_pb2.WatchOperationResponse], _abc.AsyncIterator[_scoring_service_pb2.WatchOperationResponse]]:
-        """Streams an operation as it progresses, and ends when it is done."""
+        """Streams an operation as it progresses, and ends when it is done. Serves
+        the operations of every kind.
+        """
+
+    @_abc_1.abstractmethod
+    def PreviewAnchors(
+        self,
+        request: _scoring_service_pb2.PreviewAnchorsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scoring_service_pb2.PreviewAnchorsResponse, _abc.Awaitable[_scoring_service_pb2.PreviewAnchorsResponse]]:
+        """What the model saw at a few anchors of a job that succeeded: for a person
+        who wants to know why they failed.
+        """
 
 def add_ScoringServiceServicer_to_server(servicer: ScoringServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
