@@ -62,6 +62,7 @@ def make_anchors(count: int, side: int) -> AnchorBatch:
         endpoint_states=states,
         labels=median_split_labels(torch.from_numpy(states[:, :1])).numpy(),
         anchor_ids=np.arange(count, dtype=np.int64),
+        trajectory_ids=np.arange(count, dtype=np.int64),
     )
 
 

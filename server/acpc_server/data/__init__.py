@@ -1,6 +1,6 @@
 """Datasets, anchors, task presets and label rules."""
 
-from acpc_server.data.anchors import AnchorBatch
+from acpc_server.data.anchors import AnchorBatch, Anchors
 from acpc_server.data.hdf5 import Hdf5Dataset
 from acpc_server.data.selection import ANCHOR_COUNT, ANCHOR_SEED, select_anchors
 from acpc_server.data.store import DatasetFit, DatasetStore
@@ -10,6 +10,7 @@ __all__ = [
     "ANCHOR_COUNT",
     "ANCHOR_SEED",
     "AnchorBatch",
+    "Anchors",
     "DatasetFit",
     "DatasetStore",
     "Hdf5Dataset",

@@ -1,6 +1,7 @@
 """Anchors: the logged windows on which a checkpoint is measured."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,18 +10,63 @@ from jaxtyping import Float32, Float64, Int64, UInt8
 
 from acpc_server.errors import InvalidArgument
 
+SMALL_ARRAYS = ("action_blocks", "endpoint_states", "labels", "anchor_ids", "trajectory_ids")
+"""Every array but the frames, in the order of the digest."""
 
-@dataclass(frozen=True)
-class AnchorBatch:
+
+class Anchors:
     """n anchors: h history frames, H observed future frames, the actions between, the endpoint.
+
+    The small arrays are whole; frames are read a range of anchors at a time, so that a set may be
+    larger than memory. ``AnchorBatch`` holds its frames, a stored anchor set reads them from disk.
 
     Attributes:
         history: Frames h of the history; the other frames are the future.
-        frames: RGB frames, uint8 (n, h + H, height, width, 3).
         action_blocks: Normalised; block k leaves frame k, float32 (n, h + H - 1, block width).
         endpoint_states: Standardised state at the last future frame, float64 (n, state width).
         labels: Endpoint-state labels, int64 (n,).
         anchor_ids: Identities that key the draws, int64 (n,), not negative.
+        trajectory_ids: Trajectory each anchor was cut from, int64 (n,), not negative.
+    """
+
+    history: int
+    action_blocks: Float32[np.ndarray, "n blocks block_width"]
+    endpoint_states: Float64[np.ndarray, "n state_width"]
+    labels: Int64[np.ndarray, "n"]
+    anchor_ids: Int64[np.ndarray, "n"]
+    trajectory_ids: Int64[np.ndarray, "n"]
+
+    @property
+    def count(self) -> int:
+        """Anchors n."""
+        return len(self.anchor_ids)
+
+    @property
+    def horizon(self) -> int:
+        """Future frames H."""
+        return int(self.action_blocks.shape[1]) + 1 - self.history
+
+    @property
+    def frame_size(self) -> tuple[int, int]:
+        """Height and width of a frame in pixels."""
+        raise NotImplementedError
+
+    @property
+    def digest(self) -> str:
+        """Sha256 of the content, as ``anchors_digest``."""
+        raise NotImplementedError
+
+    def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
+        """RGB frames of anchors [start, stop), history first."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class AnchorBatch(Anchors):
+    """Anchors whose frames are in memory.
+
+    Attributes:
+        frames: RGB frames, uint8 (n, h + H, height, width, 3). The others as in ``Anchors``.
 
     Raises:
         InvalidArgument: The arrays do not fit each other, or hold a number that is not finite.
@@ -32,6 +78,7 @@ class AnchorBatch:
     endpoint_states: Float64[np.ndarray, "_n state_width"]
     labels: Int64[np.ndarray, "_n"]
     anchor_ids: Int64[np.ndarray, "_n"]
+    trajectory_ids: Int64[np.ndarray, "_n"]
 
     def __post_init__(self) -> None:
         n, steps = self.frames.shape[:2]
@@ -39,7 +86,7 @@ class AnchorBatch:
             raise InvalidArgument(
                 "history", f"is {self.history}; {steps} frames allow 1 to {steps - 1} and a future"
             )
-        for field in ("action_blocks", "endpoint_states", "labels", "anchor_ids"):
+        for field in SMALL_ARRAYS:
             found = len(getattr(self, field))
             if found != n:
                 raise InvalidArgument(field, f"has {found} anchors, but frames has {n}")
@@ -52,21 +99,48 @@ class AnchorBatch:
         for field in ("action_blocks", "endpoint_states"):
             if not np.isfinite(getattr(self, field)).all():
                 raise InvalidArgument(field, "holds NaN or infinite numbers")
-        if (self.anchor_ids < 0).any():
-            raise InvalidArgument("anchor_ids", "holds a negative number")
+        for field in ("anchor_ids", "trajectory_ids"):
+            if (getattr(self, field) < 0).any():
+                raise InvalidArgument(field, "holds a negative number")
 
     @property
-    def horizon(self) -> int:
-        """Future frames H."""
-        return int(self.frames.shape[1]) - self.history
+    def frame_size(self) -> tuple[int, int]:
+        """Height and width of a frame in pixels."""
+        return self.frames.shape[2], self.frames.shape[3]
 
     @cached_property
     def digest(self) -> str:
-        """Sha256 over the history length and every array: name, dtype, shape, bytes."""
-        digest = hashlib.sha256(f"acpc/anchors/1 history={self.history}".encode())
-        for name in ("frames", "action_blocks", "endpoint_states", "labels", "anchor_ids"):
-            array = np.ascontiguousarray(getattr(self, name))
-            little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-            digest.update(f"\n{name} {little.dtype.str} {little.shape}\n".encode())
-            digest.update(little.data)
-        return digest.hexdigest()
+        """Sha256 of the content, as ``anchors_digest``."""
+        return anchors_digest(self, frame_digests(self.frames))
+
+    def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
+        """RGB frames of anchors [start, stop), history first."""
+        return self.frames[start:stop]
+
+
+def frame_digests(frames: UInt8[np.ndarray, "n steps height width 3"]) -> list[bytes]:
+    """Sha256 of the frames of each anchor."""
+    return [hashlib.sha256(np.ascontiguousarray(anchor).data).digest() for anchor in frames]
+
+
+def anchors_digest(anchors: Anchors, of_frames: Iterable[bytes]) -> str:
+    """Sha256 over the history length and every array: name, dtype, shape, bytes.
+
+    In the place of the frames' bytes stands the sha256 of each anchor's frames, so that the digest
+    needs the frames in no particular cut, and a part of them can be checked alone.
+
+    Args:
+        anchors: The small arrays, and the shape of the frames.
+        of_frames: ``frame_digests`` of all anchors, in order.
+    """
+    shape = (anchors.count, anchors.history + anchors.horizon, *anchors.frame_size, 3)
+    digest = hashlib.sha256(f"acpc/anchors/2 history={anchors.history}".encode())
+    digest.update(f"\nframes |u1 {shape}\n".encode())
+    for of_anchor in of_frames:
+        digest.update(of_anchor)
+    for name in SMALL_ARRAYS:
+        array = np.ascontiguousarray(getattr(anchors, name))
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        digest.update(f"\n{name} {little.dtype.str} {little.shape}\n".encode())
+        digest.update(little.data)
+    return digest.hexdigest()

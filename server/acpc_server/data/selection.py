@@ -34,9 +34,9 @@ def select_anchors(
 
     The anchors are the first ``count`` of ``torch.randperm`` over all windows of
     ``history + horizon`` kept frames; an anchor's identity is its window's index in episode-major
-    order. The endpoint state is the logged state at the last future frame (the paper's eighth),
-    standardised over the whole dataset, and its label splits the task's features at their median
-    over these anchors, strictly above (Tab. sr-labels in the paper).
+    order, its trajectory the episode's. The endpoint state is the logged state at the last future
+    frame (the paper's eighth), standardised over the whole dataset, and its label splits the task's
+    features at their median over these anchors, strictly above (Tab. sr-labels in the paper).
 
     Args:
         dataset: The open dataset.
@@ -81,6 +81,7 @@ def select_anchors(
         endpoint_states=states,
         labels=median_split_labels(features).numpy(),
         anchor_ids=chosen,
+        trajectory_ids=episode,
     )
 
 

@@ -17,22 +17,26 @@ def arrays() -> dict[str, np.ndarray]:
         "endpoint_states": generator.normal(size=(4, 2)),
         "labels": np.array([0, 1, 1, 0]),
         "anchor_ids": np.array([7, 3, 0, 2**62]),
+        "trajectory_ids": np.array([2, 2, 9, 5]),
     }
 
 
 def test_digest_is_sha256_over_names_dtypes_shapes_and_bytes() -> None:
     batch = AnchorBatch(history=2, **arrays())
-    digest = hashlib.sha256(b"acpc/anchors/1 history=2")
+    digest = hashlib.sha256(b"acpc/anchors/2 history=2\nframes |u1 (4, 5, 6, 7, 3)\n")
+    for anchor in arrays()["frames"]:
+        digest.update(hashlib.sha256(anchor.tobytes()).digest())
     for name, kind in (
-        ("frames", "|u1 (4, 5, 6, 7, 3)"),
         ("action_blocks", "<f4 (4, 4, 10)"),
         ("endpoint_states", "<f8 (4, 2)"),
         ("labels", "<i8 (4,)"),
         ("anchor_ids", "<i8 (4,)"),
+        ("trajectory_ids", "<i8 (4,)"),
     ):
         digest.update(f"\n{name} {kind}\n".encode() + arrays()[name].tobytes())
     assert batch.digest == digest.hexdigest()
-    assert batch.horizon == 3
+    assert (batch.count, batch.horizon, batch.frame_size) == (4, 3, (6, 7))
+    np.testing.assert_array_equal(batch.read_frames(1, 3), arrays()["frames"][1:3])
 
 
 @pytest.mark.parametrize("name", ["history", *arrays()])
@@ -60,6 +64,7 @@ BAD = [
     ("endpoint_states", np.zeros((5, 2)), "has 5 anchors"),
     ("labels", np.zeros(3, np.int64), "has 3 anchors"),
     ("anchor_ids", np.array([0, 1, 2, -1]), "holds a negative number"),
+    ("trajectory_ids", np.array([0, 1, 2, -1]), "holds a negative number"),
 ]
 
 

@@ -57,6 +57,7 @@ def test_everything_matches_loops_over_the_columns(tmp_path: Path, content: Publ
     assert batch.anchor_ids.tolist() == chosen
     for anchor, window in enumerate(chosen):
         episode, start = windows[window]
+        assert batch.trajectory_ids[anchor] == episode
         first = int(content.offsets[episode]) + start
         for frame in range(HISTORY + HORIZON):
             expected = content.columns["pixels"][first + 3 * frame]
