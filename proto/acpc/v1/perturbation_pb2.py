@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x61\x63pc/v1/perturbation.proto\x12\x07\x61\x63pc.v1\"\xfd\x01\n\x10PerturbationSpec\x12%\n\x08identity\x18\x01 \x01(\x0b\x32\x11.acpc.v1.IdentityH\x00\x12\x30\n\x0egaussian_noise\x18\x02 \x01(\x0b\x32\x16.acpc.v1.GaussianNoiseH\x00\x12.\n\rgaussian_blur\x18\x03 \x01(\x0b\x32\x15.acpc.v1.GaussianBlurH\x00\x12!\n\x06resize\x18\x04 \x01(\x0b\x32\x0f.acpc.v1.ResizeH\x00\x12\x35\n\nregistered\x18\x0f \x01(\x0b\x32\x1f.acpc.v1.RegisteredPerturbationH\x00\x42\x06\n\x04kind\"\n\n\x08Identity\"\x1e\n\rGaussianNoise\x12\r\n\x05sigma\x18\x01 \x01(\x01\"#\n\x0cGaussianBlur\x12\x13\n\x0bkernel_size\x18\x01 \x01(\r\"\x17\n\x06Resize\x12\r\n\x05scale\x18\x01 \x01(\x01\"\x9e\x01\n\x16RegisteredPerturbation\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x43\n\nparameters\x18\x02 \x03(\x0b\x32/.acpc.v1.RegisteredPerturbation.ParametersEntry\x1a\x31\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"h\n\x0fPerturbationSet\x12(\n\x05specs\x18\x01 \x03(\x0b\x32\x19.acpc.v1.PerturbationSpec\x12\r\n\x05\x64raws\x18\x02 \x01(\r\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x0e\n\x06\x61nchor\x18\x04 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x61\x63pc/v1/perturbation.proto\x12\x07\x61\x63pc.v1\"\xcd\x04\n\x10PerturbationSpec\x12%\n\x08identity\x18\x01 \x01(\x0b\x32\x11.acpc.v1.IdentityH\x00\x12\x30\n\x0egaussian_noise\x18\x02 \x01(\x0b\x32\x16.acpc.v1.GaussianNoiseH\x00\x12.\n\rgaussian_blur\x18\x03 \x01(\x0b\x32\x15.acpc.v1.GaussianBlurH\x00\x12!\n\x06resize\x18\x04 \x01(\x0b\x32\x0f.acpc.v1.ResizeH\x00\x12)\n\nbrightness\x18\x05 \x01(\x0b\x32\x13.acpc.v1.BrightnessH\x00\x12%\n\x08\x63ontrast\x18\x06 \x01(\x0b\x32\x11.acpc.v1.ContrastH\x00\x12,\n\x0c\x63olor_jitter\x18\x07 \x01(\x0b\x32\x14.acpc.v1.ColorJitterH\x00\x12\x1d\n\x04jpeg\x18\x08 \x01(\x0b\x32\r.acpc.v1.JpegH\x00\x12\'\n\tocclusion\x18\t \x01(\x0b\x32\x12.acpc.v1.OcclusionH\x00\x12,\n\x0crandom_shift\x18\n \x01(\x0b\x32\x14.acpc.v1.RandomShiftH\x00\x12,\n\x0c\x64\x65\x66ocus_blur\x18\x0b \x01(\x0b\x32\x14.acpc.v1.DefocusBlurH\x00\x12*\n\x0bmotion_blur\x18\x0c \x01(\x0b\x32\x13.acpc.v1.MotionBlurH\x00\x12\x35\n\nregistered\x18\x0f \x01(\x0b\x32\x1f.acpc.v1.RegisteredPerturbationH\x00\x42\x06\n\x04kind\"\n\n\x08Identity\"\x1e\n\rGaussianNoise\x12\r\n\x05sigma\x18\x01 \x01(\x01\"#\n\x0cGaussianBlur\x12\x13\n\x0bkernel_size\x18\x01 \x01(\r\"\x17\n\x06Resize\x12\r\n\x05scale\x18\x01 \x01(\x01\"\x1c\n\nBrightness\x12\x0e\n\x06\x63hange\x18\x01 \x01(\x01\"\x1a\n\x08\x43ontrast\x12\x0e\n\x06\x63hange\x18\x01 \x01(\x01\"\x1f\n\x0b\x43olorJitter\x12\x10\n\x08strength\x18\x01 \x01(\x01\"\x17\n\x04Jpeg\x12\x0f\n\x07quality\x18\x01 \x01(\r\"\x19\n\tOcclusion\x12\x0c\n\x04size\x18\x01 \x01(\x01\"\x1d\n\x0bRandomShift\x12\x0e\n\x06pixels\x18\x01 \x01(\r\"\x1d\n\x0b\x44\x65\x66ocusBlur\x12\x0e\n\x06radius\x18\x01 \x01(\x01\"+\n\nMotionBlur\x12\x0e\n\x06length\x18\x01 \x01(\x01\x12\r\n\x05\x61ngle\x18\x02 \x01(\x01\"\x9e\x01\n\x16RegisteredPerturbation\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x43\n\nparameters\x18\x02 \x03(\x0b\x32/.acpc.v1.RegisteredPerturbation.ParametersEntry\x1a\x31\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"h\n\x0fPerturbationSet\x12(\n\x05specs\x18\x01 \x03(\x0b\x32\x19.acpc.v1.PerturbationSpec\x12\r\n\x05\x64raws\x18\x02 \x01(\r\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x0e\n\x06\x61nchor\x18\x04 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,19 +34,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTEREDPERTURBATION_PARAMETERSENTRY']._loaded_options = None
   _globals['_REGISTEREDPERTURBATION_PARAMETERSENTRY']._serialized_options = b'8\001'
   _globals['_PERTURBATIONSPEC']._serialized_start=40
-  _globals['_PERTURBATIONSPEC']._serialized_end=293
-  _globals['_IDENTITY']._serialized_start=295
-  _globals['_IDENTITY']._serialized_end=305
-  _globals['_GAUSSIANNOISE']._serialized_start=307
-  _globals['_GAUSSIANNOISE']._serialized_end=337
-  _globals['_GAUSSIANBLUR']._serialized_start=339
-  _globals['_GAUSSIANBLUR']._serialized_end=374
-  _globals['_RESIZE']._serialized_start=376
-  _globals['_RESIZE']._serialized_end=399
-  _globals['_REGISTEREDPERTURBATION']._serialized_start=402
-  _globals['_REGISTEREDPERTURBATION']._serialized_end=560
-  _globals['_REGISTEREDPERTURBATION_PARAMETERSENTRY']._serialized_start=511
-  _globals['_REGISTEREDPERTURBATION_PARAMETERSENTRY']._serialized_end=560
-  _globals['_PERTURBATIONSET']._serialized_start=562
-  _globals['_PERTURBATIONSET']._serialized_end=666
+  _globals['_PERTURBATIONSPEC']._serialized_end=629
+  _globals['_IDENTITY']._serialized_start=631
+  _globals['_IDENTITY']._serialized_end=641
+  _globals['_GAUSSIANNOISE']._serialized_start=643
+  _globals['_GAUSSIANNOISE']._serialized_end=673
+  _globals['_GAUSSIANBLUR']._serialized_start=675
+  _globals['_GAUSSIANBLUR']._serialized_end=710
+  _globals['_RESIZE']._serialized_start=712
+  _globals['_RESIZE']._serialized_end=735
+  _globals['_BRIGHTNESS']._serialized_start=737
+  _globals['_BRIGHTNESS']._serialized_end=765
+  _globals['_CONTRAST']._serialized_start=767
+  _globals['_CONTRAST']._serialized_end=793
+  _globals['_COLORJITTER']._serialized_start=795
+  _globals['_COLORJITTER']._serialized_end=826
+  _globals['_JPEG']._serialized_start=828
+  _globals['_JPEG']._serialized_end=851
+  _globals['_OCCLUSION']._serialized_start=853
+  _globals['_OCCLUSION']._serialized_end=878
+  _globals['_RANDOMSHIFT']._serialized_start=880
+  _globals['_RANDOMSHIFT']._serialized_end=909
+  _globals['_DEFOCUSBLUR']._serialized_start=911
+  _globals['_DEFOCUSBLUR']._serialized_end=940
+  _globals['_MOTIONBLUR']._serialized_start=942
+  _globals['_MOTIONBLUR']._serialized_end=985
+  _globals['_REGISTEREDPERTURBATION']._serialized_start=988
+  _globals['_REGISTEREDPERTURBATION']._serialized_end=1146
+  _globals['_REGISTEREDPERTURBATION_PARAMETERSENTRY']._serialized_start=1097
+  _globals['_REGISTEREDPERTURBATION_PARAMETERSENTRY']._serialized_end=1146
+  _globals['_PERTURBATIONSET']._serialized_start=1148
+  _globals['_PERTURBATIONSET']._serialized_end=1252
 # @@protoc_insertion_point(module_scope)

@@ -30,6 +30,14 @@ class PerturbationSpec(_message.Message):
     GAUSSIAN_NOISE_FIELD_NUMBER: _builtins.int
     GAUSSIAN_BLUR_FIELD_NUMBER: _builtins.int
     RESIZE_FIELD_NUMBER: _builtins.int
+    BRIGHTNESS_FIELD_NUMBER: _builtins.int
+    CONTRAST_FIELD_NUMBER: _builtins.int
+    COLOR_JITTER_FIELD_NUMBER: _builtins.int
+    JPEG_FIELD_NUMBER: _builtins.int
+    OCCLUSION_FIELD_NUMBER: _builtins.int
+    RANDOM_SHIFT_FIELD_NUMBER: _builtins.int
+    DEFOCUS_BLUR_FIELD_NUMBER: _builtins.int
+    MOTION_BLUR_FIELD_NUMBER: _builtins.int
     REGISTERED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def identity(self) -> Global___Identity: ...
@@ -39,6 +47,22 @@ class PerturbationSpec(_message.Message):
     def gaussian_blur(self) -> Global___GaussianBlur: ...
     @_builtins.property
     def resize(self) -> Global___Resize: ...
+    @_builtins.property
+    def brightness(self) -> Global___Brightness: ...
+    @_builtins.property
+    def contrast(self) -> Global___Contrast: ...
+    @_builtins.property
+    def color_jitter(self) -> Global___ColorJitter: ...
+    @_builtins.property
+    def jpeg(self) -> Global___Jpeg: ...
+    @_builtins.property
+    def occlusion(self) -> Global___Occlusion: ...
+    @_builtins.property
+    def random_shift(self) -> Global___RandomShift: ...
+    @_builtins.property
+    def defocus_blur(self) -> Global___DefocusBlur: ...
+    @_builtins.property
+    def motion_blur(self) -> Global___MotionBlur: ...
     @_builtins.property
     def registered(self) -> Global___RegisteredPerturbation:
         """Any perturbation the server has registered, by name."""
@@ -50,13 +74,21 @@ class PerturbationSpec(_message.Message):
         gaussian_noise: Global___GaussianNoise | None = ...,
         gaussian_blur: Global___GaussianBlur | None = ...,
         resize: Global___Resize | None = ...,
+        brightness: Global___Brightness | None = ...,
+        contrast: Global___Contrast | None = ...,
+        color_jitter: Global___ColorJitter | None = ...,
+        jpeg: Global___Jpeg | None = ...,
+        occlusion: Global___Occlusion | None = ...,
+        random_shift: Global___RandomShift | None = ...,
+        defocus_blur: Global___DefocusBlur | None = ...,
+        motion_blur: Global___MotionBlur | None = ...,
         registered: Global___RegisteredPerturbation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "identity", b"identity", "kind", b"kind", "registered", b"registered", "resize", b"resize"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "defocus_blur", b"defocus_blur", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "identity", b"identity", "kind", b"kind", "registered", b"registered", "resize", b"resize"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "defocus_blur", b"defocus_blur", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["identity", "gaussian_noise", "gaussian_blur", "resize", "registered"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["identity", "gaussian_noise", "gaussian_blur", "resize", "brightness", "contrast", "color_jitter", "jpeg", "occlusion", "random_shift", "defocus_blur", "motion_blur", "registered"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -144,6 +176,198 @@ class Resize(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Resize: _TypeAlias = Resize  # noqa: Y015
+
+@_typing.final
+class Brightness(_message.Message):
+    """Every pixel times 1 + change, saturating at black and white."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGE_FIELD_NUMBER: _builtins.int
+    change: _builtins.float
+    """Relative change in [-1, 1]. Severity is its size, so that a grid of both
+    signs is one grid.
+    """
+    def __init__(
+        self,
+        *,
+        change: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Brightness: _TypeAlias = Brightness  # noqa: Y015
+
+@_typing.final
+class Contrast(_message.Message):
+    """Distance of every pixel from mid-grey times 1 + change, saturating."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGE_FIELD_NUMBER: _builtins.int
+    change: _builtins.float
+    """Relative change in [-1, 1]; its size is the severity."""
+    def __init__(
+        self,
+        *,
+        change: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Contrast: _TypeAlias = Contrast  # noqa: Y015
+
+@_typing.final
+class ColorJitter(_message.Message):
+    """Brightness, contrast, saturation and hue changed at random, in this order.
+    One draw has one change for all frames of the history, as a camera would.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STRENGTH_FIELD_NUMBER: _builtins.int
+    strength: _builtins.float
+    """Strength s in [0, 1]: the first three change by up to 0.8 s, hue by up to
+    0.2 s of a turn.
+    """
+    def __init__(
+        self,
+        *,
+        strength: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["strength", b"strength"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ColorJitter: _TypeAlias = ColorJitter  # noqa: Y015
+
+@_typing.final
+class Jpeg(_message.Message):
+    """Encoded to JPEG with 4:2:0 chroma subsampling and decoded again. Numbers
+    depend on the codec, which the receipt names.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUALITY_FIELD_NUMBER: _builtins.int
+    quality: _builtins.int
+    """Quality 1 to 100 on libjpeg's scale; 100 leaves the frames as they are.
+    Severity is 100 - quality.
+    """
+    def __init__(
+        self,
+        *,
+        quality: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["quality", b"quality"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Jpeg: _TypeAlias = Jpeg  # noqa: Y015
+
+@_typing.final
+class Occlusion(_message.Message):
+    """A mid-grey rectangle at a random place, the same in all frames of a draw."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    size: _builtins.float
+    """Sides of the rectangle as a fraction of the frame's, in [0, 1]."""
+    def __init__(
+        self,
+        *,
+        size: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Occlusion: _TypeAlias = Occlusion  # noqa: Y015
+
+@_typing.final
+class RandomShift(_message.Message):
+    """A random shift by whole pixels, the same in all frames of a draw; border
+    pixels are repeated.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIXELS_FIELD_NUMBER: _builtins.int
+    pixels: _builtins.int
+    """Largest shift in pixels in each direction."""
+    def __init__(
+        self,
+        *,
+        pixels: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pixels", b"pixels"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RandomShift: _TypeAlias = RandomShift  # noqa: Y015
+
+@_typing.final
+class DefocusBlur(_message.Message):
+    """A lens out of focus: the mean over a disk, borders reflected."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RADIUS_FIELD_NUMBER: _builtins.int
+    radius: _builtins.float
+    """Radius of the disk in pixels, in [0, 64]."""
+    def __init__(
+        self,
+        *,
+        radius: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["radius", b"radius"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DefocusBlur: _TypeAlias = DefocusBlur  # noqa: Y015
+
+@_typing.final
+class MotionBlur(_message.Message):
+    """A moving camera: the mean over a line, borders reflected."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LENGTH_FIELD_NUMBER: _builtins.int
+    ANGLE_FIELD_NUMBER: _builtins.int
+    length: _builtins.float
+    """Length of the line in pixels, in [0, 256]; the severity."""
+    angle: _builtins.float
+    """Its direction in degrees, counterclockwise from horizontal, in [0, 180)."""
+    def __init__(
+        self,
+        *,
+        length: _builtins.float = ...,
+        angle: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["angle", b"angle", "length", b"length"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MotionBlur: _TypeAlias = MotionBlur  # noqa: Y015
 
 @_typing.final
 class RegisteredPerturbation(_message.Message):

@@ -89,6 +89,7 @@ class Receipt(_message.Message):
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
     TORCH_VERSION_FIELD_NUMBER: _builtins.int
+    IMAGE_CODEC_FIELD_NUMBER: _builtins.int
     checkpoint_digest: _builtins.str
     """sha256 over the configuration and every tensor of the checkpoint."""
     reference_digest: _builtins.str
@@ -105,6 +106,10 @@ class Receipt(_message.Message):
     device: _builtins.str
     """For example "cpu" or "cuda:0 NVIDIA H200"."""
     torch_version: _builtins.str
+    image_codec: _builtins.str
+    """Codec of JPEG perturbations, for example "libjpeg-turbo 3.1.2". It can
+    change a number only where one was asked for.
+    """
     def __init__(
         self,
         *,
@@ -117,10 +122,11 @@ class Receipt(_message.Message):
         numeric_mode: Global___NumericMode.ValueType = ...,
         device: _builtins.str = ...,
         torch_version: _builtins.str = ...,
+        image_codec: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors_digest", b"anchors_digest", "checkpoint_digest", b"checkpoint_digest", "code_version", b"code_version", "device", b"device", "numeric_mode", b"numeric_mode", "parameters_digest", b"parameters_digest", "perturbation_digest", b"perturbation_digest", "reference_digest", b"reference_digest", "torch_version", b"torch_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors_digest", b"anchors_digest", "checkpoint_digest", b"checkpoint_digest", "code_version", b"code_version", "device", b"device", "image_codec", b"image_codec", "numeric_mode", b"numeric_mode", "parameters_digest", b"parameters_digest", "perturbation_digest", b"perturbation_digest", "reference_digest", b"reference_digest", "torch_version", b"torch_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
