@@ -46,7 +46,9 @@ class RunStudyRequest(_message.Message):
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
     @_builtins.property
-    def dataset(self) -> _anchor_service_pb2.DatasetAnchors: ...
+    def dataset(self) -> _anchor_service_pb2.DatasetAnchors:
+        """one_per_episode is true where absent for a drift or planner study."""
+
     @_builtins.property
     def drift(self) -> Global___DriftStudy: ...
     @_builtins.property
@@ -86,9 +88,19 @@ Global___RunStudyRequest: _TypeAlias = RunStudyRequest  # noqa: Y015
 @_typing.final
 class DriftStudy(_message.Message):
     """Does ACPC predict how far a perturbation changes the prediction error? A row
-    per anchor, shift and draw. Columns: anchor, group, shift (index), severity,
-    draw, encoder_shift, acpc_one_step, acpc, acpc_zeroed, acpc_swapped,
-    acpc_shuffled, clean_error, perturbed_error, drift.
+    per anchor, shift and draw; a deterministic shift has one draw. Columns, in
+    order: anchor (its identity), group, shift (index), severity, draw,
+    encoder_shift, acpc_one_step, acpc, acpc_zeroed, acpc_swapped, acpc_shuffled,
+    clean_error, perturbed_error, drift. Arrays: identity_acpc float64 (n), ACPC
+    of the unchanged view, sent through everything a shift is sent through: zero,
+    or rounding.
+
+    A history is the checkpoint's whole history, and the blocks that leave its
+    earlier frames stay as recorded: only the actions a_0..a_{H-1} are destroyed.
+    Zeroed: every action 0 in the space the checkpoint acts in, that is, after
+    normalisation. Swapped: those of an anchor of another trajectory. Shuffled:
+    the anchor's own blocks in another order. All three are drawn from the seed,
+    once per anchor.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -103,9 +115,11 @@ class DriftStudy(_message.Message):
     seed: _builtins.int
     """Seed of draws, of the swap and of the shuffle. Absent: 0."""
     horizon: _builtins.int
-    """Predicted steps H. Absent: 8."""
+    """Predicted steps H, at least 2. Absent: 8."""
     groups: _builtins.int
-    """Disjoint groups of trajectories. Absent: 16."""
+    """Disjoint groups of trajectories; trajectories are dealt to them in turn, in
+    the order of the anchors. Absent: 16.
+    """
     @_builtins.property
     def shifts(self) -> _containers.RepeatedCompositeFieldContainer[_perturbation_pb2.PerturbationSpec]:
         """Empty: Gaussian noise of 0.02, 0.05 and 0.08."""
@@ -145,10 +159,12 @@ Global___DriftStudy: _TypeAlias = DriftStudy  # noqa: Y015
 @_typing.final
 class PlannerStudy(_message.Message):
     """Does ACPC reflect what a changed plan costs? A row per anchor, shift and draw
-    of paired CEM. Columns: anchor, shift (index), severity, draw,
-    acpc_one_step_q90, acpc_q90 (of the clean run's last pool), clean_gap
-    (best to second best, same pool), selection_regret, first_divergence (-1:
-    none), certified.
+    of paired CEM; a deterministic shift has one draw. Columns, in order: anchor,
+    shift (index), severity, draw, acpc_one_step_q90, acpc_q90 (of the clean
+    run's last pool), clean_gap (best to second best, same pool),
+    selection_regret, first_divergence (-1: none), certified. Arrays, of every
+    pool of the clean run, float64 (rows, iterations): pool_acpc_one_step_q90,
+    pool_acpc_q90, pool_clean_gap.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -167,7 +183,9 @@ class PlannerStudy(_message.Message):
     seed: _builtins.int
     """Seed of the draws. Absent: 0."""
     sampling_seed: _builtins.int
-    """Seed of the common random numbers. Absent: 0."""
+    """Seed of the common random numbers; an anchor's runs use this seed plus the
+    anchor's identity, modulo 2^64. Absent: 0.
+    """
     cost_reduction: _diagnostic_service_pb2.CostReduction.ValueType
     """Unspecified: the mean over coordinates, as in the paper's study."""
     returns: _diagnostic_service_pb2.CemReturn.ValueType
@@ -228,10 +246,13 @@ Global___PlannerStudy: _TypeAlias = PlannerStudy  # noqa: Y015
 @_typing.final
 class GeometryStudy(_message.Message):
     """Do perturbed views of one history overlap with other histories? A row per
-    anchor. Columns: anchor, encoder_radius, encoder_nearest, encoder_disjoint,
-    rollout_radius, rollout_nearest, rollout_disjoint. Arrays: encoder_clean
-    and rollout_clean float32 (n, dim), encoder_views and rollout_views float32
-    (n, views, dim), view_shift and view_draw int64 (views).
+    anchor. Columns, in order: anchor, encoder_radius, encoder_nearest,
+    encoder_disjoint, rollout_radius, rollout_nearest, rollout_disjoint. Arrays:
+    encoder_clean and rollout_clean float32 (n, dim), encoder_views and
+    rollout_views float32 (n, views, dim), view_shift and view_draw int64
+    (views). The encoder space holds the newest history frame's embedding, the
+    rollout space the H-th predicted one. Of a dataset, 128 anchors unless the
+    request says otherwise.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -241,7 +262,7 @@ class GeometryStudy(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     HORIZON_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
-    """Draws per shift. Absent: 6."""
+    """Draws per shift; a deterministic shift has one. Absent: 6."""
     seed: _builtins.int
     """Seed of the draws. Absent: 0."""
     horizon: _builtins.int
@@ -279,11 +300,13 @@ Global___GeometryStudy: _TypeAlias = GeometryStudy  # noqa: Y015
 
 @_typing.final
 class SensitivityStudy(_message.Message):
-    """How strongly do encoder and rollout amplify small noise? A row per anchor and
-    probe. Columns: anchor, probe, method (0: Jacobian-vector product, 1: finite
-    difference), squared_norm (an estimate of the squared Frobenius norm of the
-    Jacobian of the weighted rollout with respect to the history's pixels in
-    [0, 1] units).
+    """How strongly do encoder and rollout amplify small noise? A row per anchor,
+    method and probe. Columns, in order: anchor, method (0: Jacobian-vector
+    product of a Rademacher probe, 1: finite difference along Gaussian noise),
+    probe, squared_norm (an unbiased, or for method 1 nearly unbiased, estimate
+    of the squared Frobenius norm of the Jacobian of the weighted rollout with
+    respect to the history's pixels in [0, 1] units, at the checkpoint's image
+    size). Computed in fp32 only: a small difference has no digits in less.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -293,7 +316,7 @@ class SensitivityStudy(_message.Message):
     HORIZON_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     probes: _builtins.int
-    """Rademacher probes, and finite differences, per anchor. Absent: 8."""
+    """Probes per anchor and method. Absent: 8."""
     seed: _builtins.int
     """Seed of probes and noise. Absent: 0."""
     horizon: _builtins.int
@@ -341,11 +364,14 @@ class RunStudyResponse(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     ARRAYS_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedTensor]:
-        """Columns of one table, of equal length, in the order given above."""
+        """Columns of one table, of equal length, in the order given above. Numbers
+        are float64; identities, indices and counts int64; yes or no bool.
+        """
 
     @_builtins.property
     def arrays(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedTensor]:
@@ -353,6 +379,10 @@ class RunStudyResponse(_message.Message):
 
     @_builtins.property
     def receipt(self) -> _receipt_pb2.Receipt: ...
+    @_builtins.property
+    def request(self) -> Global___RunStudyRequest:
+        """What was measured: defaults filled in, digests pinned, no request id."""
+
     def __init__(
         self,
         *,
@@ -360,10 +390,11 @@ class RunStudyResponse(_message.Message):
         columns: _abc.Iterable[Global___NamedTensor] | None = ...,
         arrays: _abc.Iterable[Global___NamedTensor] | None = ...,
         receipt: _receipt_pb2.Receipt | None = ...,
+        request: Global___RunStudyRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "receipt", b"receipt"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "receipt", b"receipt", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrays", b"arrays", "checkpoint", b"checkpoint", "columns", b"columns", "receipt", b"receipt"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrays", b"arrays", "checkpoint", b"checkpoint", "columns", b"columns", "receipt", b"receipt", "request", b"request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
