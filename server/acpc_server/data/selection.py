@@ -6,17 +6,16 @@ from jaxtyping import Int64
 
 from acpc_server.data.anchors import AnchorBatch
 from acpc_server.data.blocks import action_blocks
+from acpc_server.data.drawn import DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
 from acpc_server.data.statistics import column_statistics
 from acpc_server.data.tasks import TaskPreset
 from acpc_server.data.windows import WindowIndex
-from acpc_server.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.numerics.pairing import median_split_labels
 
 ANCHOR_COUNT = 100
 ANCHOR_SEED = 9101
-MAX_FRAME_BYTES = 2**32
-"""Frames of one batch, 4 GiB; the paper's 100 anchors of 11 frames at 224 pixels are 0.16 GiB."""
 
 
 def select_anchors(
@@ -30,7 +29,36 @@ def select_anchors(
     frameskip: int | None = None,
     one_per_episode: bool = False,
 ) -> AnchorBatch:
-    """Draws anchors and reads all that a score needs of them.
+    """Draws anchors as ``draw_anchors`` does, and reads their frames.
+
+    Raises:
+        InvalidArgument, FailedPrecondition: As ``draw_anchors``.
+        ResourceExhausted: The frames would not fit the limit of a batch.
+    """
+    return draw_anchors(
+        dataset,
+        task,
+        history=history,
+        horizon=horizon,
+        count=count,
+        seed=seed,
+        frameskip=frameskip,
+        one_per_episode=one_per_episode,
+    ).batch()
+
+
+def draw_anchors(
+    dataset: Hdf5Dataset,
+    task: TaskPreset,
+    *,
+    history: int,
+    horizon: int,
+    count: int = ANCHOR_COUNT,
+    seed: int = ANCHOR_SEED,
+    frameskip: int | None = None,
+    one_per_episode: bool = False,
+) -> DrawnAnchors:
+    """Draws anchors and reads all of them but the frames.
 
     The anchors are the first ``count`` of ``torch.randperm`` over all windows of
     ``history + horizon`` kept frames; an anchor's identity is its window's index in episode-major
@@ -53,7 +81,6 @@ def select_anchors(
         InvalidArgument: A number out of range, or fewer windows (or episodes) than ``count``.
         FailedPrecondition: A column that is missing or cannot be used, or a state that is not
             finite.
-        ResourceExhausted: The frames of the batch would not fit the limit.
     """
     for field, value in (("history", history), ("horizon", horizon), ("count", count)):
         if value < 1:
@@ -63,20 +90,15 @@ def select_anchors(
     windows = WindowIndex(dataset.lengths, num_steps=steps, frameskip=skip)
     chosen = _draw_windows(windows, count, seed, one_per_episode)
     pixels = dataset.pixel_column(task.pixels)
-    frame_bytes = count * steps * int(np.prod(pixels.shape[1:]))
-    if frame_bytes > MAX_FRAME_BYTES:
-        raise ResourceExhausted(
-            f"{count} anchors of {steps} frames hold {frame_bytes} bytes; at most "
-            f"{MAX_FRAME_BYTES} are read at once, so ask for fewer anchors"
-        )
     episode, start = windows.locate(chosen)
     first_row = (dataset.offsets[episode] + start)[:, None]  # (n, 1)
     frame_rows = first_row + np.arange(steps) * skip  # (n, h + H)
     states = _endpoint_states(dataset, task, frame_rows[:, -1])
     features = torch.from_numpy(task.label_features(states))
-    return AnchorBatch(
+    return DrawnAnchors(
         history=history,
-        frames=pixels.gather(frame_rows),
+        pixels=pixels,
+        frame_rows=frame_rows,
         action_blocks=_blocks(dataset, task, first_row + np.arange((steps - 1) * skip), skip),
         endpoint_states=states,
         labels=median_split_labels(features).numpy(),

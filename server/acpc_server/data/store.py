@@ -1,12 +1,15 @@
 """The datasets and task files below one root folder, by name."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from acpc_server.data.anchors import AnchorBatch
+from acpc_server.data.drawn import DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
 from acpc_server.data.paths import resolve_below
-from acpc_server.data.selection import ANCHOR_COUNT, ANCHOR_SEED, select_anchors
+from acpc_server.data.selection import ANCHOR_COUNT, ANCHOR_SEED, draw_anchors
 from acpc_server.data.tasks import load_task, preset_names
 from acpc_server.data.windows import WindowIndex
 
@@ -60,6 +63,38 @@ class DatasetStore:
             windows = len(WindowIndex(file.lengths, num_steps=steps, frameskip=skip))
         return DatasetFit(windows=windows, frameskip=skip, action_dim=width)
 
+    @contextmanager
+    def drawn(
+        self,
+        dataset: str,
+        task: str,
+        *,
+        history: int,
+        horizon: int,
+        count: int = ANCHOR_COUNT,
+        seed: int = ANCHOR_SEED,
+        frameskip: int | None = None,
+        one_per_episode: bool = False,
+    ) -> Iterator[DrawnAnchors]:
+        """Anchors as ``draw_anchors`` draws them; their dataset is open inside the ``with``.
+
+        Raises:
+            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As
+                ``Hdf5Dataset.open``, ``load_task`` and ``draw_anchors``.
+        """
+        preset = load_task(task, self._root)
+        with Hdf5Dataset.open(self._root, dataset) as file:
+            yield draw_anchors(
+                file,
+                preset,
+                history=history,
+                horizon=horizon,
+                count=count,
+                seed=seed,
+                frameskip=frameskip,
+                one_per_episode=one_per_episode,
+            )
+
     def anchors(
         self,
         dataset: str,
@@ -72,24 +107,23 @@ class DatasetStore:
         frameskip: int | None = None,
         one_per_episode: bool = False,
     ) -> AnchorBatch:
-        """Anchors as ``select_anchors`` draws them.
+        """``drawn`` with all frames in memory.
 
         Raises:
-            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition, ResourceExhausted: As
-                ``Hdf5Dataset.open``, ``load_task`` and ``select_anchors``.
+            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As ``drawn``.
+            ResourceExhausted: The frames would not fit the limit of a batch.
         """
-        preset = load_task(task, self._root)
-        with Hdf5Dataset.open(self._root, dataset) as file:
-            return select_anchors(
-                file,
-                preset,
-                history=history,
-                horizon=horizon,
-                count=count,
-                seed=seed,
-                frameskip=frameskip,
-                one_per_episode=one_per_episode,
-            )
+        with self.drawn(
+            dataset,
+            task,
+            history=history,
+            horizon=horizon,
+            count=count,
+            seed=seed,
+            frameskip=frameskip,
+            one_per_episode=one_per_episode,
+        ) as drawn:
+            return drawn.batch()
 
     def stamp(self, dataset: str, task: str) -> str:
         """Changes when the dataset file or the task file is replaced or written to.

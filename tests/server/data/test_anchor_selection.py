@@ -7,7 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from acpc_server.data import AnchorBatch, Hdf5Dataset, load_task, select_anchors
+from acpc_server.data import (
+    AnchorBatch,
+    Hdf5Dataset,
+    draw_anchors,
+    load_task,
+    select_anchors,
+)
 from acpc_server.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from public_dataset import EPISODES, PublicColumns, public_columns, write_public_dataset
 
@@ -167,11 +173,32 @@ def test_numbers_out_of_range_are_refused_by_name(tmp_path: Path, field: str, va
     assert caught.value.field == field
 
 
+def test_frames_read_in_parts_are_those_of_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_public_dataset(tmp_path / "a.h5", public_columns())
+    whole = select(tmp_path)
+    monkeypatch.setattr("acpc_server.data.drawn.CUT_BYTES", 4 * whole.frames[0].nbytes)
+    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+        drawn = draw_anchors(
+            dataset, load_task("tworoom", tmp_path),
+            history=HISTORY, horizon=HORIZON, count=COUNT, frameskip=3,
+        )  # fmt: skip
+        assert list(drawn.cuts()) == [(i, min(i + 4, COUNT)) for i in range(0, COUNT, 4)]
+        parts = [drawn.read_frames(start, stop) for start, stop in drawn.cuts()]
+        np.testing.assert_array_equal(np.concatenate(parts), whole.frames)
+        assert drawn.digest == whole.digest
+        assert (drawn.count, drawn.horizon, drawn.frame_size) == (COUNT, HORIZON, whole.frame_size)
+        middle = drawn.batch(4, 9)
+    np.testing.assert_array_equal(middle.labels, whole.labels[4:9])
+    np.testing.assert_array_equal(middle.frames, whole.frames[4:9])
+
+
 def test_a_batch_too_large_for_memory_is_refused_before_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_public_dataset(tmp_path / "a.h5", public_columns())
-    monkeypatch.setattr("acpc_server.data.selection.MAX_FRAME_BYTES", 50_000)
+    monkeypatch.setattr("acpc_server.data.drawn.MAX_FRAME_BYTES", 50_000)
     with pytest.raises(ResourceExhausted, match="25 anchors of 5 frames hold 54000 bytes"):
         select(tmp_path)
 
