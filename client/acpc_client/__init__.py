@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from acpc_client.async_resources import AsyncScoreJob
     from acpc_client.async_session import AsyncPlanSession
     from acpc_client.channel import Tls
+    from acpc_client.downloads import load_score, save_score
     from acpc_client.errors import AcpcError
     from acpc_client.inputs import (
         CemBudget,
@@ -122,6 +123,8 @@ __all__ = [
     "Verdict",
     "ViewCertificate",
     "errors",
+    "load_score",
+    "save_score",
 ]
 
 _HOMES = {
@@ -129,6 +132,8 @@ _HOMES = {
     "AsyncPlanSession": "async_session",
     "AsyncScoreJob": "async_resources",
     "Tls": "channel",
+    "load_score": "downloads",
+    "save_score": "downloads",
     "AcpcError": "errors",
     "CemBudget": "inputs",
     "CemReturn": "inputs",

@@ -71,6 +71,8 @@ PUBLIC = [
     "Verdict",
     "ViewCertificate",
     "errors",
+    "load_score",
+    "save_score",
 ]
 
 METHODS = {

@@ -12,6 +12,7 @@ from rich.progress import Progress as Bar
 
 from acpc_client.cli import render
 from acpc_client.cli.options import Exit
+from acpc_client.downloads import save_score
 from acpc_client.results import Operation, Outcome, Progress
 from acpc_client.sync_client import AcpcClient
 
@@ -33,7 +34,7 @@ def follow(
         render.note(f"  cancel it: acpc operations cancel {name}")
         raise typer.Exit(Exit.INTERRUPTED) from interrupt
     if output is not None and last.score is not None:
-        output.write_text(last.score.to_json(indent=2) + "\n")
+        save_score(last.score, output)
     finish(last, as_json)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +11,16 @@ import typer
 from acpc_client.base import DEFAULT_TARGET
 from acpc_client.cli import render
 from acpc_client.cli.follow import follow
-from acpc_client.cli.options import Json, Output, Target, Timeout, TlsCa, connect
+from acpc_client.cli.options import (
+    Json,
+    ScoreOutput,
+    Target,
+    Timeout,
+    TlsCa,
+    connect,
+    score_format,
+)
+from acpc_client.downloads import save_score
 
 app = typer.Typer(no_args_is_help=True, help="Lists, shows, watches, cancels and deletes jobs.")
 
@@ -69,7 +79,7 @@ def show(
 def watch(
     *,
     name: Name,
-    output: Output = None,
+    output: ScoreOutput = None,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     tls_ca: TlsCa = None,
@@ -78,6 +88,32 @@ def watch(
     """Follows a job to its end; exits as `acpc score` does."""
     with connect(target, timeout, tls_ca) as client:
         follow(client, name, timeout=timeout, as_json=as_json, output=output)
+
+
+@app.command()
+def download(
+    *,
+    name: Name,
+    output: Annotated[
+        Path,
+        typer.Option(
+            dir_okay=False,
+            writable=True,
+            callback=score_format,
+            help="Where to: .json to read; .npz or .parquet to load again exactly.",
+        ),
+    ],
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+) -> None:
+    """Writes the score of a job that succeeded, with its per-anchor values, into a file.
+
+    Read it again with `acpc_client.load_score`.
+    """
+    with connect(target, timeout, tls_ca) as client:
+        save_score(client.operations.get(name).result(), output)
+    render.line(f"{name}: {output}")
 
 
 @app.command()

@@ -12,6 +12,7 @@ import typer
 
 from acpc_client.channel import Tls
 from acpc_client.cli import render
+from acpc_client.downloads import FORMATS
 from acpc_client.errors import AcpcError, ArgumentError
 from acpc_client.perturbations import CHOICES, Perturbation, parse
 from acpc_client.sync_client import AcpcClient
@@ -63,10 +64,21 @@ def _has_folder(path: Path | None) -> Path | None:
     return path
 
 
-Output = Annotated[
+def score_format(path: Path | None) -> Path | None:
+    """The path, once its suffix is known to be one that a score can be written as."""
+    if path is not None and path.suffix not in FORMATS:
+        wanted = ", ".join(FORMATS)
+        raise typer.BadParameter(f"found {path.name!r}, wanted a name ending in one of {wanted}")
+    return _has_folder(path)
+
+
+ScoreOutput = Annotated[
     Path | None,
     typer.Option(
-        dir_okay=False, writable=True, callback=_has_folder, help="Also write the JSON here."
+        dir_okay=False,
+        writable=True,
+        callback=score_format,
+        help="Also write the score here: .json to read; .npz or .parquet to load again exactly.",
     ),
 ]
 _SHIFT = f"The visual change: {', '.join(CHOICES)}."

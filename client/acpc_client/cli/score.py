@@ -9,7 +9,16 @@ import typer
 from acpc_client.base import DEFAULT_TARGET
 from acpc_client.cli import render
 from acpc_client.cli.follow import follow
-from acpc_client.cli.options import Json, Output, Shift, Target, Timeout, TlsCa, connect, read_shift
+from acpc_client.cli.options import (
+    Json,
+    ScoreOutput,
+    Shift,
+    Target,
+    Timeout,
+    TlsCa,
+    connect,
+    read_shift,
+)
 from acpc_client.inputs import DatasetAnchors, ScoreProtocol, Thresholds
 
 _PROTOCOL = "Protocol (defaults: the paper's)"
@@ -61,7 +70,7 @@ def score(
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Print the job's name and leave.")
     ] = False,
-    output: Output = None,
+    output: ScoreOutput = None,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     tls_ca: TlsCa = None,
