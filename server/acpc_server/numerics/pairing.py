@@ -5,23 +5,44 @@ logged states alone, so the pairs are the same for every checkpoint.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics.quantiles import linear_quantile, median
+from acpc_server.numerics.order_statistics import ROOM, bracket, order_statistics
+from acpc_server.numerics.quantiles import QuantilePlace, median
 
 NEIGHBOURHOOD_QUANTILE = 0.35
 """The paper's d_0.35: a partner lies within this quantile of all pairwise state distances."""
 
 MAX_LABEL_BITS = 62
 
-_BLOCK_ENTRIES = 2**21
-"""Distances held at once while scanning all pairs, 16 MiB."""
+_BLOCK_ENTRIES = 2**20
+"""Distances computed at once while scanning all pairs, 8 MiB."""
+
+_SAMPLE = 2**17
+"""Pairs that tell where among all distances a quantile lies."""
+
+
+Check = Callable[[], None]
+
+
+def go_on() -> None:
+    """What a scan does between blocks unless its caller wants to look up."""
+
+
+class SkipReason(IntEnum):
+    """Why an anchor has no partner."""
+
+    NONE = 0
+    ONE_LABEL = 1
+    NONE_IN_REACH = 2
 
 
 @dataclass(frozen=True)
@@ -45,6 +66,12 @@ class Pairing:
     def skipped(self) -> int:
         """Number of anchors without one."""
         return len(self.partner) - self.eligible
+
+    def skip_reasons(self, labels: Int64[Tensor, "n"]) -> Int64[Tensor, "n"]:
+        """A ``SkipReason`` for every anchor; ``labels`` are those it was paired by."""
+        alike = bool((labels == labels[0]).all())
+        reason = SkipReason.ONE_LABEL if alike else SkipReason.NONE_IN_REACH
+        return torch.where(self.partner < 0, int(reason), int(SkipReason.NONE))
 
 
 def median_split_labels(features: Float64[Tensor, "n features"]) -> Int64[Tensor, "n"]:
@@ -72,28 +99,40 @@ def median_split_labels(features: Float64[Tensor, "n features"]) -> Int64[Tensor
 
 
 def neighbourhood_radius(
-    states: Float64[Tensor, "n state"], quantile: float = NEIGHBOURHOOD_QUANTILE
+    states: Float64[Tensor, "n state"],
+    quantile: float = NEIGHBOURHOOD_QUANTILE,
+    check: Check = go_on,
 ) -> float:
     """The paper's d_0.35: a quantile of all off-diagonal distances between endpoint states.
 
     Args:
         states: Standardised endpoint states, the full state vector.
         quantile: In [0, 1], with linear interpolation.
+        check: Called between blocks of work; may raise to end it.
 
     Raises:
         InvalidArgument: Fewer than 2 anchors, a state that is not finite, or a bad quantile.
     """
-    return off_diagonal_quantile(states, quantile, "endpoint_states")
+    return off_diagonal_quantile(states, quantile, "endpoint_states", check)
 
 
 def off_diagonal_quantile(
-    points: Float[Tensor, "n dim"], quantile: float, field: str = "points"
+    points: Float[Tensor, "n dim"],
+    quantile: float,
+    field: str = "points",
+    check: Check = go_on,
 ) -> float:
     """Quantile of the Euclidean distances between all ordered pairs of different rows.
 
     Each unordered pair occurs twice in that list, so the upper triangle, every value counted
-    twice, gives the same quantile. Holds n (n - 1) / 2 float64 distances, and a copy to select
-    from: 0.8 GB at 10,000 rows.
+    twice, gives the same quantile. The distances are selected from as they are computed; some
+    hundred megabytes are held, however many rows there are.
+
+    Args:
+        points: One row per anchor.
+        quantile: In [0, 1], with linear interpolation.
+        field: Name of the rows, for the error.
+        check: Called between blocks of work; may raise to end it.
 
     Raises:
         InvalidArgument: Fewer than 2 rows, a value that is not finite, or a bad quantile.
@@ -102,20 +141,22 @@ def off_diagonal_quantile(
     if count < 2:
         raise InvalidArgument(field, f"has {count} rows; pairwise distances need at least 2")
     _require_finite(field, points)
-    upper = torch.empty(count * (count - 1) // 2, dtype=torch.float64)
-    filled = 0
-    for start, block in _distance_blocks(points.to(torch.float64)):
-        for row, distances in enumerate(block.cpu(), start=start):
-            later = distances[row + 1 :]
-            upper[filled : filled + len(later)] = later
-            filled += len(later)
-    return linear_quantile(upper, quantile, copies=2)
+    pairs = count * (count - 1) // 2
+    place = QuantilePlace.of(quantile, 2 * pairs)
+    guess = (-math.inf, math.inf)
+    if pairs > ROOM:
+        guess = bracket(_sampled_distances(points), quantile)
+    low, high = order_statistics(
+        lambda: _upper_distances(points, check), [place.lower // 2, place.upper // 2], guess
+    )
+    return place.between(low, high)
 
 
 def pair_different_labels(
     states: Float64[Tensor, "n state"],
     labels: Int64[Tensor, "n"],
     quantile: float = NEIGHBOURHOOD_QUANTILE,
+    check: Check = go_on,
 ) -> Pairing:
     """Finds each anchor's nearest neighbour with another label, the paper's j(i).
 
@@ -126,36 +167,58 @@ def pair_different_labels(
         states: Standardised endpoint states.
         labels: Endpoint-state labels.
         quantile: Of the neighbourhood radius.
+        check: Called between blocks of work; may raise to end it.
 
     Raises:
         InvalidArgument: As :func:`neighbourhood_radius`.
     """
-    radius = neighbourhood_radius(states, quantile)
+    radius = neighbourhood_radius(states, quantile, check)
     partner = torch.full_like(labels, -1)
-    for start, block in _distance_blocks(states):
-        rows = slice(start, start + len(block))
-        allowed = (labels[rows, None] != labels) & (block <= radius)  # (rows, n)
-        nearest = block.masked_fill(~allowed, math.inf).argmin(dim=1)  # first of equals
+    size = max(1, _BLOCK_ENTRIES // len(states))
+    for start in range(0, len(states), size):
+        check()
+        rows = slice(start, start + size)
+        distances = _distances(states[rows], states)  # (rows, n)
+        allowed = (labels[rows, None] != labels) & (distances <= radius)
+        nearest = distances.masked_fill(~allowed, math.inf).argmin(dim=1)  # first of equals
         partner[rows] = torch.where(allowed.any(dim=1), nearest, -1)
     return Pairing(partner, radius)
 
 
-def _distance_blocks(points: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Rows of the distance matrix in blocks, each with the index of its first row.
+def _upper_distances(points: Tensor, check: Check) -> Iterator[np.ndarray]:
+    """Distances of every unordered pair of rows, tile by tile."""
+    size = math.isqrt(_BLOCK_ENTRIES)
+    tiles = torch.split(points, size)
+    for first, rows in enumerate(tiles):
+        above = torch.ones(len(rows), len(rows), dtype=torch.bool).triu(1)
+        for second in range(first, len(tiles)):
+            check()
+            distances = _distances(rows.double(), tiles[second].double())
+            yield (distances[above] if first == second else distances.flatten()).cpu().numpy()
 
-    Plain differences: the matrix-product shortcut loses half the digits between near points. Radius
-    and partners both read these blocks, so a distance equal to the radius compares as equal.
+
+def _sampled_distances(points: Tensor) -> np.ndarray:
+    """Distances of random pairs. They say where to look; no result depends on them."""
+    generator = np.random.default_rng(0)
+    first = generator.integers(0, len(points), _SAMPLE)
+    second = (first + generator.integers(1, len(points), _SAMPLE)) % len(points)
+    step = max(1, _BLOCK_ENTRIES // points.shape[1])
+    parts = [
+        (points[first[part]].double() - points[second[part]].double()).norm(dim=1)
+        for part in (slice(start, start + step) for start in range(0, _SAMPLE, step))
+    ]
+    return torch.cat(parts).cpu().numpy()
+
+
+def _distances(
+    rows: Float64[Tensor, "rows dim"], others: Float64[Tensor, "columns dim"]
+) -> Float64[Tensor, "rows columns"]:
+    """Every distance between two sets of rows.
+
+    Plain differences: the matrix-product shortcut loses half the digits between near points. A
+    pair's distance is the same number in every block, so one equal to the radius compares as equal.
     """
-    rows = max(1, _BLOCK_ENTRIES // len(points))
-    for start in range(0, len(points), rows):
-        yield (
-            start,
-            torch.cdist(
-                points[start : start + rows],
-                points,
-                compute_mode="donot_use_mm_for_euclid_dist",
-            ),
-        )
+    return torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def _require_finite(field: str, values: Tensor) -> None:

@@ -1,6 +1,7 @@
 """Medians and quantiles with NumPy's conventions, in float64."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64
@@ -31,15 +32,34 @@ def linear_quantile(values: Float64[Tensor, "count"], quantile: float, copies: i
     Raises:
         InvalidArgument: ``quantile`` lies outside [0, 1], or the sample is empty.
     """
-    if not 0 <= quantile <= 1:
-        raise InvalidArgument("quantile", f"is {quantile}; it must lie in [0, 1]")
-    if len(values) == 0:
-        raise InvalidArgument("anchors", "give no value to take a quantile of; give more anchors")
-    position = quantile * (copies * len(values) - 1)
-    lower, upper = math.floor(position) // copies, math.ceil(position) // copies
+    place = QuantilePlace.of(quantile, copies * len(values))
+    lower, upper = place.lower // copies, place.upper // copies
     ordered = np.partition(values.cpu().numpy(), [lower, upper])
-    low, high = float(ordered[lower]), float(ordered[upper])
-    fraction = position - math.floor(position)
-    if fraction < 0.5:  # from the nearer neighbour, so that equal neighbours stay exact
-        return low + fraction * (high - low)
-    return high - (1 - fraction) * (high - low)
+    return place.between(float(ordered[lower]), float(ordered[upper]))
+
+
+@dataclass(frozen=True)
+class QuantilePlace:
+    """Where a quantile lies in an ordered sample: between two ranks, 0 for the smallest."""
+
+    lower: int
+    upper: int
+    fraction: float
+
+    @classmethod
+    def of(cls, quantile: float, count: int) -> "QuantilePlace":
+        """The place of a quantile among ``count`` values; raises as :func:`linear_quantile`."""
+        if not 0 <= quantile <= 1:
+            raise InvalidArgument("quantile", f"is {quantile}; it must lie in [0, 1]")
+        if count == 0:
+            raise InvalidArgument(
+                "anchors", "give no value to take a quantile of; give more anchors"
+            )
+        position = quantile * (count - 1)
+        return cls(math.floor(position), math.ceil(position), position - math.floor(position))
+
+    def between(self, low: float, high: float) -> float:
+        """The quantile, given the values at both ranks."""
+        if self.fraction < 0.5:  # from the nearer neighbour, so that equal neighbours stay exact
+            return low + self.fraction * (high - low)
+        return high - (1 - self.fraction) * (high - low)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.numerics.consistency import acpc, step_distances
-from acpc_server.numerics.pairing import off_diagonal_quantile
+from acpc_server.numerics.pairing import Check, go_on, off_diagonal_quantile
 from acpc_server.numerics.quantiles import linear_quantile, median
 
 EPS_NORM = 1e-8
@@ -170,13 +170,17 @@ def separation_rate(distance: Float64[Tensor, "n"], ir_raw: float, margin: float
     return int((eligible > ir_raw + margin).sum()) / len(eligible)
 
 
-def median_latent_distance(latents: Float[Tensor, "n dim"]) -> float:
+def median_latent_distance(latents: Float[Tensor, "n dim"], check: Check = go_on) -> float:
     """Median distance between the latents of different anchors; near zero means collapse.
+
+    Args:
+        latents: Clean endpoint embeddings.
+        check: Called between blocks of work; may raise to end it.
 
     Raises:
         InvalidArgument: Fewer than 2 anchors, or a latent that is not finite.
     """
-    return off_diagonal_quantile(latents, 0.5, "latents")
+    return off_diagonal_quantile(latents, 0.5, "latents", check)
 
 
 def relative_ir(ir_raw: float, reference_ir_raw: float) -> float:

@@ -10,6 +10,7 @@ import torch
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics import pairing
 from acpc_server.numerics.pairing import (
+    SkipReason,
     median_split_labels,
     neighbourhood_radius,
     off_diagonal_quantile,
@@ -62,17 +63,57 @@ def test_radius_is_the_quantile_of_all_off_diagonal_distances(
     assert actual == pytest.approx(np.quantile(listed, quantile), rel=1e-14)
 
 
-def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("entries", [1, 150 * 7, 2**13, 2**30])
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
+    """Nor does room for a tenth of the distances, which takes a sampled guess or several passes."""
     states = torch.randn(150, 7, generator=torch.Generator().manual_seed(3)).double()
     labels = median_split_labels(states[:, 2:5])
-    whole = pair_different_labels(states, labels)
-    monkeypatch.setattr(pairing, "_BLOCK_ENTRIES", 150 * 7)
-    blocked = pair_different_labels(states, labels)
-    assert torch.equal(whole.partner, blocked.partner)
-    assert whole.radius == blocked.radius
     partner, radius = reference.pairing(states.numpy(), labels.tolist())
-    assert whole.partner.tolist() == partner
-    assert whole.radius == pytest.approx(radius, rel=1e-14)
+    monkeypatch.setattr(pairing, "_BLOCK_ENTRIES", entries)
+    monkeypatch.setattr(pairing, "ROOM", 1000)
+    blocked = pair_different_labels(states, labels)
+    assert blocked.partner.tolist() == partner
+    assert blocked.radius == pytest.approx(radius, rel=1e-14)
+
+
+def test_a_few_thousand_points_are_paired_as_by_brute_force() -> None:
+    """4.5 million distances, more than are kept; a grid, so that thousands of them are equal."""
+    generator = np.random.default_rng(5)
+    states = generator.integers(0, 40, (3001, 2)).astype(np.float64)
+    labels = generator.integers(0, 3, 3001)
+    between = np.hypot(*(states[:, None] - states[None]).transpose(2, 0, 1))
+    radius = np.quantile(between[~np.eye(3001, dtype=bool)], 0.35)
+    between[(between > radius) | (labels[:, None] == labels)] = np.inf
+    expected = np.where(np.isinf(between).all(axis=1), -1, between.argmin(axis=1))
+    found = pair_different_labels(torch.from_numpy(states), torch.from_numpy(labels))
+    assert found.radius == radius
+    np.testing.assert_array_equal(found.partner.numpy(), expected)
+
+
+def test_a_scan_can_be_ended_between_blocks() -> None:
+    seen = []
+
+    def check() -> None:
+        seen.append(1)
+        if len(seen) == 3:
+            raise TimeoutError
+
+    points = torch.zeros(3000, 1, dtype=torch.float64)
+    with pytest.raises(TimeoutError):
+        off_diagonal_quantile(points, 0.5, check=check)
+    seen.clear()
+    with pytest.raises(TimeoutError):
+        pair_different_labels(points, torch.arange(3000), check=check)
+
+
+def test_skip_reasons_tell_one_label_from_none_in_reach() -> None:
+    states = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
+    labels = torch.tensor([0, 1, 0])
+    found = pair_different_labels(states, labels, 0.0).skip_reasons(labels)
+    assert found.tolist() == [SkipReason.NONE, SkipReason.NONE, SkipReason.NONE_IN_REACH]
+    alike = torch.zeros(3, dtype=torch.int64)
+    found = pair_different_labels(states, alike).skip_reasons(alike)
+    assert found.tolist() == [SkipReason.ONE_LABEL] * 3
 
 
 def test_near_points_far_from_the_origin_keep_their_distances() -> None:
