@@ -4,6 +4,7 @@
     ├── InvalidArgument      INVALID_ARGUMENT      the request can never work; names each field
     ├── NotFound             NOT_FOUND             no such checkpoint, dataset, operation
     ├── AlreadyExists        ALREADY_EXISTS        the request id was used for another request
+    ├── Aborted              ABORTED               another call is at it; try again shortly
     ├── FailedPrecondition   FAILED_PRECONDITION   the named thing exists but cannot be used
     │   └── UnsafeCheckpoint FAILED_PRECONDITION   a checkpoint folder we refuse to read
     ├── PermissionDenied     PERMISSION_DENIED     a path that leaves its configured root
@@ -103,6 +104,13 @@ class AlreadyExists(AcpcError):
 
     code = "ALREADY_EXISTS"
     default_reason = "REQUEST_ID_REUSED"
+
+
+class Aborted(AcpcError):
+    """Another call is doing this right now."""
+
+    code = "ABORTED"
+    default_reason = "CONCURRENT_CALL"
 
 
 class FailedPrecondition(AcpcError):

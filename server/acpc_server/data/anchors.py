@@ -1,7 +1,7 @@
 """Anchors: the logged windows on which a checkpoint is measured."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -60,6 +60,10 @@ class Anchors:
         """RGB frames of anchors [start, stop), history first."""
         raise NotImplementedError
 
+    def small_arrays(self, start: int = 0, stop: int | None = None) -> dict[str, np.ndarray]:
+        """Every array but the frames, of anchors [start, stop), by name; all by default."""
+        return {name: getattr(self, name)[start:stop] for name in SMALL_ARRAYS}
+
 
 @dataclass(frozen=True)
 class AnchorBatch(Anchors):
@@ -111,7 +115,9 @@ class AnchorBatch(Anchors):
     @cached_property
     def digest(self) -> str:
         """Sha256 of the content, as ``anchors_digest``."""
-        return anchors_digest(self, frame_digests(self.frames))
+        return anchors_digest(
+            self.history, self.frame_size, self.small_arrays(), frame_digests(self.frames)
+        )
 
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """RGB frames of anchors [start, stop), history first."""
@@ -123,23 +129,30 @@ def frame_digests(frames: UInt8[np.ndarray, "n steps height width 3"]) -> list[b
     return [hashlib.sha256(np.ascontiguousarray(anchor).data).digest() for anchor in frames]
 
 
-def anchors_digest(anchors: Anchors, of_frames: Iterable[bytes]) -> str:
+def anchors_digest(
+    history: int,
+    frame_size: tuple[int, int],
+    small: Mapping[str, np.ndarray],
+    of_frames: Iterable[bytes],
+) -> str:
     """Sha256 over the history length and every array: name, dtype, shape, bytes.
 
     In the place of the frames' bytes stands the sha256 of each anchor's frames, so that the digest
     needs the frames in no particular cut, and a part of them can be checked alone.
 
     Args:
-        anchors: The small arrays, and the shape of the frames.
+        history: Frames of the history.
+        frame_size: Height and width of a frame.
+        small: The ``SMALL_ARRAYS`` by name.
         of_frames: ``frame_digests`` of all anchors, in order.
     """
-    shape = (anchors.count, anchors.history + anchors.horizon, *anchors.frame_size, 3)
-    digest = hashlib.sha256(f"acpc/anchors/2 history={anchors.history}".encode())
-    digest.update(f"\nframes |u1 {shape}\n".encode())
+    count, blocks = small["action_blocks"].shape[:2]
+    digest = hashlib.sha256(f"acpc/anchors/2 history={history}".encode())
+    digest.update(f"\nframes |u1 {(count, blocks + 1, *frame_size, 3)}\n".encode())
     for of_anchor in of_frames:
         digest.update(of_anchor)
     for name in SMALL_ARRAYS:
-        array = np.ascontiguousarray(getattr(anchors, name))
+        array = np.ascontiguousarray(small[name])
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
         digest.update(f"\n{name} {little.dtype.str} {little.shape}\n".encode())
         digest.update(little.data)

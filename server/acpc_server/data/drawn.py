@@ -7,13 +7,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float32, Float64, Int64, UInt8
 
-from acpc_server.data.anchors import (
-    SMALL_ARRAYS,
-    AnchorBatch,
-    Anchors,
-    anchors_digest,
-    frame_digests,
-)
+from acpc_server.data.anchors import AnchorBatch, Anchors, anchors_digest, frame_digests
 from acpc_server.data.columns import Column
 from acpc_server.errors import ResourceExhausted
 
@@ -51,7 +45,8 @@ class DrawnAnchors(Anchors):
     def digest(self) -> str:
         """Sha256 of the content, as ``anchors_digest``; reads every frame once."""
         cuts = (self.read_frames(start, stop) for start, stop in self.cuts())
-        return anchors_digest(self, (one for frames in cuts for one in frame_digests(frames)))
+        of_frames = (one for frames in cuts for one in frame_digests(frames))
+        return anchors_digest(self.history, self.frame_size, self.small_arrays(), of_frames)
 
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """RGB frames of anchors [start, stop), history first.
@@ -74,17 +69,17 @@ class DrawnAnchors(Anchors):
             FailedPrecondition: The stored bytes are damaged.
             ResourceExhausted: The frames would not fit the limit.
         """
-        part = slice(start, stop)
-        size = self._frame_bytes(len(self.anchor_ids[part]))
+        rows = self.frame_rows[start:stop]
+        size = self._frame_bytes(len(rows))
         if size > MAX_FRAME_BYTES:
             raise ResourceExhausted(
-                f"{len(self.anchor_ids[part])} anchors of {self.frame_rows.shape[1]} frames hold "
+                f"{len(rows)} anchors of {rows.shape[1]} frames hold "
                 f"{size} bytes; {MAX_FRAME_BYTES} are read at once, so ask for fewer anchors"
             )
         return AnchorBatch(
             history=self.history,
-            frames=self.pixels.gather(self.frame_rows[part]),
-            **{name: getattr(self, name)[part] for name in SMALL_ARRAYS},
+            frames=self.pixels.gather(rows),
+            **self.small_arrays(start, stop),
         )
 
     def _frame_bytes(self, anchors: int) -> int:
