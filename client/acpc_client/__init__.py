@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from acpc_client import errors
     from acpc_client.async_client import AsyncAcpcClient
-    from acpc_client.async_resources import AsyncScoreJob
+    from acpc_client.async_resources import AsyncScoreJob, AsyncStudyJob
     from acpc_client.async_session import AsyncPlanSession
     from acpc_client.channel import Tls
     from acpc_client.downloads import load_score, save_score
@@ -61,13 +61,20 @@ if TYPE_CHECKING:
         SampledPool,
         Score,
         SelectionCertificate,
+        StudyResult,
         Timing,
         Verdict,
         ViewCertificate,
     )
     from acpc_client.retries import RetryPolicy
+    from acpc_client.study_inputs import (
+        DriftStudy,
+        GeometryStudy,
+        PlannerStudy,
+        SensitivityStudy,
+    )
     from acpc_client.sync_client import AcpcClient
-    from acpc_client.sync_resources import ScoreJob
+    from acpc_client.sync_resources import ScoreJob, StudyJob
     from acpc_client.sync_session import PlanSession
 
 __all__ = [
@@ -77,6 +84,7 @@ __all__ = [
     "AsyncAcpcClient",
     "AsyncPlanSession",
     "AsyncScoreJob",
+    "AsyncStudyJob",
     "CemBudget",
     "CemReturn",
     "CertifiedSeverity",
@@ -86,9 +94,11 @@ __all__ = [
     "CheckpointState",
     "CostReduction",
     "DatasetAnchors",
+    "DriftStudy",
     "ErrorDrift",
     "GaussianBlur",
     "GaussianNoise",
+    "GeometryStudy",
     "Identity",
     "IrSummary",
     "JobState",
@@ -106,6 +116,7 @@ __all__ = [
     "PairedPlans",
     "Perturbation",
     "PlanSession",
+    "PlannerStudy",
     "PoolCertificate",
     "Progress",
     "Receipt",
@@ -117,6 +128,9 @@ __all__ = [
     "ScoreJob",
     "ScoreProtocol",
     "SelectionCertificate",
+    "SensitivityStudy",
+    "StudyJob",
+    "StudyResult",
     "Thresholds",
     "Timing",
     "Tls",
@@ -129,8 +143,9 @@ __all__ = [
 
 _HOMES = {
     "AsyncAcpcClient": "async_client",
-    "AsyncPlanSession": "async_session",
     "AsyncScoreJob": "async_resources",
+    "AsyncStudyJob": "async_resources",
+    "AsyncPlanSession": "async_session",
     "Tls": "channel",
     "load_score": "downloads",
     "save_score": "downloads",
@@ -174,12 +189,18 @@ _HOMES = {
     "SampledPool": "results",
     "Score": "results",
     "SelectionCertificate": "results",
+    "StudyResult": "results",
     "Timing": "results",
     "Verdict": "results",
     "ViewCertificate": "results",
     "RetryPolicy": "retries",
+    "DriftStudy": "study_inputs",
+    "GeometryStudy": "study_inputs",
+    "PlannerStudy": "study_inputs",
+    "SensitivityStudy": "study_inputs",
     "AcpcClient": "sync_client",
     "ScoreJob": "sync_resources",
+    "StudyJob": "sync_resources",
     "PlanSession": "sync_session",
 }
 

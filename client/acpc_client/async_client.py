@@ -10,8 +10,13 @@ import grpc.aio
 from numpy.typing import NDArray
 
 from acpc_client.async_planning import AsyncPlanningMethods
-from acpc_client.async_resources import AsyncCheckpoints, AsyncOperations, AsyncScoreJob
-from acpc_client.calls import diagnostics, jobs
+from acpc_client.async_resources import (
+    AsyncCheckpoints,
+    AsyncOperations,
+    AsyncScoreJob,
+    AsyncStudyJob,
+)
+from acpc_client.calls import diagnostics, jobs, studies
 from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import (
     CheckpointRef,
@@ -24,6 +29,7 @@ from acpc_client.inputs import (
 from acpc_client.perturbations import Perturbation
 from acpc_client.results import PairComparison, PairOutcome
 from acpc_client.streams import Feed
+from acpc_client.study_inputs import Study
 
 
 class AsyncAcpcClient(AsyncPlanningMethods):
@@ -43,7 +49,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
 
     @property
     def operations(self) -> AsyncOperations:
-        """The scoring jobs of the server."""
+        """The jobs of the server."""
         return AsyncOperations(self)
 
     async def compare_pair(
@@ -120,3 +126,19 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             request_id=request_id,
         )
         return AsyncScoreJob(self.operations, await self._run(call, timeout))
+
+    async def run_study(
+        self,
+        checkpoint: str | CheckpointRef,
+        anchors: DatasetAnchors | str,
+        study: Study,
+        *,
+        numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> AsyncStudyJob:
+        """See ``AcpcClient.run_study``."""
+        call = studies.run_study(
+            checkpoint, anchors, study, numeric_mode=numeric_mode, request_id=request_id
+        )
+        return AsyncStudyJob(self.operations, await self._run(call, timeout))

@@ -14,7 +14,14 @@ from acpc_client.calls import jobs
 from acpc_client.calls.base import Call, Page
 from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import CheckpointRef
-from acpc_client.results import Checkpoint, LoadedCheckpoint, Operation, Progress, Score
+from acpc_client.results import (
+    Checkpoint,
+    LoadedCheckpoint,
+    Operation,
+    Progress,
+    Score,
+    StudyResult,
+)
 from acpc_client.retries import WatchPlan
 
 if TYPE_CHECKING:
@@ -78,7 +85,7 @@ class AsyncCheckpoints(_Resource):
 
 
 class AsyncOperations(_Resource):
-    """The scoring jobs of the server."""
+    """The jobs of the server."""
 
     def list(
         self, *, filter: str = "", page_size: int = 100, timeout: float | None = None
@@ -145,8 +152,8 @@ class AsyncOperations(_Resource):
             stream.cancel()
 
 
-class AsyncScoreJob:
-    """A scoring job at the server. It goes on whether or not anyone waits for it.
+class _Job:
+    """A job at the server. It goes on whether or not anyone waits for it.
 
     Attributes:
         name: ``operations/<id>``; with it, any client can watch or cancel the job.
@@ -170,6 +177,23 @@ class AsyncScoreJob:
         """The job each time it changes; see ``Operations.watch``."""
         return self._operations.watch(self.name, timeout=timeout)
 
+    async def _ended(self, timeout: float | None) -> Operation:
+        operation = self.submitted
+        async for update in self.watch(timeout=timeout):
+            operation = update
+        return operation
+
+    async def cancel(self, *, timeout: float | None = None) -> None:
+        """Asks for the job to be cancelled; it ends as soon as it can."""
+        await self._operations.cancel(self.name, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class AsyncScoreJob(_Job):
+    """A scoring job at the server; its answer is a score."""
+
     async def result(self, timeout: float | None = None) -> Score:
         """Waits for the score, ``timeout`` seconds at most; None: until the job ends.
 
@@ -178,14 +202,18 @@ class AsyncScoreJob:
             DeadlineExceeded: ``timeout`` passed; the job goes on.
             AcpcError: Why the job ended without a score.
         """
-        operation = self.submitted
-        async for update in self.watch(timeout=timeout):
-            operation = update
-        return operation.result()
+        return (await self._ended(timeout)).result()
 
-    async def cancel(self, *, timeout: float | None = None) -> None:
-        """Asks for the job to be cancelled; it ends as soon as it can."""
-        await self._operations.cancel(self.name, timeout=timeout)
 
-    def __repr__(self) -> str:
-        return f"AsyncScoreJob({self.name!r})"
+class AsyncStudyJob(_Job):
+    """A study at the server; its answer is a table of rows."""
+
+    async def result(self, timeout: float | None = None) -> StudyResult:
+        """Waits for the rows, ``timeout`` seconds at most; None: until the job ends.
+
+        Raises:
+            Cancelled: The job was cancelled.
+            DeadlineExceeded: ``timeout`` passed; the job goes on.
+            AcpcError: Why the job ended without rows.
+        """
+        return (await self._ended(timeout)).study_result()

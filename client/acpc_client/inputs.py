@@ -128,6 +128,7 @@ class DatasetAnchors:
         count: Anchors n; None: 100.
         seed: Seed of the anchor permutation; None: 9101.
         frameskip: Environment steps between kept frames; None: the preset's.
+        one_per_episode: At most one window per episode; None: only in the studies that say so.
     """
 
     dataset: str
@@ -135,6 +136,7 @@ class DatasetAnchors:
     count: int | None = None
     seed: int | None = None
     frameskip: int | None = None
+    one_per_episode: bool | None = None
 
     def to_message(self) -> anchor_service_pb2.DatasetAnchors:
         """The wire form."""
@@ -144,6 +146,7 @@ class DatasetAnchors:
             count=unsigned(self.count, "anchors.count"),
             seed=unsigned(self.seed, "anchors.seed", 64),
             frameskip=unsigned(self.frameskip, "anchors.frameskip"),
+            one_per_episode=self.one_per_episode,
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from numpy.typing import NDArray
 
-from acpc_client.calls import diagnostics, jobs
+from acpc_client.calls import diagnostics, jobs, studies
 from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import (
     CheckpointRef,
@@ -21,8 +21,9 @@ from acpc_client.inputs import (
 from acpc_client.perturbations import Perturbation
 from acpc_client.results import PairComparison, PairOutcome
 from acpc_client.streams import Feed
+from acpc_client.study_inputs import Study
 from acpc_client.sync_planning import PlanningMethods
-from acpc_client.sync_resources import Checkpoints, Operations, ScoreJob
+from acpc_client.sync_resources import Checkpoints, Operations, ScoreJob, StudyJob
 
 
 class AcpcClient(PlanningMethods):
@@ -46,7 +47,7 @@ class AcpcClient(PlanningMethods):
 
     @property
     def operations(self) -> Operations:
-        """The scoring jobs of the server."""
+        """The jobs of the server."""
         return Operations(self)
 
     def compare_pair(
@@ -172,3 +173,32 @@ class AcpcClient(PlanningMethods):
             request_id=request_id,
         )
         return ScoreJob(self.operations, self._run(call, timeout))
+
+    def run_study(
+        self,
+        checkpoint: str | CheckpointRef,
+        anchors: DatasetAnchors | str,
+        study: Study,
+        *,
+        numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> StudyJob:
+        """Submits a job: the rows of one of the paper's studies on one checkpoint.
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            anchors: Where the anchors come from: a dataset, or the digest of an anchor set.
+            study: A DriftStudy, PlannerStudy, GeometryStudy or SensitivityStudy.
+            numeric_mode: Arithmetic of the network.
+            request_id: The same id gives the same job; a fresh uuid4 when None.
+            timeout: Seconds for the submission, not for the job; None: 30.
+
+        Raises:
+            ArgumentError: An argument cannot be sent as it is.
+            AcpcError: What the server refused, or could not do.
+        """
+        call = studies.run_study(
+            checkpoint, anchors, study, numeric_mode=numeric_mode, request_id=request_id
+        )
+        return StudyJob(self.operations, self._run(call, timeout))

@@ -13,7 +13,14 @@ from acpc_client.calls import jobs
 from acpc_client.calls.base import Call, Page
 from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import CheckpointRef
-from acpc_client.results import Checkpoint, LoadedCheckpoint, Operation, Progress, Score
+from acpc_client.results import (
+    Checkpoint,
+    LoadedCheckpoint,
+    Operation,
+    Progress,
+    Score,
+    StudyResult,
+)
 from acpc_client.retries import WatchPlan
 
 if TYPE_CHECKING:
@@ -72,7 +79,7 @@ class Checkpoints(_Resource):
 
 
 class Operations(_Resource):
-    """The scoring jobs of the server."""
+    """The jobs of the server."""
 
     def list(
         self, *, filter: str = "", page_size: int = 100, timeout: float | None = None
@@ -135,8 +142,8 @@ class Operations(_Resource):
             stream.cancel()
 
 
-class ScoreJob:
-    """A scoring job at the server. It goes on whether or not anyone waits for it.
+class _Job:
+    """A job at the server. It goes on whether or not anyone waits for it.
 
     Attributes:
         name: ``operations/<id>``; with it, any client can watch or cancel the job.
@@ -160,6 +167,23 @@ class ScoreJob:
         """The job each time it changes; see ``Operations.watch``."""
         return self._operations.watch(self.name, timeout=timeout)
 
+    def _ended(self, timeout: float | None) -> Operation:
+        operation = self.submitted
+        for update in self.watch(timeout=timeout):
+            operation = update
+        return operation
+
+    def cancel(self, *, timeout: float | None = None) -> None:
+        """Asks for the job to be cancelled; it ends as soon as it can."""
+        self._operations.cancel(self.name, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class ScoreJob(_Job):
+    """A scoring job at the server; its answer is a score."""
+
     def result(self, timeout: float | None = None) -> Score:
         """Waits for the score, ``timeout`` seconds at most; None: until the job ends.
 
@@ -168,14 +192,18 @@ class ScoreJob:
             DeadlineExceeded: ``timeout`` passed; the job goes on.
             AcpcError: Why the job ended without a score.
         """
-        operation = self.submitted
-        for update in self.watch(timeout=timeout):
-            operation = update
-        return operation.result()
+        return self._ended(timeout).result()
 
-    def cancel(self, *, timeout: float | None = None) -> None:
-        """Asks for the job to be cancelled; it ends as soon as it can."""
-        self._operations.cancel(self.name, timeout=timeout)
 
-    def __repr__(self) -> str:
-        return f"ScoreJob({self.name!r})"
+class StudyJob(_Job):
+    """A study at the server; its answer is a table of rows."""
+
+    def result(self, timeout: float | None = None) -> StudyResult:
+        """Waits for the rows, ``timeout`` seconds at most; None: until the job ends.
+
+        Raises:
+            Cancelled: The job was cancelled.
+            DeadlineExceeded: ``timeout`` passed; the job goes on.
+            AcpcError: Why the job ended without rows.
+        """
+        return self._ended(timeout).study_result()

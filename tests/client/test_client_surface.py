@@ -12,8 +12,10 @@ from acpc_client import (
     AsyncAcpcClient,
     AsyncPlanSession,
     AsyncScoreJob,
+    AsyncStudyJob,
     PlanSession,
     ScoreJob,
+    StudyJob,
 )
 from acpc_client.async_resources import AsyncCheckpoints, AsyncOperations
 from acpc_client.sync_resources import Checkpoints, Operations
@@ -25,6 +27,7 @@ PUBLIC = [
     "AsyncAcpcClient",
     "AsyncPlanSession",
     "AsyncScoreJob",
+    "AsyncStudyJob",
     "CemBudget",
     "CemReturn",
     "CertifiedSeverity",
@@ -34,9 +37,11 @@ PUBLIC = [
     "CheckpointState",
     "CostReduction",
     "DatasetAnchors",
+    "DriftStudy",
     "ErrorDrift",
     "GaussianBlur",
     "GaussianNoise",
+    "GeometryStudy",
     "Identity",
     "IrSummary",
     "JobState",
@@ -54,6 +59,7 @@ PUBLIC = [
     "PairedPlans",
     "Perturbation",
     "PlanSession",
+    "PlannerStudy",
     "PoolCertificate",
     "Progress",
     "Receipt",
@@ -65,6 +71,9 @@ PUBLIC = [
     "ScoreJob",
     "ScoreProtocol",
     "SelectionCertificate",
+    "SensitivityStudy",
+    "StudyJob",
+    "StudyResult",
     "Thresholds",
     "Timing",
     "Tls",
@@ -78,12 +87,13 @@ PUBLIC = [
 METHODS = {
     AcpcClient: [
         "certify_pool", "checkpoints", "close", "compare_pair", "compare_pairs", "operations",
-        "plan", "plan_paired", "score_checkpoint",
+        "plan", "plan_paired", "run_study", "score_checkpoint",
     ],
     Checkpoints: ["get", "list", "load", "unload"],
     Operations: ["cancel", "delete", "get", "list", "wait", "watch"],
     PlanSession: ["certify", "certify_proposal", "close", "receipt"],
     ScoreJob: ["cancel", "operation", "progress", "result", "watch"],
+    StudyJob: ["cancel", "operation", "progress", "result", "watch"],
 }  # fmt: skip
 TWINS = {
     AcpcClient: AsyncAcpcClient,
@@ -91,6 +101,7 @@ TWINS = {
     Operations: AsyncOperations,
     PlanSession: AsyncPlanSession,
     ScoreJob: AsyncScoreJob,
+    StudyJob: AsyncStudyJob,
 }
 
 

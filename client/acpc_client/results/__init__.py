@@ -20,6 +20,7 @@ from acpc_client.results.scores import (
     Score,
     Verdict,
 )
+from acpc_client.results.studies import StudyResult
 
 __all__ = [
     "AnchorValues",
@@ -47,6 +48,7 @@ __all__ = [
     "SampledPool",
     "Score",
     "SelectionCertificate",
+    "StudyResult",
     "Timing",
     "Verdict",
     "ViewCertificate",

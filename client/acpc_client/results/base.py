@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import json
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,6 +54,8 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any field of any record
             plain = value.name.lower()
         case np.ndarray():
             plain = _plain(value.tolist())
+        case Mapping():
+            plain = {key: _plain(item) for key, item in value.items()}
         case list() | tuple():
             plain = [_plain(item) for item in value]
         case float() if not math.isfinite(value):
@@ -65,19 +68,21 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any field of any record
 
 
 def _brief(value: Any) -> str:  # noqa: ANN401 - any field of any record
+    brief = repr(value)
     match value:
         case np.ndarray():
-            return f"{value.dtype}{list(value.shape)}"
+            brief = f"{value.dtype}{list(value.shape)}"
         case enum.Enum():
-            return value.name
+            brief = value.name
         case float():
-            return f"{value:.6g}"
+            brief = f"{value:.6g}"
+        case Mapping():
+            brief = f"{{{', '.join(f'{key}: {_brief(item)}' for key, item in value.items())}}}"
         case tuple() if len(value) > 4:
-            return f"<{len(value)} values>"
+            brief = f"<{len(value)} values>"
         case datetime():
-            return value.isoformat(timespec="seconds")
-        case _:
-            return repr(value)
+            brief = value.isoformat(timespec="seconds")
+    return brief
 
 
 def optional(message: Any, field: str) -> Any:  # noqa: ANN401 - any message
