@@ -23,6 +23,7 @@ class Receipt(Record):
     numeric_mode: NumericMode
     device: str
     torch_version: str
+    image_codec: str
 
     @classmethod
     def from_message(cls, message: receipt_pb2.Receipt) -> Receipt:
@@ -37,6 +38,7 @@ class Receipt(Record):
             numeric_mode=NumericMode(message.numeric_mode),
             device=message.device,
             torch_version=message.torch_version,
+            image_codec=message.image_codec,
         )
 
 

@@ -329,7 +329,7 @@ class DefocusBlur(_message.Message):
 
     RADIUS_FIELD_NUMBER: _builtins.int
     radius: _builtins.float
-    """Radius of the disk in pixels, in [0, 64]."""
+    """Radius of the disk in pixels, in [0, 32]."""
     def __init__(
         self,
         *,

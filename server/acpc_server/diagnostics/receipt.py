@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from acpc_server.engine import LoadedCheckpoint, NumericMode
+from acpc_server.perturb import IMAGE_CODEC
 
 CODE_VERSION = version("acpc")
 
@@ -30,6 +31,7 @@ class Receipt:
     device: str
     code_version: str = CODE_VERSION
     torch_version: str = torch.__version__
+    image_codec: str = IMAGE_CODEC
 
 
 def digest_json(value: Mapping[str, Any]) -> str:

@@ -16,7 +16,6 @@ from acpc_server.engine import NumericMode
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics.pixels import to_model_input
-from acpc_server.perturb import Identity
 
 KEY_BYTES = 16
 
@@ -72,7 +71,7 @@ class FrameSources:
 
         return [
             None
-            if isinstance(views.specs[view.spec_index], Identity)
+            if views.specs[view.spec_index].changes_nothing
             else FrameSource(self._drawn_key(content, views, view), partial(draw, view))
             for view in views.distinct()
         ]

@@ -1,58 +1,23 @@
-"""What a visual perturbation is: one frozen specification per kind, with one canonical form."""
+"""The paper's perturbations, plug-ins, and the union of all kinds there are."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from acpc_server.errors import InvalidArgument
+from acpc_server.perturb.base import PerturbationSpec
+from acpc_server.perturb.camera_specs import (
+    Brightness,
+    ColorJitter,
+    Contrast,
+    DefocusBlur,
+    Jpeg,
+    MotionBlur,
+    Occlusion,
+    RandomShift,
+)
 from acpc_server.perturb.registry import Perturbation, lookup
-
-
-class PerturbationSpec(BaseModel):
-    """Base of every specification; the field ``kind`` tells them apart."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    kind: str
-
-    @property
-    def severity(self) -> float:
-        """Strength of the perturbation in its kind's own unit; larger is stronger."""
-        raise NotImplementedError
-
-    @property
-    def stochastic(self) -> bool:
-        """Whether draws differ; if not, one draw stands for all of them.
-
-        The paper averages five draws of noise, and applies blur and resize once.
-
-        Raises:
-            InvalidArgument: As ``resolve``.
-            FailedPrecondition: As ``resolve``.
-        """
-        return self.resolve()[0].stochastic
-
-    @property
-    def canonical_json(self) -> str:
-        """The one JSON text of this specification: sorted keys, no spaces, defaults included."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-
-    @property
-    def digest(self) -> str:
-        """Sha256 of the canonical JSON, in hexadecimal."""
-        return hashlib.sha256(self.canonical_json.encode()).hexdigest()
-
-    def resolve(self) -> tuple[Perturbation, Any]:
-        """The registered perturbation this means, and its checked parameters.
-
-        Raises:
-            InvalidArgument: No such registered perturbation, or parameters its model refuses.
-            FailedPrecondition: An installed plug-in that cannot be loaded.
-        """
-        return lookup(self.kind), self
 
 
 class Identity(PerturbationSpec):
@@ -100,8 +65,13 @@ class GaussianBlur(PerturbationSpec):
 
     @property
     def severity(self) -> float:
-        """``kernel_size``."""
+        """``kernel_size``; the identity has 1."""
         return float(self.kernel_size)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """See the base class."""
+        return self.kernel_size == 1
 
 
 class Resize(PerturbationSpec):
@@ -137,6 +107,11 @@ class Registered(PerturbationSpec):
         """The parameter called ``severity``; 0 when there is none."""
         return self.parameters.get("severity", 0.0)
 
+    @property
+    def changes_nothing(self) -> bool:
+        """False: what a plug-in does is not known here."""
+        return False
+
     def resolve(self) -> tuple[Perturbation, Any]:
         """See the base class."""
         entry = lookup(self.name)
@@ -149,7 +124,20 @@ class Registered(PerturbationSpec):
 
 
 AnyPerturbation = Annotated[
-    Identity | GaussianNoise | GaussianBlur | Resize | Registered, Field(discriminator="kind")
+    Identity
+    | GaussianNoise
+    | GaussianBlur
+    | Resize
+    | Brightness
+    | Contrast
+    | ColorJitter
+    | Jpeg
+    | Occlusion
+    | RandomShift
+    | DefocusBlur
+    | MotionBlur
+    | Registered,
+    Field(discriminator="kind"),
 ]
 """The union of all kinds, for pydantic fields."""
 

@@ -1,10 +1,9 @@
-"""The paper's perturbations. All act on normalised model input, after the resize to its size.
+"""One view of a history, and the paper's identity, noise and resize.
 
-Every step is a sum or product element by element, or torch's own interpolation, so a frame's result
-does not depend on the frames beside it.
+All perturbations act on normalised model input, after the resize to its size. Every step is a sum
+or product element by element, torch's own interpolation or a codec given one frame at a time, so a
+frame's result does not depend on the frames beside it.
 """
-
-import math
 
 import numpy as np
 import torch
@@ -12,18 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.errors import FailedPrecondition
 from acpc_server.numerics.keyed_random import standard_normals
 from acpc_server.numerics.pixels import IMAGENET_STD
+from acpc_server.perturb.base import PerturbationSpec
 from acpc_server.perturb.draws import draw_generator
 from acpc_server.perturb.registry import perturbation
-from acpc_server.perturb.specs import (
-    GaussianBlur,
-    GaussianNoise,
-    Identity,
-    PerturbationSpec,
-    Resize,
-)
+from acpc_server.perturb.specs import GaussianNoise, Identity, Resize
 
 
 def perturb_frames(
@@ -48,7 +42,7 @@ def perturb_frames(
 
     Raises:
         InvalidArgument: A number out of range, an unknown registered name or its parameters, or a
-            blur kernel that does not fit the frames.
+            blur or shift that does not fit the frames.
         FailedPrecondition: A plug-in that cannot be loaded or returns another shape or dtype.
     """
     entry, parameters = spec.resolve()
@@ -83,39 +77,6 @@ def gaussian_noise(
     std = torch.tensor(IMAGENET_STD, device=frames.device, dtype=torch.float32).view(3, 1, 1)
     noise = standard_normals(generator, frames.shape, frames.device).mul_(parameters.sigma / std)
     return noise.to(frames.dtype).add_(frames)
-
-
-@perturbation("gaussian_blur", parameters=GaussianBlur, stochastic=False)
-def gaussian_blur(
-    frames: Float[Tensor, "n 3 h w"], parameters: GaussianBlur, generator: np.random.Generator
-) -> Float[Tensor, "n 3 h w"]:
-    """Separable Gaussian blur with reflected borders (the border pixel itself is not repeated)."""
-    size = parameters.kernel_size
-    reach = size // 2
-    shorter = min(frames.shape[2:])
-    if reach >= shorter:
-        raise InvalidArgument(
-            "kernel_size",
-            f"is {size}, but reflected borders of frames with a side of {shorter} pixels allow at "
-            f"most {2 * shorter - 1}",
-        )
-    sigma = 0.3 * ((size - 1) * 0.5 - 1) + 0.8
-    raw = [math.exp(-0.5 * ((tap - reach) / sigma) ** 2) for tap in range(size)]
-    weights = [value / math.fsum(raw) for value in raw]
-    wide = frames.to(torch.promote_types(frames.dtype, torch.float32))
-    padded = functional.pad(wide, (reach, reach, reach, reach), mode="reflect")
-    return _weighted_sum(_weighted_sum(padded, weights, dim=3), weights, dim=2).to(frames.dtype)
-
-
-def _weighted_sum(
-    padded: Float[Tensor, "n 3 h w"], weights: list[float], *, dim: int
-) -> Float[Tensor, "n 3 out_h out_w"]:
-    # A convolution would choose its algorithm, and so its rounding, by batch size.
-    size = padded.shape[dim] - len(weights) + 1
-    total = padded.narrow(dim, 0, size) * weights[0]
-    for tap, weight in enumerate(weights[1:], start=1):
-        total += padded.narrow(dim, tap, size) * weight
-    return total
 
 
 @perturbation("resize", parameters=Resize, stochastic=False)

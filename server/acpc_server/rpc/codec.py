@@ -225,6 +225,7 @@ def write_receipt(receipt: Receipt) -> receipt_pb2.Receipt:
         numeric_mode=WIRE_MODES[NumericMode(receipt.numeric_mode)],
         device=receipt.device,
         torch_version=receipt.torch_version,
+        image_codec=receipt.image_codec,
     )
 
 
