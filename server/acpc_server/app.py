@@ -33,8 +33,10 @@ from acpc_server.rpc.anchor import AnchorServicer
 from acpc_server.rpc.checkpoint import CheckpointServicer
 from acpc_server.rpc.diagnostic import DiagnosticServicer
 from acpc_server.rpc.guard import Guard
+from acpc_server.rpc.job_messages import OperationWriter
 from acpc_server.rpc.operations import OperationsServicer
 from acpc_server.rpc.planner import PlannerRpcs
+from acpc_server.rpc.score_messages import SCORE_WRITER
 from acpc_server.rpc.scoring import ScoringServicer
 from acpc_server.rpc.threads import RpcThreads
 from acpc_server.settings import MEBIBYTE, Settings
@@ -97,7 +99,7 @@ class Server:
                 "another --state-dir"
             ) from error
         self._jobs = JobService(
-            scoring,
+            [scoring],
             self.metrics,
             database_url=settings.database_url,
             executor_id=settings.executor_id,
@@ -137,11 +139,14 @@ class Server:
         checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(
             CheckpointServicer(self._checkpoints), server
         )
+        writer = OperationWriter({scoring.name: SCORE_WRITER})
         scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server(
-            ScoringServicer(self._checkpoints, scoring, self._jobs), server
+            ScoringServicer(self._checkpoints, scoring, self._jobs, writer), server
         )
         anchor_service_pb2_grpc.add_AnchorServiceServicer_to_server(AnchorServicer(), server)
-        operations_pb2_grpc.add_OperationsServicer_to_server(OperationsServicer(self._jobs), server)
+        operations_pb2_grpc.add_OperationsServicer_to_server(
+            OperationsServicer(self._jobs, writer), server
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection(
             (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server

@@ -2,6 +2,7 @@
 
 from acpc_server.diagnostics.certify import PoolAnswer, Selection, ViewCertificate, certify_pool
 from acpc_server.diagnostics.compare import PairAnswer, PairComparison, PairRequest
+from acpc_server.diagnostics.job_kind import JobKind, Json, Step
 from acpc_server.diagnostics.paired_cem import CemBudget, PairedAnswer, PairedCem, PairedPlan
 from acpc_server.diagnostics.plan import (
     AnchorSource,
@@ -21,6 +22,8 @@ __all__ = [
     "CemBudget",
     "CheckpointName",
     "CheckpointScoring",
+    "JobKind",
+    "Json",
     "PairAnswer",
     "PairComparison",
     "PairRequest",
@@ -38,6 +41,7 @@ __all__ = [
     "ScorePlan",
     "ScreenThresholds",
     "Selection",
+    "Step",
     "View",
     "ViewCertificate",
     "Views",

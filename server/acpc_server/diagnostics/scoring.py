@@ -6,12 +6,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from functools import partial
 
 import torch
 
 from acpc_server.data import AnchorBatch, DatasetStore
 from acpc_server.diagnostics import score
+from acpc_server.diagnostics.job_kind import Json, Step
 from acpc_server.diagnostics.plan import Role, ScorePlan
 from acpc_server.diagnostics.shard import ShardRecord, ShardScorer
 from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint, Ticket
@@ -19,19 +20,21 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import ModelCard, check_actions
 from acpc_server.perturb import perturb_frames
 
-Json = dict[str, Any]
 # Anchor batches kept in memory: jobs of a sweep follow each other on the same anchors.
 CACHED_BATCHES = 2
 
 
 class CheckpointScoring:
-    """Accepts checkpoint jobs and computes their steps.
+    """The kind of job that measures a checkpoint.
 
     Args:
         engine: Owner of the device.
         checkpoints: Loaded checkpoints.
         datasets: Datasets the server can see.
     """
+
+    name = "score_checkpoint"
+    plan_type = ScorePlan
 
     def __init__(
         self, engine: DeviceEngine, checkpoints: CheckpointCache, datasets: DatasetStore
@@ -94,6 +97,32 @@ class CheckpointScoring:
             InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: They cannot be found.
         """
         return self._datasets.stamp(plan.anchors.dataset, plan.anchors.task)
+
+    def count_steps(self, plan: ScorePlan) -> int:
+        """One step to read the anchors, one per shard, one summary per checkpoint."""
+        return 1 + len(plan.roles()) * (len(plan.shards()) + 1)
+
+    def run(self, plan: ScorePlan, stamp: str, step: Step, ticket: Ticket) -> Json:
+        """Every step of a job, in order; see :class:`~acpc_server.diagnostics.JobKind`.
+
+        Raises:
+            FailedPrecondition: The dataset is no longer the one the job was accepted with.
+        """
+        opened = step("reading anchors", lambda: self.open(plan, stamp))
+        scores: dict[Role, Json] = {}
+        for role in plan.roles():
+            shards = [
+                step(
+                    f"measuring the {role}",
+                    partial(self.shard, plan, opened, role, start, stop, ticket),
+                )
+                for start, stop in plan.shards()
+            ]
+            scores[role] = step(
+                f"separating states of the {role}",
+                partial(self.summarise, plan, opened, role, shards, ticket),
+            )
+        return self.conclude(plan, opened, scores)
 
     def open(self, plan: ScorePlan, stamp: str) -> Json:
         """First step: read the anchors and pin down what they are.

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from acpc_server.diagnostics import ScorePlan
+from pydantic import BaseModel
+
 from acpc_server.errors import AcpcError
 
 
@@ -56,10 +57,11 @@ class JobFailure:
 
 @dataclass(frozen=True)
 class Job:
-    """One ScoreCheckpoint job. Times are seconds since the epoch."""
+    """One job of any kind. Times are seconds since the epoch."""
 
     job_id: str
-    plan: ScorePlan
+    kind: str
+    plan: BaseModel
     state: JobState
     created: float
     started: float | None

@@ -11,18 +11,20 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import structlog
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
 from dbos import WorkflowStatus as Row
+from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
 
-from acpc_server.diagnostics import CheckpointScoring, ScorePlan
+from acpc_server.diagnostics import JobKind, Json
 from acpc_server.errors import AlreadyExists, FailedPrecondition, NotFound, Unavailable
 from acpc_server.jobs.record import Job, JobFailure, JobState, Progress
-from acpc_server.jobs.work import Json, ScoreJob, count_steps
+from acpc_server.jobs.work import JobRun
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.jobs")
@@ -47,19 +49,24 @@ STATES = {
 _service: JobService | None = None
 
 
-@DBOS.workflow(name="score_checkpoint", max_recovery_attempts=100)
-def score_workflow(plan: Json, stamp: str) -> Json:
-    """The durable body of a job; runs in the process whose service is started."""
-    if _service is None:
-        raise RuntimeError("no job service is started in this process")
-    return _service.run(DBOS.workflow_id or "", ScorePlan.model_validate(plan), stamp)
+@cache
+def _workflow(kind: str) -> Callable[[Json, str], Json]:
+    """The durable body of the jobs of one kind; DBOS knows it by the kind's name."""
+
+    @DBOS.workflow(name=kind, max_recovery_attempts=100)
+    def run_job(plan: Json, stamp: str) -> Json:
+        if _service is None:
+            raise RuntimeError("no job service is started in this process")
+        return _service.run(kind, DBOS.workflow_id or "", plan, stamp)
+
+    return run_job
 
 
 class JobService:
     """The jobs of this server.
 
     Args:
-        scoring: Does the measuring.
+        kinds: What jobs there are; each has a plan type of its own.
         metrics: Series for job counts.
         database_url: ``sqlite:///path`` or ``postgresql://...``.
         executor_id: Name under which this server resumes its jobs after a restart.
@@ -68,16 +75,19 @@ class JobService:
 
     def __init__(
         self,
-        scoring: CheckpointScoring,
+        kinds: Sequence[JobKind[Any]],
         metrics: Metrics,
         *,
         database_url: str,
         executor_id: str,
         concurrency: int = 1,
     ) -> None:
-        self._scoring = scoring
+        self._kinds = {kind.name: kind for kind in kinds}
+        self._kind_of = {kind.plan_type: kind for kind in kinds}
+        for name in self._kinds:
+            _workflow(name)
         self._metrics = metrics
-        self._running: dict[str, ScoreJob] = {}
+        self._running: dict[str, JobRun] = {}
         self._ended: deque[str] = deque(maxlen=UNRECORDED)
         self._changed = threading.Condition()  # guards both, and the counts of ended jobs
         self._draining = threading.Event()
@@ -144,16 +154,17 @@ class JobService:
         DBOS.destroy()
         self._closed.set()
 
-    def submit(self, plan: ScorePlan, request_id: str) -> Job:
-        """Queue a job; the same request id gives the same job.
+    def submit(self, plan: BaseModel, request_id: str) -> Job:
+        """Queue a job of the kind the plan belongs to; the same request id gives the same job.
 
         Raises:
             AlreadyExists: The request id belongs to a job with another plan.
         """
         job_id = str(uuid.uuid5(NAMESPACE, request_id) if request_id else uuid.uuid4())
+        kind = self._kind_of[type(plan)]
         with SetWorkflowID(job_id):
             DBOS.enqueue_workflow(
-                QUEUE, score_workflow, plan.model_dump(mode="json"), self._scoring.stamp(plan)
+                QUEUE, _workflow(kind.name), plan.model_dump(mode="json"), kind.stamp(plan)
             )
         job = self.get(job_id)
         if job.plan != plan:
@@ -161,14 +172,15 @@ class JobService:
                 f"request_id {request_id!r} was used for another job, operations/{job_id}; "
                 "use a new request_id"
             )
-        log.info("job_submitted", job=job_id)
+        log.info("job_submitted", job=job_id, kind=kind.name)
         return job
 
-    def run(self, job_id: str, plan: ScorePlan, stamp: str) -> Json:
+    def run(self, kind_name: str, job_id: str, plan: Json, stamp: str) -> Json:
         """Body of the workflow; called by DBOS."""
-        with structlog.contextvars.bound_contextvars(job=job_id):
+        with structlog.contextvars.bound_contextvars(job=job_id, kind=kind_name):
             log.info("job_started")
-            job = ScoreJob(plan, stamp, self._scoring)
+            kind = self._kinds[kind_name]
+            job = JobRun(kind, kind.plan_type.model_validate(plan), stamp)
             with self._changed:
                 self._running[job_id] = job
                 self._count("running", 1)
@@ -188,7 +200,7 @@ class JobService:
                 if end == "withdrawn" and self._draining.is_set():
                     self._closed.wait()  # hold the queue's slot, so that no further job starts
 
-    def _leave(self, job_id: str, job: ScoreJob, end: str) -> None:
+    def _leave(self, job_id: str, job: JobRun, end: str) -> None:
         with self._changed:
             if self._running.get(job_id) is job:  # not its successor of the same request id
                 del self._running[job_id]
@@ -204,7 +216,7 @@ class JobService:
     def get(self, job_id: str) -> Job:
         """The job, or NotFound."""
         row = DBOS.get_workflow_status(job_id)
-        if row is None:
+        if row is None or row.name not in self._kinds:
             raise NotFound(f"no operation is named operations/{job_id}")
         return self._job(row)
 
@@ -212,7 +224,7 @@ class JobService:
         """Jobs, newest first."""
         statuses = [name for name, value in STATES.items() if value is state] or None
         rows = DBOS.list_workflows(
-            status=statuses, limit=limit, offset=offset, sort_desc=True, name="score_checkpoint"
+            status=statuses, limit=limit, offset=offset, sort_desc=True, name=list(self._kinds)
         )
         return [self._job(row) for row in rows]
 
@@ -272,7 +284,8 @@ class JobService:
     def _job(self, row: Row) -> Job:
         state = STATES[row.status]
         arguments: Any = row.input or {}
-        plan = ScorePlan.model_validate(arguments["args"][0])
+        kind = self._kinds[row.name]
+        plan = kind.plan_type.model_validate(arguments["args"][0])
         output: Json = row.output or {}
         failure = output.get("failure")
         if failure is not None:
@@ -285,22 +298,22 @@ class JobService:
             }
         return Job(
             job_id=row.workflow_id,
+            kind=kind.name,
             plan=plan,
             state=state,
             created=(row.created_at or 0) / 1000,
             started=None if row.dequeued_at is None else row.dequeued_at / 1000,
             ended=None if row.completed_at is None else row.completed_at / 1000,
             attempts=row.recovery_attempts or 0,
-            progress=self._progress(row.workflow_id, state, plan),
+            progress=self._progress(row.workflow_id, state, kind.count_steps(plan)),
             result=output.get("result"),
             failure=None if failure is None else JobFailure(**failure),
         )
 
-    def _progress(self, job_id: str, state: JobState, plan: ScorePlan) -> Progress:
+    def _progress(self, job_id: str, state: JobState, total: int) -> Progress:
         running = self._running.get(job_id)
         if running is not None:
             return running.progress
-        total = count_steps(plan)
         if state is JobState.SUCCEEDED:
             return Progress("done", total, total, 0.0)
         recorded = DBOS.list_workflow_steps(job_id, load_output=False)

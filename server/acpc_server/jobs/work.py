@@ -1,4 +1,4 @@
-"""The durable workflow of a job: which steps it has, and what each leaves in the record.
+"""The durable run of a job: what its steps leave in the record.
 
 A step that has finished is never run again: after a crash the workflow replays the recorded
 results and goes on with the first step that has none. Steps record plain JSON. A step that is
@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import structlog
 from dbos import DBOS
+from pydantic import BaseModel
 
-from acpc_server.diagnostics import CheckpointScoring, Role, ScorePlan
+from acpc_server.diagnostics import JobKind, Json
 from acpc_server.engine import Priority, Ticket
 from acpc_server.errors import AcpcError, Cancelled, Unavailable
 from acpc_server.jobs.record import JobFailure, Progress
 
-Json = dict[str, Any]
 log = structlog.get_logger("acpc.jobs")
 
 
-class Refused(Exception):
-    """A step ended in a refusal; carries its record."""
+class Refused(BaseException):
+    """A step ended in a refusal; carries its record.
+
+    Not an Exception: it passes through the kind's code to the end of the run.
+    """
 
     def __init__(self, failure: Json) -> None:
         super().__init__(failure["message"])
@@ -40,12 +42,7 @@ class Withdrawn(BaseException):
     """
 
 
-def count_steps(plan: ScorePlan) -> int:
-    """Steps of a job: one to open, one per shard, one summary per checkpoint."""
-    return 1 + len(plan.roles()) * (len(plan.shards()) + 1)
-
-
-class ScoreJob:
+class JobRun:
     """One run of one job in this process.
 
     Attributes:
@@ -53,12 +50,12 @@ class ScoreJob:
         progress: How far the run has come.
     """
 
-    def __init__(self, plan: ScorePlan, stamp: str, scoring: CheckpointScoring) -> None:
-        self.plan = plan
+    def __init__(self, kind: JobKind[Any], plan: BaseModel, stamp: str) -> None:
         self.ticket = Ticket(Priority.JOB)
+        self._kind = kind
+        self._plan = plan
         self._stamp = stamp
-        self._scoring = scoring
-        self._total = count_steps(plan)
+        self._total = kind.count_steps(plan)
         self.progress = Progress("waiting", 0, self._total)
         self._fresh_seconds = 0.0
         self._fresh_steps = 0
@@ -70,29 +67,12 @@ class ScoreJob:
             Withdrawn: The ticket was cancelled; what was measured so far is on record.
         """
         try:
-            opened = self._step(
-                "reading anchors", lambda: self._scoring.open(self.plan, self._stamp)
-            )
-            scores = {role: self._measure(role, opened) for role in self.plan.roles()}
-            return {"result": _value(_outcome(lambda: self._conclude(opened, scores)))}
+            return {"result": _value(_outcome(self._follow))}
         except Refused as refused:
             return {"failure": refused.failure}
 
-    def _measure(self, role: Role, opened: Json) -> Json:
-        shards = [
-            self._step(f"measuring the {role}", partial(self._shard, opened, role, start, stop))
-            for start, stop in self.plan.shards()
-        ]
-        return self._step(
-            f"separating states of the {role}",
-            lambda: self._scoring.summarise(self.plan, opened, role, shards, self.ticket),
-        )
-
-    def _shard(self, opened: Json, role: Role, start: int, stop: int) -> Json:
-        return self._scoring.shard(self.plan, opened, role, start, stop, self.ticket)
-
-    def _conclude(self, opened: Json, scores: dict[Role, Json]) -> Json:
-        return self._scoring.conclude(self.plan, opened, scores)
+    def _follow(self) -> Json:
+        return self._kind.run(self._plan, self._stamp, self._step, self.ticket)
 
     def _step(self, phase: str, work: Callable[[], Json]) -> Json:
         if self.ticket.cancelled:

@@ -10,7 +10,7 @@ import numpy as np
 from acpc.v1 import diagnostic_service_pb2, perturbation_pb2, receipt_pb2, tensor_pb2
 from google.protobuf import duration_pb2
 
-from acpc_server.diagnostics import PerturbationPlan, Receipt, Views
+from acpc_server.diagnostics import CheckpointName, PerturbationPlan, Receipt, Views
 from acpc_server.engine import NumericMode, Ticket
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb import AnyPerturbation, parse_spec
@@ -157,6 +157,12 @@ def read_spec(message: perturbation_pb2.PerturbationSpec, field: str) -> AnyPert
     return spec
 
 
+def write_spec(spec: AnyPerturbation) -> perturbation_pb2.PerturbationSpec:
+    """The message of a perturbation."""
+    kind: dict[str, Any] = {spec.kind: spec.model_dump(exclude={"kind"})}
+    return perturbation_pb2.PerturbationSpec(**kind)
+
+
 def read_perturbations(message: perturbation_pb2.PerturbationSet, field: str) -> PerturbationPlan:
     """Specs and draws of a message.
 
@@ -211,6 +217,11 @@ def read_mode(value: int) -> NumericMode:
     if mode is None:
         raise InvalidArgument("numeric_mode", f"unknown mode {value}")
     return mode
+
+
+def write_checkpoint(named: CheckpointName) -> receipt_pb2.CheckpointRef:
+    """The reference to a checkpoint, its digest included."""
+    return receipt_pb2.CheckpointRef(name=named.name, weights=named.weights, digest=named.digest)
 
 
 def write_receipt(receipt: Receipt) -> receipt_pb2.Receipt:

@@ -25,7 +25,8 @@ from acpc_server.jobs import JobService
 from acpc_server.numerics.consistency import horizon_weights
 from acpc_server.numerics.screening import check_thresholds
 from acpc_server.rpc import codec
-from acpc_server.rpc.operations import read_name, write_operation
+from acpc_server.rpc.job_messages import OperationWriter
+from acpc_server.rpc.operations import read_name
 from acpc_server.rpc.request import MAX_NAME, load, request_id
 
 MAX_DRAWS = 1000
@@ -40,11 +41,16 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
     """Accepts checkpoint jobs and streams their progress."""
 
     def __init__(
-        self, checkpoints: CheckpointCache, scoring: CheckpointScoring, jobs: JobService
+        self,
+        checkpoints: CheckpointCache,
+        scoring: CheckpointScoring,
+        jobs: JobService,
+        writer: OperationWriter,
     ) -> None:
         self._checkpoints = checkpoints
         self._scoring = scoring
         self._jobs = jobs
+        self._writer = writer
 
     def ScoreCheckpoint(
         self, request: pb.ScoreCheckpointRequest, context: grpc.ServicerContext
@@ -54,14 +60,14 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
         plan = self._plan(request)
         self._scoring.check(plan)
         # Only the message's own id makes a submission idempotent, not a tracing header.
-        return write_operation(self._jobs.submit(plan, request.request_id))
+        return self._writer.write(self._jobs.submit(plan, request.request_id))
 
     def WatchOperation(
         self, request: pb.WatchOperationRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.WatchOperationResponse]:
         """The operation whenever it moves, until it is done."""
         for job in self._jobs.watch(read_name(request.name), context.is_active):
-            yield pb.WatchOperationResponse(operation=write_operation(job))
+            yield pb.WatchOperationResponse(operation=self._writer.write(job))
 
     def _plan(self, request: pb.ScoreCheckpointRequest) -> ScorePlan:
         source = _read_anchors(request)

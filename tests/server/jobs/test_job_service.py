@@ -44,7 +44,7 @@ class Rooms:
 
     def service(self, record: str) -> JobService:
         url = f"sqlite:///{self.world.root / record}"
-        return JobService(self.scoring, self.metrics, database_url=url, executor_id="here")
+        return JobService([self.scoring], self.metrics, database_url=url, executor_id="here")
 
     def plan(self, count: int = 40, draws: int = 3) -> ScorePlan:
         digest = self.checkpoints.get("model").model.card.digest

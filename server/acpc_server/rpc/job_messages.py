@@ -1,0 +1,93 @@
+"""A job of any kind as an Operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from acpc.v1 import scoring_service_pb2 as pb
+from google.longrunning import operations_pb2
+from google.protobuf import timestamp_pb2
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2
+
+from acpc_server.jobs import Job, JobFailure, JobState
+from acpc_server.rpc import codec
+from acpc_server.rpc.status import DOMAIN, plain_status
+
+PREFIX = "operations/"
+STATES = {
+    JobState.QUEUED: pb.JOB_STATE_QUEUED,
+    JobState.RUNNING: pb.JOB_STATE_RUNNING,
+    JobState.SUCCEEDED: pb.JOB_STATE_SUCCEEDED,
+    JobState.FAILED: pb.JOB_STATE_FAILED,
+    JobState.CANCELLED: pb.JOB_STATE_CANCELLED,
+}
+
+
+@dataclass(frozen=True)
+class JobWriter:
+    """The messages of one kind of job: its metadata, and the response of one that succeeded."""
+
+    metadata: Callable[[Job], Message]
+    response: Callable[[Job], Message]
+
+
+class OperationWriter:
+    """Writes jobs as Operations.
+
+    Args:
+        writers: For each kind of job, by its name.
+    """
+
+    def __init__(self, writers: Mapping[str, JobWriter]) -> None:
+        self._writers = writers
+
+    def write(self, job: Job) -> operations_pb2.Operation:
+        """The Operation message of a job."""
+        writer = self._writers[job.kind]
+        operation = operations_pb2.Operation(name=f"{PREFIX}{job.job_id}", done=job.state.done)
+        operation.metadata.Pack(writer.metadata(job), deterministic=True)
+        if job.state is JobState.SUCCEEDED and job.result is not None:
+            operation.response.Pack(writer.response(job), deterministic=True)
+        elif job.state is JobState.CANCELLED:
+            operation.error.CopyFrom(plain_status("CANCELLED", "the job was cancelled", []))
+        elif job.failure is not None:
+            operation.error.CopyFrom(_write_failure(job.failure))
+        return operation
+
+
+def write_life(job: Job) -> dict[str, Any]:
+    """The fields every kind's metadata message has: state, progress, attempts and times."""
+    fields: dict[str, Any] = {
+        "state": STATES[job.state],
+        "create_time": _timestamp(job.created),
+        "progress": pb.Progress(
+            phase=job.progress.phase,
+            completed=job.progress.completed,
+            total=job.progress.total,
+            seconds_left=job.progress.seconds_left,
+        ),
+        "attempts": job.attempts,
+    }
+    if job.started is not None:
+        fields["start_time"] = _timestamp(job.started)
+    if job.ended is not None:
+        started = job.started or job.ended
+        fields["end_time"] = _timestamp(job.ended)
+        fields["timing"] = codec.write_timing(
+            started - job.created, job.ended - started, job.ended - job.created
+        )
+    return fields
+
+
+def _write_failure(failure: JobFailure) -> Any:  # noqa: ANN401
+    info = error_details_pb2.ErrorInfo(reason=failure.reason, domain=DOMAIN)
+    return plain_status(failure.code, failure.message, [info])
+
+
+def _timestamp(seconds: float) -> timestamp_pb2.Timestamp:
+    stamp = timestamp_pb2.Timestamp()
+    stamp.FromMilliseconds(round(seconds * 1000))
+    return stamp

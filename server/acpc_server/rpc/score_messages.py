@@ -1,0 +1,88 @@
+"""Plans and results of checkpoint jobs as messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from acpc.v1 import anchor_service_pb2
+from acpc.v1 import scoring_service_pb2 as pb
+
+from acpc_server.diagnostics import CheckpointName, Receipt, ScorePlan
+from acpc_server.engine import NumericMode
+from acpc_server.jobs import Job
+from acpc_server.rpc import codec
+from acpc_server.rpc.job_messages import JobWriter, write_life
+
+OUTCOMES = {
+    "passed": pb.OUTCOME_PASSED,
+    "failed": pb.OUTCOME_FAILED,
+    "inconclusive": pb.OUTCOME_INCONCLUSIVE,
+}
+
+
+def write_metadata(job: Job) -> pb.ScoreCheckpointMetadata:
+    """What is measured and how far it is."""
+    plan: Any = job.plan
+    return pb.ScoreCheckpointMetadata(
+        checkpoint=codec.write_checkpoint(plan.checkpoint),
+        request=write_request(plan),
+        **write_life(job),
+    )
+
+
+def write_request(plan: ScorePlan) -> pb.ScoreCheckpointRequest:
+    """The request that gives this plan: defaults filled in, digests pinned, no request id."""
+    reference = plan.reference
+    return pb.ScoreCheckpointRequest(
+        checkpoint=codec.write_checkpoint(plan.checkpoint),
+        reference=None if reference is None else codec.write_checkpoint(reference),
+        dataset=anchor_service_pb2.DatasetAnchors(**plan.anchors.model_dump()),
+        perturbation=codec.write_spec(plan.perturbation),
+        protocol=pb.ScoreProtocol(**plan.protocol.model_dump()),
+        thresholds=pb.Thresholds(**plan.thresholds.model_dump()),
+        numeric_mode=codec.WIRE_MODES[plan.numeric_mode],
+    )
+
+
+def write_response(job: Job) -> pb.ScoreCheckpointResponse:
+    """The result of a finished job; equal records give equal bytes."""
+    plan: Any = job.plan
+    result = job.result or {}
+    receipt = dict(result["receipt"])
+    receipt["numeric_mode"] = NumericMode(receipt["numeric_mode"])
+    reference = result["reference"]
+    verdict = dict(result["verdict"])
+    thresholds = pb.Thresholds(ir=verdict.pop("t_ir"), sr=verdict.pop("t_sr"))
+    outcome = OUTCOMES[verdict.pop("outcome")]
+    return pb.ScoreCheckpointResponse(
+        checkpoint=_write_score(result["checkpoint"], plan.named("checkpoint")),
+        reference=reference and _write_score(reference, plan.named("reference")),
+        verdict=pb.Verdict(outcome=outcome, thresholds=thresholds, **verdict),
+        receipt=codec.write_receipt(Receipt(**receipt)),
+    )
+
+
+def _write_score(score: dict[str, Any], named: CheckpointName) -> pb.CheckpointScore:
+    distances = [np.nan if d is None else d for d in score["different_state_distance"]]
+    return pb.CheckpointScore(
+        checkpoint=codec.write_checkpoint(named),
+        ir_raw=score["ir_raw"],
+        sr=score["sr"],
+        anchors=score["anchors"],
+        eligible=score["eligible"],
+        skipped=score["skipped"],
+        median_latent_distance=score["median_latent_distance"],
+        summaries=[pb.IrSummary(**row) for row in score["summaries"]],
+        anchor_values=pb.AnchorValues(
+            anchor_ids=codec.write_tensor(np.array(score["anchor_ids"], np.int64)),
+            radius=codec.write_tensor(np.array(score["radius"], np.float64)),
+            motion_scale=codec.write_tensor(np.array(score["motion_scale"], np.float64)),
+            different_state_distance=codec.write_tensor(np.array(distances, np.float64)),
+            partner=codec.write_tensor(np.array(score["partner"], np.int64)),
+            draw_radius=codec.write_tensor(np.array(score["draw_radius"], np.float64)),
+        ),
+    )
+
+
+SCORE_WRITER = JobWriter(metadata=write_metadata, response=write_response)
