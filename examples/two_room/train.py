@@ -1,6 +1,7 @@
-"""Train the demonstration's three checkpoints on the two-room world, one after another.
+"""Train the demonstration's checkpoints on the two-room world, one after another.
 
-    python examples/two_room/train.py
+    python examples/two_room/train.py           the three of the demo
+    python examples/two_room/train.py --sweep   every augmentation level, two runs each
 
 Each checkpoint is a LeWM of 157 thousand parameters and takes under a minute on one thread. The
 same seed on the same machine and number of threads gives the same weights.
@@ -51,6 +52,8 @@ RECIPES = {
     "two-room-augmented": Recipe(sigreg_weight=0.025, sigma_max=0.16),
     "two-room-collapsed": Recipe(sigreg_weight=0.0, sigma_max=0.16),
 }
+SWEEP_LEVELS = (0.0, 0.02, 0.04, 0.08, 0.16)
+SWEEP_RUNS = (0, 1)
 
 
 class Windows:
@@ -208,6 +211,24 @@ def probe(model: JepaModel) -> tuple[list[float], float]:
     return r2.tolist(), distances.median().item()
 
 
+@dataclass(frozen=True)
+class Job:
+    """One checkpoint to train: where it goes, how, and from which seed."""
+
+    name: str
+    recipe: Recipe
+    seed: int
+
+
+def sweep_jobs() -> list[Job]:
+    """Every augmentation level with every training seed, named after both."""
+    return [
+        Job(f"noise-{level:.2f}-run-{run}", Recipe(sigreg_weight=0.025, sigma_max=level), run)
+        for run in SWEEP_RUNS
+        for level in SWEEP_LEVELS
+    ]
+
+
 def main() -> None:
     """Train what the command line asks for."""
     parser = argparse.ArgumentParser(
@@ -216,31 +237,40 @@ def main() -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path(__file__).parent / "checkpoints",
-        help="where the checkpoint folders go, default: %(default)s",
+        help="where the checkpoint folders go, default: checkpoints or sweep beside this file",
     )
-    parser.add_argument("--only", choices=RECIPES, help="train this checkpoint alone")
-    parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    parser.add_argument("--sweep", action="store_true", help="train the sweep, stored as float16")
+    parser.add_argument("--only", help="train this checkpoint alone")
+    parser.add_argument("--seed", type=int, default=0, help="of the demo's, default: %(default)s")
     parser.add_argument("--steps", type=int, default=STEPS, help="default: %(default)s")
     parser.add_argument("--episodes", type=int, default=EPISODES, help="default: %(default)s")
     parser.add_argument("--threads", type=int, default=1, help="default: %(default)s")
     args = parser.parse_args()
 
+    jobs = [Job(name, recipe, args.seed) for name, recipe in RECIPES.items()]
+    if args.sweep:
+        jobs = sweep_jobs()
+    if args.only is not None:
+        jobs = [job for job in jobs if job.name == args.only]
+        if not jobs:
+            parser.error(f"--only {args.only}: no checkpoint has that name")
+    out = args.out or Path(__file__).parent / ("sweep" if args.sweep else "checkpoints")
     torch.set_num_threads(args.threads)
     console = Console()
-    for name in [args.only] if args.only else RECIPES:
+    for job in jobs:
         with Progress(console=console, transient=True) as progress:
             model = train(
-                RECIPES[name],
-                seed=args.seed,
+                job.recipe,
+                seed=job.seed,
                 steps=args.steps,
                 episodes=args.episodes,
                 progress=progress,
             )
-        save(model, args.out / name)
+        save(model, out / job.name, torch.float16 if args.sweep else torch.float32)
         (r2_x, r2_y), distance = probe(model)
         console.print(
-            f"{name}: probe R^2 x {r2_x:.3f} y {r2_y:.3f}, median latent distance {distance:.3g}"
+            f"{job.name}: probe R^2 x {r2_x:.3f} y {r2_y:.3f}, "
+            f"median latent distance {distance:.3g}"
         )
 
 
