@@ -31,6 +31,10 @@ class Column:
         return int(np.prod(self.shape[1:]))
 
     @property
+    def _row_bytes(self) -> int:
+        return max(1, int(self._dataset.dtype.itemsize) * self.width)
+
+    @property
     def rows_per_chunk(self) -> int:
         """Rows that are stored, and so decompressed, together."""
         return int(self._dataset.chunks[0]) if self._dataset.chunks else 1
@@ -52,8 +56,7 @@ class Column:
 
     def blocks(self) -> Iterator[Shaped[np.ndarray, "rows ..."]]:
         """The whole column, some megabytes at a time."""
-        row_bytes = max(1, self._dataset.dtype.itemsize * int(np.prod(self.shape[1:])))
-        step = max(1, _READ_BYTES // row_bytes)
+        step = max(1, _READ_BYTES // self._row_bytes)
         for start in range(0, self.shape[0], step):
             yield self.read(start, min(start + step, self.shape[0]))
 
@@ -69,10 +72,18 @@ class Column:
         flat = rows.reshape(-1)
         out = np.empty((flat.size, *self.shape[1:]), self._dataset.dtype)
         order = np.argsort(flat, kind="stable")
-        ordered = flat[order]
-        chunk = ordered // self.rows_per_chunk
-        for group in np.split(np.arange(flat.size), np.flatnonzero(np.diff(chunk)) + 1):
+        for group in np.split(order, self._breaks(flat[order])):
             if group.size:
-                first, last = int(ordered[group[0]]), int(ordered[group[-1]])
-                out[order[group]] = self.read(first, last + 1)[ordered[group] - first]
+                first, last = int(flat[group[0]]), int(flat[group[-1]])
+                out[group] = self.read(first, last + 1)[flat[group] - first]
         return out.reshape(*rows.shape, *self.shape[1:])
+
+    def _breaks(self, ordered: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "breaks"]:
+        """Where to end a read: before a chunk that is skipped, and at every few megabytes.
+
+        A read costs more than the chunks in it, so neighbouring ones are read together.
+        """
+        chunk = ordered // self.rows_per_chunk
+        together = max(1, _READ_BYTES // (self._row_bytes * self.rows_per_chunk))
+        apart = (np.diff(chunk) > 1) | (np.diff(chunk // together) > 0)
+        return np.flatnonzero(apart) + 1

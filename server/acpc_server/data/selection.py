@@ -8,7 +8,7 @@ from acpc_server.data.anchors import AnchorBatch
 from acpc_server.data.blocks import action_blocks
 from acpc_server.data.drawn import DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
-from acpc_server.data.statistics import column_statistics
+from acpc_server.data.statistics import StatisticsCache
 from acpc_server.data.tasks import TaskPreset
 from acpc_server.data.windows import WindowIndex
 from acpc_server.errors import FailedPrecondition, InvalidArgument
@@ -57,6 +57,7 @@ def draw_anchors(
     seed: int = ANCHOR_SEED,
     frameskip: int | None = None,
     one_per_episode: bool = False,
+    statistics: StatisticsCache | None = None,
 ) -> DrawnAnchors:
     """Draws anchors and reads all of them but the frames.
 
@@ -76,6 +77,7 @@ def draw_anchors(
         frameskip: Environment steps between kept frames; the task's when omitted.
         one_per_episode: Keep only the first window of the permutation in each episode, as planner
             and drift studies do.
+        statistics: Remembers the statistics of columns from one call to the next.
 
     Raises:
         InvalidArgument: A number out of range, or fewer windows (or episodes) than ``count``.
@@ -85,6 +87,7 @@ def draw_anchors(
     for field, value in (("history", history), ("horizon", horizon), ("count", count)):
         if value < 1:
             raise InvalidArgument(field, f"is {value}; give at least 1")
+    known = statistics or StatisticsCache()
     skip = task.frameskip if frameskip is None else frameskip
     steps = history + horizon
     windows = WindowIndex(dataset.lengths, num_steps=steps, frameskip=skip)
@@ -93,13 +96,14 @@ def draw_anchors(
     episode, start = windows.locate(chosen)
     first_row = (dataset.offsets[episode] + start)[:, None]  # (n, 1)
     frame_rows = first_row + np.arange(steps) * skip  # (n, h + H)
-    states = _endpoint_states(dataset, task, frame_rows[:, -1])
+    states = _endpoint_states(dataset, task, frame_rows[:, -1], known)
+    action_rows = first_row + np.arange((steps - 1) * skip)  # (n, (h + H - 1) * frameskip)
     features = torch.from_numpy(task.label_features(states))
     return DrawnAnchors(
         history=history,
         pixels=pixels,
         frame_rows=frame_rows,
-        action_blocks=_blocks(dataset, task, first_row + np.arange((steps - 1) * skip), skip),
+        action_blocks=_blocks(dataset, task, action_rows, skip, known),
         endpoint_states=states,
         labels=median_split_labels(features).numpy(),
         anchor_ids=chosen,
@@ -128,10 +132,10 @@ def _draw_windows(
 
 
 def _endpoint_states(
-    dataset: Hdf5Dataset, task: TaskPreset, rows: Int64[np.ndarray, "n"]
+    dataset: Hdf5Dataset, task: TaskPreset, rows: Int64[np.ndarray, "n"], known: StatisticsCache
 ) -> np.ndarray:
     column = dataset.numeric_column(task.state)
-    statistics = column_statistics(dataset, column, ddof=task.state_ddof)
+    statistics = known.get(dataset, column, ddof=task.state_ddof)
     states = statistics.standardise(_floats(column.gather(rows), len(rows)))  # (n, width)
     bad = np.flatnonzero(~np.isfinite(states).all(axis=1))
     if bad.size:
@@ -143,10 +147,14 @@ def _endpoint_states(
 
 
 def _blocks(
-    dataset: Hdf5Dataset, task: TaskPreset, rows: Int64[np.ndarray, "n rows"], frameskip: int
+    dataset: Hdf5Dataset,
+    task: TaskPreset,
+    rows: Int64[np.ndarray, "n rows"],
+    frameskip: int,
+    known: StatisticsCache,
 ) -> np.ndarray:
     column = dataset.numeric_column(task.action)
-    statistics = column_statistics(dataset, column, ddof=task.action_ddof)
+    statistics = known.get(dataset, column, ddof=task.action_ddof)
     actions = _floats(column.gather(rows), *rows.shape)  # (n, rows, width)
     return action_blocks(actions, statistics, frameskip=frameskip)
 

@@ -1,5 +1,7 @@
 """Mean and standard deviation of a column, as the paper standardises states and actions."""
 
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,3 +79,32 @@ def column_statistics(dataset: Hdf5Dataset, column: Column, *, ddof: int) -> Col
         std=np.where(constant, 0.0, np.sqrt(squares / (rows - ddof))),
         rows=rows,
     )
+
+
+class StatisticsCache:
+    """Statistics of the columns read lately. Reading one takes some seconds a million rows.
+
+    Args:
+        size: Columns to remember.
+    """
+
+    def __init__(self, size: int = 64) -> None:
+        self._size = size
+        self._known: OrderedDict[tuple[object, ...], ColumnStatistics] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, dataset: Hdf5Dataset, column: Column, *, ddof: int) -> ColumnStatistics:
+        """As :func:`column_statistics`; read anew once the file has been written to."""
+        identity = dataset.identity()
+        key = (identity, column.name, ddof)
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        found = column_statistics(dataset, column, ddof=ddof)
+        if dataset.identity() == identity:  # not written to meanwhile
+            with self._lock:
+                self._known[key] = found
+                while len(self._known) > self._size:
+                    self._known.popitem(last=False)
+        return found

@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from acpc_server.data.anchors import AnchorBatch
+from acpc_server.data.dataset_anchors import DatasetAnchors
 from acpc_server.data.drawn import DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
 from acpc_server.data.paths import resolve_below
 from acpc_server.data.selection import ANCHOR_COUNT, ANCHOR_SEED, draw_anchors
+from acpc_server.data.statistics import StatisticsCache
 from acpc_server.data.tasks import load_task, preset_names
 from acpc_server.data.windows import WindowIndex
 
@@ -38,6 +40,7 @@ class DatasetStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._statistics = StatisticsCache()
 
     def fit(
         self, dataset: str, task: str, *, steps: int, frameskip: int | None = None
@@ -93,6 +96,7 @@ class DatasetStore:
                 seed=seed,
                 frameskip=frameskip,
                 one_per_episode=one_per_episode,
+                statistics=self._statistics,
             )
 
     def anchors(
@@ -106,12 +110,11 @@ class DatasetStore:
         seed: int = ANCHOR_SEED,
         frameskip: int | None = None,
         one_per_episode: bool = False,
-    ) -> AnchorBatch:
-        """``drawn`` with all frames in memory.
+    ) -> DatasetAnchors:
+        """``drawn`` for longer than the file is open; reads every frame once.
 
         Raises:
             InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As ``drawn``.
-            ResourceExhausted: The frames would not fit the limit of a batch.
         """
         with self.drawn(
             dataset,
@@ -123,7 +126,7 @@ class DatasetStore:
             frameskip=frameskip,
             one_per_episode=one_per_episode,
         ) as drawn:
-            return drawn.batch()
+            return DatasetAnchors(drawn, partial(Hdf5Dataset.open, self._root, dataset))
 
     def stamp(self, dataset: str, task: str) -> str:
         """Changes when the dataset file or the task file is replaced or written to.

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from acpc_server.data import AnchorBatch
+from acpc_server.data import Anchors
 from acpc_server.diagnostics.plan import Role, ScorePlan
 from acpc_server.diagnostics.receipt import Receipt, device_name
 from acpc_server.diagnostics.shard import ShardRecord
@@ -20,7 +20,7 @@ from acpc_server.numerics import consistency, pairing, screening
 def different_state_distances(
     engine: DeviceEngine,
     model: FrozenWorldModel,
-    anchors: AnchorBatch,
+    anchors: Anchors,
     plan: ScorePlan,
     record: ShardRecord,
     ticket: Ticket,

@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from acpc_server.data import AnchorBatch, DatasetStore
+from acpc_server.data import Anchors, DatasetStore
 from acpc_server.diagnostics import score
 from acpc_server.diagnostics.job_kind import Json, Step
 from acpc_server.diagnostics.plan import Role, ScorePlan
@@ -42,7 +42,7 @@ class CheckpointScoring:
         self._engine = engine
         self._checkpoints = checkpoints
         self._datasets = datasets
-        self._batches: OrderedDict[str, AnchorBatch] = OrderedDict()
+        self._batches: OrderedDict[str, Anchors] = OrderedDict()
         self._lock = threading.Lock()
 
     def check(self, plan: ScorePlan) -> None:
@@ -170,13 +170,13 @@ class CheckpointScoring:
         named = plan.named(role)
         return self._checkpoints.get(named.name, named.weights, named.digest)
 
-    def _same_anchors(self, plan: ScorePlan, opened: Json) -> AnchorBatch:
+    def _same_anchors(self, plan: ScorePlan, opened: Json) -> Anchors:
         anchors = self._anchors(plan)
         if anchors.digest != opened["anchors_digest"]:
             raise _dataset_changed(plan, "running")
         return anchors
 
-    def _anchors(self, plan: ScorePlan) -> AnchorBatch:
+    def _anchors(self, plan: ScorePlan) -> Anchors:
         history = self._loaded(plan, "checkpoint").model.card.history
         source = plan.anchors
         with self._lock:

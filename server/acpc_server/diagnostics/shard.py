@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from acpc_server.data import AnchorBatch
+from acpc_server.data import Anchors
 from acpc_server.diagnostics.plan import ScorePlan
 from acpc_server.diagnostics.views import PerturbationPlan, perturbed_views
 from acpc_server.engine import DeviceEngine, Priority, Ticket
@@ -75,13 +75,14 @@ class ShardScorer:
     """
 
     def __init__(
-        self, engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, plan: ScorePlan
+        self, engine: DeviceEngine, model: FrozenWorldModel, anchors: Anchors, plan: ScorePlan
     ) -> None:
         self._engine = engine
         self._model = model
         self._anchors = anchors
         self._plan = plan
         self._draws = plan.protocol.draws if plan.perturbation.stochastic else 1
+        self._window = anchors.history + anchors.horizon
 
     def score(self, start: int, stop: int, ticket: Ticket) -> ShardRecord:
         """Measure anchors [start, stop).
@@ -104,15 +105,15 @@ class ShardScorer:
     def _groups(self, start: int, stop: int) -> list[range]:
         """Runs of anchors whose frames fill about one device chunk."""
         size = self._model.card.image_size
-        frames = self._anchors.frames.shape[1] + self._draws * self._anchors.history
+        frames = self._window + self._draws * self._anchors.history
         group = max(
             1, frames_per_call(self._engine.device.type, Priority.JOB, size, size) // frames
         )
         return [range(s, min(s + group, stop)) for s in range(start, stop, group)]
 
     def _encode(self, group: range, ticket: Ticket) -> tuple[Tensor, Tensor]:
-        card, window = self._model.card, self._anchors.frames.shape[1]
-        raw = torch.from_numpy(self._anchors.frames[group.start : group.stop])
+        card, window = self._model.card, self._window
+        raw = torch.from_numpy(self._anchors.read_frames(group.start, group.stop))
         clean = to_model_input(raw.flatten(0, 1), card.image_size)
         clean = clean.reshape(len(group), window, *clean.shape[1:])
         # (n, h + H, 3, height, width)

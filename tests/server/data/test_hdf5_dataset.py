@@ -57,6 +57,18 @@ def test_gather_reads_every_chunk_once(tmp_path: Path) -> None:
     assert column.reads == [(1, 16), (32, 48), (100, 101)]
 
 
+def test_gather_reads_neighbouring_chunks_together_some_megabytes_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_public_dataset(tmp_path / "a.h5", public_columns())
+    rows = np.array([5, 6, 7, 8, 9, 10, 20, 21, 23])
+    monkeypatch.setattr("acpc_server.data.columns._READ_BYTES", 4 * 8)
+    with h5py.File(path) as file:
+        column = CountingColumn(file["action"], "a.h5", "action")  # 8 bytes a row
+        np.testing.assert_array_equal(column.gather(rows[::-1]), file["action"][rows][::-1])
+    assert column.reads == [(5, 8), (8, 11), (20, 22), (23, 24)]
+
+
 def test_contiguous_storage_and_one_axis_columns_are_read(tmp_path: Path) -> None:
     content = public_columns((4, 6))
     with h5py.File(tmp_path / "a.h5", "w") as file:

@@ -1,0 +1,76 @@
+"""Anchors of a file that is opened for every read, and must stay what it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from acpc_server.data import AnchorBatch, DatasetStore, Hdf5Dataset, load_task, select_anchors
+from acpc_server.data.anchors import SMALL_ARRAYS
+from acpc_server.data.dataset_anchors import DatasetAnchors
+from acpc_server.errors import FailedPrecondition, NotFound
+from public_dataset import public_columns, write_public_dataset
+
+CHOICE = {"history": 2, "horizon": 3, "count": 12, "frameskip": 2}
+
+
+@pytest.fixture
+def anchors(tmp_path: Path) -> DatasetAnchors:
+    write_public_dataset(tmp_path / "a.h5", public_columns())
+    return DatasetStore(tmp_path).anchors("a.h5", "tworoom", **CHOICE)
+
+
+@pytest.fixture
+def batch(anchors: DatasetAnchors, tmp_path: Path) -> AnchorBatch:
+    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+        return select_anchors(dataset, load_task("tworoom", tmp_path), **CHOICE)
+
+
+def test_they_are_the_anchors_read_at_once(anchors: DatasetAnchors, batch: AnchorBatch) -> None:
+    for name in SMALL_ARRAYS:
+        np.testing.assert_array_equal(getattr(anchors, name), getattr(batch, name))
+    for start, stop in ((0, 5), (5, 12), (3, 4), (7, 7)):
+        np.testing.assert_array_equal(anchors.read_frames(start, stop), batch.frames[start:stop])
+    assert anchors.digest == batch.digest
+    assert (anchors.count, anchors.history, anchors.horizon) == (12, 2, 3)
+    assert anchors.frame_size == batch.frame_size
+
+
+def test_a_copy_of_the_file_is_the_file(anchors: DatasetAnchors, tmp_path: Path) -> None:
+    before = anchors.read_frames(0, 12)
+    content = (tmp_path / "a.h5").read_bytes()
+    (tmp_path / "a.h5").unlink()
+    (tmp_path / "a.h5").write_bytes(content)
+    np.testing.assert_array_equal(anchors.read_frames(0, 12), before)
+
+
+def test_one_changed_pixel_is_seen_where_it_is(anchors: DatasetAnchors, tmp_path: Path) -> None:
+    content = public_columns()
+    seventh = int(anchors._rows[7, 4])
+    content.columns["pixels"][seventh, 0, 0, 0] ^= 1
+    write_public_dataset(tmp_path / "a.h5", content)
+    touched = [bool((rows == seventh).any()) for rows in anchors._rows]
+    for anchor, changed in enumerate(touched):
+        if not changed:
+            anchors.read_frames(anchor, anchor + 1)
+            continue
+        with pytest.raises(FailedPrecondition, match=r"'a\.h5' holds other frames") as caught:
+            anchors.read_frames(anchor, anchor + 1)
+        assert caught.value.reason == "DATASET_CHANGED"
+    assert touched[7]
+
+
+@pytest.mark.parametrize("replacement", [{"lengths": (9, 9)}, {"side": 11}])
+def test_a_shorter_file_or_other_frame_sizes_are_seen(
+    anchors: DatasetAnchors, tmp_path: Path, replacement: dict[str, object]
+) -> None:
+    write_public_dataset(tmp_path / "a.h5", public_columns(**replacement))
+    with pytest.raises(FailedPrecondition, match="holds other frames"):
+        anchors.read_frames(0, 12)
+
+
+def test_a_file_that_is_gone_is_not_found(anchors: DatasetAnchors, tmp_path: Path) -> None:
+    (tmp_path / "a.h5").unlink()
+    with pytest.raises(NotFound, match=r"dataset 'a\.h5' does not exist"):
+        anchors.read_frames(0, 1)
