@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 
 import structlog
 import torch
@@ -17,6 +18,7 @@ from acpc_server.engine.latents import LatentCache
 from acpc_server.engine.modes import NumericMode, arithmetic
 from acpc_server.engine.queue import RETRY_SECONDS, Chunk, ChunkQueue
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
+from acpc_server.engine.tangent import rollout_tangent
 from acpc_server.engine.ticket import Priority, Ticket
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
 from acpc_server.models import FrozenWorldModel
@@ -141,6 +143,32 @@ class DeviceEngine:
 
         out = self._run_all("pool", mode, kind, parts, compute, ticket, size, mergeable=False)
         return out.transpose(0, 1)
+
+    def rollout_tangent(
+        self,
+        model: FrozenWorldModel,
+        histories: Float[Tensor, "n history 3 height width"],
+        directions: Float[Tensor, "n history 3 height width"],
+        blocks: Float[Tensor, "n steps block_width"],
+        ticket: Ticket,
+    ) -> Float[Tensor, "n horizon dim"]:
+        """Derivative of the predicted embeddings along directions of the normalised frames.
+
+        Always in fp32; float32 on the CPU.
+
+        Raises:
+            FailedPrecondition: The model's family hides its derivative.
+            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: As for :meth:`encode`.
+        """
+        frames = frames_per_call(self.device.type, ticket.priority, *histories.shape[3:])
+        size = max(1, frames // (2 * histories.shape[1]))  # a derivative travels with each frame
+        parts = [torch.split(x, size) for x in (histories, directions, blocks)]
+        rows = list(zip(*parts, strict=True))
+        kind = (id(model), tuple(histories.shape[1:]), blocks.shape[1])
+        compute = partial(rollout_tangent, model)
+        return self._run_all(
+            "tangent", NumericMode.FP32, kind, rows, compute, ticket, size, mergeable=False
+        )
 
     def close(self) -> None:
         """Refuse further work and stop once the queue is empty; waits a moment for that."""

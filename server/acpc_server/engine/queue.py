@@ -25,7 +25,7 @@ class Chunk:
     """One piece of device work and the future its caller waits on.
 
     Attributes:
-        primitive: What it is, for the metrics: ``encode``, ``rollout`` or ``pool``.
+        primitive: What it is, for the metrics: ``encode``, ``rollout``, ``pool`` or ``tangent``.
         kind: Chunks of one kind run at one speed per row, and a network in one mode.
         inputs: Tensors on the CPU whose first axis is rows.
         compute: From inputs on the device to the output, row by row.

@@ -39,7 +39,11 @@ class ModelCard:
 
 @runtime_checkable
 class FrozenWorldModel(Protocol):
-    """A model in eval mode that gives no gradients. Plug-in families return one of these."""
+    """A model in eval mode that gives no gradients. Plug-in families return one of these.
+
+    The engine calls it in inference mode; of itself it uses ``torch.no_grad``, which leaves
+    forward-mode derivatives to the sensitivity study.
+    """
 
     @property
     def card(self) -> ModelCard:
@@ -91,7 +95,7 @@ class FrozenJepa:
         """Where inputs must live."""
         return self._device
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
         """Projected latents of normalised frames of any size.
 
@@ -107,19 +111,19 @@ class FrozenJepa:
             )
         return self._network.encode(frames)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def embed_actions(self, blocks: Float[Tensor, "b t width"]) -> Float[Tensor, "b t emb"]:
         """Embeddings of action blocks of width ``card.action_block_dim``."""
         return self._network.embed_actions(blocks)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def predict_next(
         self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
     ) -> Float[Tensor, "b dim"]:
         """Projected latent that follows the last of at most ``card.history`` latents."""
         return self._network.predict_next(latents, actions)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def unroll(
         self,
         histories: Float[Tensor, "v h dim"],

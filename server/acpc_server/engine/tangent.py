@@ -1,0 +1,50 @@
+"""Forward-mode derivative of encoder and rollout along a direction of the frames."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from acpc_server.errors import FailedPrecondition
+from acpc_server.models import FrozenWorldModel
+from acpc_server.models.rollout import rollout
+
+
+def rollout_tangent(
+    model: FrozenWorldModel,
+    histories: Float[Tensor, "n history 3 height width"],
+    directions: Float[Tensor, "n history 3 height width"],
+    blocks: Float[Tensor, "n steps block_width"],
+) -> Float[Tensor, "n horizon dim"]:
+    """Jacobian-vector product of the predicted latents with ``directions``.
+
+    Args:
+        model: Frozen world model.
+        histories: Normalised frames.
+        directions: Directions in the same units.
+        blocks: Normalised action blocks.
+
+    Raises:
+        FailedPrecondition: The model's family hides the derivative.
+    """
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        sdpa_kernel(SDPBackend.MATH),  # fused attention has no forward derivative
+        forward_ad.dual_level(),
+    ):
+        # Copies: tensors made in inference mode carry no derivative.
+        dual = forward_ad.make_dual(histories.clone(), directions.clone())
+        latents = model.encode(dual.flatten(0, 1)).unflatten(0, histories.shape[:2])
+        predicted = rollout(model, latents, blocks.clone())  # (n, horizon, dim)
+        tangent: Tensor | None = forward_ad.unpack_dual(predicted).tangent
+    if tangent is None:
+        raise FailedPrecondition(
+            f"checkpoints of family {model.card.family!r} give no forward-mode derivative; their "
+            "encode and predict_next must work under torch.no_grad, not torch.inference_mode",
+            reason="NO_FORWARD_DERIVATIVE",
+        )
+    return tangent

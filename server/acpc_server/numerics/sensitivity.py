@@ -1,0 +1,87 @@
+"""Local sensitivity: how strongly encoder and rollout amplify small Gaussian noise.
+
+Eq. local-gaussian-sensitivity in the paper: for noise of a small standard deviation sigma the
+expected squared change of the weighted rollout is sigma^2 ||J_G J_E||_F^2. Two estimates of that
+norm, neither of which ever builds the Jacobian A = J_G J_E:
+
+- Hutchinson: E |A v|^2 = tr(A^T A) for probes v of independent signs, A v by forward-mode
+  differentiation;
+- finite differences: E |G(x + sigma e) - G(x)|^2 / sigma^2 for standard normal e.
+
+Both live on the pixels of the history in [0, 1] units, at the checkpoint's image size.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Float32, Float64
+from torch import Tensor
+
+from acpc_server.numerics.consistency import acpc, step_distances
+from acpc_server.numerics.keyed_random import keyed_generator, standard_normals
+from acpc_server.numerics.pixels import IMAGENET_STD
+
+_DOMAIN = b"acpc/probe/1\0"
+
+
+def rademacher_probe(
+    shape: Sequence[int], *, seed: int, anchor: int, probe: int
+) -> Float32[Tensor, "..."]:
+    """Independent signs, +1 or -1 with equal chance.
+
+    Raises:
+        InvalidArgument: A number is not a uint64.
+    """
+    key = {"seed": seed, "anchor": anchor, "probe": probe}
+    bits = keyed_generator(_DOMAIN, key, "rademacher").integers(0, 2, tuple(shape), dtype="uint8")
+    return torch.from_numpy(bits).float().mul_(2).sub_(1)
+
+
+def gaussian_probe(
+    shape: Sequence[int], *, seed: int, anchor: int, probe: int
+) -> Float32[Tensor, "..."]:
+    """Independent standard normals.
+
+    Raises:
+        InvalidArgument: A number is not a uint64.
+    """
+    key = {"seed": seed, "anchor": anchor, "probe": probe}
+    return standard_normals(keyed_generator(_DOMAIN, key, "gaussian"), shape, torch.device("cpu"))
+
+
+def pixel_direction(
+    probe: Float[Tensor, "*batch 3 height width"],
+) -> Float[Tensor, "*batch 3 height width"]:
+    """A direction in [0, 1] pixel units as a direction of the normalised model input."""
+    return probe / torch.tensor(IMAGENET_STD, dtype=probe.dtype).view(3, 1, 1)
+
+
+def squared_norm(
+    tangents: Float[Tensor, "*batch horizon dim"], weights: Float64[Tensor, "horizon"]
+) -> Float64[Tensor, "*batch"]:
+    """|A v|^2 of the weighted rollout (Eq. weighted-rollout-map in the paper).
+
+    Its mean over Rademacher probes v is the Hutchinson estimate of ||J_G J_E||_F^2.
+
+    Args:
+        tangents: Derivative of every predicted latent along a probe.
+        weights: Horizon weights.
+    """
+    return (tangents.double().square().sum(dim=-1) * weights).sum(dim=-1)
+
+
+def finite_difference(
+    clean: Float[Tensor, "*#batch horizon dim"],
+    moved: Float[Tensor, "*#batch horizon dim"],
+    weights: Float64[Tensor, "horizon"],
+    step: float,
+) -> Float64[Tensor, "*broadcast"]:
+    """|G(x + step e) - G(x)|^2 / step^2 of the weighted rollout.
+
+    Args:
+        clean: Rollout of the history.
+        moved: Rollouts of the history plus ``step`` times a Gaussian probe.
+        weights: Horizon weights.
+        step: Standard deviation sigma in [0, 1] pixel units.
+    """
+    return (acpc(step_distances(clean, moved), weights) / step).square()

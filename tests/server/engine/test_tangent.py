@@ -1,0 +1,122 @@
+"""The device's Jacobian-vector products against a Jacobian that is written out."""
+
+from pathlib import Path
+
+import jepa_torch_reference as reference
+import numpy as np
+import pytest
+import torch
+from acpc_server.engine import DeviceEngine, Priority, Ticket
+from acpc_server.errors import Cancelled, FailedPrecondition
+from acpc_server.models import load_checkpoint
+from acpc_server.numerics.consistency import horizon_weights
+from acpc_server.numerics.sensitivity import pixel_direction, rademacher_probe, squared_norm
+from acpc_server.observe import Metrics
+from plain_model import PlainModel
+from public_checkpoint import public_config, random_state_dict, write_checkpoint
+
+CPU = torch.device("cpu")
+HORIZON, PROBES = 2, 64
+
+
+@pytest.fixture
+def engine() -> DeviceEngine:
+    return DeviceEngine(CPU, Metrics(), threads=1)
+
+
+def explicit_jacobian(images: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """Derivative of the rollout by pixels, reverse mode in float64, (H * dim, pixels)."""
+    config = public_config()
+    state = {name: x.double() for name, x in random_state_dict(config, 0).items()}
+    std = torch.tensor([0.229, 0.224, 0.225], dtype=torch.float64).view(3, 1, 1)
+
+    def predicted(pixels: torch.Tensor) -> torch.Tensor:
+        latents = reference.encode(state, config, pixels / std)
+        return reference.rollout(state, config, latents, blocks.double())
+
+    jacobian = torch.func.jacrev(predicted, chunk_size=1)(
+        images.double() * std
+    )  # (H, dim, h, 3, side, side)
+    return jacobian.flatten(2)
+
+
+def test_tangents_and_their_trace_are_those_of_the_explicit_jacobian(
+    engine: DeviceEngine, tmp_path: Path
+) -> None:
+    """Each J v to 1e-4, and Hutchinson's mean within four of its standard errors."""
+    write_checkpoint(tmp_path / "run")
+    model = load_checkpoint(tmp_path, "run", device=CPU)
+    generator = torch.Generator().manual_seed(0)
+    history = torch.randn(3, 3, 28, 28, generator=generator)
+    blocks = torch.randn(3 + HORIZON - 1, 10, generator=generator)
+    jacobian = explicit_jacobian(history, blocks)
+    probes = torch.stack(
+        [rademacher_probe(history.shape, seed=0, anchor=4, probe=k) for k in range(PROBES)]
+    )
+    tangents = engine.rollout_tangent(
+        model,
+        history.expand(PROBES, -1, -1, -1, -1),
+        pixel_direction(probes),
+        blocks.expand(PROBES, -1, -1),
+        Ticket(Priority.JOB),
+    )
+    wanted = torch.einsum("kdp,np->nkd", jacobian, probes.double().flatten(1))
+    error = (tangents - wanted).norm(dim=-1) / wanted.norm(dim=-1)
+    assert error.max() < 1e-4
+    weights = horizon_weights((), HORIZON)
+    frobenius = (jacobian.square().sum(dim=(1, 2)) * weights).sum()
+    values = squared_norm(tangents, weights)
+    standard_error = values.std() / PROBES**0.5
+    assert abs(values.mean() - frobenius) < 4 * standard_error
+    assert standard_error < 0.25 * frobenius
+
+
+def test_plug_in_families_have_derivatives_without_doing_anything(engine: DeviceEngine) -> None:
+    """A mean over pixels has a derivative known by hand, at every step."""
+    directions = torch.rand(5, 2, 3, 8, 8)
+    found = engine.rollout_tangent(
+        PlainModel(), torch.rand(5, 2, 3, 8, 8), directions, torch.zeros(5, 4, 2), _ticket()
+    )
+    wanted = directions[:, -1].mean(dim=(2, 3))[:, None].expand(-1, 3, -1)
+    torch.testing.assert_close(found, wanted)
+
+
+class HiddenModel(PlainModel):
+    """A plug-in that leaves forward mode no way in."""
+
+    def encode(self, frames: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            return super().encode(frames)
+
+
+def test_a_hidden_derivative_is_refused_not_zero(engine: DeviceEngine) -> None:
+    frames, blocks = torch.rand(1, 1, 3, 8, 8), torch.zeros(1, 1, 2)
+    with pytest.raises(FailedPrecondition, match=r"'plain'.*torch.no_grad") as caught:
+        engine.rollout_tangent(HiddenModel(), frames, frames, blocks, _ticket())
+    assert caught.value.reason == "NO_FORWARD_DERIVATIVE"
+
+
+def test_the_cut_does_not_move_the_numbers_beyond_rounding(
+    engine: DeviceEngine, tmp_path: Path
+) -> None:
+    write_checkpoint(tmp_path / "run")
+    model = load_checkpoint(tmp_path, "run", device=CPU)
+    history, blocks = torch.rand(9, 3, 3, 28, 28), torch.rand(9, 3, 10)
+    every = engine.rollout_tangent(model, history, history, blocks, _ticket())
+    alone = [
+        engine.rollout_tangent(model, h[None], h[None], b[None], _ticket())
+        for h, b in zip(history, blocks, strict=True)
+    ]
+    np.testing.assert_allclose(every, torch.cat(alone), rtol=1e-4, atol=1e-5)
+
+
+def test_a_withdrawn_ticket_stops_it(engine: DeviceEngine) -> None:
+    ticket = _ticket()
+    ticket.cancel()
+    frames = torch.rand(1, 1, 3, 8, 8)
+    with pytest.raises(Cancelled):
+        engine.rollout_tangent(PlainModel(), frames, frames, torch.zeros(1, 1, 2), ticket)
+
+
+def _ticket() -> Ticket:
+    return Ticket(Priority.JOB)
