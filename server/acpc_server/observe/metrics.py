@@ -100,6 +100,27 @@ class Metrics:
             "Checkpoints on the device.",
             registry=self.registry,
         )
+        self.anchor_sets = Gauge(
+            "acpc_anchor_sets",
+            "Anchor sets in the store.",
+            registry=self.registry,
+        )
+        self.anchor_bytes = Gauge(
+            "acpc_anchor_store_bytes",
+            "Bytes of the anchor sets and of unfinished uploads.",
+            registry=self.registry,
+        )
+        self.anchor_uploads = Gauge(
+            "acpc_anchor_uploads",
+            "Uploads of anchors under way, sets made from datasets included.",
+            registry=self.registry,
+        )
+        self.anchors_stored = Counter(
+            "acpc_anchors_stored",
+            "Anchors written to the store, by where they came from.",
+            ("origin",),
+            registry=self.registry,
+        )
         self.build = Info("acpc_build", "Version of the running server.", registry=self.registry)
         for state in JOB_STATES:
             self.jobs.labels(state).set(0)
