@@ -1,46 +1,121 @@
-"""The short form of perturbations, and what travels."""
+"""Perturbations: short forms, grids, and what travels."""
 
 import pytest
 from acpc.v1 import perturbation_pb2 as pb
-from acpc_client import GaussianBlur, GaussianNoise, Identity, Registered, Resize
+from acpc_client import (
+    Brightness,
+    ColorJitter,
+    Contrast,
+    DefocusBlur,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    Jpeg,
+    MotionBlur,
+    Occlusion,
+    RandomShift,
+    Registered,
+    Resize,
+    severity_grid,
+)
 from acpc_client.errors import ArgumentError
-from acpc_client.perturbations import CHOICES, Perturbation, parse
+from acpc_client.perturbations import Perturbation
+from acpc_client.severities import CHOICES, parse, parse_grid
 
 SPECS = {
-    "gaussian_noise:0.08": (
-        GaussianNoise(0.08),
-        pb.PerturbationSpec(gaussian_noise=pb.GaussianNoise(sigma=0.08)),
-    ),
-    "blur:15": (
-        GaussianBlur(15),
-        pb.PerturbationSpec(gaussian_blur=pb.GaussianBlur(kernel_size=15)),
-    ),
-    "resize:0.25": (Resize(0.25), pb.PerturbationSpec(resize=pb.Resize(scale=0.25))),
-    "identity": (Identity(), pb.PerturbationSpec(identity=pb.Identity())),
+    "gaussian_noise:0.08": (GaussianNoise(0.08), {"gaussian_noise": {"sigma": 0.08}}),
+    "gaussian_blur:15": (GaussianBlur(15), {"gaussian_blur": {"kernel_size": 15}}),
+    "resize:0.25": (Resize(0.25), {"resize": {"scale": 0.25}}),
+    "brightness:-0.3": (Brightness(-0.3), {"brightness": {"change": -0.3}}),
+    "contrast:0.5": (Contrast(0.5), {"contrast": {"change": 0.5}}),
+    "color_jitter:0.4": (ColorJitter(0.4), {"color_jitter": {"strength": 0.4}}),
+    "jpeg:30": (Jpeg(30), {"jpeg": {"quality": 30}}),
+    "occlusion:0.25": (Occlusion(0.25), {"occlusion": {"size": 0.25}}),
+    "random_shift:4": (RandomShift(4), {"random_shift": {"pixels": 4}}),
+    "defocus_blur:2.5": (DefocusBlur(2.5), {"defocus_blur": {"radius": 2.5}}),
+    "motion_blur:9": (MotionBlur(9), {"motion_blur": {"length": 9}}),
+    "motion_blur:9@22.5": (MotionBlur(9, 22.5), {"motion_blur": {"length": 9, "angle": 22.5}}),
+    "identity": (Identity(), {"identity": {}}),
 }
 
 
 @pytest.mark.parametrize(("text", "spec"), SPECS.items())
 def test_short_form_value_and_message_agree(
-    text: str, spec: tuple[Perturbation, pb.PerturbationSpec]
+    text: str, spec: tuple[Perturbation, dict[str, dict[str, float]]]
 ) -> None:
     value, message = spec
     assert parse(text) == value
     assert str(value) == text
-    assert value.to_message() == message
+    assert value.to_message() == pb.PerturbationSpec(**message)
+    assert value.to_message().WhichOneof("kind") == value.kind
+
+
+def test_every_kind_of_the_contract_has_a_class_and_a_short_form() -> None:
+    kinds = {field.name for field in pb.PerturbationSpec.DESCRIPTOR.oneofs[0].fields}
+    assert kinds == {value.kind for value, _ in SPECS.values()} | {"registered"}
+    assert {choice.partition(":")[0] for choice in CHOICES} == kinds - {"registered"}
 
 
 def test_a_registered_perturbation_carries_its_parameters() -> None:
     message = Registered("fog", {"density": 0.5}).to_message()
     assert message.registered.name == "fog"
     assert dict(message.registered.parameters) == {"density": 0.5}
+    assert str(Registered("fog", {"density": 0.5})) == "fog:density=0.5"
+
+
+@pytest.mark.parametrize("value", [0.1 + 0.2, 1 / 3, 1e-7, 0.123456789012])
+def test_the_short_form_keeps_every_digit(value: float) -> None:
+    assert parse(str(GaussianNoise(value))) == GaussianNoise(value)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "noise", "gaussian_noise", "gaussian_noise:x", "blur:1.5", "blur:-3", "identity:1"]
+    ("text", "grid"),
+    [
+        ("gaussian_noise:0.02,0.05", [GaussianNoise(0.02), GaussianNoise(0.05)]),
+        ("gaussian_noise:0.02..0.08/4", [GaussianNoise(s) for s in (0.02, 0.04, 0.06, 0.08)]),
+        ("gaussian_noise:0..1e-3/3", [GaussianNoise(s) for s in (0.0, 0.0005, 0.001)]),
+        ("brightness:-0.2..0.2/2", [Brightness(-0.2), Brightness(0.2)]),
+        ("blur:3..15/3", [GaussianBlur(3), GaussianBlur(9), GaussianBlur(15)]),
+        ("jpeg:90..10/3", [Jpeg(90), Jpeg(50), Jpeg(10)]),
+        ("motion_blur:3,9@30", [MotionBlur(3, 30), MotionBlur(9, 30)]),
+        ("motion_blur:3..9/2@30", [MotionBlur(3, 30), MotionBlur(9, 30)]),
+        ("identity", [Identity()]),
+        ("blur:15", [GaussianBlur(15)]),
+    ],
 )
+def test_grids(text: str, grid: list[Perturbation]) -> None:
+    assert parse_grid(text) == grid
+
+
+def test_a_grid_from_values() -> None:
+    assert severity_grid("gaussian_blur", [3, 5]) == [GaussianBlur(3), GaussianBlur(5)]
+    assert severity_grid("motion_blur", [3, 5], angle=90) == [MotionBlur(3, 90), MotionBlur(5, 90)]
+    with pytest.raises(ArgumentError, match="kind: found 'fog', wanted one of gaussian_noise"):
+        severity_grid("fog", [1])
+    with pytest.raises(ArgumentError, match="angle: jpeg has no such parameter"):
+        severity_grid("jpeg", [1], angle=3)
+    with pytest.raises(ArgumentError, match=r"quality: found 30\.5, wanted a whole number"):
+        severity_grid("jpeg", [30.5])
+    with pytest.raises(ArgumentError, match="pixels: found -1"):
+        RandomShift(-1)
+
+
+BAD = [
+    "", "noise", "gaussian_noise", "gaussian_noise:x", "blur:1.5", "blur:-3", "identity:1",
+    "gaussian_noise:0.1@30", "gaussian_noise:0.1..0.2", "gaussian_noise:0.1..0.2/1",
+    "gaussian_noise:0.1..0.2/1000000000", "gaussian_noise:1/0..2/3", "gaussian_noise:0..nan/3",
+    "blur:3..4/3", "motion_blur:@3", "motion_blur:9@", "registered:fog", ":", "gaussian_noise:1,",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD)
 def test_every_error_lists_the_choices(text: str) -> None:
     with pytest.raises(ArgumentError) as caught:
-        parse(text)
+        parse_grid(text)
     assert all(choice in caught.value.message for choice in CHOICES)
     assert repr(text) in caught.value.message
+
+
+def test_one_severity_is_wanted_where_one_is_asked_for() -> None:
+    with pytest.raises(ArgumentError, match="wanted one severity"):
+        parse("gaussian_noise:0.1,0.2")

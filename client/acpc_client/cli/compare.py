@@ -9,7 +9,7 @@ import typer
 from acpc_client.base import DEFAULT_TARGET
 from acpc_client.cli import render
 from acpc_client.cli.arrays import Input, check_views, read
-from acpc_client.cli.options import Json, Shifts, Target, Timeout, TlsCa, connect, read_shift
+from acpc_client.cli.options import Json, Shifts, Target, Timeout, TlsCa, connect, read_grid
 
 
 def compare(
@@ -37,7 +37,7 @@ def compare(
             --shift gaussian_noise:0.08 --shift blur:15 --draws 5
         acpc compare --input with_views.npz --checkpoint lewm-pusht --json
     """
-    perturbations = [read_shift(text) for text in shift]
+    perturbations = read_grid(shift)
     arrays = read(input, ("history", "action_blocks"), ("observed_future", "views"))
     check_views(shift, arrays)
     with connect(target, timeout, tls_ca) as client:

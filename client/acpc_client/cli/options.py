@@ -14,7 +14,8 @@ from acpc_client.channel import Tls
 from acpc_client.cli import render
 from acpc_client.downloads import FORMATS
 from acpc_client.errors import AcpcError, ArgumentError
-from acpc_client.perturbations import CHOICES, Perturbation, parse
+from acpc_client.perturbations import Perturbation
+from acpc_client.severities import CHOICES, parse, parse_grid
 from acpc_client.sync_client import AcpcClient
 
 
@@ -84,7 +85,12 @@ ScoreOutput = Annotated[
 _SHIFT = f"The visual change: {', '.join(CHOICES)}."
 Shift = Annotated[str, typer.Option(metavar="KIND:SEVERITY", help=_SHIFT)]
 Shifts = Annotated[
-    list[str], typer.Option("--shift", metavar="KIND:SEVERITY", help=f"{_SHIFT} May be repeated.")
+    list[str],
+    typer.Option(
+        "--shift",
+        metavar="KIND:SEVERITY",
+        help=f"{_SHIFT} A grid: KIND:A,B,C or KIND:FIRST..LAST/COUNT. May be repeated.",
+    ),
 ]
 
 
@@ -101,16 +107,15 @@ def read_shift(text: str) -> Perturbation:
 
 
 def read_grid(texts: Sequence[str]) -> list[Perturbation]:
-    """The perturbations of every ``--shift``; ``kind:a,b,c`` names one for each severity.
+    """The perturbations of every ``--shift``: ``kind:a,b,c`` or ``kind:a..b/count`` names several.
 
     Raises:
         typer.BadParameter: One names none; the message lists the choices.
     """
-    grid = []
-    for text in texts:
-        kind, colon, severities = text.partition(":")
-        grid += [read_shift(f"{kind}{colon}{severity}") for severity in severities.split(",")]
-    return grid
+    try:
+        return [shift for text in texts for shift in parse_grid(text)]
+    except ArgumentError as error:
+        raise typer.BadParameter(error.violations[0].description, param_hint="--shift") from error
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def test_a_wrong_file_is_a_usage_error(
 def test_a_wrong_shift_lists_the_choices(acpc: Callable[..., Any], pair: Path) -> None:
     answer = acpc("compare", "--input", pair, "--checkpoint", "a", "--shift", "fog:1")
     assert answer.exit_code == 2
-    assert "gaussian_noise:SIGMA, blur:KERNEL, resize:SCALE, identity" in answer.stderr
+    assert "gaussian_noise:SIGMA, gaussian_blur:KERNEL_SIZE, resize:SCALE" in answer.stderr
 
 
 @pytest.mark.parametrize(

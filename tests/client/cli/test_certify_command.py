@@ -41,7 +41,7 @@ def test_a_row_per_shift_of_the_grid(
     assert shown == [
         ("gaussian_noise:0.02", "2/2", "0.5", "0/2"),
         ("gaussian_noise:0.05", "1/2", "-0.25", "1/2"),
-        ("blur:15", "0/2", "-0.25", "2/2"),
+        ("gaussian_blur:15", "0/2", "-0.25", "2/2"),
     ]
     assert "elite" not in answer.stdout
     assert "largest certified severity of gaussian_noise: winner 0.08" in answer.stdout
