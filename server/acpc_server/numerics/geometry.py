@@ -51,7 +51,7 @@ def local_geometry(
     clean, views = clean.double(), views.double()
     radius = (views - clean[:, None]).square().sum(dim=-1).sqrt().amax(dim=1)  # (n,)
     nearest, disjoint = torch.empty_like(radius), torch.empty(n, dtype=torch.bool)
-    for rows in torch.arange(n).split(ROWS):
+    for rows in torch.split(torch.arange(n), ROWS):
         # Differences, not the expanded square: close anchors must keep their digits.
         distances = torch.cdist(
             clean[rows], clean, compute_mode="donot_use_mm_for_euclid_dist"
