@@ -1,0 +1,118 @@
+"""Files that are there whole or not at all, and folders that one call at a time may change."""
+
+import errno
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from acpc_server.errors import Aborted, ResourceExhausted
+
+RETRY_SECONDS = 1.0
+_PART = ".part"
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
+    """Writes a file that other processes see whole or not at all, also after a power cut.
+
+    Returns:
+        Its size in bytes.
+
+    Raises:
+        ResourceExhausted: The volume is full.
+    """
+    part = path.with_name(path.name + _PART)
+    with volume_space(), part.open("wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+    part.replace(path)
+    sync_folder(path.parent)
+    return size
+
+
+def sync_folder(path: Path) -> None:
+    """Makes renames in a folder last."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def volume_space() -> Iterator[None]:
+    """Turns a full volume into a refusal."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise ResourceExhausted(
+            "the volume of the anchor sets is full; delete sets, or have it enlarged",
+            reason="ANCHOR_VOLUME_FULL",
+        ) from error
+
+
+@contextmanager
+def held(folder: Path, busy: str) -> Iterator[None]:
+    """Holds a folder, made when missing, against other calls, processes and hosts.
+
+    The hold ends with the process, however that ends.
+
+    Args:
+        folder: What is held.
+        busy: What to say when another call holds it.
+
+    Raises:
+        Aborted: Another call holds it.
+    """
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:  # the folder was discarded in between
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still(lock, folder / "lock"):
+                yield
+                return
+        except BlockingIOError as error:
+            raise Aborted(busy, retry_after=RETRY_SECONDS) from error
+        finally:
+            os.close(lock)
+
+
+def _is_still(lock: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def discard(folder: Path, trash: Path) -> None:
+    """Removes a folder: at once for those who look for it, then its bytes."""
+    trash.mkdir(parents=True, exist_ok=True)
+    doomed = trash / uuid.uuid4().hex
+    try:
+        folder.rename(doomed)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of the files of a folder and of those below it; files that vanish count nothing."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:
+            continue
+    return total

@@ -1,0 +1,117 @@
+"""What a stored set is, in its ``set.json``; and what an upload said of itself."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from acpc_server.errors import FailedPrecondition
+
+INFO = "set.json"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DatasetSource(_Model):
+    """Where the server drew the anchors of a set."""
+
+    dataset: str
+    task: str
+    count: int
+    seed: int
+    frameskip: int | None
+    one_per_episode: bool
+
+
+class UploadHeader(_Model):
+    """What a set is going to be, said before its first shard.
+
+    Attributes:
+        request_id: Names the upload; the same id goes on with the same upload.
+        anchors: Anchors n.
+        history: Frames h of the history.
+        horizon: Future frames H.
+        description: Free text.
+        expected_digest: Digest the finished set must have; empty: any.
+        source: The dataset it is drawn from, when the server makes it.
+    """
+
+    request_id: str
+    anchors: int
+    history: int
+    horizon: int
+    description: str = ""
+    expected_digest: str = ""
+    source: DatasetSource | None = None
+
+
+class SetInfo(_Model):
+    """A stored set.
+
+    Attributes:
+        digest: Its name: sha256 of its content.
+        anchors: Anchors n.
+        history: Frames h of the history.
+        horizon: Future frames H.
+        height: Of a frame, in pixels.
+        width: Of a frame, in pixels.
+        action_block_dim: Width of an action block.
+        state_dim: Width of an endpoint state.
+        size_bytes: Bytes on disk.
+        create_time: Seconds since 1970.
+        description: Free text of the first uploader.
+        source: The dataset the server drew it from.
+    """
+
+    digest: str
+    anchors: int
+    history: int
+    horizon: int
+    height: int
+    width: int
+    action_block_dim: int
+    state_dim: int
+    size_bytes: int
+    create_time: float
+    description: str
+    source: DatasetSource | None
+
+
+class StoredSet(_Model):
+    """A stored set and when it was last used, in seconds since 1970."""
+
+    info: SetInfo
+    used_time: float
+
+
+def read_stored(folder: Path) -> StoredSet | None:
+    """The set in a folder, or None when there is none.
+
+    Raises:
+        FailedPrecondition: Its ``set.json`` is damaged, or of another release.
+    """
+    path = folder / INFO
+    try:
+        info, used_time = path.read_bytes(), path.stat().st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        stored = StoredSet(info=SetInfo.model_validate_json(info), used_time=used_time)
+        if stored.info.digest != folder.name:
+            raise ValueError("it names another set")
+        return stored
+    except ValueError as error:  # pydantic's among them
+        raise FailedPrecondition(
+            f"{INFO} of anchor set {folder.name} is damaged, or of another release; delete the set "
+            "and upload it again",
+            reason="ANCHOR_SET_DAMAGED",
+        ) from error
+
+
+def mark_used(folder: Path) -> None:
+    """Notes that a set is in use now: its ``set.json`` carries the time."""
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(folder / INFO)

@@ -1,0 +1,136 @@
+"""A shard on disk: consecutive anchors in one NPZ file, their frames as they arrived.
+
+Members: the small arrays, ``frames`` (bytes, deflated when ``zlib`` is true), ``frames_shape``,
+``frame_digests`` (a sha256 for each anchor), and ``own_trajectories``, true when the uploader named
+no trajectories.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+from acpc_server.data.anchor_sets.files import write_whole
+from acpc_server.data.anchors import SMALL_ARRAYS, AnchorBatch, frame_digests
+from acpc_server.errors import FailedPrecondition
+
+SUFFIX = ".npz"
+DIGEST_BYTES = 32
+# What a file holds beside its arrays.
+_OVERHEAD_BYTES = 4096
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> int:
+    """Writes an NPZ file; returns its bytes.
+
+    Raises:
+        ResourceExhausted: The volume is full.
+    """
+    # NumPy's stub takes the names for its own flags.
+    save: Callable[..., None] = np.savez
+    return write_whole(path, lambda file: save(file, **arrays))
+
+
+def shard_bytes(shard: AnchorBatch, packed: bytes | None) -> int:
+    """About what a shard takes on disk."""
+    frames = shard.frames.nbytes if packed is None else len(packed)
+    small = sum(array.nbytes for array in shard.small_arrays().values())
+    return frames + small + DIGEST_BYTES * shard.count + _OVERHEAD_BYTES
+
+
+def write_shard(
+    folder: Path, start: int, shard: AnchorBatch, packed: bytes | None, own_trajectories: bool
+) -> int:
+    """Writes the shard whose first anchor is ``start``.
+
+    Args:
+        folder: Where the shards of the set are.
+        start: Index of its first anchor.
+        shard: The anchors.
+        packed: Their frames deflated by zlib; None stores them plain.
+        own_trajectories: Whether each anchor was taken to be its own trajectory.
+
+    Returns:
+        Bytes of the file.
+    """
+    stored = shard.frames.reshape(-1) if packed is None else np.frombuffer(packed, np.uint8)
+    members = {
+        **shard.small_arrays(),
+        "frames": stored,
+        "frames_shape": np.array(shard.frames.shape, np.int64),
+        "frame_digests": np.frombuffer(b"".join(frame_digests(shard.frames)), np.uint8),
+        "zlib": np.array(packed is not None),
+        "own_trajectories": np.array(own_trajectories),
+    }
+    return write_arrays(folder / f"{start:08d}{SUFFIX}", members)
+
+
+def shard_paths(folder: Path) -> list[Path]:
+    """The shards of a set, in order."""
+    return sorted(folder.glob(f"{'[0-9]' * 8}*{SUFFIX}"))
+
+
+def next_offset(folder: Path) -> int:
+    """The first anchor that is not in the shards of a folder."""
+    paths = shard_paths(folder)
+    if not paths:
+        return 0
+    (labels,) = read_members(paths[-1], "labels")
+    return int(paths[-1].stem) + len(labels)
+
+
+def read_members(path: Path, *names: str) -> list[np.ndarray]:
+    """Some members of a shard.
+
+    Raises:
+        FailedPrecondition: The file is gone or damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as members:
+            return [members[name] for name in names]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise damaged(path, str(error)) from error
+
+
+def read_small(paths: list[Path]) -> dict[str, np.ndarray]:
+    """The small arrays of consecutive shards, joined, with ``frame_digests`` and ``starts``."""
+    names = (*SMALL_ARRAYS, "frame_digests")
+    parts = [read_members(path, *names) for path in paths]
+    joined = {name: np.concatenate(arrays) for name, *arrays in zip(names, *parts, strict=True)}
+    counts = [len(part[names.index("labels")]) for part in parts]
+    joined["starts"] = np.cumsum([0, *counts], dtype=np.int64)
+    return joined
+
+
+def read_frames(path: Path, digests: bytes) -> UInt8[np.ndarray, "n steps height width 3"]:
+    """The frames of a shard.
+
+    Args:
+        path: Its file.
+        digests: The sha256 that the frames of its anchors must have, joined.
+
+    Raises:
+        FailedPrecondition: The file is gone or damaged.
+    """
+    stored, shape, deflated = read_members(path, "frames", "frames_shape", "zlib")
+    size = int(np.prod(shape))
+    try:
+        raw = zlib.decompressobj().decompress(stored.data, size) if deflated else stored.data
+        frames = np.frombuffer(raw, np.uint8).reshape(shape)
+    except (ValueError, zlib.error) as error:
+        raise damaged(path, str(error)) from error
+    if b"".join(frame_digests(frames)) != digests:
+        raise damaged(path, "the frames do not have their sha256")
+    return frames
+
+
+def damaged(path: Path, problem: str) -> FailedPrecondition:
+    """The refusal to use files that are not what was written."""
+    return FailedPrecondition(
+        f"anchor set file {path.parent.name}/{path.name} is gone or damaged ({problem}); delete "
+        "the set and upload it again",
+        reason="ANCHOR_SET_DAMAGED",
+    )

@@ -1,0 +1,276 @@
+"""The store of anchor sets: a folder that servers may share."""
+
+import contextlib
+import hashlib
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from acpc_server.data.anchor_sets.files import discard, folder_bytes, held, write_whole
+from acpc_server.data.anchor_sets.info import (
+    StoredSet,
+    UploadHeader,
+    mark_used,
+    read_stored,
+)
+from acpc_server.data.anchor_sets.limits import AnchorLimits
+from acpc_server.data.anchor_sets.shards import next_offset
+from acpc_server.data.anchor_sets.stored import StoredAnchors
+from acpc_server.data.anchor_sets.uploads import DATA, DONE, AnchorUpload, finished_digest
+from acpc_server.errors import (
+    Aborted,
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+)
+from acpc_server.observe import Metrics
+
+HEADER = "header.json"
+BUSY_SECONDS = 5.0
+# Unfinished uploads on disk, so that headers alone cannot fill the folder.
+MAX_STAGED = 1024
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class AnchorStore:
+    """Immutable sets of anchors, named by the digest of their content.
+
+    Args:
+        root: Folder of the store; made when missing.
+        limits: Quotas and retention.
+        metrics: Series of the store.
+
+    Raises:
+        FailedPrecondition: The folder cannot be made.
+    """
+
+    def __init__(self, root: Path, limits: AnchorLimits, metrics: Metrics) -> None:
+        self.limits = limits
+        self._sets, self._uploads, self._trash = root / "sets", root / "uploads", root / "trash"
+        self._metrics = metrics
+        self._open = threading.BoundedSemaphore(limits.uploads)
+        self._lock = threading.Lock()  # guards the count of bytes
+        self._bytes = 0
+        try:
+            for folder in (self._sets, self._uploads, self._trash):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FailedPrecondition(
+                f"cannot make the folder of anchor sets {root} ({error.strerror}); choose another "
+                "--anchor-dir"
+            ) from error
+        self._measure()
+
+    def open(self, digest: str) -> StoredAnchors:
+        """The anchors of a set, checked; the set counts as used.
+
+        Raises:
+            InvalidArgument, NotFound: As ``get``.
+            FailedPrecondition: A file of the set is gone or damaged.
+        """
+        stored = self.get(digest)
+        mark_used(self._sets / digest)
+        return StoredAnchors(self._sets / digest, stored.info)
+
+    def get(self, digest: str) -> StoredSet:
+        """What a set is.
+
+        Raises:
+            InvalidArgument: Not a digest.
+            NotFound: There is no such set.
+        """
+        stored = read_stored(self._sets / check_digest(digest))
+        if stored is None:
+            raise _no_set(digest)
+        return stored
+
+    def list(self) -> list[StoredSet]:
+        """Every set that can be read, newest first."""
+        sets = []
+        for folder in self._sets.iterdir():
+            with contextlib.suppress(FailedPrecondition):  # get and open say what is wrong with it
+                stored = read_stored(folder)
+                sets += [] if stored is None else [stored]
+        return sorted(sets, key=lambda stored: (-stored.info.create_time, stored.info.digest))
+
+    def expire_time(self, stored: StoredSet) -> float | None:
+        """When a set goes unless it is used, in seconds since 1970; None: never."""
+        keep = self.limits.keep_seconds
+        return stored.used_time + keep if keep else None
+
+    def delete(self, digest: str, in_use: Callable[[str], bool]) -> None:
+        """Removes a set.
+
+        Args:
+            digest: Its name.
+            in_use: Whether a job that has not ended needs the set of a digest.
+
+        Raises:
+            InvalidArgument, NotFound: As ``get``.
+            FailedPrecondition: It is in use.
+        """
+        if not (self._sets / check_digest(digest)).exists():
+            raise _no_set(digest)
+        if in_use(digest):
+            raise FailedPrecondition(
+                f"anchor set {digest} is used by a job that has not ended; wait for it, or cancel "
+                "it first",
+                reason="ANCHOR_SET_IN_USE",
+            )
+        discard(self._sets / digest, self._trash)
+        self._measure()
+
+    @contextmanager
+    def upload(self, header: UploadHeader) -> Iterator[AnchorUpload]:
+        """Begins an upload, or goes on with the one of the same request id.
+
+        Raises:
+            Aborted: Another call, maybe at another server, works on this upload.
+            AlreadyExists: The request id belongs to an upload with another header.
+            ResourceExhausted: Over a quota.
+        """
+        if header.anchors > self.limits.set_anchors:
+            raise ResourceExhausted(
+                f"{header.anchors} anchors are over the server's {self.limits.set_anchors} for one "
+                "set; split them into several sets",
+                reason="ANCHOR_SET_TOO_LARGE",
+            )
+        if not self._open.acquire(blocking=False):
+            raise ResourceExhausted(
+                f"{self.limits.uploads} uploads of anchors are open, as many as the server takes",
+                reason="TOO_MANY_UPLOADS",
+                retry_after=BUSY_SECONDS,
+            )
+        try:
+            self._metrics.anchor_uploads.inc()
+            folder = self._folder(header.request_id)
+            busy = f"upload {header.request_id!r} is being worked on by another call"
+            if self._measure() >= MAX_STAGED and not folder.exists():
+                raise ResourceExhausted(
+                    f"{MAX_STAGED} uploads are unfinished; finish some, or wait until they lapse",
+                    reason="TOO_MANY_UPLOADS",
+                )
+            with held(folder, busy):
+                self._check_header(folder / HEADER, header)
+                upload = AnchorUpload(
+                    folder, self._sets, self._trash, header, self.limits, self._reserve
+                )
+                try:
+                    yield upload
+                finally:
+                    origin = "dataset" if header.source else "upload"
+                    self._metrics.anchors_stored.labels(origin).inc(upload.appended)
+        finally:
+            self._metrics.anchor_uploads.dec()
+            self._open.release()
+            self._measure()
+
+    def _check_header(self, path: Path, header: UploadHeader) -> None:
+        if not path.exists():
+            write_whole(path, lambda file: file.write(header.model_dump_json().encode()))
+        elif UploadHeader.model_validate_json(path.read_bytes()) != header:
+            raise AlreadyExists(
+                f"request_id {header.request_id!r} belongs to an upload with another header; use "
+                "a new request_id"
+            )
+
+    def forget(self, request_id: str) -> None:
+        """Drops what has arrived of an upload that nobody will go on with.
+
+        Raises:
+            Aborted: Another call works on it.
+        """
+        folder = self._folder(request_id)
+        with held(folder, f"upload {request_id!r} is being worked on by another call"):
+            discard(folder, self._trash)
+
+    def progress(self, request_id: str) -> tuple[int, StoredSet | None]:
+        """First anchor of an upload that has not arrived, and the set once it is complete.
+
+        Raises:
+            NotFound: No such upload.
+        """
+        folder = self._folder(request_id)
+        if not (folder / HEADER).exists():
+            raise NotFound(f"no upload has request_id {request_id!r}; it may have lapsed")
+        digest = finished_digest(folder / DONE)
+        stored = read_stored(self._sets / digest) if digest else None
+        if stored is not None:
+            return stored.info.anchors, stored
+        return next_offset(folder / DATA), None
+
+    def tidy(self, in_use: Callable[[str], bool]) -> None:
+        """Removes sets that have expired, uploads that were abandoned, and remains.
+
+        Args:
+            in_use: Whether a job that has not ended needs the set of a digest.
+        """
+        now = time.time()
+        for stored in self.list():
+            expires = self.expire_time(stored)
+            if expires is not None and expires < now and not in_use(stored.info.digest):
+                discard(self._sets / stored.info.digest, self._trash)
+        for folder in self._uploads.iterdir():
+            self._lapse(folder, now)
+        for remains in self._trash.iterdir():
+            discard(remains, self._trash)
+        self._measure()
+
+    def _lapse(self, folder: Path, now: float) -> None:
+        try:
+            digest = finished_digest(folder / DONE)
+            if digest and (self._sets / digest).exists():
+                return  # the request id goes on to mean its set
+            moved = max(path.stat().st_mtime for path in (folder, folder / DATA) if path.exists())
+            if moved + self.limits.upload_seconds >= now:
+                return
+            with held(folder, "at work"):
+                discard(folder, self._trash)
+        except (Aborted, FileNotFoundError, ValueError):
+            return  # at work, or gone in between
+
+    def _folder(self, request_id: str) -> Path:
+        return self._uploads / hashlib.sha256(request_id.encode()).hexdigest()
+
+    def _reserve(self, more: int) -> None:
+        """Takes bytes of the store's quota; ``_measure`` puts the count right."""
+        with self._lock:
+            if self._bytes + more > self.limits.store_bytes:
+                raise ResourceExhausted(
+                    f"the anchor sets of this server are at their quota of "
+                    f"{self.limits.store_bytes} bytes; delete sets that are not needed",
+                    reason="ANCHOR_STORE_FULL",
+                )
+            self._bytes += more
+        self._metrics.anchor_bytes.set(self._bytes)
+
+    def _measure(self) -> int:
+        """Counts what is on disk, this server's and the others'; returns unfinished uploads."""
+        sets = self.list()
+        staged = [folder for folder in self._uploads.iterdir() if not (folder / DONE).exists()]
+        total = sum(stored.info.size_bytes for stored in sets) + sum(map(folder_bytes, staged))
+        with self._lock:
+            self._bytes = total
+        self._metrics.anchor_sets.set(len(sets))
+        self._metrics.anchor_bytes.set(total)
+        return len(staged)
+
+
+def _no_set(digest: str) -> NotFound:
+    return NotFound(f"no anchor set has digest {digest}; it may have expired; upload it again")
+
+
+def check_digest(digest: str, field: str = "digest") -> str:
+    """The digest itself, once it is known to be one.
+
+    Raises:
+        InvalidArgument: It is not; names ``field``.
+    """
+    if not _DIGEST.fullmatch(digest):
+        raise InvalidArgument(field, f"is {digest[:80]!r}; give 64 hexadecimal digits, lower case")
+    return digest

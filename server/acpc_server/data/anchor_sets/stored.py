@@ -1,0 +1,81 @@
+"""A stored set as anchors: what a score reads from disk."""
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+from acpc_server.data.anchor_sets.info import SetInfo
+from acpc_server.data.anchor_sets.shards import (
+    DIGEST_BYTES,
+    SUFFIX,
+    damaged,
+    read_frames,
+    read_members,
+)
+from acpc_server.data.anchors import SMALL_ARRAYS, Anchors, anchors_digest
+
+SMALL = f"anchors{SUFFIX}"
+"""What ``StoredAnchors`` holds in memory: the arrays of ``read_small``."""
+
+
+class StoredAnchors(Anchors):
+    """Anchors of a stored set; every number is checked against the set's digest.
+
+    The small arrays when it is opened, frames whenever they are read. Safe to share among threads.
+
+    Args:
+        folder: Folder of the set.
+        info: What its ``set.json`` says.
+
+    Raises:
+        FailedPrecondition: A file is gone or damaged.
+    """
+
+    def __init__(self, folder: Path, info: SetInfo) -> None:
+        self._folder = folder
+        self.info = info
+        self.history = info.history
+        *small, digests, self._starts = read_members(
+            folder / SMALL, *SMALL_ARRAYS, "frame_digests", "starts"
+        )
+        for name, array in zip(SMALL_ARRAYS, small, strict=True):
+            setattr(self, name, array)
+        self._digests = digests.tobytes()
+        found = anchors_digest(self.history, self.frame_size, self.small_arrays(), [self._digests])
+        if found != info.digest:
+            raise damaged(folder / SMALL, "the arrays do not have the set's digest")
+        self._latest: tuple[int, np.ndarray] | None = None
+
+    @property
+    def frame_size(self) -> tuple[int, int]:
+        """Height and width of a frame in pixels."""
+        return self.info.height, self.info.width
+
+    @property
+    def digest(self) -> str:
+        """Sha256 of the content, as ``anchors_digest``."""
+        return self.info.digest
+
+    def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
+        """RGB frames of anchors [start, stop), history first.
+
+        Raises:
+            FailedPrecondition: A file is gone or damaged.
+        """
+        first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
+        out = np.empty((stop - start, self.history + self.horizon, *self.frame_size, 3), np.uint8)
+        for index in range(first, last + 1):
+            begin, end = int(self._starts[index]), int(self._starts[index + 1])
+            low, high = max(start, begin), min(stop, end)
+            out[low - start : high - start] = self._shard(begin, end)[low - begin : high - begin]
+        return out
+
+    def _shard(self, begin: int, end: int) -> np.ndarray:
+        """The frames of a shard; the latest one is kept, for its neighbours are asked for next."""
+        latest = self._latest
+        if latest is None or latest[0] != begin:
+            digests = self._digests[DIGEST_BYTES * begin : DIGEST_BYTES * end]
+            frames = read_frames(self._folder / f"{begin:08d}{SUFFIX}", digests)
+            self._latest = latest = begin, frames
+        return latest[1]

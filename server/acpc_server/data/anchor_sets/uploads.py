@@ -1,0 +1,255 @@
+"""An upload: shards arrive in order into a folder of their own, which becomes a set."""
+
+import errno
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from acpc_server.data.anchor_sets.files import discard, sync_folder, write_whole
+from acpc_server.data.anchor_sets.info import INFO, SetInfo, UploadHeader, mark_used, read_stored
+from acpc_server.data.anchor_sets.limits import AnchorLimits
+from acpc_server.data.anchor_sets.shards import (
+    DIGEST_BYTES,
+    next_offset,
+    read_members,
+    read_small,
+    shard_bytes,
+    shard_paths,
+    write_arrays,
+    write_shard,
+)
+from acpc_server.data.anchor_sets.stored import SMALL
+from acpc_server.data.anchors import AnchorBatch, anchors_digest
+from acpc_server.errors import Aborted, FailedPrecondition, InvalidArgument, ResourceExhausted
+
+DONE, DATA = "done", "set"
+MAX_SMALL_BYTES = 2**28
+"""All arrays of a set but its frames, 256 MiB: a score holds them in memory."""
+
+
+class _Layout(NamedTuple):
+    """What all shards of a set have in common."""
+
+    height: int
+    width: int
+    block_width: int
+    state_width: int
+    own_trajectories: bool
+
+
+class AnchorUpload:
+    """An upload under way; the caller holds its folder.
+
+    Args:
+        folder: Folder of the upload.
+        sets: Folder of the finished sets.
+        trash: Where discarded folders go.
+        header: What the set is going to be.
+        limits: Quotas.
+        reserve: Takes bytes of the store, or refuses.
+
+    Attributes:
+        next_offset: First anchor that has not arrived.
+        appended: Anchors that this call brought.
+        finished: The set, once it is complete.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        sets: Path,
+        trash: Path,
+        header: UploadHeader,
+        limits: AnchorLimits,
+        reserve: Callable[[int], None],
+    ) -> None:
+        self._header = header
+        self._data = folder / DATA
+        self._done = folder / DONE
+        self._sets = sets
+        self._trash = trash
+        self._limits = limits
+        self._reserve = reserve
+        self._bytes = 0
+        self._layout: _Layout | None
+        self.next_offset = 0
+        self.appended = 0
+        self.finished: SetInfo | None = None
+        self._restore()
+
+    def _restore(self) -> None:
+        """Takes up what an earlier call, or process, left."""
+        digest = finished_digest(self._done)
+        if digest and (self._data / INFO).exists():  # killed before the last rename
+            self._publish(digest)
+            return
+        stored = read_stored(self._sets / (digest or self._header.expected_digest or "-"))
+        if stored is not None and _is_what(self._header, stored.info):
+            self._conclude(stored.info)
+            return
+        self._done.unlink(missing_ok=True)  # of a set that was deleted since
+        self._data.mkdir(exist_ok=True)
+        paths = shard_paths(self._data)
+        self._bytes = sum(path.stat().st_size for path in paths)
+        self._layout = None
+        self.next_offset = next_offset(self._data)
+        if paths:
+            shape, own, blocks, states = read_members(
+                paths[0], "frames_shape", "own_trajectories", "action_blocks", "endpoint_states"
+            )
+            height, width = shape[2:4].tolist()
+            self._layout = _Layout(height, width, blocks.shape[2], states.shape[1], bool(own))
+
+    def append(
+        self, shard: AnchorBatch, packed: bytes | None = None, *, own_trajectories: bool = False
+    ) -> None:
+        """Stores the next shard for good.
+
+        Args:
+            shard: Anchors ``next_offset`` and the ones after it.
+            packed: Their frames deflated by zlib; None stores them plain.
+            own_trajectories: Whether the uploader named no trajectories.
+
+        Raises:
+            InvalidArgument: The shard does not fit the header, or the shards before it.
+            ResourceExhausted: The set or the store would be over its quota.
+        """
+        header = self._header
+        if (shard.history, shard.horizon) != (header.history, header.horizon):
+            raise InvalidArgument(
+                "frames.shape",
+                f"{shard.history + shard.horizon} frames an anchor, but the header's history and "
+                f"horizon are {header.history} and {header.horizon}",
+            )
+        left = header.anchors - self.next_offset
+        if shard.count > left:
+            raise InvalidArgument(
+                "frames.shape",
+                f"{shard.count} anchors, but {left} are left of the header's {header.anchors}",
+            )
+        self._check_layout(shard, own_trajectories)
+        size = shard_bytes(shard, packed)
+        if self._bytes + size > self._limits.set_bytes:
+            raise ResourceExhausted(
+                f"the set is over {self._limits.set_bytes} bytes at anchor {self.next_offset}; "
+                "upload fewer anchors, or smaller or better compressed frames",
+                reason="ANCHOR_SET_TOO_LARGE",
+            )
+        self._reserve(size)
+        self._bytes += write_shard(self._data, self.next_offset, shard, packed, own_trajectories)
+        self.next_offset += shard.count
+        self.appended += shard.count
+
+    def _check_layout(self, shard: AnchorBatch, own_trajectories: bool) -> None:
+        layout = _Layout(
+            *shard.frame_size,
+            shard.action_blocks.shape[2],
+            shard.endpoint_states.shape[1],
+            own_trajectories,
+        )
+        if self._layout is None:
+            self._check_small(shard)
+            self._layout = layout
+        first = self._layout
+        for field, found, wanted in (
+            ("frames.shape", layout[:2], first[:2]),
+            ("action_blocks.shape", layout.block_width, first.block_width),
+            ("endpoint_states.shape", layout.state_width, first.state_width),
+        ):
+            if found != wanted:
+                raise InvalidArgument(field, f"ends in {found}, but the first shard's in {wanted}")
+        if layout.own_trajectories != first.own_trajectories:
+            raise InvalidArgument("trajectory_ids", "give them in every shard, or in none")
+
+    def _check_small(self, shard: AnchorBatch) -> None:
+        one = sum(array.nbytes for array in shard.small_arrays().values()) // shard.count
+        whole = (one + DIGEST_BYTES) * self._header.anchors
+        if whole > MAX_SMALL_BYTES:
+            raise ResourceExhausted(
+                f"{self._header.anchors} anchors have {whole} bytes of actions and states; at most "
+                f"{MAX_SMALL_BYTES} are kept, so upload fewer anchors",
+                reason="ANCHOR_SET_TOO_LARGE",
+            )
+
+    def restart(self) -> None:
+        """Forgets the shards that have arrived."""
+        if self.finished is None:
+            discard(self._data, self._trash)
+            self._restore()
+
+    def finish(self) -> SetInfo:
+        """The set, once all of its anchors have arrived.
+
+        Raises:
+            FailedPrecondition: Anchors are missing.
+            InvalidArgument: The content has another digest than the expected one; the upload
+                begins anew.
+        """
+        if self.finished is not None:
+            return self.finished
+        header = self._header
+        if self._layout is None or self.next_offset < header.anchors:
+            raise FailedPrecondition(
+                f"{self.next_offset} of {header.anchors} anchors have arrived; go on with the same "
+                "request_id",
+                reason="UPLOAD_INCOMPLETE",
+            )
+        small = read_small(shard_paths(self._data))
+        layout = self._layout
+        digest = anchors_digest(
+            header.history, layout[:2], small, [small["frame_digests"].tobytes()]
+        )
+        if header.expected_digest not in ("", digest):
+            self.restart()
+            raise InvalidArgument(
+                "expected_digest", f"is {header.expected_digest}, but the content has {digest}"
+            )
+        info = SetInfo(
+            digest=digest,
+            anchors=header.anchors,
+            history=header.history,
+            horizon=header.horizon,
+            height=layout.height,
+            width=layout.width,
+            action_block_dim=layout.block_width,
+            state_dim=layout.state_width,
+            size_bytes=self._bytes + write_arrays(self._data / SMALL, small),
+            create_time=time.time(),
+            description=header.description,
+            source=header.source,
+        )
+        write_whole(self._data / INFO, lambda file: file.write(info.model_dump_json().encode()))
+        write_whole(self._done, lambda file: file.write(digest.encode()))
+        return self._publish(digest)
+
+    def _publish(self, digest: str) -> SetInfo:
+        target = self._sets / digest
+        try:
+            self._data.rename(target)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        sync_folder(self._sets)
+        stored = read_stored(target)
+        if stored is None:
+            raise Aborted("the set was deleted at the same moment; upload it again")
+        return self._conclude(stored.info)
+
+    def _conclude(self, info: SetInfo) -> SetInfo:
+        if finished_digest(self._done) != info.digest:
+            write_whole(self._done, lambda file: file.write(info.digest.encode()))
+        discard(self._data, self._trash)  # what another upload brought before
+        mark_used(self._sets / info.digest)
+        self.finished, self.next_offset = info, info.anchors
+        return info
+
+
+def finished_digest(done: Path) -> str:
+    """The digest of the set that an upload became; empty when it has not ended."""
+    return done.read_text() if done.exists() else ""
+
+
+def _is_what(header: UploadHeader, info: SetInfo) -> bool:
+    found = (info.anchors, info.history, info.horizon)
+    return found == (header.anchors, header.history, header.horizon)

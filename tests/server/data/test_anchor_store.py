@@ -1,0 +1,392 @@
+"""The store of anchor sets: what goes in comes out, once, checked, within its quotas."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from acpc_server.data import AnchorBatch, Hdf5Dataset, draw_anchors, load_task
+from acpc_server.data.anchor_sets import (
+    AnchorLimits,
+    AnchorStore,
+    SetInfo,
+    UploadHeader,
+    store_drawn,
+)
+from acpc_server.errors import (
+    Aborted,
+    AcpcError,
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+)
+from acpc_server.observe import Metrics
+from public_dataset import public_columns, write_public_dataset
+
+HISTORY, HORIZON, COUNT = 2, 3, 11
+LIMITS = AnchorLimits(
+    store_bytes=2**22,
+    set_bytes=2**21,
+    set_anchors=100,
+    uploads=2,
+    keep_seconds=3600.0,
+    upload_seconds=60.0,
+)
+
+
+def anchors(count: int = COUNT, seed: int = 0, **changed: np.ndarray) -> AnchorBatch:
+    rng = np.random.default_rng(seed)
+    arrays = {
+        "frames": rng.integers(0, 256, (count, HISTORY + HORIZON, 12, 9, 3), np.uint8),
+        "action_blocks": rng.standard_normal((count, HISTORY + HORIZON - 1, 4), np.float32),
+        "endpoint_states": rng.standard_normal((count, 2)),
+        "labels": rng.integers(0, 2, count),
+        "anchor_ids": rng.permutation(count),
+        "trajectory_ids": np.arange(count) // 3,
+        **changed,
+    }
+    return AnchorBatch(history=HISTORY, **arrays)
+
+
+def part(batch: AnchorBatch, start: int, stop: int) -> AnchorBatch:
+    return AnchorBatch(
+        history=batch.history,
+        frames=batch.frames[start:stop],
+        **batch.small_arrays(start, stop),
+    )
+
+
+def header(request_id: str = "mine", **changed: object) -> UploadHeader:
+    given = {"anchors": COUNT, "history": HISTORY, "horizon": HORIZON, **changed}
+    return UploadHeader(request_id=request_id, **given)
+
+
+def store(root: Path, **limits: float) -> AnchorStore:
+    return AnchorStore(root / "anchors", dataclasses.replace(LIMITS, **limits), Metrics())
+
+
+def put(
+    where: AnchorStore, batch: AnchorBatch, said: UploadHeader, cut: int = 4, packed: bool = False
+) -> SetInfo:
+    with where.upload(said) as upload:
+        for start in range(upload.next_offset, batch.count, cut):
+            shard = part(batch, start, min(start + cut, batch.count))
+            upload.append(shard, zlib.compress(shard.frames.data) if packed else None)
+        return upload.finish()
+
+
+def unused(_digest: str) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(("cut", "packed"), [(1, True), (4, False), (COUNT, True)])
+def test_a_set_reads_as_the_batch_it_was_made_of(tmp_path: Path, cut: int, packed: bool) -> None:
+    batch, where = anchors(), store(tmp_path)
+    info = put(where, batch, header(description="two words"), cut, packed)
+    assert info.digest == batch.digest
+    stored = where.open(info.digest)
+    assert (stored.digest, stored.count, stored.history) == (batch.digest, COUNT, HISTORY)
+    assert (stored.horizon, stored.frame_size) == (HORIZON, (12, 9))
+    for name, array in batch.small_arrays().items():
+        found = getattr(stored, name)
+        assert found.dtype == array.dtype
+        np.testing.assert_array_equal(found, array)
+    for start, stop in ((0, COUNT), (3, 9), (7, 8), (0, 1), (10, 11), (5, 5)):
+        np.testing.assert_array_equal(stored.read_frames(start, stop), batch.frames[start:stop])
+    assert (info.description, info.action_block_dim, info.state_dim) == ("two words", 4, 2)
+    on_disk = sum(f.stat().st_size for f in (tmp_path / "anchors/sets" / info.digest).iterdir())
+    assert 0 < on_disk - info.size_bytes < 2000  # set.json itself
+    assert [found.info for found in where.list()] == [info]
+
+
+def test_equal_content_is_one_set_however_cut_and_by_whomever(tmp_path: Path) -> None:
+    where = store(tmp_path)
+    first = put(where, anchors(), header("a", description="first"), 4)
+    other = AnchorStore(tmp_path / "anchors", LIMITS, Metrics())  # another server on the volume
+    assert put(other, anchors(), header("b"), 3, packed=True) == first
+    with where.upload(header("c", expected_digest=first.digest)) as upload:
+        assert upload.finished == first  # nothing needs to be sent
+    assert put(where, anchors(seed=1), header("d")).digest != first.digest
+    assert len(where.list()) == 2
+    assert not list((tmp_path / "anchors").glob("uploads/*/set"))
+    assert not list((tmp_path / "anchors/trash").iterdir())
+
+
+def test_an_upload_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    batch, where = anchors(), store(tmp_path)
+    with where.upload(header()) as upload:
+        upload.append(part(batch, 0, 4))
+        upload.append(part(batch, 4, 5))
+        with pytest.raises(FailedPrecondition, match=r"5 of 11 .*same request_id") as caught:
+            upload.finish()
+        assert caught.value.reason == "UPLOAD_INCOMPLETE"
+    assert where.progress("mine") == (5, None)
+    later = AnchorStore(tmp_path / "anchors", LIMITS, Metrics())
+    assert later.progress("mine") == (5, None)
+    info = put(later, batch, header(), 3)
+    assert info.digest == batch.digest
+    finished, stored = where.progress("mine")
+    assert (finished, stored and stored.info) == (COUNT, info)
+    assert put(where, batch, header()) == info
+    with pytest.raises(NotFound, match="no upload has request_id 'theirs'"):
+        where.progress("theirs")
+
+
+@pytest.mark.parametrize("left", ["nothing", "set.json", "done"])
+def test_a_finish_that_was_killed_is_taken_up(tmp_path: Path, left: str) -> None:
+    """Between the last shard and the rename there are three moments."""
+    batch, where = anchors(), store(tmp_path)
+    info = put(where, batch, header())
+    (folder,) = (tmp_path / "anchors/uploads").iterdir()
+    (tmp_path / "anchors/sets" / info.digest).rename(folder / "set")
+    if left != "done":
+        (folder / "done").unlink()
+    if left == "nothing":
+        (folder / "set/set.json").unlink()
+        (folder / "set/anchors.npz").unlink()
+    assert where.progress("mine") == (COUNT, None)
+    found = put(where, batch, header())
+    assert (found.digest, found.size_bytes) == (info.digest, info.size_bytes)
+    np.testing.assert_array_equal(where.open(info.digest).read_frames(0, 2), batch.frames[:2])
+
+
+def test_one_call_at_a_time_works_on_an_upload(tmp_path: Path) -> None:
+    where = store(tmp_path)
+    with where.upload(header()):
+        with (
+            pytest.raises(Aborted, match="worked on by another call") as caught,
+            store(tmp_path).upload(header()),
+        ):
+            pass
+        assert caught.value.retry_after
+        with where.upload(header("second")):
+            with (
+                pytest.raises(ResourceExhausted, match="2 uploads") as over,
+                where.upload(header("third")),
+            ):
+                pass
+            assert over.value.reason == "TOO_MANY_UPLOADS"
+    with where.upload(header()), where.upload(header("third")):
+        pass
+
+
+def test_a_request_id_means_one_header(tmp_path: Path) -> None:
+    where = store(tmp_path)
+    with where.upload(header()):
+        pass
+    for other in ({"anchors": 12}, {"history": 3}, {"description": "x"}):
+        with pytest.raises(AlreadyExists, match="another header"), where.upload(header(**other)):
+            pass
+
+
+def shard_faults() -> list[tuple[str, AnchorBatch, str]]:
+    wide = np.zeros((2, 4, 5), np.float32)
+    return [
+        ("frames.shape", anchors(2, frames=np.zeros((2, 5, 9, 12, 3), np.uint8)), "ends in"),
+        ("frames.shape", anchors(12), "12 anchors, but 9 are left"),
+        ("action_blocks.shape", anchors(2, action_blocks=wide), "ends in 5, but .* in 4"),
+        ("endpoint_states.shape", anchors(2, endpoint_states=np.zeros((2, 3))), "ends in 3"),
+        ("frames.shape", dataclasses.replace(anchors(2), history=1), "5 frames an anchor"),
+    ]
+
+
+@pytest.mark.parametrize(("field", "shard", "message"), shard_faults())
+def test_a_shard_must_fit(tmp_path: Path, field: str, shard: AnchorBatch, message: str) -> None:
+    batch, where = anchors(), store(tmp_path)
+    with where.upload(header()) as upload:
+        upload.append(part(batch, 0, 2))
+        with pytest.raises(InvalidArgument, match=message) as caught:
+            upload.append(shard)
+        assert caught.value.field == field
+        with pytest.raises(InvalidArgument, match="in every shard, or in none"):
+            upload.append(part(batch, 2, 4), own_trajectories=True)
+    with where.upload(header()) as upload, pytest.raises(InvalidArgument, match=message):
+        upload.append(shard)  # the same after a restart
+    assert put(where, batch, header()).digest == batch.digest
+
+
+def test_a_wrong_expectation_begins_anew(tmp_path: Path) -> None:
+    where, said = store(tmp_path), header(expected_digest="0" * 64)
+    with pytest.raises(InvalidArgument, match=f"content has {anchors().digest}") as caught:
+        put(where, anchors(), said)
+    assert caught.value.field == "expected_digest"
+    assert where.progress("mine") == (0, None)
+    assert where.list() == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "said", "reason"),
+    [
+        ({"set_bytes": 6_000}, {}, "ANCHOR_SET_TOO_LARGE"),
+        ({"store_bytes": 6_000}, {}, "ANCHOR_STORE_FULL"),
+        ({"set_anchors": 10}, {}, "ANCHOR_SET_TOO_LARGE"),
+    ],
+)
+def test_quotas(tmp_path: Path, limits: dict[str, int], said: dict[str, int], reason: str) -> None:
+    with pytest.raises(ResourceExhausted) as caught:
+        put(store(tmp_path, **limits), anchors(), header(**said), 1)
+    assert caught.value.reason == reason
+
+
+def test_arrays_that_a_score_must_hold_are_bounded(tmp_path: Path) -> None:
+    shard = anchors(1, endpoint_states=np.zeros((1, 2**20)))
+    with store(tmp_path, set_bytes=2**30, store_bytes=2**30).upload(header(anchors=50)) as upload:
+        with pytest.raises(ResourceExhausted, match="bytes of actions and states") as caught:
+            upload.append(shard)
+        assert caught.value.reason == "ANCHOR_SET_TOO_LARGE"
+
+
+def test_the_quota_counts_what_others_stored_and_is_freed_by_deletion(tmp_path: Path) -> None:
+    size = put(store(tmp_path), anchors(), header()).size_bytes
+    where = store(tmp_path, store_bytes=size * 3 // 2)
+    with pytest.raises(ResourceExhausted):
+        put(where, anchors(seed=1), header("b"), COUNT)
+    where.forget("b")
+    store(tmp_path).delete(anchors().digest, unused)
+    put(where, anchors(seed=1), header("b"), COUNT)
+
+
+def test_a_set_in_use_is_not_deleted(tmp_path: Path) -> None:
+    where = store(tmp_path)
+    digest = put(where, anchors(), header()).digest
+    with pytest.raises(FailedPrecondition, match="job that has not ended") as caught:
+        where.delete(digest, lambda asked: asked == digest)
+    assert caught.value.reason == "ANCHOR_SET_IN_USE"
+    reading = where.open(digest)
+    where.delete(digest, unused)
+    for call in (where.open, where.get):
+        with pytest.raises(NotFound):
+            call(digest)
+    with pytest.raises(NotFound):
+        where.delete(digest, unused)
+    with pytest.raises(FailedPrecondition, match="gone or damaged"):
+        reading.read_frames(0, 1)
+    assert put(where, anchors(), header()).digest == digest  # the request id is free again
+
+
+@pytest.mark.parametrize("digest", ["", "..", "a" * 63, "A" * 64, "../../" + "a" * 58, "\0" * 64])
+def test_a_name_that_is_no_digest_reaches_no_file(tmp_path: Path, digest: str) -> None:
+    where = store(tmp_path)
+    for call in (where.open, where.get, lambda name: where.delete(name, unused)):
+        with pytest.raises(InvalidArgument, match="64 hexadecimal digits"):
+            call(digest)
+
+
+def damage(path: Path, at: float) -> None:
+    data = bytearray(path.read_bytes())
+    data[int(at * (len(data) - 1))] ^= 0x55
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["00000000.npz", "00000004.npz", "anchors.npz", "set.json"])
+def test_a_damaged_set_gives_no_numbers(tmp_path: Path, name: str) -> None:
+    """Wherever a byte is flipped: the right values, or a refusal."""
+    batch, where = anchors(), store(tmp_path)
+    digest = put(where, batch, header()).digest
+    path = tmp_path / "anchors/sets" / digest / name
+    whole, refused = path.read_bytes(), 0
+    for at in np.linspace(0, 1, 23):
+        path.write_bytes(whole)
+        damage(path, at)
+        try:
+            stored = where.open(digest)
+            frames = stored.read_frames(0, COUNT)
+        except AcpcError as error:
+            assert isinstance(error, FailedPrecondition)
+            assert error.reason == "ANCHOR_SET_DAMAGED"
+            refused += 1
+            continue
+        np.testing.assert_array_equal(frames, batch.frames)
+        for array, wanted in zip(
+            stored.small_arrays().values(), batch.small_arrays().values(), strict=True
+        ):
+            np.testing.assert_array_equal(array, wanted)
+    assert refused > 5
+    where.delete(digest, unused)
+
+
+def test_a_shard_of_another_set_is_not_taken(tmp_path: Path) -> None:
+    where = store(tmp_path)
+    one, two = (put(where, anchors(seed=s), header(str(s)), COUNT).digest for s in (1, 2))
+    sets = tmp_path / "anchors/sets"
+    (sets / one / "00000000.npz").write_bytes((sets / two / "00000000.npz").read_bytes())
+    with pytest.raises(FailedPrecondition, match="do not have their sha256"):
+        where.open(one).read_frames(0, 1)
+
+
+def age(path: Path, seconds: float) -> None:
+    for found in (path, *path.rglob("*")):
+        os.utime(found, (time.time() - seconds,) * 2)
+
+
+def test_retention(tmp_path: Path) -> None:
+    where = store(tmp_path)
+    kept, used, gone, busy = (put(where, anchors(seed=s), header(str(s))).digest for s in range(4))
+    for digest in (used, gone, busy):
+        age(tmp_path / "anchors/sets" / digest, 4000)
+    where.open(used)
+    expires = where.expire_time(where.get(used))
+    assert expires is not None
+    assert 3590 < expires - time.time() < 3610
+    for request in ("fresh", "stale", "working"):
+        with where.upload(header(request)) as upload:
+            upload.append(part(anchors(), 0, 3))
+    for folder in (tmp_path / "anchors/uploads").iterdir():
+        if '"fresh"' not in (folder / "header.json").read_text():
+            age(folder, 61)
+    (tmp_path / "anchors/trash/remains").mkdir()
+    with where.upload(header("working")):
+        where.tidy(lambda digest: digest == busy)
+    assert {stored.info.digest for stored in where.list()} == {kept, used, busy}
+    assert where.progress("fresh") == where.progress("working") == (3, None)
+    for folder in (tmp_path / "anchors/uploads").iterdir():
+        age(folder, 61)
+    where.tidy(unused)
+    for request in ("stale", "2", "fresh"):  # an upload's record goes with its set
+        with pytest.raises(NotFound):
+            where.progress(request)
+    assert where.progress("1")[0] == COUNT
+    assert not list((tmp_path / "anchors/trash").iterdir())
+    assert store(tmp_path, keep_seconds=0.0).expire_time(where.get(used)) is None
+
+
+def test_a_set_is_made_from_a_dataset_without_its_frames_in_memory(tmp_path: Path) -> None:
+    write_public_dataset(tmp_path / "a.h5", public_columns())
+    where = store(tmp_path)
+    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+        drawn = draw_anchors(
+            dataset, load_task("tworoom", tmp_path),
+            history=HISTORY, horizon=HORIZON, count=COUNT, frameskip=2,
+        )  # fmt: skip
+        with where.upload(header()) as upload:
+            upload.append(part(anchors(), 0, 3))  # of a dataset since replaced
+            info = store_drawn(upload, drawn, lambda: None)
+        assert info.digest == drawn.digest
+        batch = drawn.batch()
+    np.testing.assert_array_equal(where.open(info.digest).read_frames(0, COUNT), batch.frames)
+
+
+def test_threads_read_one_set(tmp_path: Path) -> None:
+    batch, where = anchors(), store(tmp_path)
+    stored = where.open(put(where, batch, header(), 1).digest)
+    wrong: list[int] = []
+
+    def read(seed: int) -> None:
+        for start in np.random.default_rng(seed).integers(0, COUNT, 40).tolist():
+            if not np.array_equal(stored.read_frames(start, start + 1), batch.frames[start][None]):
+                wrong.append(start)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
