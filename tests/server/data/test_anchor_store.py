@@ -262,7 +262,7 @@ def test_a_set_in_use_is_not_deleted(tmp_path: Path) -> None:
     assert caught.value.reason == "ANCHOR_SET_IN_USE"
     reading = where.open(digest)
     where.delete(digest, unused)
-    for call in (where.open, where.get):
+    for call in (where.open, where.get, where.touch):
         with pytest.raises(NotFound):
             call(digest)
     with pytest.raises(NotFound):

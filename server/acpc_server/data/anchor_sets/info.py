@@ -1,6 +1,5 @@
 """What a stored set is, in its ``set.json``; and what an upload said of itself."""
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -111,7 +110,10 @@ def read_stored(folder: Path) -> StoredSet | None:
         ) from error
 
 
-def mark_used(folder: Path) -> None:
-    """Notes that a set is in use now: its ``set.json`` carries the time."""
-    with contextlib.suppress(FileNotFoundError):
+def mark_used(folder: Path) -> bool:
+    """Notes that a set is in use now: its ``set.json`` carries the time. False: there is none."""
+    try:
         os.utime(folder / INFO)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

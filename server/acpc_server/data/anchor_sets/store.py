@@ -74,8 +74,17 @@ class AnchorStore:
             FailedPrecondition: A file of the set is gone or damaged.
         """
         stored = self.get(digest)
-        mark_used(self._sets / digest)
+        self.touch(digest)
         return StoredAnchors(self._sets / digest, stored.info)
+
+    def touch(self, digest: str) -> None:
+        """Notes that a set is in use, which puts off its expiry.
+
+        Raises:
+            InvalidArgument, NotFound: As ``get``.
+        """
+        if not mark_used(self._sets / check_digest(digest)):
+            raise _no_set(digest)
 
     def get(self, digest: str) -> StoredSet:
         """What a set is.
