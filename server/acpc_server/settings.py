@@ -70,6 +70,12 @@ class Settings(BaseSettings):
     latent_cache_mib: int = Field(
         256, ge=0, description="latents of frames seen lately, MiB; 0 keeps none"
     )
+    compile_pools_after: int = Field(
+        0,
+        ge=0,
+        description="candidate pools of one shape after which their rollout is compiled (CPU; "
+        "needs a C++ compiler) or captured as a CUDA graph; 0 never",
+    )
     max_frames: int = Field(
         1536, ge=1, description="frames one interactive request may have encoded, views included"
     )

@@ -17,6 +17,7 @@ from acpc_server.engine.admission import Pace
 from acpc_server.engine.latents import LatentCache
 from acpc_server.engine.modes import NumericMode, arithmetic
 from acpc_server.engine.queue import RETRY_SECONDS, Chunk, ChunkQueue
+from acpc_server.engine.repeats import RepeatedPools
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
 from acpc_server.engine.tangent import rollout_tangent
 from acpc_server.engine.ticket import Priority, Ticket
@@ -43,6 +44,7 @@ class DeviceEngine:
         merge: Whether chunks may share a device call.
         latent_bytes: Latents of frames seen lately that are kept for callers.
         threads: CPU threads of the device's owner; torch's default when 0.
+        compile_after: Interactive pools of one shape before their rollout is compiled; 0: never.
 
     Attributes:
         device: Where checkpoints live and compute.
@@ -58,6 +60,7 @@ class DeviceEngine:
         merge: bool = True,
         latent_bytes: int = 0,
         threads: int = 0,
+        compile_after: int = 0,
     ) -> None:
         self.device = device
         self.latents = LatentCache(latent_bytes, metrics)
@@ -65,6 +68,9 @@ class DeviceEngine:
         self._merge = merge
         self._queue = ChunkQueue(metrics, max_queue)
         self._pace = Pace()
+        self._repeats = RepeatedPools(
+            device, metrics, after=compile_after, threads=threads or torch.get_num_threads()
+        )
         self._thread = threading.Thread(
             target=self._own_device, args=(threads,), name="device", daemon=True
         )
@@ -136,9 +142,14 @@ class DeviceEngine:
         parts = [(part,) for part in torch.split(by_candidate, size)]
         kind = (id(model), tuple(histories.shape), tuple(by_candidate.shape[1:]))
 
+        interactive = ticket.priority is Priority.INTERACTIVE  # a job's bytes must not change
+
         def compute(part: Tensor) -> Tensor:
-            seen = histories.to(self.device), past.to(self.device)
-            out = rollout_pool(model, *seen, part.transpose(0, 1))
+            inputs = histories.to(self.device), past.to(self.device), part.transpose(0, 1)
+            if interactive:
+                out = self._repeats.rollout(model, inputs, mode)
+            else:
+                out = rollout_pool(model, *inputs)
             return out.transpose(0, 1)  # (j, v, horizon, dim)
 
         out = self._run_all("pool", mode, kind, parts, compute, ticket, size, mergeable=False)
@@ -189,13 +200,21 @@ class DeviceEngine:
     ) -> Tensor:
         def in_mode(*inputs: Tensor) -> Tensor:
             with arithmetic(mode, self.device):
-                on_device = [x.to(self.device, non_blocking=True) for x in inputs]
+                on_device = [self._pin(x).to(self.device, non_blocking=True) for x in inputs]
                 return compute(*on_device).float().cpu()
 
         merge = self._merge and mergeable and ticket.priority is Priority.INTERACTIVE
         kind = (primitive, mode, *kind)
-        chunks = (Chunk(primitive, kind, part, in_mode, ticket, merge, capacity) for part in parts)
+        # Pinned here, in the caller's thread, lest the device's owner spend its time on copies.
+        pinned = (tuple(self._pin(x) for x in part) for part in parts)
+        chunks = (Chunk(primitive, kind, part, in_mode, ticket, merge, capacity) for part in pinned)
         return torch.cat([self._run(chunk) for chunk in chunks])
+
+    def _pin(self, tensor: Tensor) -> Tensor:
+        """Page-locked on its way to a GPU, which copies it without the processor's help."""
+        if self.device.type != "cuda" or tensor.is_cuda or tensor.is_pinned():
+            return tensor
+        return tensor.pin_memory()
 
     def _run(self, chunk: Chunk) -> Tensor:
         ticket = chunk.ticket

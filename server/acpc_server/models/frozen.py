@@ -95,6 +95,11 @@ class FrozenJepa:
         """Where inputs must live."""
         return self._device
 
+    @property
+    def network(self) -> JepaModel:
+        """The network, for a compiler."""
+        return self._network
+
     @torch.no_grad()
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
         """Projected latents of normalised frames of any size.

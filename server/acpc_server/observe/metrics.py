@@ -83,6 +83,11 @@ class Metrics:
             ("result",),
             registry=self.registry,
         )
+        self.fast_pools = Gauge(
+            "acpc_compiled_pools",
+            "Shapes of candidate pools whose rollout is served compiled or as a CUDA graph.",
+            registry=self.registry,
+        )
         self.jobs = Gauge(
             "acpc_jobs",
             "Checkpoint jobs by state; finished ones since the server started.",

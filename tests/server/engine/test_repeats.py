@@ -1,0 +1,91 @@
+"""A pool shape that keeps coming is compiled, and the compiled answer is the eager one."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from acpc_server.engine import DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.engine.compiler import CompilationFailed, compile_pool
+from acpc_server.engine.repeats import RepeatedPools
+from acpc_server.models import FrozenWorldModel, rollout_pool
+from acpc_server.models.loader import load_checkpoint
+from acpc_server.observe import Metrics
+from plain_model import PlainModel
+from public_checkpoint import write_checkpoint
+
+CPU = torch.device("cpu")
+SECONDS = 240.0
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenWorldModel:
+    root = tmp_path_factory.mktemp("checkpoints")
+    write_checkpoint(root / "model")
+    return load_checkpoint(root, "model", device=CPU)
+
+
+def pool(seed: int, candidates: int = 6) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return (
+        torch.randn(2, 3, 16, generator=generator),
+        torch.randn(2, 10, generator=generator),
+        torch.randn(1, candidates, 4, 10, generator=generator),
+    )
+
+
+def compiled_shapes(metrics: Metrics) -> float:
+    value = metrics.registry.get_sample_value("acpc_compiled_pools")
+    assert value is not None
+    return value
+
+
+def ask(
+    engine: DeviceEngine, model: FrozenWorldModel, seed: int, priority: Priority, **shape: int
+) -> torch.Tensor:
+    histories, past, pools = pool(seed, **shape)
+    return engine.rollout_pool(model, histories, past, pools, Ticket(priority), NumericMode.FP32)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler: apt install g++")
+def test_a_repeated_shape_is_compiled_and_agrees(model: FrozenWorldModel) -> None:
+    metrics = Metrics()
+    engine = DeviceEngine(CPU, metrics, threads=1, compile_after=2)
+    give_up = time.monotonic() + SECONDS
+    while compiled_shapes(metrics) == 0:
+        assert time.monotonic() < give_up, "the pool was never compiled"
+        ask(engine, model, 1, Priority.INTERACTIVE)
+        time.sleep(0.2)
+    for seed in (2, 3):  # other values than those it was compiled and checked with
+        fast = ask(engine, model, seed, Priority.INTERACTIVE)
+        eager = rollout_pool(model, *pool(seed))
+        assert torch.allclose(fast, eager, rtol=1e-5, atol=1e-5 * float(eager.abs().max()))
+    other = ask(engine, model, 4, Priority.INTERACTIVE, candidates=5)
+    assert torch.equal(other, rollout_pool(model, *pool(4, candidates=5))), "another shape is eager"
+    job = ask(engine, model, 5, Priority.JOB)
+    assert torch.equal(job, rollout_pool(model, *pool(5))), "a job's bytes do not change"
+    engine.close()
+
+
+def test_an_answer_that_differs_is_never_served(model: FrozenWorldModel) -> None:
+    """A rollout that is off, or not finite, is dropped at its first use and stays dropped."""
+    for wrong in (lambda x: x * (1 + 1e-3), lambda x: x * torch.nan):
+        metrics = Metrics()
+        pools = RepeatedPools(CPU, metrics, after=1, threads=1)
+        inputs = pool(7)
+        key = (model.card.digest, NumericMode.FP32, *(tuple(x.shape) for x in inputs))
+        shape = pools._remember(key)
+        shape.fast = lambda *x, wrong=wrong: wrong(rollout_pool(model, *x))
+        eager = rollout_pool(model, *inputs)
+        for _ in range(3):
+            assert torch.equal(pools.rollout(model, inputs, NumericMode.FP32), eager)
+        assert compiled_shapes(metrics) == 0
+
+
+def test_a_family_that_hides_its_network_stays_eager(tmp_path: Path) -> None:
+    with pytest.raises(CompilationFailed, match="network"):
+        compile_pool(PlainModel(), pool(1), tmp_path, 1)
