@@ -1,0 +1,38 @@
+"""The report of a sweep or a job: one HTML file that needs no network, and its figures as files.
+
+    data = from_scores({"lewm-tworooms-noise": score}, shift="gaussian_noise:0.08")
+    write_report(data, "report.html", figures="figures")
+
+Needs ``pip install 'acpc[report]'``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from acpc_client.files import write_whole
+from acpc_client.report.exports import export_figures
+from acpc_client.report.model import Cell, Preview, Protocol, ReportData
+from acpc_client.report.page import render
+
+__all__ = [
+    "Cell",
+    "Preview",
+    "Protocol",
+    "ReportData",
+    "export_figures",
+    "render",
+    "write_report",
+]
+
+
+def write_report(data: ReportData, path: str | Path, *, figures: str | Path | None = None) -> None:
+    """Writes the report and, with ``figures``, its figures as SVG, PNG and CSV into a folder.
+
+    Raises:
+        FailedPrecondition: The extra ``[report]`` is not installed.
+        OSError: A file cannot be written.
+    """
+    write_whole(Path(path), render(data).encode())
+    if figures is not None:
+        export_figures(data, figures)
