@@ -83,7 +83,8 @@ def _decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:  
         if unknown:
             raise ValueError(f"unknown fields {', '.join(sorted(unknown))}")
         fields = {name: _decode(hints[name], item, arrays) for name, item in value.items()}
-        return kind(**fields)
+        record: Any = kind
+        return record(**fields)
     if issubclass(kind, enum.Enum):
         return kind[value.upper()]
     return kind(value)

@@ -1,0 +1,208 @@
+"""Strict reading of a sweep file: every refusal names the place in it and what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from acpc_client.errors import ArgumentError
+
+Label = str | int | float | bool
+_DEEPEST = 20
+
+
+class SweepFileError(ArgumentError):
+    """A sweep file that cannot be run as it is.
+
+    Attributes:
+        path: Place in the file, for example ``shifts[1].blur``; empty: the whole file.
+        line: Line of that place, from 1; None where the document was not read from a file.
+    """
+
+    def __init__(self, path: str, description: str, line: int | None = None) -> None:
+        place = path or "sweep file"
+        super().__init__(place if line is None else f"line {line}: {place}", description)
+        self.path = path
+        self.line = line
+
+
+def read_document(file: Path) -> Node:
+    """The root of a YAML file, with the line of every place in it.
+
+    Raises:
+        SweepFileError: The file cannot be read, is no YAML, or names a key twice.
+    """
+    import yaml  # noqa: PLC0415  for this command alone
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "is not UTF-8 text"
+        raise SweepFileError("", f"cannot read {file}: {reason}") from error
+    lines: dict[str, int] = {}
+    try:
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        if tree is not None:
+            _note_lines(tree, "", lines, 0)
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or str(error)
+        raise SweepFileError(
+            "", f"is no YAML: {problem}", None if mark is None else mark.line + 1
+        ) from error
+    return Node(document, "", lines)
+
+
+def _note_lines(node: Any, path: str, lines: dict[str, int], depth: int) -> None:  # noqa: ANN401
+    """Fills in the line of every place below a YAML node; refuses keys that stand twice."""
+    if depth > _DEEPEST:
+        raise SweepFileError(path, f"is more than {_DEEPEST} levels deep")
+    lines[path] = node.start_mark.line + 1
+    if node.id == "sequence":
+        for index, item in enumerate(node.value):
+            _note_lines(item, f"{path}[{index}]", lines, depth + 1)
+    if node.id == "mapping":
+        seen = set()
+        for key, item in node.value:
+            place = _join(path, str(key.value))
+            if place in seen:
+                line = key.start_mark.line + 1
+                raise SweepFileError(place, "stands here a second time; keep one", line)
+            seen.add(place)
+            _note_lines(item, place, lines, depth + 1)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value of the document and its place.
+
+    Attributes:
+        value: What stands there.
+        path: Its place.
+        lines: Line of every place.
+    """
+
+    value: Any
+    path: str = ""
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    def error(self, description: str) -> SweepFileError:
+        """The refusal of this value."""
+        return SweepFileError(self.path, description, self.lines.get(self.path))
+
+    def found(self, wanted: str) -> SweepFileError:
+        """The refusal that says what stands here and what should."""
+        shown = repr(self.value)
+        found = shown if len(shown) <= 60 else f"{shown[:57]}..."
+        return self.error(f"found {found}, wanted {wanted}")
+
+    def section(self, keys: Sequence[str], required: Sequence[str] = ()) -> Section:
+        """The value as a mapping with no other keys than these."""
+        if not isinstance(self.value, Mapping):
+            raise self.found(f"a mapping with the keys {', '.join(keys)}")
+        for key in self.value:
+            if key not in keys:
+                near = difflib.get_close_matches(str(key), keys, 1)
+                hint = f"did you mean {near[0]}? " if near else ""
+                raise self._child(key).error(f"unknown key; {hint}known keys: {', '.join(keys)}")
+        for key in required:
+            if self.value.get(key) is None:
+                raise self.error(f"lacks the key {key}")
+        return Section(self, {k: self._child(k) for k, v in self.value.items() if v is not None})
+
+    def entries(self) -> Iterator[tuple[str, Node]]:
+        """The entries of a mapping with any keys."""
+        if not isinstance(self.value, Mapping):
+            raise self.found("a mapping")
+        for key in self.value:
+            if not isinstance(key, str):
+                raise self.error(f"found the key {key!r}, wanted text; put it in quotes")
+            yield key, self._child(key)
+
+    def items(self) -> list[Node]:
+        """The items of a list that is not empty."""
+        if not isinstance(self.value, list | tuple) or not self.value:
+            raise self.found("a list with at least one item")
+        return [Node(v, f"{self.path}[{i}]", self.lines) for i, v in enumerate(self.value)]
+
+    def one_or_many(self) -> list[Node]:
+        """The items of a list, or the value alone."""
+        return self.items() if isinstance(self.value, list | tuple) else [self]
+
+    def text(self) -> str:
+        """Text that is not empty."""
+        if not isinstance(self.value, str) or not self.value.strip():
+            raise self.found("text" if isinstance(self.value, str) else "text; put it in quotes")
+        return self.value
+
+    def flag(self) -> bool:
+        """True or false."""
+        if not isinstance(self.value, bool):
+            raise self.found("true or false")
+        return self.value
+
+    def integer(self, least: int, most: int = 2**32 - 1) -> int:
+        """A whole number in a range."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            raise self.found(f"a whole number from {least}")
+        if not least <= self.value <= most:
+            raise self.found(f"a whole number from {least} to {most}")
+        return self.value
+
+    def number(self) -> float:
+        """A finite number."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            hint = "; YAML reads 1e-3 as text, write 1.0e-3" if isinstance(self.value, str) else ""
+            raise self.found(f"a number{hint}")
+        if not abs(self.value) < float("inf"):
+            raise self.found("a finite number")
+        return float(self.value)
+
+    def fraction(self) -> float:
+        """A number from 0 to 1."""
+        if not 0.0 <= self.number() <= 1.0:
+            raise self.found("a number from 0 to 1")
+        return self.number()
+
+    def choice(self, names: Sequence[str]) -> str:
+        """One of these names."""
+        if self.value not in names:
+            raise self.found(f"one of {', '.join(names)}")
+        return str(self.value)
+
+    def label(self) -> Label:
+        """Text, a finite number or a truth value."""
+        if not isinstance(self.value, str | int | float | bool):
+            raise self.found("text or a number")
+        if isinstance(self.value, float):
+            return self.number()
+        return self.value
+
+    def _child(self, key: object) -> Node:
+        return Node(self.value[key], _join(self.path, str(key)), self.lines)
+
+
+@dataclass(frozen=True)
+class Section:
+    """The values of a mapping that was checked; keys without a value count as absent."""
+
+    node: Node
+    values: Mapping[str, Node]
+
+    def get(self, key: str) -> Node | None:
+        """The value, or None when it is absent."""
+        return self.values.get(key)
+
+    def __getitem__(self, key: str) -> Node:
+        return self.values[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
