@@ -66,6 +66,18 @@ def _scores() -> list[MethodCase]:
             "perturbation.gaussian_blur.kernel_size",
         ),
         (
+            "shift-28",
+            {"perturbation": {"random_shift": {"pixels": 28}}},
+            INVALID,
+            "perturbation.random_shift.pixels",
+        ),
+        (
+            "defocus-27.5",
+            {"perturbation": {"defocus_blur": {"radius": 27.5}}},
+            INVALID,
+            "perturbation.defocus_blur.radius",
+        ),
+        (
             "shift-unknown",
             {"perturbation": {"registered": {"name": "fog"}}},
             INVALID,

@@ -12,6 +12,7 @@ from acpc.v1.tensor_pb2 import Tensor
 INVALID = "INVALID_ARGUMENT"
 HUGE = 2**40
 UNICODE = "\u1234"
+NAN = float("nan")
 
 
 class Case(NamedTuple):
@@ -159,6 +160,29 @@ PERTURBATIONS = [
             field=f"{SPEC}.resize.scale",
         )
         for scale in (0.0, 1.5, float("nan"))
+    ),
+    *(
+        Case(
+            f"{kind}-{name}-{value}",
+            wire.pair(
+                perturbations=wire.several(
+                    perturbation_pb2.PerturbationSpec(**{kind: {**rest, name: value}})
+                )
+            ),
+            field=f"{SPEC}.{kind}.{name}",
+        )
+        for kind, name, rest, values in (
+            ("brightness", "change", {}, (1.1, NAN)),
+            ("contrast", "change", {}, (-1.1, NAN)),
+            ("color_jitter", "strength", {}, (-0.1, 2.0)),
+            ("jpeg", "quality", {}, (0, 101, 2**32 - 1)),
+            ("occlusion", "size", {}, (-0.1, 1.1, NAN)),
+            ("random_shift", "pixels", {}, (28, 2**32 - 1)),
+            ("defocus_blur", "radius", {}, (-1.0, 27.5, 33.0, NAN)),
+            ("motion_blur", "length", {}, (-1.0, 54.5, 1e300, NAN)),
+            ("motion_blur", "angle", {"length": 3.0}, (-1.0, 180.0, NAN)),
+        )
+        for value in values
     ),
     Case(
         "second-spec",

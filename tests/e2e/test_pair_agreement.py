@@ -9,11 +9,19 @@ import pytest
 import wire
 from acpc_client import (
     AcpcClient,
+    Brightness,
+    ColorJitter,
+    Contrast,
+    DefocusBlur,
     GaussianBlur,
     GaussianNoise,
     Identity,
+    Jpeg,
+    MotionBlur,
+    Occlusion,
     PairComparison,
     Perturbation,
+    RandomShift,
     Resize,
 )
 from pair_reference import ReferencePair
@@ -26,6 +34,14 @@ SHIFTS: tuple[Perturbation, ...] = (
     GaussianBlur(4),
     Resize(0.25),
     Identity(),
+    Brightness(-0.3),
+    Contrast(0.4),
+    ColorJitter(0.5),
+    Jpeg(30),
+    Occlusion(0.4),
+    RandomShift(3),
+    DefocusBlur(1.6),
+    MotionBlur(5, 30),
 )
 SEED, ANCHOR, DRAWS = 2**64 - 1, 17, 2
 
@@ -63,7 +79,7 @@ def shown(label: str, error: float) -> None:
 def test_every_shift(
     client: AcpcClient, world: ServedWorld, name: str, frame: tuple[int, int]
 ) -> None:
-    """Noise, blur, resize and identity, on frames with and without a resize to the model's size."""
+    """Every kind there is, on frames with and without a resize to the model's size."""
     height, width = frame
     history = wire.frames(wire.HISTORY, height=height, width=width)
     future = wire.frames(wire.HORIZON, height=height, width=width, seed=9)

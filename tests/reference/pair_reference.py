@@ -1,14 +1,15 @@
 """The answer to ComparePair in float64, from frames to distances, without the server's code.
 
-Noise alone is taken from the server's generator, whose numbers are its promise; everything that is
-computed from them is written out.
+Random numbers alone are taken from the server's generator, which are its promise; everything that
+is computed from them is written out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import camera_reference as camera
 import numpy as np
 import numpy_reference as metrics
 import pixel_reference as pixels
@@ -36,19 +37,26 @@ def perturbed(
     images: Array, spec: perturbation_pb2.PerturbationSpec, *, seed: int, anchor: int, draw: int
 ) -> Array:
     """One view of normalised images under a spec."""
-    match spec.WhichOneof("kind"):
-        case "identity":
-            return images
-        case "gaussian_noise":
-            generator = draw_generator("gaussian_noise", seed=seed, anchor=anchor, draw=draw)
-            normals = generator.standard_normal(images.shape, np.float32).astype(np.float64)
-            return pixels.noisy(images, normals, spec.gaussian_noise.sigma)
-        case "gaussian_blur":
-            return pixels.blurred(images, spec.gaussian_blur.kernel_size | 1)
-        case "resize":
-            return pixels.resized(images, spec.resize.scale)
-        case kind:
-            raise ValueError(f"no formula for {kind}")
+    kind = spec.WhichOneof("kind")
+    chosen = getattr(spec, kind)
+    generator = draw_generator(kind, seed=seed, anchor=anchor, draw=draw)
+    views: dict[str, Callable[[], Array]] = {
+        "identity": lambda: images,
+        "gaussian_noise": lambda: pixels.noisy(
+            images, generator.standard_normal(images.shape, np.float32), chosen.sigma
+        ),
+        "gaussian_blur": lambda: pixels.blurred(images, chosen.kernel_size | 1),
+        "resize": lambda: pixels.resized(images, chosen.scale),
+        "brightness": lambda: camera.recoloured(images, camera.lit(chosen.change)),
+        "contrast": lambda: camera.recoloured(images, camera.spread(chosen.change)),
+        "color_jitter": lambda: camera.jittered(images, chosen.strength, generator.random(4)),
+        "jpeg": lambda: camera.compressed(images, chosen.quality),
+        "occlusion": lambda: camera.occluded(images, chosen.size, generator.random(2)),
+        "random_shift": lambda: camera.shifted(images, chosen.pixels, generator.random(2)),
+        "defocus_blur": lambda: camera.defocused(images, chosen.radius),
+        "motion_blur": lambda: camera.moved(images, chosen.length, chosen.angle),
+    }
+    return views[kind]()
 
 
 def compare(

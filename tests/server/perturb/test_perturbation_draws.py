@@ -92,6 +92,14 @@ def test_normals_equal_a_written_out_generator_and_ziggurat(key: tuple[int, int,
     assert (found == expected).mean() > 0.999
 
 
+def test_uniform_numbers_are_the_upper_53_bits_of_the_stream() -> None:
+    words = words32("occlusion", 9101, 17, 4)
+    generator = draw_generator("occlusion", seed=9101, anchor=17, draw=4)
+    for _ in range(1000):
+        low, high = next(words), next(words)
+        assert generator.random() == (high << 21 | low >> 11) / 2**53
+
+
 def test_normals_are_standard_normal() -> None:
     generator = draw_generator("gaussian_noise", seed=1, anchor=2, draw=3)
     normals = standard_normals(generator, (1_000_000,), torch.device("cpu")).double()
@@ -134,11 +142,16 @@ def test_numbers_outside_uint64_are_refused(part: str, value: int) -> None:
 
 PROGRAM = """
 import hashlib, torch
-from acpc_server.perturb import GaussianNoise, GaussianBlur, Resize, perturb_frames
+from acpc_server.perturb import *
 torch.set_num_threads({threads})
 frames = torch.linspace(-2, 2, 3 * 3 * 40 * 56).reshape(3, 3, 40, 56)
 digest = hashlib.sha256()
-for spec in (GaussianNoise(sigma=0.08), GaussianBlur(kernel_size=15), Resize(scale=0.25)):
+for spec in (
+    GaussianNoise(sigma=0.08), GaussianBlur(kernel_size=15), Resize(scale=0.25),
+    Brightness(change=0.3), Contrast(change=-0.3), ColorJitter(strength=0.5), Jpeg(quality=20),
+    Occlusion(size=0.3), RandomShift(pixels=4), DefocusBlur(radius=3.5),
+    MotionBlur(length=9.0, angle=30.0),
+):
     view = perturb_frames(frames, spec, seed=11, anchor=12, draw=3)
     digest.update(view.numpy().tobytes())
 print(digest.hexdigest())

@@ -5,9 +5,17 @@ import hashlib
 import pytest
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb import (
+    Brightness,
+    ColorJitter,
+    Contrast,
+    DefocusBlur,
     GaussianBlur,
     GaussianNoise,
     Identity,
+    Jpeg,
+    MotionBlur,
+    Occlusion,
+    RandomShift,
     Registered,
     Resize,
     parse_spec,
@@ -28,6 +36,19 @@ BAD = [
     ({"kind": "gaussian_blur", "kernel_size": 10**9}, "kernel_size", "found 1000000000"),
     ({"kind": "resize", "scale": 0.0}, "scale", "greater than 0"),
     ({"kind": "resize", "scale": 1.01}, "scale", "less than or equal to 1"),
+    ({"kind": "brightness"}, "change", "required"),
+    ({"kind": "brightness", "change": 1.1}, "change", "less than or equal to 1"),
+    ({"kind": "contrast", "change": -1.1}, "change", "greater than or equal to -1"),
+    ({"kind": "color_jitter", "strength": -0.1}, "strength", "greater than or equal to 0"),
+    ({"kind": "color_jitter", "strength": 0.1, "hue": 0.1}, "hue", "not permitted"),
+    ({"kind": "jpeg", "quality": 0}, "quality", "greater than or equal to 1"),
+    ({"kind": "jpeg", "quality": 101}, "quality", "less than or equal to 100"),
+    ({"kind": "jpeg", "quality": 50.0}, "quality", "valid integer"),
+    ({"kind": "occlusion", "size": float("inf")}, "size", "finite"),
+    ({"kind": "random_shift", "pixels": 4096}, "pixels", "found 4096"),
+    ({"kind": "defocus_blur", "radius": 32.5}, "radius", "less than or equal to 32"),
+    ({"kind": "motion_blur", "length": -1}, "length", "greater than or equal to 0"),
+    ({"kind": "motion_blur", "length": 1, "angle": 180}, "angle", "less than 180; found 180"),
     ({"kind": "registered", "name": ""}, "name", "at least 1 character"),
     ({"kind": "registered", "name": "a", "parameters": {"b": "c"}}, "parameters.b", "number"),
 ]
@@ -56,6 +77,8 @@ def test_canonical_json_and_digest_are_frozen() -> None:
     text = '{"kind":"gaussian_noise","sigma":0.08}'
     assert spec.canonical_json == text
     assert spec.digest == hashlib.sha256(text.encode()).hexdigest()
+    motion = parse_spec({"kind": "motion_blur", "length": 9})
+    assert motion.canonical_json == '{"angle":0.0,"kind":"motion_blur","length":9.0}'
     fog = Registered(name="fog", parameters={"z": 1.0, "a": 2.0})
     assert fog.canonical_json == '{"kind":"registered","name":"fog","parameters":{"a":2.0,"z":1.0}}'
 
@@ -72,15 +95,34 @@ def test_severity_grows_with_strength() -> None:
     assert GaussianBlur(kernel_size=15).severity == 15.0
     assert Resize(scale=1.0).severity == 0.0
     assert Resize(scale=0.25).severity == 0.75
+    assert Brightness(change=-0.3).severity == Brightness(change=0.3).severity == 0.3
+    assert Contrast(change=-0.3).severity == Contrast(change=0.3).severity == 0.3
+    assert ColorJitter(strength=0.4).severity == 0.4
+    assert Jpeg(quality=30).severity == 70.0
+    assert Occlusion(size=0.2).severity == 0.2
+    assert RandomShift(pixels=4).severity == 4.0
+    assert DefocusBlur(radius=2.5).severity == 2.5
+    assert MotionBlur(length=9.0, angle=30.0).severity == 9.0
     assert Registered(name="fog", parameters={"severity": 3.0}).severity == 3.0
     assert Registered(name="fog").severity == 0.0
 
 
-def test_only_noise_needs_more_than_one_draw() -> None:
-    assert GaussianNoise(sigma=0.08).stochastic
-    assert not any(
-        spec.stochastic for spec in (Identity(), GaussianBlur(kernel_size=3), Resize(scale=0.5))
-    )
+def test_only_what_is_random_needs_more_than_one_draw() -> None:
+    random = [
+        GaussianNoise(sigma=0.08), ColorJitter(strength=0.4), Occlusion(size=0.2),
+        RandomShift(pixels=4),
+    ]  # fmt: skip
+    certain = [
+        Identity(), GaussianBlur(kernel_size=3), Resize(scale=0.5), Brightness(change=0.1),
+        Contrast(change=0.1), Jpeg(quality=3), DefocusBlur(radius=1.0), MotionBlur(length=3.0),
+    ]  # fmt: skip
+    assert all(spec.stochastic for spec in random)
+    assert not any(spec.stochastic for spec in certain)
+
+
+def test_what_a_plug_in_does_is_not_known_to_be_nothing() -> None:
+    assert not Registered(name="fog").changes_nothing
+    assert not Registered(name="fog", parameters={"severity": 0.0}).changes_nothing
 
 
 def test_specs_are_immutable() -> None:

@@ -1,0 +1,157 @@
+"""Light, colour, compression, obstacles, shifts and lens blurs against float64 loops."""
+
+from __future__ import annotations
+
+import camera_reference as reference
+import jpeg_reference
+import numpy as np
+import pytest
+import torch
+from acpc_server.errors import InvalidArgument
+from acpc_server.numerics.pixels import to_model_input
+from acpc_server.perturb import (
+    Brightness,
+    ColorJitter,
+    Contrast,
+    DefocusBlur,
+    Jpeg,
+    MotionBlur,
+    Occlusion,
+    PerturbationSpec,
+    RandomShift,
+    perturb_frames,
+)
+from acpc_server.perturb.draws import draw_generator
+from numpy.typing import NDArray
+
+KEY = {"seed": 9101, "anchor": 3, "draw": 1}
+
+
+def photos(count: int = 2, height: int = 11, width: int = 14, seed: int = 0) -> torch.Tensor:
+    """Random bytes as model input."""
+    rng = np.random.default_rng(seed)
+    frames = rng.integers(0, 256, (count, height, width, 3), np.uint8)
+    return to_model_input(torch.from_numpy(frames), min(height, width))
+
+
+def uniform(spec: PerturbationSpec, count: int, **key: int) -> NDArray[np.float64]:
+    return draw_generator(spec.kind, **{**KEY, **key}).random(count)
+
+
+def assert_close(
+    frames: torch.Tensor, spec: PerturbationSpec, expected: NDArray[np.float64]
+) -> None:
+    found = perturb_frames(frames, spec, **KEY).double().numpy()
+    np.testing.assert_allclose(found, expected, atol=4e-6)
+    assert np.abs(expected - frames.double().numpy()).max() > 0.01  # something happened
+
+
+@pytest.mark.parametrize("change", [-1.0, -0.4, 0.05, 0.7, 1.0])
+def test_brightness_and_contrast(change: float) -> None:
+    frames = photos()
+    images = frames.double().numpy()
+    lit = reference.recoloured(images, reference.lit(change))
+    spread = reference.recoloured(images, reference.spread(change))
+    assert_close(frames, Brightness(change=change), lit)
+    assert_close(frames, Contrast(change=change), spread)
+
+
+@pytest.mark.parametrize("strength", [0.1, 0.5, 1.0])
+def test_color_jitter(strength: float) -> None:
+    frames, spec = photos(), ColorJitter(strength=strength)
+    expected = reference.jittered(frames.double().numpy(), strength, uniform(spec, 4))
+    assert_close(frames, spec, expected)
+
+
+def test_hue_and_saturation_keep_greys() -> None:
+    """What a camera's white balance does to grey is not in this perturbation."""
+    ramp = torch.arange(0, 256, 5, dtype=torch.uint8)[None, None, :, None].expand(1, 52, -1, 3)
+    frames = to_model_input(ramp, 52)
+    for draw in range(5):
+        view = perturb_frames(frames, ColorJitter(strength=1.0), seed=1, anchor=2, draw=draw)
+        pixels = reference.pixels(view.double().numpy())
+        assert np.ptp(pixels, axis=1).max() < 1e-6
+
+
+@pytest.mark.parametrize("quality", [10, 30, 50, 75, 95, 99])
+def test_jpeg_is_the_standards(quality: int) -> None:
+    """An independent float64 codec: quantisation tables, DCT, subsampling, interpolation."""
+    rng = np.random.default_rng(5)
+    image = rng.integers(0, 256, (4, 6, 3)).repeat(8, 0).repeat(8, 1)  # (32, 48, 3)
+    image = (0.8 * image + rng.integers(0, 52, image.shape)).astype(np.uint8)
+    frames = to_model_input(torch.from_numpy(image[None]), 32)
+    view = perturb_frames(frames, Jpeg(quality=quality), **KEY)
+    found = reference.pixels(view.double().numpy())[0].transpose(1, 2, 0) * 255
+    difference, other = (
+        np.abs(found - jpeg_reference.compressed(image.astype(float), q)).mean()
+        for q in (quality, quality - 9)
+    )
+    print(
+        f"quality {quality}: mean {difference:.2f} levels; from quality {quality - 9} {other:.2f}"
+    )
+    assert difference < 0.8
+    assert other > 2 * difference
+
+
+@pytest.mark.parametrize("quality", [1, 37, 99])
+def test_jpeg_rounds_to_bytes_first(quality: int) -> None:
+    """Values between bytes and beyond black and white, as resized frames have them."""
+    frames = photos() * 1.3
+    expected = reference.compressed(frames.double().numpy(), quality)
+    assert_close(frames, Jpeg(quality=quality), expected)
+
+
+@pytest.mark.parametrize("size", [0.1, 0.5, 1.0])
+def test_occlusion(size: float) -> None:
+    frames, spec = photos(), Occlusion(size=size)
+    expected = reference.occluded(frames.double().numpy(), size, uniform(spec, 2))
+    assert_close(frames, spec, expected)
+
+
+@pytest.mark.parametrize("pixels", [1, 4, 10])
+def test_random_shift(pixels: int) -> None:
+    frames, spec = photos(), RandomShift(pixels=pixels)
+    expected = reference.shifted(frames.double().numpy(), pixels, uniform(spec, 2))
+    assert_close(frames, spec, expected)
+
+
+@pytest.mark.parametrize("radius", [0.3, 1.0, 2.5, 10.0])
+def test_defocus_blur(radius: float) -> None:
+    frames = photos()
+    expected = reference.defocused(frames.double().numpy(), radius)
+    assert_close(frames, DefocusBlur(radius=radius), expected)
+
+
+@pytest.mark.parametrize(("length", "angle"), [(0.5, 0), (5, 0), (5, 90), (7.5, 30), (20, 135)])
+def test_motion_blur(length: float, angle: float) -> None:
+    frames = photos()
+    expected = reference.moved(frames.double().numpy(), length, angle)
+    assert_close(frames, MotionBlur(length=length, angle=angle), expected)
+
+
+def test_motion_at_45_degrees_points_up_and_right() -> None:
+    frames = torch.zeros(1, 3, 9, 9)
+    frames[..., 4, 4] = 1.0
+    view = perturb_frames(frames, MotionBlur(length=5.0, angle=45.0), **KEY)[0, 0]
+    assert view[3, 5] == pytest.approx(view[5, 3])
+    assert view[3, 5] > 10 * view[3, 3]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (RandomShift(pixels=8), "pixels: is 8, .*side of 8 pixels may be at most 7"),
+        (DefocusBlur(radius=7.1), r"radius: is 7\.1, .*side of 8 pixels allow at most 7$"),
+        (MotionBlur(length=14.5), r"length: is 14\.5, .*side of 8 pixels allow at most 14$"),
+    ],
+)
+def test_what_does_not_fit_the_frames_says_what_would(spec: PerturbationSpec, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        perturb_frames(torch.zeros(1, 3, 8, 20), spec, **KEY)
+
+
+@pytest.mark.parametrize(
+    "spec", [RandomShift(pixels=7), DefocusBlur(radius=7.0), MotionBlur(length=14.0)]
+)
+def test_the_most_that_fits_is_taken(spec: PerturbationSpec) -> None:
+    perturb_frames(torch.zeros(1, 3, 8, 20), spec, **KEY)

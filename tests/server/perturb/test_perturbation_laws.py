@@ -1,0 +1,166 @@
+"""What holds for every perturbation: identity at zero, keys, batch layout, range."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
+from acpc_server.perturb import (
+    AnyPerturbation,
+    Brightness,
+    ColorJitter,
+    Contrast,
+    DefocusBlur,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    Jpeg,
+    MotionBlur,
+    Occlusion,
+    RandomShift,
+    Resize,
+    parse_spec,
+    perturb_frames,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+HEIGHT, WIDTH = 12, 15
+UINT64 = st.integers(0, 2**64 - 1)
+SIGNED = st.floats(-1, 1)
+PART = st.floats(0, 1)
+# Strong enough that every one of them changes random frames, whatever the draw.
+STRONG: list[AnyPerturbation] = [
+    GaussianNoise(sigma=0.3), GaussianBlur(kernel_size=5), Resize(scale=0.3),
+    Brightness(change=-0.5), Contrast(change=-0.5), ColorJitter(strength=1.0), Jpeg(quality=10),
+    Occlusion(size=0.5), RandomShift(pixels=11), DefocusBlur(radius=2.0),
+    MotionBlur(length=5.0, angle=30.0),
+]  # fmt: skip
+ZEROS: list[AnyPerturbation] = [
+    Identity(), GaussianNoise(sigma=0.0), GaussianBlur(kernel_size=1), Resize(scale=1.0),
+    Brightness(change=0.0), Contrast(change=0.0), ColorJitter(strength=0.0), Jpeg(quality=100),
+    Occlusion(size=0.0), RandomShift(pixels=0), DefocusBlur(radius=0.0),
+    MotionBlur(length=0.0, angle=30.0),
+]  # fmt: skip
+ONE_PLACE = [s for s in STRONG if s.stochastic and s.kind != "gaussian_noise"]
+specs = st.one_of(
+    st.builds(GaussianNoise, sigma=PART),
+    st.builds(GaussianBlur, kernel_size=st.integers(1, 23)),
+    st.builds(Resize, scale=st.floats(0.01, 1)),
+    st.builds(Brightness, change=SIGNED),
+    st.builds(Contrast, change=SIGNED),
+    st.builds(ColorJitter, strength=PART),
+    st.builds(Jpeg, quality=st.integers(1, 100)),
+    st.builds(Occlusion, size=PART),
+    st.builds(RandomShift, pixels=st.integers(0, 11)),
+    st.builds(DefocusBlur, radius=st.floats(0, 11)),
+    st.builds(MotionBlur, length=st.floats(0, 22), angle=st.floats(0, 180, exclude_max=True)),
+)
+by_kind = pytest.mark.parametrize("spec", STRONG, ids=lambda spec: spec.kind)
+
+
+def photos(count: int = 3, seed: int = 0) -> torch.Tensor:
+    rng = np.random.default_rng(seed)
+    frames = rng.integers(0, 256, (count, HEIGHT + 5, WIDTH + 6, 3), np.uint8)
+    return to_model_input(torch.from_numpy(frames), HEIGHT)  # resized, so between the bytes
+
+
+def pixels(frames: torch.Tensor) -> torch.Tensor:
+    std, mean = (torch.tensor(v).double().view(3, 1, 1) for v in (IMAGENET_STD, IMAGENET_MEAN))
+    return frames.double() * std + mean
+
+
+@pytest.mark.parametrize("spec", ZEROS, ids=lambda spec: spec.kind)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_zero_severity_changes_no_bit(spec: AnyPerturbation, dtype: torch.dtype) -> None:
+    frames = (photos() * 1.5).to(dtype)  # beyond black and white too
+    assert spec.changes_nothing
+    view = perturb_frames(frames, spec, seed=1, anchor=2, draw=3)
+    assert torch.equal(view, frames)
+    assert view.data_ptr() != frames.data_ptr()
+
+
+@by_kind
+def test_more_than_zero_changes_the_frames(spec: AnyPerturbation) -> None:
+    assert not spec.changes_nothing
+    for draw in range(20):
+        view = perturb_frames(photos(), spec, seed=1, anchor=2, draw=draw)
+        assert (view - photos()).abs().max() > 0.1
+
+
+@settings(max_examples=150, deadline=None)
+@given(specs, UINT64, UINT64, UINT64)
+def test_a_view_depends_on_the_key_and_its_own_frames_alone(
+    spec: AnyPerturbation, seed: int, anchor: int, draw: int
+) -> None:
+    """Again, from a spec that travelled as JSON, in other memory, and with fewer frames beside."""
+    frames, key = photos(), {"seed": seed, "anchor": anchor, "draw": draw}
+    view = perturb_frames(frames, spec, **key)
+    assert torch.isfinite(view).all()
+    again = parse_spec({"kind": spec.kind, **spec.model_dump()})
+    assert again.digest == spec.digest
+    strided = frames.to(memory_format=torch.channels_last)
+    assert torch.equal(perturb_frames(strided, again, **key), view)
+    assert torch.equal(perturb_frames(frames[:2], spec, **key), view[:2])
+
+
+@settings(max_examples=100, deadline=None)
+@given(specs.filter(lambda spec: spec.kind != "gaussian_noise"), UINT64)
+def test_only_noise_leaves_the_range_of_pixels(spec: AnyPerturbation, draw: int) -> None:
+    found = pixels(perturb_frames(photos(), spec, seed=0, anchor=0, draw=draw))
+    assert found.min() > -1e-6
+    assert found.max() < 1 + 1e-6
+
+
+@by_kind
+def test_draws_differ_exactly_when_the_spec_is_stochastic(spec: AnyPerturbation) -> None:
+    frames = photos()
+    for part in ("seed", "anchor", "draw"):
+        key = {"seed": 5, "anchor": 6, "draw": 7}
+        views = [perturb_frames(frames, spec, **{**key, part: value}) for value in range(8)]
+        assert spec.stochastic == any(not torch.equal(views[0], view) for view in views[1:])
+
+
+@pytest.mark.parametrize("spec", ONE_PLACE, ids=lambda spec: spec.kind)
+def test_one_draw_treats_all_frames_of_a_history_alike(spec: AnyPerturbation) -> None:
+    still = photos(1).expand(4, -1, -1, -1)
+    view = perturb_frames(still, spec, seed=3, anchor=1, draw=4)
+    assert all(torch.equal(view[0], frame) for frame in view[1:])
+
+
+def test_the_severities_of_a_jitter_move_along_one_line() -> None:
+    """Small steps add up: the common random numbers decide the direction alone."""
+    frames = to_model_input(torch.full((1, 8, 8, 3), 128, dtype=torch.uint8), 8)
+    frames[:, 0] += 0.3  # not grey
+    weak, strong = (
+        perturb_frames(frames, ColorJitter(strength=s), seed=1, anchor=1, draw=0) - frames
+        for s in (0.001, 0.002)
+    )
+    torch.testing.assert_close(strong, 2 * weak, rtol=0.02, atol=2e-5)
+
+
+@given(st.integers(0, 200), PART, PART)
+def test_a_larger_occlusion_covers_a_smaller_one(draw: int, one: float, other: float) -> None:
+    frames = torch.full((1, 3, 17, 23), 9.0)
+    small, large = (
+        perturb_frames(frames, Occlusion(size=s), seed=0, anchor=0, draw=draw)[0, 0] != 9.0
+        for s in sorted((one, other))
+    )
+    assert not (small & ~large).any()
+
+
+def test_places_and_shifts_are_uniform() -> None:
+    """Chi-squared over 2000 draws; the bounds are the 99.99 % points."""
+    ramp = torch.arange(49.0).view(1, 1, 7, 7).expand(1, 3, 7, 7)
+    places, shifts = np.zeros(16), np.zeros(25)
+    for draw in range(2000):
+        hidden = perturb_frames(ramp, Occlusion(size=4 / 7), seed=2, anchor=0, draw=draw)
+        first = int((hidden != ramp)[0, 0].int().argmax())
+        places[first // 7 * 4 + first % 7] += 1
+        moved = perturb_frames(ramp, RandomShift(pixels=2), seed=2, anchor=0, draw=draw)
+        row, column = divmod(int(moved[0, 0, 3, 3]), 7)
+        shifts[(row - 1) * 5 + column - 1] += 1
+    for counts, bound in ((places, 44.3), (shifts, 59.0)):
+        expected = 2000 / len(counts)
+        assert ((counts - expected) ** 2 / expected).sum() < bound
