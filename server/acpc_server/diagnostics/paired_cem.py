@@ -93,19 +93,28 @@ class PairedPlan:
 
 @dataclass(frozen=True)
 class PairedAnswer:
-    """The clean plan, (H, block width), and one paired plan per view asked for."""
+    """The clean run, and one paired plan per view asked for.
+
+    Attributes:
+        clean_plan: What the clean run returns, (H, block width).
+        clean_gaps: Cost of the best to the second-best candidate of each of its pools.
+        views: The perturbed runs.
+        receipt: What they were computed from.
+    """
 
     clean_plan: Tensor
+    clean_gaps: list[float]
     views: list[PairedPlan]
     receipt: Receipt
 
 
 @dataclass(frozen=True)
 class _Iteration:
-    """One iteration of the clean run: pool, rollouts (J, H, dim) and sorted elites (k,)."""
+    """One iteration of the clean run: pool, rollouts (J, H, dim), gap and sorted elites (k,)."""
 
     pool: Tensor
     rollouts: Tensor
+    gap: float
     elites: Tensor
 
 
@@ -186,6 +195,7 @@ class PairedCem:
         regrets = self._regrets(clean.plan, [plan for plan, _ in ended], ticket)
         return PairedAnswer(
             clean_plan=clean.plan,
+            clean_gaps=[iteration.gap for iteration in iterations],
             views=[
                 PairedPlan(view, *ended[row], self._certified(ended[row][1]), regrets[row])
                 for view, row in view_rows(session.request.views)
@@ -217,7 +227,8 @@ class PairedCem:
     def _clean_iteration(self, run: _Run, iteration: int, ticket: Ticket) -> _Iteration:
         pool = run.pool(iteration)
         rollouts = self._session.rollout(self._session.clean[None], pool[None], ticket)[0]
-        return _Iteration(pool, rollouts, run.advance(pool, rollouts))
+        best, second = self.costs(rollouts).sort().values[:2].tolist()
+        return _Iteration(pool, rollouts, second - best, run.advance(pool, rollouts))
 
     def _perturbed_runs(
         self, views: Tensor, clean: list[_Iteration], ticket: Ticket
