@@ -37,10 +37,13 @@ def rollout_tangent(
         forward_ad.dual_level(),
     ):
         # Copies: tensors made in inference mode carry no derivative.
-        dual = forward_ad.make_dual(histories.clone(), directions.clone())
-        latents = model.encode(dual.flatten(0, 1)).unflatten(0, histories.shape[:2])
+        dual = forward_ad.make_dual(  # type: ignore[no-untyped-call]
+            histories.clone(), directions.clone()
+        )
+        latents = model.encode(dual.flatten(0, 1)).reshape(*histories.shape[:2], -1)
         predicted = rollout(model, latents, blocks.clone())  # (n, horizon, dim)
-        tangent: Tensor | None = forward_ad.unpack_dual(predicted).tangent
+        parts = forward_ad.unpack_dual(predicted)  # type: ignore[no-untyped-call]
+        tangent: Tensor | None = parts.tangent
     if tangent is None:
         raise FailedPrecondition(
             f"checkpoints of family {model.card.family!r} give no forward-mode derivative; their "
