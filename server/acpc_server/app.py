@@ -22,11 +22,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from acpc_server.data import DatasetStore
+from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.diagnostics import CheckpointScoring, PairComparison, Planner
 from acpc_server.diagnostics.receipt import CODE_VERSION, device_name
 from acpc_server.engine import CheckpointCache, DeviceEngine
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs import JobService
+from acpc_server.jobs import JobService, JobState
 from acpc_server.models.loader import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.rpc.anchor import AnchorServicer
@@ -49,6 +50,9 @@ SERVICES = (
     checkpoint_service_pb2.DESCRIPTOR.services_by_name["CheckpointService"].full_name,
     operations_pb2.DESCRIPTOR.services_by_name["Operations"].full_name,
 )
+TIDY_SECONDS = 3600.0
+# Jobs that are asked whether they need an anchor set.
+MOST_JOBS = 10_000
 
 
 class Server:
@@ -89,9 +93,7 @@ class Server:
             limits=CheckpointLimits(weights_bytes=settings.max_checkpoint_mib * MEBIBYTE),
             budget_bytes=settings.checkpoint_budget_mib * MEBIBYTE,
         )
-        scoring = CheckpointScoring(
-            self._engine, self._checkpoints, DatasetStore(settings.dataset_root)
-        )
+        self._datasets = DatasetStore(settings.dataset_root)
         try:
             settings.state_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -99,6 +101,9 @@ class Server:
                 f"cannot make the state folder {settings.state_dir} ({error.strerror}); choose "
                 "another --state-dir"
             ) from error
+        self._anchors = AnchorStore(settings.anchor_folder, _anchor_limits(settings), self.metrics)
+        scoring = CheckpointScoring(self._engine, self._checkpoints, self._datasets)
+        self._stopping = threading.Event()
         self._jobs = JobService(
             [scoring],
             self.metrics,
@@ -144,7 +149,9 @@ class Server:
         scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server(
             ScoringServicer(self._checkpoints, scoring, self._jobs, writer), server
         )
-        anchor_service_pb2_grpc.add_AnchorServiceServicer_to_server(AnchorServicer(), server)
+        anchor_service_pb2_grpc.add_AnchorServiceServicer_to_server(
+            AnchorServicer(self._anchors, self._datasets, self._in_use), server
+        )
         operations_pb2_grpc.add_OperationsServicer_to_server(
             OperationsServicer(self._jobs, writer), server
         )
@@ -163,6 +170,7 @@ class Server:
         """
         settings = self._settings
         self._jobs.start()
+        threading.Thread(target=self._tidy, name="tidy", daemon=True).start()
         if settings.metrics_port >= 0:
             try:
                 self.metrics_port, self._scrape = self.metrics.serve(
@@ -187,6 +195,25 @@ class Server:
             version=CODE_VERSION,
         )
 
+    def _in_use(self, digest: str) -> bool:
+        """Whether the plan of a job that has not ended names a digest."""
+        return any(
+            digest in job.plan.model_dump_json()
+            for state in JobState
+            if not state.done
+            for job in self._jobs.list(0, MOST_JOBS, state)
+        )
+
+    def _tidy(self) -> None:
+        """Keeps the anchor store within its retention, at once and every hour."""
+        while True:
+            try:
+                self._anchors.tidy(self._in_use)
+            except Exception:  # the job record may be away for a while: the next hour will do
+                log.exception("tidy_failed")
+            if self._stopping.wait(TIDY_SECONDS):
+                return
+
     def _bind(self) -> int:
         settings = self._settings
         address = f"{settings.host}:{settings.port}"
@@ -208,6 +235,7 @@ class Server:
         log.info("draining", seconds=self._settings.drain_seconds)
         self._health.enter_graceful_shutdown()
         self._jobs.drain()
+        self._stopping.set()
         stopped: threading.Event = self._server.stop(self._settings.drain_seconds)
         stopped.wait()
         if self._scrape is not None:
@@ -215,6 +243,17 @@ class Server:
         self._jobs.stop()
         self._engine.close()
         log.info("stopped")
+
+
+def _anchor_limits(settings: Settings) -> AnchorLimits:
+    return AnchorLimits(
+        store_bytes=settings.anchor_store_mib * MEBIBYTE,
+        set_bytes=settings.anchor_set_mib * MEBIBYTE,
+        set_anchors=settings.anchor_set_count,
+        uploads=settings.anchor_uploads,
+        keep_seconds=settings.anchor_keep_days * 86_400,
+        upload_seconds=settings.anchor_upload_hours * 3600,
+    )
 
 
 def choose_device(name: str) -> torch.device:

@@ -92,6 +92,27 @@ class Settings(BaseSettings):
         2048, ge=1, description="largest weights file the server reads, MiB"
     )
     job_concurrency: int = Field(1, ge=1, le=64, description="checkpoint jobs run at a time")
+    anchor_dir: Path | None = Field(
+        None, description="folder for anchor sets; default is anchors in the state folder"
+    )
+    anchor_store_mib: int = Field(
+        102_400, ge=1, description="bytes of all anchor sets and unfinished uploads, MiB"
+    )
+    anchor_set_mib: int = Field(32_768, ge=1, description="bytes of one anchor set on disk, MiB")
+    anchor_set_count: int = Field(
+        100_000, ge=1, le=100_000, description="anchors one anchor set may have"
+    )
+    anchor_uploads: int = Field(
+        8, ge=1, le=256, description="uploads of anchors the server takes at a time"
+    )
+    anchor_keep_days: float = Field(
+        90.0,
+        ge=0,
+        description="an anchor set goes this long after its last use, days; 0 keeps it",
+    )
+    anchor_upload_hours: float = Field(
+        24.0, gt=0, description="an upload that has not moved for so long is dropped, hours"
+    )
     drain_seconds: float = Field(
         10.0,
         ge=0,
@@ -126,6 +147,11 @@ class Settings(BaseSettings):
         ):
             raise ValueError("TLS needs both --tls-certificate and --tls-key, or neither")
         return value
+
+    @property
+    def anchor_folder(self) -> Path:
+        """Where the anchor sets are."""
+        return self.anchor_dir or self.state_dir / "anchors"
 
     @property
     def database_url(self) -> str:

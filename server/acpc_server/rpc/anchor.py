@@ -1,56 +1,197 @@
-"""AnchorService: in the contract, not in this release."""
+"""AnchorService: immutable sets of anchors, uploaded or made from a dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NoReturn
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 
 import grpc
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import anchor_service_pb2_grpc as pb_grpc
 
-from acpc_server.errors import Unimplemented
+from acpc_server.data import DatasetStore
+from acpc_server.data.anchor_sets import (
+    AnchorStore,
+    AnchorUpload,
+    DatasetSource,
+    SetInfo,
+    UploadHeader,
+    store_drawn,
+)
+from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument
+from acpc_server.rpc.anchor_messages import (
+    read_description,
+    read_header,
+    read_steps,
+    write_set,
+)
+from acpc_server.rpc.idle import within
+from acpc_server.rpc.paging import read_page, write_token
+from acpc_server.rpc.request import MAX_REQUEST_ID
+from acpc_server.rpc.shards import read_shard
+from acpc_server.rpc.sources import read_dataset
+
+IDLE_SECONDS = 60.0
 
 
 class AnchorServicer(pb_grpc.AnchorServiceServicer):
-    """Refuses every call with a reason, so that callers see a plan and not a typo."""
+    """Takes, makes, lists and deletes anchor sets.
+
+    Args:
+        store: The sets.
+        datasets: Datasets the server can see.
+        in_use: Whether a job that has not ended needs the set of a digest.
+        idle_seconds: How long an upload may stay silent.
+    """
+
+    def __init__(
+        self,
+        store: AnchorStore,
+        datasets: DatasetStore,
+        in_use: Callable[[str], bool],
+        *,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._store = store
+        self._datasets = datasets
+        self._in_use = in_use
+        self._idle_seconds = idle_seconds
 
     def UploadAnchors(
         self, request_iterator: Iterator[pb.UploadAnchorsRequest], context: grpc.ServicerContext
-    ) -> NoReturn:
-        """Refuse."""
-        _refuse()
+    ) -> pb.UploadAnchorsResponse:
+        """Store shards as they come; each is safe once the next one is asked for."""
+        limited = within(
+            request_iterator,
+            self._idle_seconds,
+            hint="go on with the same request_id",
+            reason="UPLOAD_IDLE",
+        )
+        with closing(limited) as messages:
+            first = next(messages, pb.UploadAnchorsRequest())
+            if first.WhichOneof("message") != "header":
+                raise InvalidArgument("header", "the first message of an upload is its header")
+            try:
+                with self._named(first.header.request_id) as request_id:
+                    info = self._receive(read_header(first.header, request_id), messages)
+            except InvalidArgument as error:
+                ours = error.field.partition(".")[0] in UploadHeader.model_fields
+                raise (error.below("header") if ours else error) from error
+        return pb.UploadAnchorsResponse(anchor_set=self._written(info))
 
-    def GetUpload(self, request: pb.GetUploadRequest, context: grpc.ServicerContext) -> NoReturn:
-        """Refuse."""
-        _refuse()
+    def _receive(
+        self, header: UploadHeader, messages: Iterator[pb.UploadAnchorsRequest]
+    ) -> SetInfo:
+        with self._store.upload(header) as upload:
+            if upload.finished is None:
+                for message in messages:
+                    if message.WhichOneof("message") != "shard":
+                        raise InvalidArgument("shard", "every message after the header is a shard")
+                    try:
+                        _append(upload, message.shard, header)
+                    except InvalidArgument as error:
+                        raise error.below("shard") from error
+            return upload.finish()
+
+    def GetUpload(
+        self, request: pb.GetUploadRequest, context: grpc.ServicerContext
+    ) -> pb.GetUploadResponse:
+        """Where an upload goes on."""
+        if not 1 <= len(request.request_id) <= MAX_REQUEST_ID:
+            raise InvalidArgument("request_id", f"give 1 to {MAX_REQUEST_ID} characters")
+        offset, stored = self._store.progress(request.request_id)
+        return pb.GetUploadResponse(
+            next_offset=offset,
+            anchor_set=None if stored is None else write_set(self._store, stored),
+        )
 
     def CreateAnchorSet(
         self, request: pb.CreateAnchorSetRequest, context: grpc.ServicerContext
-    ) -> NoReturn:
-        """Refuse."""
-        _refuse()
+    ) -> pb.CreateAnchorSetResponse:
+        """Draw anchors from a dataset and store them, a few at a time."""
+        if len(request.request_id) > MAX_REQUEST_ID:
+            raise InvalidArgument("request_id", f"longer than {MAX_REQUEST_ID} characters")
+        source = read_dataset(request.source, "source", least=1)
+        with self._named(request.request_id) as request_id:
+            header = UploadHeader(
+                request_id=request_id,
+                anchors=source.count,
+                history=read_steps(request.history, "history"),
+                horizon=read_steps(request.horizon, "horizon"),
+                description=read_description(request.description),
+                source=DatasetSource(**source.model_dump()),
+            )
+            info = self._make(header, context)
+        return pb.CreateAnchorSetResponse(anchor_set=self._written(info))
+
+    def _make(self, header: UploadHeader, context: grpc.ServicerContext) -> SetInfo:
+        def check() -> None:
+            if not context.is_active():
+                raise Cancelled("the caller has left; the same request_id begins anew")
+
+        source = header.source
+        with self._store.upload(header) as upload:
+            if upload.finished is not None or source is None:
+                return upload.finish()
+            try:
+                with self._datasets.drawn(
+                    **source.model_dump(), history=header.history, horizon=header.horizon
+                ) as drawn:
+                    return store_drawn(upload, drawn, check)
+            except InvalidArgument as error:
+                if error.field.partition(".")[0] in DatasetSource.model_fields:
+                    raise error.below("source") from error
+                raise
 
     def GetAnchorSet(
         self, request: pb.GetAnchorSetRequest, context: grpc.ServicerContext
-    ) -> NoReturn:
-        """Refuse."""
-        _refuse()
+    ) -> pb.GetAnchorSetResponse:
+        """What a set is."""
+        stored = self._store.get(request.digest)
+        return pb.GetAnchorSetResponse(anchor_set=write_set(self._store, stored))
 
     def ListAnchorSets(
         self, request: pb.ListAnchorSetsRequest, context: grpc.ServicerContext
-    ) -> NoReturn:
-        """Refuse."""
-        _refuse()
+    ) -> pb.ListAnchorSetsResponse:
+        """One page of the sets, newest first."""
+        page = read_page(request.page_size, request.page_token)
+        stored = self._store.list()
+        following = page.stop if page.stop < len(stored) else None
+        return pb.ListAnchorSetsResponse(
+            anchor_sets=[write_set(self._store, one) for one in stored[page.start : page.stop]],
+            next_page_token=write_token(following),
+        )
 
     def DeleteAnchorSet(
         self, request: pb.DeleteAnchorSetRequest, context: grpc.ServicerContext
-    ) -> NoReturn:
-        """Refuse."""
-        _refuse()
+    ) -> pb.DeleteAnchorSetResponse:
+        """Remove a set that no job needs."""
+        self._store.delete(request.digest, self._in_use)
+        return pb.DeleteAnchorSetResponse()
+
+    @contextmanager
+    def _named(self, request_id: str) -> Iterator[str]:
+        """The id of an upload; one that its caller did not name leaves nothing behind."""
+        if request_id:
+            yield request_id
+            return
+        made = str(uuid.uuid4())
+        try:
+            yield made
+        finally:
+            self._store.forget(made)
+
+    def _written(self, info: SetInfo) -> pb.AnchorSet:
+        return write_set(self._store, self._store.get(info.digest))
 
 
-def _refuse() -> NoReturn:
-    raise Unimplemented(
-        "anchor sets are in the contract but not in this release; score from a dataset instead"
-    )
+def _append(upload: AnchorUpload, shard: pb.AnchorShard, header: UploadHeader) -> None:
+    if shard.offset != upload.next_offset:
+        raise FailedPrecondition(
+            f"the shard begins at anchor {shard.offset}, but anchor {upload.next_offset} is next; "
+            "GetUpload says where an upload goes on",
+            reason="UPLOAD_OFFSET",
+        )
+    anchors, packed = read_shard(shard, header, upload.next_offset)
+    upload.append(anchors, packed, own_trajectories=not shard.HasField("trajectory_ids"))

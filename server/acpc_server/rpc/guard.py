@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import grpc
@@ -100,7 +100,11 @@ class Guard(grpc.ServerInterceptor):
         gate = self._gate if call.service in GATED else None
 
         def one(request: Any, context: Any) -> Any:
-            entry = gate.entered(context.time_remaining()) if gate else nullcontext()
+            entry: AbstractContextManager[None] = nullcontext()
+            if gate:
+                entry = gate.entered(context.time_remaining())
+            elif handler.request_streaming:
+                entry = self._stream_slot()
             with call.observed(request, context), entry:
                 return behaviour(_well_formed(request), context)
 

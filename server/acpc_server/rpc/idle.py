@@ -11,11 +11,19 @@ from acpc_server.errors import DeadlineExceeded
 Message = TypeVar("Message")
 
 
-def within(messages: Iterator[Message], seconds: float) -> Generator[Message, None, None]:
+def within(
+    messages: Iterator[Message], seconds: float, *, hint: str, reason: str
+) -> Generator[Message, None, None]:
     """The messages of a stream as they come, each within ``seconds`` of being waited for.
 
     gRPC waits for a message without end, so a thread of its own waits and this one looks at the
     clock. That thread ends with the call.
+
+    Args:
+        messages: The stream.
+        seconds: Longest silence.
+        hint: What the caller should do after one.
+        reason: Its reason on the wire.
 
     Raises:
         DeadlineExceeded: No message came in time.
@@ -28,8 +36,7 @@ def within(messages: Iterator[Message], seconds: float) -> Generator[Message, No
                 message = coming.result(seconds)
             except TimeoutError:
                 raise DeadlineExceeded(
-                    f"no message for {seconds:g} seconds; open a new stream for the next pools",
-                    reason="PLAN_IDLE",
+                    f"no message for {seconds:g} seconds; {hint}", reason=reason
                 ) from None
             if message is None:
                 return

@@ -83,7 +83,13 @@ class PlannerRpcs:
         self, requests: Iterator[pb.PlanRequest], tickets: StreamTickets
     ) -> Iterator[pb.PlanResponse]:
         """One session, then a pool a message; the first refusal ends the stream."""
-        with closing(within(requests, self._idle_seconds)) as messages:
+        limited = within(
+            requests,
+            self._idle_seconds,
+            hint="open a new stream for the next pools",
+            reason="PLAN_IDLE",
+        )
+        with closing(limited) as messages:
             yield from self._plan(messages, tickets)
 
     def _plan(
