@@ -78,6 +78,7 @@ PUBLIC = [
     "Score",
     "ScoreJob",
     "ScoreProtocol",
+    "ScoreRequest",
     "SelectionCertificate",
     "SensitivityStudy",
     "StudyJob",

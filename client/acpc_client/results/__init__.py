@@ -12,6 +12,7 @@ from acpc_client.results.pools import (
     ViewCertificate,
 )
 from acpc_client.results.provenance import Receipt, Timing
+from acpc_client.results.requests import ScoreRequest
 from acpc_client.results.scores import (
     AnchorValues,
     CheckpointScore,
@@ -47,6 +48,7 @@ __all__ = [
     "Record",
     "SampledPool",
     "Score",
+    "ScoreRequest",
     "SelectionCertificate",
     "StudyResult",
     "Timing",

@@ -20,6 +20,7 @@ from acpc_client.errors import (
 from acpc_client.inputs import CheckpointRef, WireEnum
 from acpc_client.results.base import Record, moment, optional
 from acpc_client.results.provenance import Timing
+from acpc_client.results.requests import ScoreRequest
 from acpc_client.results.scores import Score
 from acpc_client.results.studies import StudyResult
 
@@ -73,6 +74,7 @@ class Operation(Record):
         error: Why it ended without an answer.
         score: The answer of a scoring job that succeeded.
         study: The answer of a study that succeeded.
+        request: What a scoring job was asked; None for other jobs.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Operation(Record):
     error: AcpcError | None
     score: Score | None
     study: StudyResult | None = None
+    request: ScoreRequest | None = None
 
     @classmethod
     def from_message(cls, message: Any) -> Operation:  # noqa: ANN401 - google.longrunning has no stubs
@@ -107,6 +110,7 @@ class Operation(Record):
             timing=Timing.from_message(metadata.timing),
             error=error,
             **_answer(message),
+            request=_request(metadata),
         )
 
     def result(self) -> Score:
@@ -156,6 +160,11 @@ def _metadata(message: operations_pb2.Operation) -> tuple[Any, receipt_pb2.Check
     score = pb.ScoreCheckpointMetadata()
     message.metadata.Unpack(score)
     return score, score.checkpoint
+
+
+def _request(metadata: Any) -> ScoreRequest | None:  # noqa: ANN401 - of either kind
+    scoring = isinstance(metadata, pb.ScoreCheckpointMetadata) and metadata.HasField("request")
+    return ScoreRequest.from_message(metadata.request) if scoring else None
 
 
 def _answer(message: operations_pb2.Operation) -> dict[str, Any]:

@@ -1,0 +1,73 @@
+"""What a job was asked, read back from its metadata."""
+
+import pytest
+from acpc.v1 import perturbation_pb2
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import (
+    CheckpointRef,
+    DatasetAnchors,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    NumericMode,
+    Registered,
+    Resize,
+    ScoreProtocol,
+    ScoreRequest,
+    Thresholds,
+)
+from acpc_client.calls import jobs
+from acpc_client.results import Operation
+from client_messages import operation
+
+PROTOCOL = ScoreProtocol(5, 7, 8, 0.9, 0.1, (0.25, 0.75), (1, 4), (0.5,))
+SHIFTS = [
+    GaussianNoise(0.08),
+    GaussianBlur(15),
+    Resize(0.25),
+    Identity(),
+    Registered("fog", {"density": 0.5}),
+]
+
+
+@pytest.mark.parametrize("shift", SHIFTS, ids=str)
+@pytest.mark.parametrize("anchors", ["a" * 64, DatasetAnchors("d.h5", "t", 50, 3, 5, True)])
+@pytest.mark.parametrize("reference", [None, CheckpointRef("base", "w.pt", "d" * 64)])
+def test_what_was_sent_is_what_is_read(
+    shift: GaussianNoise, anchors: str | DatasetAnchors, reference: CheckpointRef | None
+) -> None:
+    """A request survives the wire and the metadata of its operation."""
+    sent = jobs.score_checkpoint(
+        CheckpointRef("trained"),
+        anchors,
+        shift,
+        against=reference,
+        protocol=PROTOCOL,
+        thresholds=Thresholds(0.3, 0.95),
+        numeric_mode=NumericMode.FP32,
+        request_id="r",
+    ).request
+    message = operation("operations/r")
+    message.metadata.Pack(pb.ScoreCheckpointMetadata(request=sent))
+    read = Operation.from_message(message).request
+    assert read == ScoreRequest(
+        checkpoint=CheckpointRef("trained"),
+        reference=reference,
+        anchors=anchors,
+        shift=shift,
+        protocol=PROTOCOL,
+        thresholds=Thresholds(0.3, 0.95),
+        numeric_mode=NumericMode.FP32,
+    )
+    assert read is not None and read.shift == shift and read.protocol == PROTOCOL
+
+
+def test_a_shift_of_a_newer_server_is_none_and_the_rest_is_read() -> None:
+    request = pb.ScoreCheckpointRequest(perturbation=perturbation_pb2.PerturbationSpec())
+    read = ScoreRequest.from_message(request)
+    assert read.shift is None
+    assert read.protocol == ScoreProtocol()
+
+
+def test_metadata_without_a_request_gives_none() -> None:
+    assert Operation.from_message(operation("operations/r")).request is None
