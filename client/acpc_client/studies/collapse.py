@@ -84,10 +84,8 @@ def summarise(
     Raises:
         ArgumentError: A checkpoint occurs twice, or every representation is the same point.
     """
+    rows.require_unique("checkpoint")
     names = rows.checkpoint.tolist()
-    for name in names:
-        if names.count(name) > 1:
-            raise ArgumentError("checkpoint", f"{name} has {names.count(name)} rows, wanted 1")
     largest = float(rows.median_latent_distance.max())
     if largest == 0:
         raise ArgumentError(

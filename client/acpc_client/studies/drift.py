@@ -137,9 +137,10 @@ def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> D
     Rows of severity 0, which are identity checks, take no part.
 
     Raises:
-        ArgumentError: Drift is not the difference of the errors, no perturbed row is left, a cell
-            has fewer than two groups, or a base error is 0 and has no relative reduction.
+        ArgumentError: A row is there twice, drift is not the difference of the errors, no perturbed
+            row is left, a cell has fewer than two groups, or an error is 0 and has no reduction.
     """
+    rows.require_unique("task", "run", "anchor", "shift", "draw")
     difference = np.abs(rows.perturbed_error - rows.clean_error)
     scale = rows.perturbed_error + rows.clean_error
     wrong = np.abs(rows.drift - difference) > 1e-9 * scale

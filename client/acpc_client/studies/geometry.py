@@ -136,8 +136,9 @@ def summarise(
             ``{i}.rollout_views`` of the i-th checkpoint in the rows, or nothing.
 
     Raises:
-        ArgumentError: An array is missing, or rows and representations disagree.
+        ArgumentError: A row is there twice, an array is missing, or rows and arrays disagree.
     """
+    rows.require_unique("task", "run", "level", "anchor")
     spaces = []
     cells = groups(rows.task.tolist(), rows.run.tolist(), rows.level.tolist())
     for index, ((task, run, level), held) in enumerate(cells.items()):

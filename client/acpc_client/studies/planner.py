@@ -104,8 +104,9 @@ def summarise(rows: PlannerRows, parameters: PlannerParameters, arrays: Arrays) 
     Within each training run ridges are fitted on all tasks but one and tested on that one.
 
     Raises:
-        ArgumentError: A run has fewer than two tasks, or a baseline without error.
+        ArgumentError: A row is there twice, a run has one task, or a baseline has no error.
     """
+    rows.require_unique("task", "run", "level", "anchor", "shift", "draw")
     cells = []
     for (run,), held in groups(rows.run.tolist()).items():
         cells += _cells(run, rows.where(held), parameters.alpha)

@@ -155,7 +155,10 @@ class Rows:
             raise ArgumentError(missing[0], f"is missing; found {', '.join(columns)}")
         count = len(next(iter(columns.values())))
         return cls(
-            **{f.name: columns.get(f.name, f.absent(count)) for f in cls.fields()},
+            **{
+                f.name: columns[f.name] if f.name in columns else f.absent(count)
+                for f in cls.fields()
+            }
         )
 
     @classmethod
@@ -184,6 +187,24 @@ class Rows:
             ArgumentError: There is none.
         """
         return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in self.fields()})
+
+    def require_unique(self, *names: str) -> None:
+        """Refuses rows that are there twice.
+
+        Args:
+            names: The columns that tell rows apart.
+
+        Raises:
+            ArgumentError: Two rows have the same values in these columns.
+        """
+        seen: dict[tuple[Any, ...], int] = {}
+        for row, key in enumerate(zip(*(getattr(self, n).tolist() for n in names), strict=True)):
+            if key in seen:
+                values = ", ".join(f"{n} {value}" for n, value in zip(names, key, strict=True))
+                raise ArgumentError(
+                    "rows", f"row {row + 1} repeats row {seen[key] + 1}: both have {values}"
+                )
+            seen[key] = row
 
     def __len__(self) -> int:
         return len(getattr(self, self.fields()[0].name))

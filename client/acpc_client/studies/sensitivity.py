@@ -87,9 +87,10 @@ def summarise(
     """Appendix "Local Sensitivity under Gaussian Noise" in the paper.
 
     Raises:
-        ArgumentError: Anchors have different numbers of probes, two checkpoints of a task and run
-            have different anchors, or a reference has no sensitivity at all.
+        ArgumentError: A row is there twice, anchors differ in their number of probes, or a
+            checkpoint and its reference have other anchors, or the reference is not sensitive.
     """
+    rows.require_unique("task", "run", "level", "method", "anchor", "probe")
     checkpoints: list[Sensitivity] = []
     values: dict[tuple[str, str, float, str], dict[int, float]] = {}
     keys = (rows.task.tolist(), rows.run.tolist(), rows.level.tolist(), rows.method.tolist())

@@ -160,8 +160,9 @@ def summarise(rows: ShiftRows, parameters: ShiftParameters, arrays: Arrays) -> S
     """Section "Checkpoint Comparison under Blur and Resize" in the paper.
 
     Raises:
-        ArgumentError: The SR of a reference is missing where it matters.
+        ArgumentError: A row is there twice, or the SR of a reference is missing where it matters.
     """
+    rows.require_unique("task", "run", "shift")
     t_ir = np.where(np.isnan(rows.t_ir), parameters.t_ir, rows.t_ir)
     t_sr = np.where(np.isnan(rows.t_sr), parameters.t_sr, rows.t_sr)
     for name, values in (("t_ir", t_ir), ("t_sr", t_sr)):
