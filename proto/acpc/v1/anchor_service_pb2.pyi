@@ -115,7 +115,13 @@ class AnchorSet(_message.Message):
     WIDTH_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
-    """sha256 of the content; the set's name."""
+    """sha256 of the content; the set's name. Over the line
+    "acpc/anchors/2 history=<h>", then, for each array in the order frames,
+    action_blocks, endpoint_states, labels, anchor_ids, trajectory_ids, a line
+    "\\n<name> <numpy dtype, little-endian> <shape as a Python tuple>\\n" and
+    the bytes of the whole array. In the place of the bytes of frames stand the
+    sha256 digests of the frames of each anchor.
+    """
     anchors: _builtins.int
     history: _builtins.int
     """Frames per history, and future frames after it."""
@@ -198,7 +204,7 @@ class UploadHeader(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     EXPECTED_DIGEST_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes the upload idempotent and resumable."""
+    """Makes the upload idempotent and resumable. Empty: this stream is all of it."""
     anchors: _builtins.int
     history: _builtins.int
     horizon: _builtins.int
@@ -241,7 +247,7 @@ class AnchorShard(_message.Message):
     FRAME_CRC32_FIELD_NUMBER: _builtins.int
     TRAJECTORY_IDS_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
-    """Index of the first anchor in this shard."""
+    """Index of the first anchor in this shard: the one that is next."""
     frame_compression: Global___Compression.ValueType
     frame_crc32: _builtins.int
     """CRC-32 of the frame bytes as sent."""
@@ -297,16 +303,22 @@ class UploadAnchorsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ANCHOR_SET_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    next_offset: _builtins.int
+    """First anchor that has not arrived; all before it are stored for good."""
     @_builtins.property
-    def anchor_set(self) -> Global___AnchorSet: ...
+    def anchor_set(self) -> Global___AnchorSet:
+        """Set once every anchor has arrived."""
+
     def __init__(
         self,
         *,
         anchor_set: Global___AnchorSet | None = ...,
+        next_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set", "next_offset", b"next_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -74,7 +74,9 @@ class AnchorServiceServicer(object):
     """
 
     def UploadAnchors(self, request_iterator, context):
-        """The first message opens an upload, the next ones carry shards of anchors.
+        """The first message opens an upload or goes on with one, the next ones carry
+        shards of anchors in order. A stream may end before the last anchor; the
+        next one of the same request_id goes on where it ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
