@@ -51,9 +51,7 @@ class ScoreRequest(Record):
         return cls(
             checkpoint=CheckpointRef.from_message(message.checkpoint),
             reference=None if reference is None else CheckpointRef.from_message(reference),
-            anchors=_dataset(message.dataset)
-            if message.HasField("dataset")
-            else message.anchor_set,
+            anchors=message.anchor_set if source is None else _dataset(source),
             shift=_shift(message.perturbation),
             protocol=_protocol(message.protocol),
             thresholds=Thresholds.from_message(message.thresholds),
