@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from acpc_client.cli import checkpoints, operations
+from acpc_client.cli import checkpoints, operations, sweep
 from acpc_client.cli.certify import certify
 from acpc_client.cli.compare import compare
 from acpc_client.cli.score import score
@@ -25,6 +25,7 @@ app.command()(certify)
 app.command()(score)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(operations.app, name="operations")
+app.add_typer(sweep.app, name="sweep")
 
 
 def _version(wanted: bool) -> None:

@@ -119,15 +119,22 @@ def read_grid(texts: Sequence[str]) -> list[Perturbation]:
 
 
 @contextmanager
-def connect(target: str, timeout: float | None, tls_ca: Path | None) -> Iterator[AcpcClient]:
-    """A client for one command; what it raises is printed and becomes an exit code."""
+def reported() -> Iterator[None]:
+    """What is raised within is printed and becomes an exit code."""
     try:
-        tls = None if tls_ca is None else Tls(ca_file=tls_ca)
-        with AcpcClient(target, tls=tls, timeout=timeout) as client:
-            yield client
+        yield
     except ArgumentError as error:
         render.error(error)
         raise typer.Exit(Exit.USAGE) from error
     except AcpcError as error:
         render.error(error)
         raise typer.Exit(Exit.ERROR) from error
+
+
+@contextmanager
+def connect(target: str, timeout: float | None, tls_ca: Path | None) -> Iterator[AcpcClient]:
+    """A client for one command; what it raises is printed and becomes an exit code."""
+    with reported():
+        tls = None if tls_ca is None else Tls(ca_file=tls_ca)
+        with AcpcClient(target, tls=tls, timeout=timeout) as client:
+            yield client

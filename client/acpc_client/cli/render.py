@@ -36,7 +36,9 @@ def error(failure: AcpcError) -> None:
     """Code, message, each field violation on a line, and the request id."""
     note(f"error: {failure.code}: {failure.message}")
     for violation in failure.violations:
-        note(f"  {violation.field}: {violation.description}")
+        told = f"{violation.field}: {violation.description}"
+        if told != failure.message:
+            note(f"  {told}")
     if failure.retry_after is not None:
         note(f"  try again in {failure.retry_after:.1f} s")
     if failure.request_id:

@@ -18,7 +18,7 @@ from acpc_client.sweeps.spec import Anchors, Group, Named, SweepSpec
 _DEFAULT_WEIGHTS = "weights.pt"
 _SHOWN = 8
 Listing = Mapping[str, Sequence[str]]
-Freeze = Callable[[DatasetAnchors], str]
+Freeze = Callable[[DatasetAnchors], DatasetAnchors | str]
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], freeze: Freeze
         listing.setdefault(item.name, []).append(item.weights)
     cells: list[Cell] = []
     owners: dict[CheckpointRef, str] = {}
-    frozen: dict[DatasetAnchors, str] = {}
+    frozen: dict[DatasetAnchors, DatasetAnchors | str] = {}
 
-    def freeze_once(dataset: DatasetAnchors) -> str:
+    def freeze_once(dataset: DatasetAnchors) -> DatasetAnchors | str:
         if dataset not in frozen:
             frozen[dataset] = freeze(dataset)
         return frozen[dataset]

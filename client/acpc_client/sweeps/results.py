@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import math
-from collections import defaultdict
+import dataclasses
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from acpc_client.errors import ArgumentError
-from acpc_client.extras import pyarrow
-from acpc_client.files import write_whole
 from acpc_client.results import Outcome, Score
 from acpc_client.sweeps.cells import Cell
 from acpc_client.sweeps.journal import CellState, Entry, Journal
+from acpc_client.sweeps.rows import Rows
 from acpc_client.sweeps.spec import folder_of, load_spec
-
-FORMATS = (".csv", ".parquet", ".json")
 
 
 @dataclass(frozen=True)
@@ -73,6 +69,34 @@ class CellResult:
             "error": f"{self.code}: {self.message}" if self.code else None,
         }
         return {**row, **_measured(score)}
+
+    def anchor_rows(self) -> Iterator[dict[str, Any]]:
+        """One flat row per anchor; none without per-anchor values."""
+        values = None if self.score is None else self.score.checkpoint.anchor_values
+        if values is None:
+            return
+        columns = {
+            field.name: _plain(getattr(values, field.name))
+            for field in dataclasses.fields(values)
+            if np.ndim(getattr(values, field.name)) == 1
+        }
+        cell = self.cell
+        where = {
+            "cell": cell.id,
+            "checkpoint": cell.checkpoint.name,
+            "shift": str(cell.shift),
+            "seed": cell.seed,
+        }
+        for index in range(len(values.radius)):
+            row = {name: column[index] for name, column in columns.items() if column}
+            yield {**where, "anchor": index, **row}
+
+
+def _plain(column: Any) -> list[Any]:  # noqa: ANN401 - an array, or a tuple of enums
+    """Per-anchor values as plain ones."""
+    if isinstance(column, np.ndarray):
+        return list(column.tolist())
+    return [item.name.lower() for item in column]
 
 
 def _measured(score: Score | None) -> dict[str, Any]:
@@ -200,65 +224,16 @@ class SweepResults(Sequence[CellResult]):
             if len(digests) > 1
         )
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One flat row per cell, all with the same keys."""
-        rows = [item.row() for item in self.cells]
-        keys = dict.fromkeys(key for row in rows for key in row if key.startswith("label_"))
-        return [{**dict.fromkeys(_ordered(row, keys)), **row} for row in rows]
+    @property
+    def counts(self) -> dict[CellState, int]:
+        """Cells by state; states without a cell are left out."""
+        counted = Counter(item.state for item in self.cells)
+        return {state: counted[state] for state in CellState if counted[state]}
 
-    def to_csv(self) -> str:
-        """The rows as CSV; absent values are empty."""
-        rows = self.rows()
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
+    def rows(self) -> Rows:
+        """One flat row per cell."""
+        return Rows((item.row() for item in self.cells), behind="reference")
 
-    def save(self, path: str | Path) -> None:
-        """Writes the rows in the format that the suffix names.
-
-        Raises:
-            ArgumentError: Another suffix than .csv, .parquet and .json.
-            FailedPrecondition: Parquet, and pyarrow is not installed.
-            OSError: The file cannot be written.
-        """
-        target = Path(path)
-        match target.suffix:
-            case ".csv":
-                content = self.to_csv().encode()
-            case ".json":
-                rows = [{key: _strict(value) for key, value in row.items()} for row in self.rows()]
-                content = (json.dumps(rows, indent=1, allow_nan=False) + "\n").encode()
-            case ".parquet":
-                content = self._to_parquet()
-            case _:
-                wanted = ", ".join(FORMATS)
-                raise ArgumentError("path", f"found {target.name}, wanted one of {wanted}")
-        write_whole(target, content)
-
-    def _to_parquet(self) -> bytes:
-        pa, pq = pyarrow()
-        rows = self.rows()
-        for name in {key for row in rows for key in row if key.startswith("label_")}:
-            kinds = {type(row[name]) for row in rows} - {type(None)}
-            if len(kinds) > 1 and not kinds <= {int, float}:  # a column has one type
-                for row in rows:
-                    row[name] = None if row[name] is None else str(row[name])
-        content = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows), content)
-        return content.getvalue()
-
-
-def _ordered(row: dict[str, Any], labels: dict[str, None]) -> Iterator[str]:
-    """The keys of a row with every label behind the reference."""
-    for key in row:
-        if not key.startswith("label_"):
-            yield key
-        if key == "reference":
-            yield from labels
-
-
-def _strict(value: Any) -> Any:  # noqa: ANN401 - any value of a row
-    """What JSON can hold: no NaN, no infinity."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    def anchor_rows(self) -> Rows:
+        """One flat row per cell and anchor; values per draw and per step are left out."""
+        return Rows((row for item in self.cells for row in item.anchor_rows()), behind="seed")

@@ -184,6 +184,14 @@ class Sweep:
                     asked += 1
         return asked
 
+    def preview(self, client: AcpcClient) -> Plan:
+        """The cells that the file means at this server; submits nothing, keeps nothing.
+
+        Raises:
+            SweepFileError: A name fits no checkpoint at the server.
+        """
+        return make_plan(self.spec, list(client.checkpoints.list()), lambda dataset: dataset)
+
     def results(self) -> SweepResults:
         """What has been measured so far; needs no server.
 
