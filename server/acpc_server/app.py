@@ -23,7 +23,7 @@ from grpc_reflection.v1alpha import reflection
 
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
-from acpc_server.diagnostics import CheckpointScoring, PairComparison, Planner
+from acpc_server.diagnostics import AnchorReaders, CheckpointScoring, PairComparison, Planner
 from acpc_server.diagnostics.receipt import CODE_VERSION, device_name
 from acpc_server.engine import CheckpointCache, DeviceEngine
 from acpc_server.errors import FailedPrecondition
@@ -102,7 +102,8 @@ class Server:
                 "another --state-dir"
             ) from error
         self._anchors = AnchorStore(settings.anchor_folder, _anchor_limits(settings), self.metrics)
-        scoring = CheckpointScoring(self._engine, self._checkpoints, self._datasets)
+        readers = AnchorReaders(self._datasets, self._anchors)
+        scoring = CheckpointScoring(self._engine, self._checkpoints, readers)
         self._stopping = threading.Event()
         self._jobs = JobService(
             [scoring],
@@ -112,9 +113,9 @@ class Server:
             concurrency=settings.job_concurrency,
         )
         self._health = health.HealthServicer()
-        self._server = self._build(scoring)
+        self._server = self._build(scoring, readers)
 
-    def _build(self, scoring: CheckpointScoring) -> grpc.Server:
+    def _build(self, scoring: CheckpointScoring, readers: AnchorReaders) -> grpc.Server:
         settings = self._settings
         message = settings.max_message_mib * MEBIBYTE
         threads = RpcThreads(settings.rpc_threads)
@@ -147,7 +148,7 @@ class Server:
         )
         writer = OperationWriter({scoring.name: SCORE_WRITER})
         scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server(
-            ScoringServicer(self._checkpoints, scoring, self._jobs, writer), server
+            ScoringServicer(self._checkpoints, scoring, readers, self._jobs, writer), server
         )
         anchor_service_pb2_grpc.add_AnchorServiceServicer_to_server(
             AnchorServicer(self._anchors, self._datasets, self._in_use), server

@@ -11,17 +11,29 @@ from acpc_server.data.drawn import DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
 from acpc_server.errors import FailedPrecondition
 
+DIGEST_BYTES = 32
+
 
 class DatasetAnchors(Anchors):
     """Anchors that outlive the opening of their file. They hold all but the frames.
 
     Args:
-        drawn: The anchors, of an open dataset; every frame is read once, for its digest.
+        drawn: The anchors, of an open dataset.
         reopen: Opens the dataset again.
+        frame_digests: Sha256 of each anchor's frames, one after the other, where they are known;
+            otherwise every frame is read once.
+        check: Called between those reads; may raise to end them.
+
+    Attributes:
+        frame_digests: As given or found.
     """
 
     def __init__(
-        self, drawn: DrawnAnchors, reopen: Callable[[], AbstractContextManager[Hdf5Dataset]]
+        self,
+        drawn: DrawnAnchors,
+        reopen: Callable[[], AbstractContextManager[Hdf5Dataset]],
+        frame_digests: bytes,
+        check: Callable[[], None],
     ) -> None:
         self.history = drawn.history
         for name in SMALL_ARRAYS:
@@ -30,13 +42,9 @@ class DatasetAnchors(Anchors):
         self._rows = drawn.frame_rows
         self._column = drawn.pixels.name
         self._reopen = reopen
-        self._of_frames = [
-            one
-            for start, stop in drawn.cuts()
-            for one in frame_digests(drawn.read_frames(start, stop))
-        ]
+        self.frame_digests = frame_digests or _read_digests(drawn, check)
         self._digest = anchors_digest(
-            self.history, self._frame_size, self.small_arrays(), self._of_frames
+            self.history, self._frame_size, self.small_arrays(), [self.frame_digests]
         )
 
     @property
@@ -61,9 +69,18 @@ class DatasetAnchors(Anchors):
             rows = self._rows[start:stop]
             same = column.shape[1:3] == self._frame_size and rows.max(initial=-1) < column.shape[0]
             frames = column.gather(rows) if same else None
-        if frames is None or frame_digests(frames) != self._of_frames[start:stop]:
+        wanted = self.frame_digests[DIGEST_BYTES * start : DIGEST_BYTES * stop]
+        if frames is None or b"".join(frame_digests(frames)) != wanted:
             raise FailedPrecondition(
                 f"dataset {dataset.name!r} holds other frames than when its anchors were drawn",
                 reason="DATASET_CHANGED",
             )
         return frames
+
+
+def _read_digests(drawn: DrawnAnchors, check: Callable[[], None]) -> bytes:
+    found: list[bytes] = []
+    for start, stop in drawn.cuts():
+        check()
+        found += frame_digests(drawn.read_frames(start, stop))
+    return b"".join(found)

@@ -1,6 +1,6 @@
 """The datasets and task files below one root folder, by name."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from acpc_server.data.selection import ANCHOR_COUNT, ANCHOR_SEED, draw_anchors
 from acpc_server.data.statistics import StatisticsCache
 from acpc_server.data.tasks import load_task, preset_names
 from acpc_server.data.windows import WindowIndex
+from acpc_server.numerics.pairing import go_on
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,13 @@ class DatasetFit:
 
     Attributes:
         windows: Windows of the asked length.
+        episodes: Episodes that have one.
         frameskip: Environment steps between kept frames.
         action_dim: Width of one environment action.
     """
 
     windows: int
+    episodes: int
     frameskip: int
     action_dim: int
 
@@ -63,8 +66,10 @@ class DatasetStore:
             file.pixel_column(preset.pixels)
             preset.check_state_width(file.numeric_column(preset.state).width)
             width = file.numeric_column(preset.action).width
-            windows = len(WindowIndex(file.lengths, num_steps=steps, frameskip=skip))
-        return DatasetFit(windows=windows, frameskip=skip, action_dim=width)
+            windows = WindowIndex(file.lengths, num_steps=steps, frameskip=skip)
+        return DatasetFit(
+            windows=len(windows), episodes=windows.episodes, frameskip=skip, action_dim=width
+        )
 
     @contextmanager
     def drawn(
@@ -110,8 +115,10 @@ class DatasetStore:
         seed: int = ANCHOR_SEED,
         frameskip: int | None = None,
         one_per_episode: bool = False,
+        frame_digests: bytes = b"",
+        check: Callable[[], None] = go_on,
     ) -> DatasetAnchors:
-        """``drawn`` for longer than the file is open; reads every frame once.
+        """``drawn`` for longer than the file is open; ``frame_digests`` and ``check`` as there.
 
         Raises:
             InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As ``drawn``.
@@ -126,7 +133,8 @@ class DatasetStore:
             frameskip=frameskip,
             one_per_episode=one_per_episode,
         ) as drawn:
-            return DatasetAnchors(drawn, partial(Hdf5Dataset.open, self._root, dataset))
+            reopen = partial(Hdf5Dataset.open, self._root, dataset)
+            return DatasetAnchors(drawn, reopen, frame_digests, check)
 
     def stamp(self, dataset: str, task: str) -> str:
         """Changes when the dataset file or the task file is replaced or written to.

@@ -32,6 +32,11 @@ class WindowIndex:
     def __len__(self) -> int:
         return int(self._ends[-1]) if self._ends.size else 0
 
+    @property
+    def episodes(self) -> int:
+        """Episodes that have a window."""
+        return int(np.count_nonzero(np.diff(self._ends, prepend=0)))
+
     def locate(
         self, windows: Int64[np.ndarray, "n"]
     ) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,6 +38,18 @@ class AnchorSource(_Model):
     count: int = 100
     seed: int = 9101
     frameskip: int | None = None
+    one_per_episode: bool = False
+
+
+class AnchorSetSource(_Model):
+    """Anchors of a stored set, by the digest of their content; ``count`` follows from it."""
+
+    digest: str
+    count: int
+
+
+AnySource: TypeAlias = AnchorSource | AnchorSetSource
+"""Where the anchors of a job come from."""
 
 
 class Protocol(_Model):
@@ -65,7 +77,7 @@ class ScorePlan(_Model):
 
     checkpoint: CheckpointName
     reference: CheckpointName | None
-    anchors: AnchorSource
+    anchors: AnySource
     perturbation: AnyPerturbation
     protocol: Protocol = Field(default_factory=Protocol)
     thresholds: ScreenThresholds = Field(default_factory=ScreenThresholds)
@@ -82,6 +94,10 @@ class ScorePlan(_Model):
         if role == "reference" and self.reference is not None:
             return self.reference
         return self.checkpoint
+
+    def horizons(self) -> list[int]:
+        """Horizons at which raw IR is reported, each once; the main one last unless asked for."""
+        return list(dict.fromkeys((*self.protocol.extra_horizons, self.protocol.horizon)))
 
     def shards(self) -> list[tuple[int, int]]:
         """Anchor ranges [start, stop) of the shards, in order."""

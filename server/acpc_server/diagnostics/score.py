@@ -6,15 +6,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from acpc_server.data import Anchors
+from acpc_server.diagnostics.packing import pack
 from acpc_server.diagnostics.plan import Role, ScorePlan
 from acpc_server.diagnostics.receipt import Receipt, device_name
 from acpc_server.diagnostics.shard import ShardRecord
 from acpc_server.engine import DeviceEngine, Ticket
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import consistency, pairing, screening
+
+# Anchors rolled forward beside their partners at a time. Like a shard's size, part of what a score
+# means: float32 matrix products depend on the batch in their last bits.
+SEPARATED_ANCHORS = 512
 
 
 def different_state_distances(
@@ -23,50 +29,54 @@ def different_state_distances(
     anchors: Anchors,
     plan: ScorePlan,
     record: ShardRecord,
+    partner: Int64[np.ndarray, "n"],
     ticket: Ticket,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Distances D_i (Eq. different-state-distance) and partners j(i).
+) -> Float64[np.ndarray, "n"]:
+    """Distances D_i (Eq. different-state-distance) to the partners j(i); NaN where skipped.
 
     The partner keeps its own past blocks and takes the anchor's current and future blocks, so that
     both rollouts run under the actions a_i.
-
-    Returns:
-        float64 (n,), NaN where an anchor is skipped, and int64 (n,), -1 where skipped.
     """
-    labels = torch.from_numpy(anchors.labels)
-    pairs = pairing.pair_different_labels(torch.from_numpy(anchors.endpoint_states), labels)
-    # A skipped anchor rolls beside itself, so that the batch has one shape; its row is ignored.
-    skipped = pairs.partner < 0
-    partner = torch.where(skipped, torch.arange(len(labels)), pairs.partner)
-    latents = torch.from_numpy(record.history_latents)  # (n, h, dim)
-    blocks = torch.from_numpy(anchors.action_blocks)  # (n, h + H - 1, width)
-    past = anchors.history - 1
-    partner_blocks = torch.cat([blocks[partner, :past], blocks[:, past:]], dim=1)
-    rollouts = engine.rollout(
-        model,
-        torch.cat([latents, latents[partner]]),
-        torch.cat([blocks, partner_blocks]),
-        ticket,
-        plan.numeric_mode,
-    )  # (2 n, H, dim)
-    distances = screening.different_state_distance(
-        rollouts[: len(labels)],
-        rollouts[len(labels) :],
-        consistency.horizon_weights(plan.protocol.weights, plan.protocol.horizon),
-        screening.motion_scale_of(torch.from_numpy(record.transitions)),
-    )
-    return distances.masked_fill(skipped, torch.nan).numpy(), pairs.partner.numpy()
+    weights = consistency.horizon_weights(plan.protocol.weights, plan.protocol.horizon)
+    past, count = anchors.history - 1, anchors.count
+    # A skipped anchor rolls beside itself, so that batches have one shape; its row is ignored.
+    other = np.where(partner < 0, np.arange(count), partner)
+    distances = np.empty(count)
+    for start in range(0, count, SEPARATED_ANCHORS):
+        own = slice(start, start + SEPARATED_ANCHORS)
+        blocks = torch.from_numpy(anchors.action_blocks[own])  # (m, h + H - 1, width)
+        past_blocks = torch.from_numpy(anchors.action_blocks[other[own], :past])
+        histories = [record.history_latents[own], record.history_latents[other[own]]]
+        rollouts = engine.rollout(
+            model,
+            torch.from_numpy(np.concatenate(histories)),  # (2 m, h, dim)
+            torch.cat([blocks, torch.cat([past_blocks, blocks[:, past:]], dim=1)]),
+            ticket,
+            plan.numeric_mode,
+        )  # (2 m, H, dim)
+        distances[own] = screening.different_state_distance(
+            rollouts[: len(blocks)],
+            rollouts[len(blocks) :],
+            weights,
+            torch.from_numpy(record.motion_scale[own]),
+        ).numpy()
+    distances[partner < 0] = np.nan
+    return distances
 
 
 def summarise_checkpoint(
-    plan: ScorePlan, record: ShardRecord, distances: np.ndarray, partner: np.ndarray
+    plan: ScorePlan,
+    record: ShardRecord,
+    distances: Float64[np.ndarray, "n"],
+    partner: Int64[np.ndarray, "n"],
+    check: pairing.Check = pairing.go_on,
 ) -> dict[str, Any]:
-    """Raw IR, SR and the per-anchor values of one checkpoint, ready for the job record."""
+    """Raw IR, SR and the per-anchor values of one checkpoint, ready for the job record.
+
+    ``check`` is called between blocks of work and may raise to end it.
+    """
     protocol = plan.protocol
-    steps = torch.from_numpy(record.step_distances)
-    transitions = torch.from_numpy(record.transitions)
-    weights = consistency.horizon_weights(protocol.weights, protocol.horizon)
-    radius = _draw_radius(steps, transitions, weights)  # (n, M)
+    radius = torch.from_numpy(record.draw_radius)  # (n, M)
     ir_raw = screening.invariance_radius(radius, protocol.quantile)
     eligible = int((partner >= 0).sum())
     return {
@@ -76,39 +86,30 @@ def summarise_checkpoint(
         "eligible": eligible,
         "skipped": len(partner) - eligible,
         "median_latent_distance": screening.median_latent_distance(
-            torch.from_numpy(record.endpoint_latents)
+            torch.from_numpy(record.endpoint_latents), check
         ),
-        "summaries": _extra_summaries(plan, steps, transitions),
-        "radius": radius.mean(dim=1).tolist(),
-        "motion_scale": screening.motion_scale_of(transitions).tolist(),
-        "different_state_distance": [None if np.isnan(d) else d for d in distances.tolist()],
-        "partner": partner.tolist(),
-        "draw_radius": radius.tolist(),
+        "summaries": _summaries(plan, torch.from_numpy(record.horizon_radius)),
+        "radius": pack(radius.mean(dim=1).numpy()),
+        "motion_scale": pack(record.motion_scale),
+        "different_state_distance": pack(distances),
+        "partner": pack(partner),
+        "draw_radius": pack(record.draw_radius),
+        "step_radius": pack(record.step_radius),
     }
 
 
-def _draw_radius(steps: Tensor, transitions: Tensor, weights: Tensor) -> Tensor:
-    acpc = consistency.acpc(steps, weights)  # (n, M)
-    return screening.normalised_radius(acpc, screening.motion_scale_of(transitions))
-
-
-def _extra_summaries(plan: ScorePlan, steps: Tensor, transitions: Tensor) -> list[dict[str, Any]]:
-    """Raw IR at other horizons (uniform weights, s_i over the same horizon) and quantiles."""
+def _summaries(plan: ScorePlan, horizon_radius: Tensor) -> list[dict[str, Any]]:
+    """Raw IR at every horizon and quantile asked for."""
     protocol = plan.protocol
-    rows: list[dict[str, Any]] = []
-    for horizon in dict.fromkeys((*protocol.extra_horizons, protocol.horizon)):
-        full = horizon == protocol.horizon
-        weights = consistency.horizon_weights(protocol.weights if full else (), horizon)
-        radius = _draw_radius(steps[..., :horizon], transitions[:, :horizon], weights)
-        rows.extend(
-            {
-                "horizon": horizon,
-                "quantile": quantile,
-                "ir_raw": screening.invariance_radius(radius, quantile),
-            }
-            for quantile in dict.fromkeys((*protocol.extra_quantiles, protocol.quantile))
-        )
-    return rows
+    return [
+        {
+            "horizon": horizon,
+            "quantile": quantile,
+            "ir_raw": screening.invariance_radius(radius[:, None], quantile),
+        }
+        for horizon, radius in zip(plan.horizons(), horizon_radius.T, strict=True)
+        for quantile in dict.fromkeys((*protocol.extra_quantiles, protocol.quantile))
+    ]
 
 
 def judge(plan: ScorePlan, scores: dict[Role, dict[str, Any]]) -> screening.Verdict:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import torch
 
-from acpc_server.data import Anchors, DatasetStore
+from acpc_server.data import Anchors
 from acpc_server.diagnostics import score
+from acpc_server.diagnostics.anchor_readers import AnchorReaders
 from acpc_server.diagnostics.job_kind import Json, Step
+from acpc_server.diagnostics.packing import pack, unpack
 from acpc_server.diagnostics.plan import Role, ScorePlan
+from acpc_server.diagnostics.preview import AnchorPreview, preview_anchors
 from acpc_server.diagnostics.shard import ShardRecord, ShardScorer
 from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint, Ticket
-from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.models import ModelCard, check_actions
+from acpc_server.errors import InvalidArgument
+from acpc_server.models import ModelCard
+from acpc_server.numerics import pairing, screening
 from acpc_server.perturb import perturb_frames
-
-# Anchor batches kept in memory: jobs of a sweep follow each other on the same anchors.
-CACHED_BATCHES = 2
 
 
 class CheckpointScoring:
@@ -30,27 +30,25 @@ class CheckpointScoring:
     Args:
         engine: Owner of the device.
         checkpoints: Loaded checkpoints.
-        datasets: Datasets the server can see.
+        readers: Opens the anchors.
     """
 
     name = "score_checkpoint"
     plan_type = ScorePlan
 
     def __init__(
-        self, engine: DeviceEngine, checkpoints: CheckpointCache, datasets: DatasetStore
+        self, engine: DeviceEngine, checkpoints: CheckpointCache, readers: AnchorReaders
     ) -> None:
         self._engine = engine
         self._checkpoints = checkpoints
-        self._datasets = datasets
-        self._batches: OrderedDict[str, Anchors] = OrderedDict()
-        self._lock = threading.Lock()
+        self._readers = readers
 
     def check(self, plan: ScorePlan) -> None:
         """Refuse a plan that cannot work, before it is queued.
 
         Raises:
-            InvalidArgument: A field does not fit the checkpoints, the dataset or the task.
-            NotFound, FailedPrecondition: The dataset or the task cannot be used.
+            InvalidArgument: A field does not fit the checkpoints or the anchors.
+            NotFound, FailedPrecondition: The dataset, the task or the set cannot be used.
         """
         plan.numeric_mode.require(self._engine.device)
         cards = {role: self._loaded(plan, role).model.card for role in plan.roles()}
@@ -65,10 +63,7 @@ class CheckpointScoring:
                     "the unaugmented checkpoint of the same task, run and family",
                 )
         self._check_shift(plan, card)
-        try:
-            self._check_dataset(plan, card)
-        except InvalidArgument as error:
-            raise error.below("dataset") from error
+        self._readers.check(plan.anchors, card, history=card.history, horizon=plan.protocol.horizon)
 
     def _check_shift(self, plan: ScorePlan, card: ModelCard) -> None:
         frames = torch.zeros(1, 3, card.image_size, card.image_size)
@@ -77,26 +72,13 @@ class CheckpointScoring:
         except InvalidArgument as error:
             raise error.below(f"perturbation.{plan.perturbation.kind}") from error
 
-    def _check_dataset(self, plan: ScorePlan, card: ModelCard) -> None:
-        source, steps = plan.anchors, card.history + plan.protocol.horizon
-        fit = self._datasets.fit(
-            source.dataset, source.task, steps=steps, frameskip=source.frameskip
-        )
-        check_actions(card, frameskip=fit.frameskip, action_dim=fit.action_dim)
-        if fit.windows < source.count:
-            raise InvalidArgument(
-                "count",
-                f"{source.count} anchors asked for, but {source.dataset} has only {fit.windows} "
-                f"windows of {card.history} + {plan.protocol.horizon} frames",
-            )
-
     def stamp(self, plan: ScorePlan) -> str:
-        """Changes when the plan's dataset or task file is replaced or written to.
+        """Changes when the data the plan reads is replaced or written to.
 
         Raises:
-            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: They cannot be found.
+            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: It cannot be found.
         """
-        return self._datasets.stamp(plan.anchors.dataset, plan.anchors.task)
+        return self._readers.stamp(plan.anchors)
 
     def count_steps(self, plan: ScorePlan) -> int:
         """One step to read the anchors, one per shard, one summary per checkpoint."""
@@ -106,100 +88,104 @@ class CheckpointScoring:
         """Every step of a job, in order; see :class:`~acpc_server.diagnostics.JobKind`.
 
         Raises:
-            FailedPrecondition: The dataset is no longer the one the job was accepted with.
+            FailedPrecondition: The anchors are no longer those the job was accepted with.
         """
-        opened = step("reading anchors", lambda: self.open(plan, stamp))
+        opened = step("reading anchors", lambda: self.open(plan, stamp, ticket))
         scores: dict[Role, Json] = {}
         for role in plan.roles():
-            shards = [
-                step(
-                    f"measuring the {role}",
-                    partial(self.shard, plan, opened, role, start, stop, ticket),
+            records = [  # read at once: the record's text is a third longer than its numbers
+                ShardRecord.from_json(
+                    step(
+                        f"measuring the {role}",
+                        partial(self.shard, plan, opened, role, start, stop, ticket),
+                    )
                 )
                 for start, stop in plan.shards()
             ]
             scores[role] = step(
                 f"separating states of the {role}",
-                partial(self.summarise, plan, opened, role, shards, ticket),
+                partial(self.summarise, plan, opened, role, records, ticket),
             )
         return self.conclude(plan, opened, scores)
 
-    def open(self, plan: ScorePlan, stamp: str) -> Json:
-        """First step: read the anchors and pin down what they are.
+    def open(self, plan: ScorePlan, stamp: str, ticket: Ticket) -> Json:
+        """First step: pin down what the anchors are, and pair them.
 
         Raises:
-            FailedPrecondition: The dataset's stamp is not the one it had at submission.
+            FailedPrecondition: The data is not what it was at submission, or no anchor has a
+                partner, so that there is no SR to measure.
         """
-        if self.stamp(plan) != stamp:
-            raise _dataset_changed(plan, "queued")
-        return {"anchors_digest": self._anchors(plan).digest}
+        card = self._loaded(plan, "checkpoint").model.card
+        anchors, identity = self._readers.open(
+            plan.anchors,
+            stamp,
+            history=card.history,
+            horizon=plan.protocol.horizon,
+            check=ticket.check,
+        )
+        labels = torch.from_numpy(anchors.labels)
+        states = torch.from_numpy(anchors.endpoint_states)
+        pairs = pairing.pair_different_labels(states, labels, check=ticket.check)
+        screening.check_eligible(pairs.eligible, anchors.count)
+        return {
+            "anchors": identity,
+            "partner": pack(pairs.partner.numpy()),
+            "skip_reasons": pack(pairs.skip_reasons(labels).numpy()),
+            "seen": {"history": card.history, "image_size": card.image_size},
+        }
 
     def shard(
         self, plan: ScorePlan, opened: Json, role: Role, start: int, stop: int, ticket: Ticket
     ) -> Json:
         """One shard of one checkpoint."""
-        anchors = self._same_anchors(plan, opened)
         model = self._loaded(plan, role).model
+        anchors = self._anchors(plan, opened, model.card)
         record = ShardScorer(self._engine, model, anchors, plan).score(start, stop, ticket)
         return record.to_json()
 
     def summarise(
-        self, plan: ScorePlan, opened: Json, role: Role, shards: list[Json], ticket: Ticket
+        self, plan: ScorePlan, opened: Json, role: Role, shards: list[ShardRecord], ticket: Ticket
     ) -> Json:
         """Raw IR, SR and per-anchor values of one checkpoint."""
-        anchors = self._same_anchors(plan, opened)
-        record = ShardRecord.concatenate([ShardRecord.from_json(shard) for shard in shards])
-        distances, partner = score.different_state_distances(
-            self._engine, self._loaded(plan, role).model, anchors, plan, record, ticket
+        model = self._loaded(plan, role).model
+        anchors = self._anchors(plan, opened, model.card)
+        record, partner = ShardRecord.concatenate(shards), unpack(opened["partner"])
+        distances = score.different_state_distances(
+            self._engine, model, anchors, plan, record, partner, ticket
         )
-        summary = score.summarise_checkpoint(plan, record, distances, partner)
-        return {**summary, "anchor_ids": anchors.anchor_ids.tolist()}
+        return {
+            **score.summarise_checkpoint(plan, record, distances, partner, ticket.check),
+            "anchor_ids": pack(anchors.anchor_ids),
+            "skip_reasons": opened["skip_reasons"],
+        }
 
     def conclude(self, plan: ScorePlan, opened: Json, scores: Mapping[Role, Json]) -> Json:
         """The result of the job: scores, verdict and receipt. Holds no time."""
-        receipt = score.score_receipt(plan, opened["anchors_digest"], self._engine.device)
+        receipt = score.score_receipt(plan, opened["anchors"]["digest"], self._engine.device)
         reference = scores.get("reference", scores["checkpoint"]) if plan.reference else None
         return {
             "checkpoint": scores["checkpoint"],
             "reference": reference,
             "verdict": asdict(score.judge(plan, dict(scores))),
             "receipt": asdict(receipt),
+            "anchors": opened["anchors"],
+            "seen": opened["seen"],
         }
+
+    def preview(
+        self, plan: ScorePlan, result: Mapping[str, Any], anchors: Sequence[int], draw: int
+    ) -> list[AnchorPreview]:
+        """What the model saw at some anchors of a job; as :func:`preview_anchors`."""
+        return preview_anchors(self._readers, plan, result, anchors, draw)
 
     def _loaded(self, plan: ScorePlan, role: Role) -> LoadedCheckpoint:
         named = plan.named(role)
         return self._checkpoints.get(named.name, named.weights, named.digest)
 
-    def _same_anchors(self, plan: ScorePlan, opened: Json) -> Anchors:
-        anchors = self._anchors(plan)
-        if anchors.digest != opened["anchors_digest"]:
-            raise _dataset_changed(plan, "running")
-        return anchors
-
-    def _anchors(self, plan: ScorePlan) -> Anchors:
-        history = self._loaded(plan, "checkpoint").model.card.history
-        source = plan.anchors
-        with self._lock:
-            key = f"{source.model_dump_json()}:{self.stamp(plan)}:{history}:{plan.protocol.horizon}"
-            if key not in self._batches:
-                self._batches[key] = self._datasets.anchors(
-                    source.dataset,
-                    source.task,
-                    history=history,
-                    horizon=plan.protocol.horizon,
-                    count=source.count,
-                    seed=source.seed,
-                    frameskip=source.frameskip,
-                )
-            self._batches.move_to_end(key)
-            while len(self._batches) > CACHED_BATCHES:
-                self._batches.popitem(last=False)
-            return self._batches[key]
-
-
-def _dataset_changed(plan: ScorePlan, state: str) -> FailedPrecondition:
-    return FailedPrecondition(
-        f"dataset {plan.anchors.dataset!r} or its task file changed while the job was {state}; "
-        "submit the job again",
-        reason="DATASET_CHANGED",
-    )
+    def _anchors(self, plan: ScorePlan, opened: Json, card: ModelCard) -> Anchors:
+        return self._readers.reopen(
+            plan.anchors,
+            opened["anchors"],
+            history=card.history,
+            horizon=plan.protocol.horizon,
+        )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from acpc_server.data import Anchors
+from acpc_server.diagnostics.packing import pack, unpack
 from acpc_server.diagnostics.plan import ScorePlan
 from acpc_server.diagnostics.views import PerturbationPlan, perturbed_views
 from acpc_server.engine import DeviceEngine, Priority, Ticket
@@ -26,42 +26,69 @@ class ShardRecord:
     """What the summaries need of a shard of n anchors.
 
     Attributes:
-        step_distances: Clean-perturbed distance per draw and predicted step, float64 (n, M, H).
-        transitions: Observed clean displacements |u_k - u_{k-1}|, float64 (n, H).
+        draw_radius: Normalised radius R_i^(m) of every draw, float64 (n, M).
+        horizon_radius: Its mean over draws at each of the plan's horizons, float64 (n, horizons).
+        step_radius: Normalised distance after each predicted step, mean over draws, float64 (n, H).
+        motion_scale: Clean-motion scale s_i, float64 (n,).
         history_latents: Clean history embeddings, float32 (n, h, dim).
         endpoint_latents: Embedding of the H-th observed future frame, float32 (n, dim).
     """
 
-    step_distances: np.ndarray
-    transitions: np.ndarray
+    draw_radius: np.ndarray
+    horizon_radius: np.ndarray
+    step_radius: np.ndarray
+    motion_scale: np.ndarray
     history_latents: np.ndarray
     endpoint_latents: np.ndarray
 
     def to_json(self) -> dict[str, Any]:
-        """Arrays as dtype, shape and base64 bytes, so that a record restores bit for bit."""
-        return {field.name: _pack(getattr(self, field.name)) for field in fields(self)}
+        """The arrays, packed."""
+        return {field.name: pack(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> ShardRecord:
         """Inverse of :meth:`to_json`."""
-        return cls(**{field.name: _unpack(record[field.name]) for field in fields(cls)})
+        return cls(**{field.name: unpack(record[field.name]) for field in fields(cls)})
 
     @classmethod
-    def concatenate(cls, shards: list[ShardRecord]) -> ShardRecord:
+    def concatenate(cls, shards: Sequence[ShardRecord]) -> ShardRecord:
         """All shards of a checkpoint as one record."""
         return cls(
             **{f.name: np.concatenate([getattr(s, f.name) for s in shards]) for f in fields(cls)}
         )
 
+    @classmethod
+    def measured(
+        cls, plan: ScorePlan, steps: Tensor, observed: Tensor, history: Tensor
+    ) -> ShardRecord:
+        """Reduces the measurements of a shard to what is kept.
 
-def _pack(array: np.ndarray) -> dict[str, Any]:
-    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-    return {"dtype": array.dtype.str, "shape": list(array.shape), "data": data}
+        Horizons below the plan's have uniform weights and their own motion scale.
 
-
-def _unpack(value: Mapping[str, Any]) -> np.ndarray:
-    flat = np.frombuffer(base64.b64decode(value["data"]), dtype=value["dtype"])
-    return flat.reshape(value["shape"])
+        Args:
+            plan: The job.
+            steps: Clean-perturbed distance per draw and predicted step, float64 (n, M, H).
+            observed: Embeddings u_0..u_H, of the last history frame and the observed future,
+                float32 (n, H + 1, dim).
+            history: Clean history embeddings, float32 (n, h, dim).
+        """
+        moves = screening.transitions(observed)  # (n, H)
+        scale = screening.motion_scale_of(moves)
+        radii: dict[int, Tensor] = {}
+        for horizon in plan.horizons():
+            full = horizon == plan.protocol.horizon
+            weights = consistency.horizon_weights(plan.protocol.weights if full else (), horizon)
+            acpc = consistency.acpc(steps[..., :horizon], weights)  # (n, M)
+            own = scale if full else screening.motion_scale_of(moves[:, :horizon])
+            radii[horizon] = screening.normalised_radius(acpc, own)
+        return cls(
+            draw_radius=radii[plan.protocol.horizon].numpy(),
+            horizon_radius=torch.stack([r.mean(dim=1) for r in radii.values()], dim=1).numpy(),
+            step_radius=screening.step_radius(steps, scale).numpy(),
+            motion_scale=scale.numpy(),
+            history_latents=history.numpy(),
+            endpoint_latents=observed[:, -1].numpy(),
+        )
 
 
 class ShardScorer:
@@ -94,12 +121,12 @@ class ShardScorer:
         clean = torch.cat([c for c, _ in latents])  # (n, h + H, dim)
         perturbed = torch.cat([p for _, p in latents])  # (n, draws, h, dim)
         steps = self._step_distances(clean[:, :history], perturbed, start, stop, ticket)
-        observed = clean[:, history - 1 :]  # (n, H + 1, dim), u_0 first
-        return ShardRecord(
-            step_distances=np.repeat(steps, self._plan.protocol.draws // self._draws, axis=1),
-            transitions=screening.transitions(observed).numpy(),
-            history_latents=clean[:, :history].numpy(),
-            endpoint_latents=clean[:, -1].numpy(),
+        repeats = self._plan.protocol.draws // self._draws
+        return ShardRecord.measured(
+            self._plan,
+            steps.repeat_interleave(repeats, dim=1),  # (n, M, H)
+            clean[:, history - 1 :],
+            clean[:, :history],
         )
 
     def _groups(self, start: int, stop: int) -> list[range]:
@@ -141,7 +168,7 @@ class ShardScorer:
 
     def _step_distances(
         self, clean: Tensor, perturbed: Tensor, start: int, stop: int, ticket: Ticket
-    ) -> np.ndarray:
+    ) -> Tensor:
         views = torch.cat([clean[:, None], perturbed], dim=1)  # (n, 1 + draws, h, dim)
         blocks = torch.from_numpy(self._anchors.action_blocks[start:stop])  # (n, h+H-1, width)
         blocks = blocks[:, None].expand(-1, views.shape[1], -1, -1)
@@ -150,5 +177,4 @@ class ShardScorer:
         )
         rollouts = rollouts.reshape(*views.shape[:2], *rollouts.shape[1:])
         # (n, 1 + draws, H, dim)
-        distances = consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])
-        return distances.numpy()  # (n, draws, H)
+        return consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])  # (n, draws, H)

@@ -51,3 +51,20 @@ def to_model_input(
     return functional.interpolate(
         normalised, size=size, mode="bilinear", align_corners=False, antialias=True
     )
+
+
+def to_pixels(
+    model_input: Float[Tensor, "n 3 height width"],
+) -> UInt8[Tensor, "n height width 3"]:
+    """Frames that a person can look at, from what a model sees.
+
+    Undoes the normalisation of :func:`to_model_input`, not its resize, rounds to the nearest
+    integer and clips what a picture cannot show, as strong noise makes it.
+
+    Args:
+        model_input: Normalised frames, channels first.
+    """
+    mean = torch.tensor(IMAGENET_MEAN, device=model_input.device).view(3, 1, 1)
+    std = torch.tensor(IMAGENET_STD, device=model_input.device).view(3, 1, 1)
+    levels = ((model_input * std + mean) * 255).round().clamp(0, 255)
+    return levels.to(torch.uint8).permute(0, 2, 3, 1).contiguous()  # (n, height, width, 3)

@@ -92,6 +92,21 @@ def normalised_radius(
     return pair_acpc / (scale[:, None] + EPS_NORM)
 
 
+def step_radius(
+    distances: Float64[Tensor, "n draws horizon"], scale: Float64[Tensor, "n"]
+) -> Float64[Tensor, "n horizon"]:
+    """How far the perturbation pushes each predicted step, in units of clean one-step motion.
+
+    The norms inside Eq. acpc-h in the paper, normalised as in Eq. normalized-same-state-radius and
+    averaged over draws.
+
+    Args:
+        distances: Step distances of ``consistency.step_distances``.
+        scale: Clean-motion scale s_i.
+    """
+    return (distances / (scale[:, None, None] + EPS_NORM)).mean(dim=1)
+
+
 def invariance_radius(draw_radius: Float64[Tensor, "n draws"], quantile: float) -> float:
     """Raw IR, Eq. ir-raw in the paper: quantile over anchors of the mean over draws.
 
@@ -147,6 +162,23 @@ def different_state_distance(
     return distance
 
 
+def check_eligible(eligible: int, anchors: int) -> None:
+    """Refuses anchors by which no SR can be measured.
+
+    Args:
+        eligible: Anchors that have a partner.
+        anchors: Anchors n.
+
+    Raises:
+        FailedPrecondition: No anchor is eligible.
+    """
+    if eligible == 0:
+        raise FailedPrecondition(
+            f"none of the {anchors} anchors has a nearby anchor with another state label, so "
+            "SR is undefined; use more anchors or a label rule that splits them"
+        )
+
+
 def separation_rate(distance: Float64[Tensor, "n"], ir_raw: float, margin: float) -> float:
     """SR, Eq. sr in the paper: the fraction of eligible anchors with D_i > IR_raw + delta.
 
@@ -162,11 +194,7 @@ def separation_rate(distance: Float64[Tensor, "n"], ir_raw: float, margin: float
     if not (math.isfinite(margin) and margin >= 0):
         raise InvalidArgument("margin", f"is {margin}; give a finite value of at least 0")
     eligible = distance[~distance.isnan()]
-    if len(eligible) == 0:
-        raise FailedPrecondition(
-            f"none of the {len(distance)} anchors has a nearby anchor with another state label, so "
-            "SR is undefined; use more anchors or a label rule that splits them"
-        )
+    check_eligible(len(eligible), len(distance))
     return int((eligible > ir_raw + margin).sum()) / len(eligible)
 
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from acpc.v1 import anchor_service_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 
-from acpc_server.diagnostics import CheckpointName, Receipt, ScorePlan
+from acpc_server.diagnostics import AnchorPreview, CheckpointName, Receipt, ScorePlan
+from acpc_server.diagnostics.packing import unpack
 from acpc_server.engine import NumericMode
 from acpc_server.jobs import Job
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import JobWriter, write_life
+from acpc_server.rpc.sources import write_source
 
+PER_ANCHOR = (
+    "anchor_ids",
+    "radius",
+    "motion_scale",
+    "different_state_distance",
+    "partner",
+    "draw_radius",
+    "step_radius",
+)
 OUTCOMES = {
     "passed": pb.OUTCOME_PASSED,
     "failed": pb.OUTCOME_FAILED,
@@ -37,7 +47,7 @@ def write_request(plan: ScorePlan) -> pb.ScoreCheckpointRequest:
     return pb.ScoreCheckpointRequest(
         checkpoint=codec.write_checkpoint(plan.checkpoint),
         reference=None if reference is None else codec.write_checkpoint(reference),
-        dataset=anchor_service_pb2.DatasetAnchors(**plan.anchors.model_dump()),
+        **write_source(plan.anchors),
         perturbation=codec.write_spec(plan.perturbation),
         protocol=pb.ScoreProtocol(**plan.protocol.model_dump()),
         thresholds=pb.Thresholds(**plan.thresholds.model_dump()),
@@ -63,8 +73,22 @@ def write_response(job: Job) -> pb.ScoreCheckpointResponse:
     )
 
 
+def write_previews(previews: Sequence[AnchorPreview]) -> pb.PreviewAnchorsResponse:
+    """The pictures of some anchors."""
+    return pb.PreviewAnchorsResponse(
+        previews=[
+            pb.AnchorPreview(
+                anchor=preview.anchor,
+                clean=codec.write_tensor(preview.clean),
+                perturbed=codec.write_tensor(preview.perturbed),
+                partner=None if preview.partner is None else codec.write_tensor(preview.partner),
+            )
+            for preview in previews
+        ]
+    )
+
+
 def _write_score(score: dict[str, Any], named: CheckpointName) -> pb.CheckpointScore:
-    distances = [np.nan if d is None else d for d in score["different_state_distance"]]
     return pb.CheckpointScore(
         checkpoint=codec.write_checkpoint(named),
         ir_raw=score["ir_raw"],
@@ -75,12 +99,8 @@ def _write_score(score: dict[str, Any], named: CheckpointName) -> pb.CheckpointS
         median_latent_distance=score["median_latent_distance"],
         summaries=[pb.IrSummary(**row) for row in score["summaries"]],
         anchor_values=pb.AnchorValues(
-            anchor_ids=codec.write_tensor(np.array(score["anchor_ids"], np.int64)),
-            radius=codec.write_tensor(np.array(score["radius"], np.float64)),
-            motion_scale=codec.write_tensor(np.array(score["motion_scale"], np.float64)),
-            different_state_distance=codec.write_tensor(np.array(distances, np.float64)),
-            partner=codec.write_tensor(np.array(score["partner"], np.int64)),
-            draw_radius=codec.write_tensor(np.array(score["draw_radius"], np.float64)),
+            skip_reasons=unpack(score["skip_reasons"]).tolist(),
+            **{name: codec.write_tensor(unpack(score[name])) for name in PER_ANCHOR},
         ),
     )
 

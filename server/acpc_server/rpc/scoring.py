@@ -12,7 +12,7 @@ from acpc.v1 import scoring_service_pb2_grpc as pb_grpc
 from google.longrunning import operations_pb2
 
 from acpc_server.diagnostics import (
-    AnchorSource,
+    AnchorReaders,
     CheckpointName,
     CheckpointScoring,
     Protocol,
@@ -20,20 +20,21 @@ from acpc_server.diagnostics import (
     ScreenThresholds,
 )
 from acpc_server.engine import CheckpointCache
-from acpc_server.errors import InvalidArgument, Unimplemented
-from acpc_server.jobs import JobService
+from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.jobs import JobService, JobState
 from acpc_server.numerics.consistency import horizon_weights
 from acpc_server.numerics.screening import check_thresholds
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import OperationWriter
 from acpc_server.rpc.operations import read_name
-from acpc_server.rpc.request import MAX_NAME, load, request_id
+from acpc_server.rpc.request import load, request_id
+from acpc_server.rpc.score_messages import write_previews
+from acpc_server.rpc.sources import read_source
 
 MAX_DRAWS = 1000
 MAX_HORIZON = 256
-MAX_ANCHORS = 100_000
 MAX_EXTRAS = 64
-# Radii in one result; they travel in one message.
+# Radii by draw, or by step, in one result; they travel in one message.
 MAX_RADII = 1_000_000
 
 
@@ -44,11 +45,13 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
         self,
         checkpoints: CheckpointCache,
         scoring: CheckpointScoring,
+        readers: AnchorReaders,
         jobs: JobService,
         writer: OperationWriter,
     ) -> None:
         self._checkpoints = checkpoints
         self._scoring = scoring
+        self._readers = readers
         self._jobs = jobs
         self._writer = writer
 
@@ -69,14 +72,35 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
         for job in self._jobs.watch(read_name(request.name), context.is_active):
             yield pb.WatchOperationResponse(operation=self._writer.write(job))
 
-    def _plan(self, request: pb.ScoreCheckpointRequest) -> ScorePlan:
-        source = _read_anchors(request)
-        protocol = read_protocol(request.protocol)
-        if source.count * protocol.draws > MAX_RADII:
+    def PreviewAnchors(
+        self, request: pb.PreviewAnchorsRequest, context: grpc.ServicerContext
+    ) -> pb.PreviewAnchorsResponse:
+        """What the model saw at a few anchors of a job that succeeded."""
+        job = self._jobs.get(read_name(request.name))
+        plan = job.plan
+        if not isinstance(plan, ScorePlan):
             raise InvalidArgument(
-                "protocol.draws",
-                f"{protocol.draws} draws of {source.count} anchors are over {MAX_RADII}",
+                "name", f"{request.name} is a {job.kind} job, which has no pictures"
             )
+        if job.state is not JobState.SUCCEEDED or job.result is None:
+            raise FailedPrecondition(
+                f"{request.name} is {job.state.value}; only a job that succeeded has pictures",
+                reason="OPERATION_NOT_SUCCEEDED",
+            )
+        return write_previews(
+            self._scoring.preview(plan, job.result, request.anchors, request.draw)
+        )
+
+    def _plan(self, request: pb.ScoreCheckpointRequest) -> ScorePlan:
+        source = read_source(request, self._readers, least=2)
+        protocol = read_protocol(request.protocol)
+        for field in ("draws", "horizon"):
+            values = getattr(protocol, field)
+            if source.count * values > MAX_RADII:
+                raise InvalidArgument(
+                    f"protocol.{field}",
+                    f"{values} values for each of {source.count} anchors are over {MAX_RADII}",
+                )
         thresholds = _read_thresholds(request.thresholds)
         shift = codec.read_spec(request.perturbation, "perturbation")
         mode = codec.read_mode(request.numeric_mode)
@@ -99,31 +123,6 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
         return CheckpointName(
             name=loaded.name, weights=loaded.weights, digest=loaded.model.card.digest
         )
-
-
-def _read_anchors(request: pb.ScoreCheckpointRequest) -> AnchorSource:
-    kind = request.WhichOneof("anchors")
-    if kind == "anchor_set":
-        raise Unimplemented("anchor sets are in the contract but not in this release; use dataset")
-    if kind is None:
-        raise InvalidArgument("dataset", "name a dataset to draw anchors from")
-    dataset = request.dataset
-    for field in ("dataset", "task"):
-        if not 1 <= len(getattr(dataset, field)) <= MAX_NAME:
-            raise InvalidArgument(f"dataset.{field}", f"give 1 to {MAX_NAME} characters")
-    given = {
-        field: getattr(dataset, field)
-        for field in ("count", "seed", "frameskip")
-        if dataset.HasField(field)
-    }
-    source = AnchorSource(dataset=dataset.dataset, task=dataset.task, **given)
-    if not 2 <= source.count <= MAX_ANCHORS:
-        raise InvalidArgument("dataset.count", f"{source.count} is not in 2 to {MAX_ANCHORS}")
-    if source.seed >= 2**63:
-        raise InvalidArgument("dataset.seed", f"{source.seed} does not fit a signed 64-bit number")
-    if source.frameskip == 0:
-        raise InvalidArgument("dataset.frameskip", "must be at least 1")
-    return source
 
 
 def read_protocol(message: pb.ScoreProtocol) -> Protocol:

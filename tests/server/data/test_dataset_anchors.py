@@ -37,6 +37,41 @@ def test_they_are_the_anchors_read_at_once(anchors: DatasetAnchors, batch: Ancho
     assert anchors.frame_size == batch.frame_size
 
 
+def test_known_digests_spare_the_reading_and_are_held_to(
+    anchors: DatasetAnchors, tmp_path: Path
+) -> None:
+    store, reads = DatasetStore(tmp_path), []
+    known = store.anchors(
+        "a.h5",
+        "tworoom",
+        **CHOICE,
+        frame_digests=anchors.frame_digests,
+        check=lambda: reads.append(1),
+    )
+    assert reads == []
+    assert known.digest == anchors.digest
+    np.testing.assert_array_equal(known.read_frames(2, 9), anchors.read_frames(2, 9))
+    other = store.anchors("a.h5", "tworoom", **CHOICE, frame_digests=bytes(32 * 12))
+    assert other.digest != anchors.digest
+    with pytest.raises(FailedPrecondition, match="holds other frames"):
+        other.read_frames(0, 1)
+
+
+def test_reading_for_the_digest_can_be_ended(
+    anchors: DatasetAnchors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acpc_server.data.drawn.CUT_BYTES", 1)
+    reads = []
+
+    def check() -> None:
+        reads.append(1)
+        if len(reads) == 5:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        DatasetStore(tmp_path).anchors("a.h5", "tworoom", **CHOICE, check=check)
+
+
 def test_a_copy_of_the_file_is_the_file(anchors: DatasetAnchors, tmp_path: Path) -> None:
     before = anchors.read_frames(0, 12)
     content = (tmp_path / "a.h5").read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from acpc_server.diagnostics import (
+    AnchorSetSource,
     AnchorSource,
     CheckpointName,
     Protocol,
@@ -36,6 +37,15 @@ def test_shards_cover_every_anchor_once_in_order(count: int) -> None:
     covered = [anchor for start, stop in plan.shards() for anchor in range(start, stop)]
     assert covered == list(range(count))
     assert all(0 < stop - start <= 10 for start, stop in plan.shards())
+
+
+def test_horizons_are_the_extra_ones_and_the_main_one_each_once() -> None:
+    def horizons(*extra: int) -> list[int]:
+        return changed(protocol=Protocol(horizon=8, extra_horizons=extra)).horizons()
+
+    assert horizons() == [8]
+    assert horizons(1, 5, 1) == [1, 5, 8]
+    assert horizons(8, 2) == [8, 2]
 
 
 def test_defaults_are_the_papers() -> None:
@@ -99,6 +109,9 @@ def test_a_plan_survives_the_job_record() -> None:
     full = changed(protocol=Protocol(**PROTOCOLS), perturbation=GaussianBlur(kernel_size=15))
     assert ScorePlan.model_validate(full.model_dump(mode="json")) == full
     assert ScorePlan.model_validate_json(full.model_dump_json()) == full
+    stored = changed(anchors=AnchorSetSource(digest="c" * 64, count=23))
+    assert ScorePlan.model_validate(stored.model_dump(mode="json")) == stored
+    assert stored.shards() == [(0, 10), (10, 20), (20, 23)]
 
 
 def test_a_plan_is_frozen_and_takes_no_unknown_field() -> None:

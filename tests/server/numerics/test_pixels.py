@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
+from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input, to_pixels
 
 
 def random_frames(height: int, width: int, n: int = 2) -> torch.Tensor:
@@ -69,3 +69,20 @@ def test_bad_sizes_are_refused() -> None:
         to_model_input(random_frames(4, 4), 0)
     with pytest.raises(InvalidArgument, match="0 x 4 pixels"):
         to_model_input(torch.zeros(1, 0, 4, 3, dtype=torch.uint8), 4)
+
+
+def test_pixels_undo_the_normalisation_exactly() -> None:
+    """Every level of every channel comes back."""
+    levels = torch.arange(256, dtype=torch.uint8).view(1, 16, 16, 1).expand(-1, -1, -1, 3)
+    assert torch.equal(to_pixels(to_model_input(levels, 16)), levels)
+
+
+def test_pixels_round_and_clip_what_a_picture_cannot_show() -> None:
+    wanted = np.array([-30.0, -0.4, 0.6, 127.4, 254.7, 255.4, 900.0])
+    mean, std = (np.array(x)[:, None] for x in (IMAGENET_MEAN, IMAGENET_STD))
+    frames = torch.from_numpy((wanted / 255 - mean) / std).float().view(1, 3, 1, 7)
+    shown = to_pixels(frames)
+    assert (shown.dtype, shown.shape) == (torch.uint8, (1, 1, 7, 3))
+    assert shown[0, 0, :, 0].tolist() == [0, 0, 1, 127, 255, 255, 255]
+    assert torch.equal(shown[..., 0], shown[..., 1])
+    assert torch.equal(shown[..., 0], shown[..., 2])

@@ -10,6 +10,7 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.numerics.consistency import horizon_weights
 from acpc_server.numerics.screening import (
     Outcome,
+    check_eligible,
     check_thresholds,
     delta_score,
     different_state_distance,
@@ -22,6 +23,7 @@ from acpc_server.numerics.screening import (
     screen,
     screen_score,
     separation_rate,
+    step_radius,
     transitions,
 )
 from hypothesis import assume, given
@@ -59,6 +61,23 @@ def test_invariance_radius_averages_draws_before_the_quantile(latents: torch.Gen
         assert invariance_radius(radius, quantile) == pytest.approx(
             reference.invariance_radius(expected, quantile), rel=1e-14
         )
+
+
+def test_step_radius_is_each_steps_distance_in_units_of_motion(latents: torch.Generator) -> None:
+    distances = torch.rand(ANCHORS, DRAWS, HORIZON, generator=latents, dtype=torch.float64)
+    scale = torch.rand(ANCHORS, generator=latents, dtype=torch.float64)
+    found = step_radius(distances, scale)
+    for anchor in range(ANCHORS):
+        for step in range(HORIZON):
+            draws = distances[anchor, :, step].tolist()
+            expected = reference.mean_radius(draws, scale[anchor].item())
+            assert found[anchor, step].item() == pytest.approx(expected, rel=1e-14)
+
+
+def test_no_eligible_anchor_is_refused() -> None:
+    check_eligible(1, 9)
+    with pytest.raises(FailedPrecondition, match="none of the 9 anchors has a nearby anchor"):
+        check_eligible(0, 9)
 
 
 def test_a_motionless_anchor_is_divided_by_the_stabiliser() -> None:
