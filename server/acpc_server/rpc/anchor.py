@@ -74,15 +74,15 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
                 raise InvalidArgument("header", "the first message of an upload is its header")
             try:
                 with self._named(first.header.request_id) as request_id:
-                    info = self._receive(read_header(first.header, request_id), messages)
+                    header = read_header(first.header, request_id)
+                    return self._receive(header, messages, alone=not first.header.request_id)
             except InvalidArgument as error:
                 ours = error.field.partition(".")[0] in UploadHeader.model_fields
                 raise (error.below("header") if ours else error) from error
-        return pb.UploadAnchorsResponse(anchor_set=self._written(info))
 
     def _receive(
-        self, header: UploadHeader, messages: Iterator[pb.UploadAnchorsRequest]
-    ) -> SetInfo:
+        self, header: UploadHeader, messages: Iterator[pb.UploadAnchorsRequest], *, alone: bool
+    ) -> pb.UploadAnchorsResponse:
         with self._store.upload(header) as upload:
             if upload.finished is None:
                 for message in messages:
@@ -92,7 +92,10 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
                         _append(upload, message.shard, header)
                     except InvalidArgument as error:
                         raise error.below("shard") from error
-            return upload.finish()
+            if upload.next_offset < header.anchors and not alone:
+                return pb.UploadAnchorsResponse(next_offset=upload.next_offset)
+            info = upload.finish()
+        return pb.UploadAnchorsResponse(anchor_set=self._written(info), next_offset=info.anchors)
 
     def GetUpload(
         self, request: pb.GetUploadRequest, context: grpc.ServicerContext

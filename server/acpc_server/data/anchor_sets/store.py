@@ -32,6 +32,8 @@ from acpc_server.observe import Metrics
 
 HEADER = "header.json"
 BUSY_SECONDS = 5.0
+# Counting reads the whole store, so it is not done at every call.
+MEASURE_SECONDS = 10.0
 # Unfinished uploads on disk, so that headers alone cannot fill the folder.
 MAX_STAGED = 1024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -54,8 +56,8 @@ class AnchorStore:
         self._sets, self._uploads, self._trash = root / "sets", root / "uploads", root / "trash"
         self._metrics = metrics
         self._open = threading.BoundedSemaphore(limits.uploads)
-        self._lock = threading.Lock()  # guards the count of bytes
-        self._bytes = 0
+        self._lock = threading.Lock()  # guards the three below
+        self._bytes, self._staged, self._measured = 0, 0, 0.0
         try:
             for folder in (self._sets, self._uploads, self._trash):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -159,7 +161,8 @@ class AnchorStore:
             self._metrics.anchor_uploads.inc()
             folder = self._folder(header.request_id)
             busy = f"upload {header.request_id!r} is being worked on by another call"
-            if self._measure() >= MAX_STAGED and not folder.exists():
+            self._measure(MEASURE_SECONDS)
+            if self._staged >= MAX_STAGED and not folder.exists():
                 raise ResourceExhausted(
                     f"{MAX_STAGED} uploads are unfinished; finish some, or wait until they lapse",
                     reason="TOO_MANY_UPLOADS",
@@ -174,10 +177,12 @@ class AnchorStore:
                 finally:
                     origin = "dataset" if header.source else "upload"
                     self._metrics.anchors_stored.labels(origin).inc(upload.appended)
+                    if upload.finished:
+                        self._measure()
         finally:
             self._metrics.anchor_uploads.dec()
             self._open.release()
-            self._measure()
+            self._measure(MEASURE_SECONDS)
 
     def _check_header(self, path: Path, header: UploadHeader) -> None:
         if not path.exists():
@@ -248,6 +253,8 @@ class AnchorStore:
 
     def _reserve(self, more: int) -> None:
         """Takes bytes of the store's quota; ``_measure`` puts the count right."""
+        if self._bytes + more > self.limits.store_bytes:
+            self._measure()
         with self._lock:
             if self._bytes + more > self.limits.store_bytes:
                 raise ResourceExhausted(
@@ -258,16 +265,21 @@ class AnchorStore:
             self._bytes += more
         self._metrics.anchor_bytes.set(self._bytes)
 
-    def _measure(self) -> int:
-        """Counts what is on disk, this server's and the others'; returns unfinished uploads."""
+    def _measure(self, unless_within: float = 0.0) -> None:
+        """Counts what is on disk, this server's and the others'.
+
+        Args:
+            unless_within: Seconds after the last count in which it is taken to hold.
+        """
+        if time.monotonic() < self._measured + unless_within:
+            return
         sets = self.list()
         staged = [folder for folder in self._uploads.iterdir() if not (folder / DONE).exists()]
         total = sum(stored.info.size_bytes for stored in sets) + sum(map(folder_bytes, staged))
         with self._lock:
-            self._bytes = total
+            self._bytes, self._staged, self._measured = total, len(staged), time.monotonic()
         self._metrics.anchor_sets.set(len(sets))
         self._metrics.anchor_bytes.set(total)
-        return len(staged)
 
 
 def _no_set(digest: str) -> NotFound:

@@ -191,8 +191,8 @@ class AnchorUpload:
         header = self._header
         if self._layout is None or self.next_offset < header.anchors:
             raise FailedPrecondition(
-                f"{self.next_offset} of {header.anchors} anchors have arrived; go on with the same "
-                "request_id",
+                f"only {self.next_offset} of {header.anchors} anchors have arrived; an upload with a "
+                "request_id may come in several streams",
                 reason="UPLOAD_INCOMPLETE",
             )
         small = read_small(shard_paths(self._data))
