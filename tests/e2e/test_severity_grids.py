@@ -1,0 +1,49 @@
+"""A severity grid of every kind through CertifyPool: up to which severity does the winner hold?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import wire
+from acpc_client import AcpcClient
+from acpc_client.severities import parse_grid
+
+DRAWS = 3
+GRIDS = [
+    "gaussian_noise:0..0.08/4", "gaussian_blur:1,3,15", "resize:1,0.5,0.25",
+    "brightness:-0.4..0.4/5", "contrast:-0.4..0.4/5", "color_jitter:0..1/4",
+    "jpeg:100,90,50,5", "occlusion:0..0.5/4", "random_shift:0,1,4", "defocus_blur:0..4/5",
+    "motion_blur:0,3,9@30",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", GRIDS)
+def test_the_certified_severity_is_the_last_before_a_failure(client: AcpcClient, text: str) -> None:
+    grid = parse_grid(text)
+    history = wire.frames(wire.HISTORY)
+    answer = client.certify_pool(
+        "lewm",
+        history,
+        np.stack([wire.blocks(wire.HORIZON, seed=seed) for seed in range(8)]),
+        wire.frames(1, seed=4)[0],
+        past_blocks=wire.blocks(wire.HISTORY - 1),
+        perturbations=grid,
+        draws=DRAWS,
+        elite_count=3,
+    )
+    (certified,) = answer.certified_severities
+    assert certified.kind == grid[0].kind
+    assert len(answer.views) == len(grid) * DRAWS
+    for name in ("top1", "elite"):
+        failed = [
+            grid[view.spec_index].severity
+            for view in answer.views
+            if not getattr(view, name).certified
+        ]
+        held = [s.severity for s in grid if s.severity < min(failed, default=np.inf)]
+        assert getattr(certified, name) == max(held)
+    unchanged = min(s.severity for s in grid)
+    for view in answer.views:
+        if grid[view.spec_index].severity == unchanged:
+            assert view.acpc.max() == 0.0  # the very latents of the clean history
+            assert view.top1.certified
