@@ -191,7 +191,7 @@ class AnchorUpload:
         header = self._header
         if self._layout is None or self.next_offset < header.anchors:
             raise FailedPrecondition(
-                f"only {self.next_offset} of {header.anchors} anchors have arrived; an upload with a "
+                f"only {self.next_offset} of {header.anchors} anchors have come; an upload with a "
                 "request_id may come in several streams",
                 reason="UPLOAD_INCOMPLETE",
             )
