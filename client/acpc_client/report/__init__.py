@@ -1,6 +1,8 @@
 """The report of a sweep or a job: one HTML file that needs no network, and its figures as files.
 
-    data = from_scores({"lewm-tworooms-noise": score}, shift="gaussian_noise:0.08")
+    data = from_sweep("noise.sweep")
+    with AcpcClient("gpu-host:50051") as client:
+        data = with_pictures(data, client)
     write_report(data, "report.html", figures="figures")
 
 Needs ``pip install 'acpc[report]'``.
@@ -12,16 +14,25 @@ from pathlib import Path
 
 from acpc_client.files import write_whole
 from acpc_client.report.exports import export_figures
+from acpc_client.report.labels import LabelNames
 from acpc_client.report.model import Cell, Preview, Protocol, ReportData
 from acpc_client.report.page import render
+from acpc_client.report.previews import with_pictures
+from acpc_client.report.sources import from_files, from_operations, from_scores, from_sweep
 
 __all__ = [
     "Cell",
+    "LabelNames",
     "Preview",
     "Protocol",
     "ReportData",
     "export_figures",
+    "from_files",
+    "from_operations",
+    "from_scores",
+    "from_sweep",
     "render",
+    "with_pictures",
     "write_report",
 ]
 

@@ -51,8 +51,6 @@ class Cell:
         problem: Why there is no score.
         operation: ``operations/<id>`` of the job, for pictures.
         protocol: How it was measured.
-        command: Command that measures this cell again.
-        is_reference: The cell's checkpoint is its own reference.
     """
 
     name: str
@@ -66,7 +64,6 @@ class Cell:
     problem: str = ""
     operation: str = ""
     protocol: Protocol = Protocol()
-    command: str = ""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -105,6 +102,7 @@ class ReportData:
         title: Heading of the page.
         cells: What was measured, in the order of the tables.
         command: Command that measures all of it again.
+        recipe: The file that the command reads.
         level_name: What the augmentation level is, for the axes.
         previews: Pictures by operation and anchor index.
         previews_missing: Why there are no pictures; shown in their place.
@@ -115,6 +113,7 @@ class ReportData:
     title: str
     cells: tuple[Cell, ...]
     command: str = ""
+    recipe: str = ""
     level_name: str = "augmentation level"
     previews: Mapping[tuple[str, int], Preview] = field(default_factory=dict)
     previews_missing: str = ""

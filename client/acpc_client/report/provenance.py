@@ -68,14 +68,13 @@ def common_receipt(data: ReportData) -> list[tuple[str, tuple[str, ...], int]]:
 
 @dataclass(frozen=True)
 class Digests:
-    """Of one cell: the digests that differ from cell to cell, and how to measure it again."""
+    """Of one cell: the digests that differ from cell to cell, and its job."""
 
     name: str
     shift: str
     checkpoint: str
     reference: str
     operation: str
-    command: str
 
 
 def digests(data: ReportData) -> list[Digests]:
@@ -87,7 +86,6 @@ def digests(data: ReportData) -> list[Digests]:
             checkpoint=cell.score.receipt.checkpoint_digest,
             reference=cell.score.receipt.reference_digest,
             operation=cell.operation,
-            command=cell.command,
         )
         for cell in data.cells
         if cell.score is not None

@@ -162,6 +162,7 @@ _COLUMNS: tuple[tuple[Column, Callable[[Cell], str | float | None]], ...] = (
     (Column("run", "run", number=False), lambda c: c.run or None),
     (Column("level", "level"), lambda c: c.level),
     (Column("shift", "shift", number=False), lambda c: c.shift),
+    (Column("seed", "draw seed"), lambda c: c.protocol.seed),
     (
         Column("success", "success %", hint="planning success under the shift"),
         lambda c: None if c.success is None else 100 * c.success,
@@ -186,7 +187,9 @@ def _three_digits(value: float) -> str:
     return f"{value:.3f}"
 
 
+_IF_SEVERAL = {"shift", "seed"}
 _SHOWN: dict[str, Callable[[float], str]] = {
+    "seed": lambda v: f"{v:d}",
     "level": lambda v: f"{v:g}",
     "success": lambda v: f"{v:.1f}",
     "eligible": lambda v: f"{v:d}",
@@ -197,12 +200,12 @@ _SHOWN: dict[str, Callable[[float], str]] = {
 
 
 def table(data: ReportData) -> tuple[list[Column], list[Row]]:
-    """The columns that hold anything (the shift only when there are several), and the rows."""
+    """The columns that hold anything (shift and seed: more than one value), and the rows."""
     columns = [
         column
         for column, read in _COLUMNS
         if any(read(cell) is not None for cell in data.cells)
-        and (column.key != "shift" or len(data.shifts) > 1)
+        and (column.key not in _IF_SEVERAL or len({read(cell) for cell in data.cells}) > 1)
     ]
     kept = {column.key for column in columns}
     scale = _scale(data.cells)

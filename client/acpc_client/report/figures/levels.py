@@ -51,7 +51,7 @@ def levels(data: ReportData, shift: str) -> Plate:
         title="How far the augmentation level helps",
         caption=_SUCCESS * with_success + _CAPTION.format(level=data.level_name),
         panels=tuple(panels),
-        legend=(*hues.runs(), Key("mean of runs", "ink"), Key("threshold", "soft", "dots")),
+        legend=(*hues.marks(), Key("mean of runs", "ink"), Key("threshold", "soft", "dots")),
         size=(2.9, 1.15 * rows + 0.35),
         rows=rows,
     )
@@ -72,17 +72,19 @@ def _panel(
             known = [value for value in clean if value is not None]
             if known:
                 top.axhline(statistics.fmean(known), **{**dotted(), "linestyle": (0, (4, 2))})
+            top.margins(y=0.12)
             top.set_ylabel("success (%)")
         ir, sr = rest
         _curve(ir, cells, hues, ir_relative)
         if thresholds.ir is not None:
             threshold(ir, thresholds.ir)
-        ir.set_ylim(0, None)
+        highest = max([1.0, *_values(cells, ir_relative)])
+        ir.set_ylim(-0.04 * highest, 1.06 * highest)
         ir.set_ylabel("relative IR")
         _curve(sr, cells, hues, separation)
         if thresholds.sr is not None:
             threshold(sr, thresholds.sr)
-        sr.set_ylim(-0.04, 1.04)
+        sr.set_ylim(-0.06, 1.06)
         sr.set_ylabel("SR")
         sr.set_xlabel(data.level_name)
         axes[0].set_title(title)

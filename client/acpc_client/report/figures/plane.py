@@ -29,7 +29,7 @@ _LOG_BEYOND = 8.0
 
 def plane(data: ReportData) -> Plate:
     """One panel per shift, a point per checkpoint that has a reference."""
-    hues = Hues(data)
+    hues = Hues(data, tasks=True)
     panels, shown = [], []
     for shift in data.shifts:
         cells = [cell for cell in scored(data, shift) if (ir_relative(cell) or 0) > 0]
@@ -44,7 +44,7 @@ def plane(data: ReportData) -> Plate:
         "at most, and SR at least, its threshold. Filled marks pass, hollow ones do not. Bottom "
         "left is the trap: a model that ignores the perturbation because it ignores everything.",
         panels=tuple(panels),
-        legend=(*hues.legend(shown, mark="o"), *hues.runs(), Key("passes", "region", "region")),
+        legend=(*hues.legend(shown, mark="o"), *hues.marks(), Key("passes", "region", "region")),
         size=(3.1, 2.6),
     )
 

@@ -75,18 +75,23 @@ class Hues:
     """The colour and the marker of every cell, the same in every figure.
 
     Levels, where there are any, make a sequence from weak to strong, with the unaugmented ones in
-    ink; otherwise every checkpoint has a colour of its own. Markers tell training runs apart.
+    ink; otherwise every checkpoint has a colour of its own. Markers tell training runs apart or,
+    with ``tasks``, tasks where there are several.
     """
 
-    def __init__(self, data: ReportData) -> None:
+    def __init__(self, data: ReportData, *, tasks: bool = False) -> None:
         self._by_level = data.has_levels
         levels = sorted({cell.level for cell in data.cells if cell.level is not None})
         raised = [level for level in levels if level > 0]
         self._levels = dict(zip(raised, spread(len(raised)) if raised else (), strict=True))
         others = dict.fromkeys(cell.name for cell in data.cells if not cell.is_reference)
         self._names = {name: KINDS[index % len(KINDS)] for index, name in enumerate(others)}
-        runs = dict.fromkeys(cell.run for cell in data.cells)
-        self._runs = {run: MARKERS[index % len(MARKERS)] for index, run in enumerate(runs)}
+        self._tasks = tasks and len(data.tasks) > 1
+        marked = dict.fromkeys(map(self._marked, data.cells))
+        self._marks = {name: MARKERS[index % len(MARKERS)] for index, name in enumerate(marked)}
+
+    def _marked(self, cell: Cell) -> str:
+        return cell.task if self._tasks else f"run {cell.run}"
 
     def role(self, cell: Cell) -> str:
         """Colour of a cell."""
@@ -97,8 +102,8 @@ class Hues:
         return self._levels.get(cell.level, "ink")
 
     def marker(self, cell: Cell) -> str:
-        """Marker of a cell's training run."""
-        return self._runs[cell.run]
+        """Marker of a cell's training run or task."""
+        return self._marks[self._marked(cell)]
 
     def legend(self, cells: Iterable[Cell], *, mark: str = "line") -> tuple[Key, ...]:
         """An entry per level or checkpoint among ``cells``."""
@@ -111,15 +116,15 @@ class Hues:
             elif cell.level is None:
                 seen.setdefault("", (float("inf"), Key("no level", role, mark)))
             else:
-                text = "unaugmented" if cell.level == 0 else f"{cell.level:g}"
+                text = "unaugmented" if cell.is_reference else f"{cell.level:g}"
                 seen.setdefault(text, (cell.level, Key(text, role, mark)))
         return tuple(key for _, key in sorted(seen.values(), key=lambda entry: entry[0]))
 
-    def runs(self) -> tuple[Key, ...]:
-        """An entry per training run, when there is more than one."""
-        if len(self._runs) < 2:
+    def marks(self) -> tuple[Key, ...]:
+        """An entry per marker, when there is more than one."""
+        if len(self._marks) < 2:
             return ()
-        return tuple(Key(f"run {run}", "soft", mark) for run, mark in self._runs.items())
+        return tuple(Key(name, "soft", mark) for name, mark in self._marks.items())
 
 
 def scored(data: ReportData, shift: str, task: str | None = None) -> list[Cell]:
