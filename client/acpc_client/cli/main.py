@@ -11,6 +11,7 @@ import typer
 from acpc_client.cli import checkpoints, operations, sweep
 from acpc_client.cli.certify import certify
 from acpc_client.cli.compare import compare
+from acpc_client.cli.report import report
 from acpc_client.cli.score import score
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.command()(compare)
 app.command()(certify)
 app.command()(score)
+app.command()(report)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(operations.app, name="operations")
 app.add_typer(sweep.app, name="sweep")
@@ -52,6 +54,7 @@ def acpc(
         acpc score lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
         acpc operations watch operations/5f0c
+        acpc report noise.sweep --output noise.html
 
     **Exit codes**
 

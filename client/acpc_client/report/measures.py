@@ -29,7 +29,7 @@ def margin_of(cell: Cell) -> float:
 def step_radius_of(side: CheckpointScore) -> NDArray[np.float64] | None:
     """Distance at each rollout step in clean motions, (n, H); None where there is none."""
     values = side.anchor_values
-    found = None if values is None else getattr(values, "step_radius", None)
+    found = None if values is None else values.step_radius
     return found if found is not None and found.ndim == 2 else None
 
 

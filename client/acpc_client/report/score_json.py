@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acpc_client.downloads.plain import decode
 from acpc_client.errors import ArgumentError
-from acpc_client.results import AnchorValues, Score
+from acpc_client.results import Score
 
-_WHOLE = {"anchor_ids", "partner"}
+_KINDS: dict[str, type[np.generic]] = {
+    "anchor_ids": np.int64,
+    "radius": np.float64,
+    "motion_scale": np.float64,
+    "different_state_distance": np.float64,
+    "partner": np.int64,
+    "draw_radius": np.float64,
+    "step_radius": np.float64,
+}
 
 
 def read_score_json(path: Path) -> Score:
@@ -33,18 +41,11 @@ def read_score_json(path: Path) -> Score:
         for side in ("checkpoint", "reference"):
             values = (document[side] or {}).get("anchor_values") or {}
             for name, found in values.items():
-                values[name] = f"{side}.{name}"
-                arrays[values[name]] = _array(name, found)
+                kind = _KINDS.get(name)
+                if kind is not None and found is not None:
+                    values[name] = f"{side}.{name}"
+                    arrays[values[name]] = np.array(found, kind)  # None becomes NaN
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArgumentError("source", f"{path} holds no score: {error!r}") from error
     score: Score = decode(Score, document, arrays)
     return score
-
-
-def _array(name: str, found: list[Any]) -> NDArray[Any]:
-    if name in _WHOLE:
-        return np.array(found, np.int64)
-    hint = str(get_type_hints(AnchorValues).get(name, ""))
-    if "float" in hint:
-        return np.array(found, np.float64)  # None becomes NaN
-    return np.array(found)
