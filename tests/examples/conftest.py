@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
-TWO_ROOM = Path(__file__).parents[2] / "examples" / "two_room"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
-sys.path.insert(0, str(TWO_ROOM))
+sys.path.insert(0, str(EXAMPLES / "two_room"))
+# Last, for it has a server_process as tests/reference does.
+sys.path.append(str(EXAMPLES))

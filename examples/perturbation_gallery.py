@@ -1,0 +1,112 @@
+"""Every perturbation at a mild, a medium and a strong severity, as docs/perturbations.png.
+
+Run by hand when a perturbation changes: python examples/perturbation_gallery.py
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import torch
+from acpc_client.perturbations import Perturbation
+from acpc_client.severities import parse_grid
+from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
+from acpc_server.perturb import parse_spec, perturb_frames
+from PIL import Image, ImageDraw, ImageFont
+
+TARGET = Path(__file__).parents[1] / "docs" / "perturbations.png"
+# Mild, medium and strong, on a model input of this side.
+SIDE = 112
+GRIDS = (
+    "gaussian_noise:0.02,0.05,0.08",
+    "gaussian_blur:5,9,15",
+    "resize:0.5,0.33,0.25",
+    "brightness:-0.2,-0.4,-0.7",
+    "contrast:-0.25,-0.5,-0.75",
+    "color_jitter:0.2,0.5,1",
+    "jpeg:50,20,5",
+    "occlusion:0.15,0.3,0.45",
+    "random_shift:4,8,16",
+    "defocus_blur:1,2,4",
+    "motion_blur:5,9,17@30",
+)
+DRAW = 11
+GAP, CAPTION, COLUMNS = 6, 17, 2
+INK = (40, 40, 40)
+
+
+def scene(side: int) -> np.ndarray:
+    """A tabletop with things on it, uint8 (side, side, 3): edges, texture, shading and colour."""
+    big = 4 * side
+    row = np.linspace(0, 1, big)[:, None, None]
+    canvas = np.array([196, 208, 216]) * (1 - 0.35 * row) * np.ones((1, big, 1))
+    image = Image.fromarray(canvas.astype(np.uint8))
+    pen = ImageDraw.Draw(image)
+
+    def at(*values: float) -> list[float]:
+        return [value * big for value in values]
+
+    pen.rectangle(at(0, 0.52, 1, 1), fill=(150, 112, 78))
+    for plank in range(6):
+        left = plank / 6 + 0.015
+        pen.line(at(0.5 + (left - 0.5) * 0.8, 0.52, left, 1), fill=(124, 90, 60), width=big // 110)
+    for column in range(4):
+        for line in range(3):
+            fill = (30, 30, 34) if (column + line) % 2 else (240, 240, 236)
+            x, y = 0.08 + 0.06 * column, 0.14 + 0.06 * line
+            pen.rectangle(at(x, y, x + 0.06, y + 0.06), fill=fill)
+    pen.polygon(at(0.13, 0.62, 0.33, 0.58, 0.33, 0.8, 0.13, 0.86), fill=(196, 44, 38))
+    pen.polygon(at(0.33, 0.58, 0.42, 0.63, 0.42, 0.84, 0.33, 0.8), fill=(140, 26, 26))
+    pen.polygon(at(0.13, 0.62, 0.22, 0.66, 0.42, 0.63, 0.33, 0.58), fill=(232, 96, 84))
+    for ring in range(40):
+        t = ring / 40
+        x, y, radius = 0.62 - 0.03 * t, 0.74 - 0.035 * t, 0.115 * (1 - t)
+        shade = tuple(int(v) for v in np.array([24, 112, 70]) + t * np.array([150, 120, 130]))
+        pen.ellipse(at(x - radius, y - radius, x + radius, y + radius), fill=shade)
+    pen.rectangle(at(0.79, 0.45, 0.93, 0.72), fill=(38, 84, 170))
+    pen.ellipse(at(0.79, 0.68, 0.93, 0.76), fill=(38, 84, 170))
+    pen.ellipse(at(0.79, 0.41, 0.93, 0.49), fill=(98, 146, 226))
+    pen.line(at(0.56, 0, 0.56, 0.3), fill=(70, 72, 78), width=big // 24)
+    pen.line(at(0.47, 0.48, 0.47, 0.33, 0.65, 0.33, 0.65, 0.48), fill=(70, 72, 78), width=big // 34)
+    pen.ellipse(at(0.53, 0.28, 0.59, 0.34), fill=(226, 178, 40))
+    return np.asarray(image.resize((side, side), Image.Resampling.LANCZOS))
+
+
+def seen(frame: np.ndarray, shift: Perturbation) -> Image.Image:
+    """The frame as the model sees it under a perturbation, back in grey levels."""
+    spec = parse_spec({"kind": shift.kind, **dataclasses.asdict(shift)})
+    frames = to_model_input(torch.from_numpy(frame[None].copy()), min(frame.shape[:2]))
+    view = perturb_frames(frames, spec, seed=0, anchor=0, draw=DRAW)[0].permute(1, 2, 0)
+    pixels = view * torch.tensor(IMAGENET_STD) + torch.tensor(IMAGENET_MEAN)
+    return Image.fromarray((pixels * 255).round().clamp(0, 255).to(torch.uint8).numpy())
+
+
+def main() -> None:
+    """Draws the picture."""
+    frame = scene(SIDE)
+    font = ImageFont.load_default(11)
+    rows = [parse_grid(text) for text in GRIDS]
+    per_column = -(-(len(rows) + 1) // COLUMNS)
+    cell, line = SIDE + GAP, SIDE + CAPTION + GAP
+    block = 3 * cell + 2 * GAP
+    sheet = Image.new("RGB", (COLUMNS * block, per_column * line + GAP), "white")
+    pen = ImageDraw.Draw(sheet)
+
+    def place(row: int, column: int, image: Image.Image, caption: str) -> None:
+        x = row // per_column * block + GAP + column * cell
+        y = row % per_column * line + GAP
+        sheet.paste(image, (x, y + CAPTION))
+        pen.text((x, y + 2), caption, fill=INK, font=font)
+
+    place(0, 0, Image.fromarray(frame), "the frame")
+    for index, grid in enumerate(rows, start=1):
+        for column, shift in enumerate(grid):
+            place(index, column, seen(frame, shift), str(shift))
+    sheet.save(TARGET, optimize=True)
+    print(f"wrote {TARGET}: {TARGET.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

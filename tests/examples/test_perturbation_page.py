@@ -1,0 +1,62 @@
+"""The page on perturbations and its picture keep up with what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import perturbation_gallery as gallery
+import pytest
+import torch
+from acpc.v1 import perturbation_pb2 as pb
+from acpc_client.severities import parse_grid
+from acpc_server.numerics.pixels import to_model_input
+from acpc_server.perturb import Perturbation, Registered, perturb_frames, register
+from PIL import Image
+
+PAGE = Path(__file__).parents[2] / "docs" / "perturbations.md"
+KINDS = {field.name for field in pb.PerturbationSpec.DESCRIPTOR.oneofs[0].fields} - {"registered"}
+
+
+def test_every_kind_has_a_row_that_parses_and_a_picture() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert [str(shift) for text in rows for shift in parse_grid(text)] == rows
+    assert {text.partition(":")[0] for text in rows} == KINDS
+    drawn = [parse_grid(text) for text in gallery.GRIDS]
+    assert {grid[0].kind for grid in drawn} == KINDS - {"identity"}
+    for grid in drawn:
+        severities = [shift.severity for shift in grid]
+        assert severities == sorted(set(severities))
+
+
+def test_every_shift_on_the_page_parses() -> None:
+    texts = re.findall(r"--shift (\S+)", PAGE.read_text())
+    assert [len(parse_grid(text)) for text in texts] == [3, 9, 5]
+
+
+def test_the_picture_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every view in it differs from the frame, and the committed one has the same layout."""
+    frame = gallery.scene(gallery.SIDE)
+    for text in gallery.GRIDS:
+        for shift in parse_grid(text):
+            assert np.abs(np.asarray(gallery.seen(frame, shift), int) - frame).max() > 10
+    committed = Image.open(gallery.TARGET).size
+    monkeypatch.setattr(gallery, "TARGET", tmp_path / "picture.png")
+    gallery.main()
+    assert Image.open(tmp_path / "picture.png").size == committed
+
+
+def test_the_plug_in_of_the_page_works() -> None:
+    code = next(
+        block
+        for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        if "class Fade" in block
+    )
+    names: dict[str, object] = {}
+    exec(compile(code, str(PAGE), "exec"), names)  # noqa: S102 - our own page
+    assert isinstance(names["fade"], Perturbation)
+    register(names["fade"])
+    frames = to_model_input(torch.full((1, 4, 4, 3), 9, dtype=torch.uint8), 4)
+    spec = Registered(name="fade", parameters={"severity": 0.25})
+    assert torch.equal(perturb_frames(frames, spec, seed=0, anchor=0, draw=0), frames * 0.75)
