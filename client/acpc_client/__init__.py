@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Resize,
     )
     from acpc_client.results import (
+        AnchorPreview,
         AnchorValues,
         CertifiedSeverity,
         Checkpoint,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
         Score,
         ScoreRequest,
         SelectionCertificate,
+        SkipReason,
         StudyResult,
         Timing,
         Verdict,
@@ -90,6 +92,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AcpcClient",
     "AcpcError",
+    "AnchorPreview",
     "AnchorValues",
     "AsyncAcpcClient",
     "AsyncPlanSession",
@@ -148,6 +151,7 @@ __all__ = [
     "ScoreRequest",
     "SelectionCertificate",
     "SensitivityStudy",
+    "SkipReason",
     "StudyJob",
     "StudyResult",
     "Thresholds",
@@ -194,6 +198,7 @@ _HOMES = {
     "Registered": "perturbations",
     "Resize": "perturbations",
     "severity_grid": "severities",
+    "AnchorPreview": "results",
     "AnchorValues": "results",
     "CertifiedSeverity": "results",
     "Checkpoint": "results",
@@ -219,6 +224,7 @@ _HOMES = {
     "Score": "results",
     "ScoreRequest": "results",
     "SelectionCertificate": "results",
+    "SkipReason": "results",
     "StudyResult": "results",
     "Timing": "results",
     "Verdict": "results",

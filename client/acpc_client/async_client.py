@@ -17,6 +17,7 @@ from acpc_client.async_resources import (
     AsyncStudyJob,
 )
 from acpc_client.calls import diagnostics, jobs, studies
+from acpc_client.calls.jobs import Named
 from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import (
     CheckpointRef,
@@ -27,7 +28,7 @@ from acpc_client.inputs import (
     Thresholds,
 )
 from acpc_client.perturbations import Perturbation
-from acpc_client.results import PairComparison, PairOutcome
+from acpc_client.results import AnchorPreview, PairComparison, PairOutcome
 from acpc_client.streams import Feed
 from acpc_client.study_inputs import Study
 
@@ -126,6 +127,17 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             request_id=request_id,
         )
         return AsyncScoreJob(self.operations, await self._run(call, timeout))
+
+    async def preview_anchors(
+        self,
+        job: str | Named,
+        anchors: Sequence[int],
+        *,
+        draw: int = 0,
+        timeout: float | None = None,
+    ) -> tuple[AnchorPreview, ...]:
+        """What the model saw at some anchors of a scoring job that succeeded, as pictures."""
+        return await self._run(jobs.preview_anchors(job, anchors, draw), timeout)
 
     async def run_study(
         self,

@@ -9,6 +9,7 @@ import grpc
 from numpy.typing import NDArray
 
 from acpc_client.calls import diagnostics, jobs, studies
+from acpc_client.calls.jobs import Named
 from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import (
     CheckpointRef,
@@ -19,7 +20,7 @@ from acpc_client.inputs import (
     Thresholds,
 )
 from acpc_client.perturbations import Perturbation
-from acpc_client.results import PairComparison, PairOutcome
+from acpc_client.results import AnchorPreview, PairComparison, PairOutcome
 from acpc_client.streams import Feed
 from acpc_client.study_inputs import Study
 from acpc_client.sync_planning import PlanningMethods
@@ -173,6 +174,29 @@ class AcpcClient(PlanningMethods):
             request_id=request_id,
         )
         return ScoreJob(self.operations, self._run(call, timeout))
+
+    def preview_anchors(
+        self,
+        job: str | Named,
+        anchors: Sequence[int],
+        *,
+        draw: int = 0,
+        timeout: float | None = None,
+    ) -> tuple[AnchorPreview, ...]:
+        """What the model saw at some anchors of a scoring job that succeeded, as pictures.
+
+        Args:
+            job: ``operations/<id>``, or a job or operation.
+            anchors: Indices of the anchors, in the order of ``AnchorValues``; at most 32.
+            draw: Which draw of the shift.
+            timeout: Seconds for the whole call; None: 60.
+
+        Raises:
+            ArgumentError: An index or the draw cannot be sent as it is.
+            FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
+            AcpcError: What the server refused, or could not do.
+        """
+        return self._run(jobs.preview_anchors(job, anchors, draw), timeout)
 
     def run_study(
         self,

@@ -117,6 +117,20 @@ class Counterparty(
                 pair_id=request.pair_id, response=self._compare(request.pair)
             )
 
+    def PreviewAnchors(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("PreviewAnchors", request, context)
+        return scoring_service_pb2.PreviewAnchorsResponse(
+            previews=[
+                scoring_service_pb2.AnchorPreview(
+                    anchor=anchor,
+                    clean=tensor(np.full((1, 2, 4, 3), anchor, np.uint8)),
+                    perturbed=tensor(np.full((1, 2, 4, 3), request.draw, np.uint8)),
+                    partner=tensor(np.zeros((1, 2, 4, 3), np.uint8)) if anchor % 2 else None,
+                )
+                for anchor in request.anchors
+            ]
+        )
+
     def CertifyPool(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("CertifyPool", request, context)
         return self._certify(request, request.candidates.shape[0])

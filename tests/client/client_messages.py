@@ -49,6 +49,11 @@ def score_response(
         different_state_distance=tensor(np.array([3.0, np.nan])),
         partner=tensor(np.array([1, -1], np.int64)),
         draw_radius=tensor(np.array([[0.25, 0.25], [0.5, 0.5]])),
+        skip_reasons=[
+            scoring_service_pb2.SKIP_REASON_UNSPECIFIED,
+            scoring_service_pb2.SKIP_REASON_NONE_IN_REACH,
+        ],
+        step_radius=tensor(np.array([[0.125, 0.375], [0.5, 0.5]])),
     )
     side = scoring_service_pb2.CheckpointScore(
         checkpoint=receipt_pb2.CheckpointRef(name="trained"),

@@ -170,6 +170,23 @@ def test_a_score_has_verdict_and_values(side: Any, counterparty: Counterparty) -
     assert score.checkpoint.anchor_values.partner.tolist() == [1, -1]
 
 
+def test_previews_are_asked_for_by_name_or_by_job(side: Any, counterparty: Counterparty) -> None:
+    name = "operations/mine"
+    found = side.ask(lambda client: client.preview_anchors(name, [5, 2], draw=3))
+    assert [preview.anchor for preview in found] == [5, 2]
+    assert (found[0].clean == 5).all()
+    assert (found[1].perturbed == 3).all()
+    assert found[0].partner.shape == (1, 2, 4, 3)
+    assert found[1].partner is None
+    job = side.ask(lambda client: client.operations.get(name))
+    side.ask(lambda client: client.preview_anchors(job, np.array([7])))
+    first, second = counterparty.requests["PreviewAnchors"]
+    assert (first.name, list(first.anchors), first.draw) == (name, [5, 2], 3)
+    assert (second.name, list(second.anchors), second.draw) == (name, [7], 0)
+    with pytest.raises(ArgumentError, match="anchors: found -1"):
+        side.ask(lambda client: client.preview_anchors(name, [-1]))
+
+
 def test_an_anchor_set_is_named_by_digest(side: Any, counterparty: Counterparty) -> None:
     side.ask(lambda client: client.score_checkpoint("trained", "f" * 64, Identity()))
     (sent,) = counterparty.requests["ScoreCheckpoint"]

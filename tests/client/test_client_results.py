@@ -7,7 +7,7 @@ import grpc
 import numpy as np
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import JobState, Operation, Outcome, Score, results
+from acpc_client import JobState, Operation, Outcome, Score, SkipReason, results
 from acpc_client.errors import Cancelled, FailedPrecondition, Internal, MalformedAnswer
 from client_messages import operation, score_response, status
 
@@ -26,6 +26,19 @@ def test_nan_is_null_in_json_and_nan_in_the_array() -> None:
     assert plain["verdict"]["outcome"] == "passed"
     assert plain["verdict"]["delta_score"] is None
     assert plain["receipt"]["numeric_mode"] == "fp32"
+
+
+def test_each_anchor_says_how_far_each_step_goes_and_why_it_was_skipped() -> None:
+    values = score().checkpoint.anchor_values
+    assert values is not None
+    assert values.skip_reasons == (SkipReason.UNSPECIFIED, SkipReason.NONE_IN_REACH)
+    assert values.step_radius is not None
+    assert values.step_radius.tolist() == [[0.125, 0.375], [0.5, 0.5]]
+    older = score_response(pb.OUTCOME_PASSED)
+    older.checkpoint.anchor_values.ClearField("step_radius")
+    without = Score.from_message(older).checkpoint.anchor_values
+    assert without is not None
+    assert without.step_radius is None
 
 
 def test_records_with_arrays_compare_by_value() -> None:

@@ -23,6 +23,7 @@ from acpc_client.sync_resources import Checkpoints, Operations
 PUBLIC = [
     "AcpcClient",
     "AcpcError",
+    "AnchorPreview",
     "AnchorValues",
     "AsyncAcpcClient",
     "AsyncPlanSession",
@@ -80,6 +81,7 @@ PUBLIC = [
     "ScoreProtocol",
     "ScoreRequest",
     "SelectionCertificate",
+    "SkipReason",
     "SensitivityStudy",
     "StudyJob",
     "StudyResult",
@@ -97,7 +99,7 @@ PUBLIC = [
 METHODS = {
     AcpcClient: [
         "certify_pool", "checkpoints", "close", "compare_pair", "compare_pairs", "operations",
-        "plan", "plan_paired", "run_study", "score_checkpoint",
+        "plan", "plan_paired", "preview_anchors", "run_study", "score_checkpoint",
     ],
     Checkpoints: ["get", "list", "load", "unload"],
     Operations: ["cancel", "delete", "get", "list", "wait", "watch"],

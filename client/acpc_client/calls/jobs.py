@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
@@ -20,9 +21,10 @@ from acpc_client.inputs import (
     unsigned,
 )
 from acpc_client.perturbations import Perturbation
-from acpc_client.results import Operation
+from acpc_client.results import AnchorPreview, Operation
 
 SCORE = Method(ScoringServiceStub, "ScoreCheckpoint", timeout=30.0)
+PREVIEW = Method(ScoringServiceStub, "PreviewAnchors", timeout=60.0)
 WATCH = Method(ScoringServiceStub, "WatchOperation", timeout=300.0)
 GET = Method(OperationsStub, "GetOperation", timeout=10.0)
 LIST = Method(OperationsStub, "ListOperations", timeout=10.0)
@@ -64,6 +66,31 @@ def score_checkpoint(
         numeric_mode=numeric_mode.wire,
     )
     return Call(SCORE, request, Operation.from_message, request.request_id)
+
+
+class Named(Protocol):
+    """A job, or an operation."""
+
+    @property
+    def name(self) -> str:
+        """``operations/<id>``."""
+        ...
+
+
+def preview_anchors(
+    job: str | Named, anchors: Sequence[int], draw: int
+) -> Call[tuple[AnchorPreview, ...]]:
+    """The call that asks what the model saw at some anchors of a job.
+
+    Raises:
+        ArgumentError: An index or the draw cannot be sent as it is.
+    """
+    request = pb.PreviewAnchorsRequest(
+        name=job if isinstance(job, str) else job.name,
+        anchors=[unsigned(int(index), "anchors") for index in anchors],
+        draw=unsigned(draw, "draw"),
+    )
+    return Call(PREVIEW, request, _previews)
 
 
 def watch(name: str) -> Call[Operation]:
@@ -110,6 +137,10 @@ def delete(name: str) -> Call[None]:
 def _page(answer: Any) -> Page[Operation]:  # noqa: ANN401 - google.longrunning has no stubs
     items = tuple(Operation.from_message(operation) for operation in answer.operations)
     return Page(items, answer.next_page_token)
+
+
+def _previews(answer: pb.PreviewAnchorsResponse) -> tuple[AnchorPreview, ...]:
+    return tuple(AnchorPreview.from_message(preview) for preview in answer.previews)
 
 
 def _nothing(_: object) -> None:

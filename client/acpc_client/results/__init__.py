@@ -1,5 +1,6 @@
 """Frozen dataclasses that mirror the contract's answers."""
 
+from acpc_client.results.anchors import AnchorSet, UploadProgress
 from acpc_client.results.base import Record
 from acpc_client.results.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
 from acpc_client.results.operations import JobState, Operation, Progress
@@ -14,16 +15,20 @@ from acpc_client.results.pools import (
 from acpc_client.results.provenance import Receipt, Timing
 from acpc_client.results.requests import ScoreRequest
 from acpc_client.results.scores import (
+    AnchorPreview,
     AnchorValues,
     CheckpointScore,
     IrSummary,
     Outcome,
     Score,
+    SkipReason,
     Verdict,
 )
 from acpc_client.results.studies import StudyResult
 
 __all__ = [
+    "AnchorPreview",
+    "AnchorSet",
     "AnchorValues",
     "CertifiedSeverity",
     "Checkpoint",
@@ -50,8 +55,10 @@ __all__ = [
     "Score",
     "ScoreRequest",
     "SelectionCertificate",
+    "SkipReason",
     "StudyResult",
     "Timing",
+    "UploadProgress",
     "Verdict",
     "ViewCertificate",
 ]

@@ -23,6 +23,14 @@ class Outcome(WireEnum):
     INCONCLUSIVE = 3
 
 
+class SkipReason(WireEnum):
+    """Why an anchor takes no part in SR; UNSPECIFIED: it does."""
+
+    UNSPECIFIED = 0
+    ONE_LABEL = 1
+    NONE_IN_REACH = 2
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class IrSummary(Record):
     """Raw IR at one horizon and one quantile."""
@@ -43,6 +51,9 @@ class AnchorValues(Record):
         different_state_distance: D_i, float64 (n,); NaN where skipped.
         partner: Index of the partner, int64 (n,); -1 where skipped.
         draw_radius: Radius of every draw, float64 (n, draws).
+        skip_reasons: Why each anchor has no partner, n of them.
+        step_radius: Distance of clean and perturbed prediction at each step in units of the motion
+            scale, mean over draws, float64 (n, H); None when the server left it out.
     """
 
     anchor_ids: NDArray[np.int64]
@@ -51,10 +62,13 @@ class AnchorValues(Record):
     different_state_distance: NDArray[np.float64]
     partner: NDArray[np.int64]
     draw_radius: NDArray[np.float64]
+    skip_reasons: tuple[SkipReason, ...]
+    step_radius: NDArray[np.float64] | None
 
     @classmethod
     def from_message(cls, message: pb.AnchorValues) -> AnchorValues:
         """Reads the wire form."""
+        steps = optional(message, "step_radius")
         return cls(
             anchor_ids=from_tensor(message.anchor_ids, "anchor_values.anchor_ids"),
             radius=from_tensor(message.radius, "anchor_values.radius"),
@@ -64,6 +78,8 @@ class AnchorValues(Record):
             ),
             partner=from_tensor(message.partner, "anchor_values.partner"),
             draw_radius=from_tensor(message.draw_radius, "anchor_values.draw_radius"),
+            skip_reasons=tuple(SkipReason(reason) for reason in message.skip_reasons),
+            step_radius=None if steps is None else from_tensor(steps, "anchor_values.step_radius"),
         )
 
 
@@ -166,4 +182,32 @@ class Score(Record):
             reference=None if reference is None else CheckpointScore.from_message(reference),
             verdict=Verdict.from_message(message.verdict),
             receipt=Receipt.from_message(message.receipt),
+        )
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class AnchorPreview(Record):
+    """What the model saw at one anchor: histories at its image size, for a person to look at.
+
+    Attributes:
+        anchor: Index of the anchor, in the order of ``AnchorValues``.
+        clean: Its history, uint8 (h, height, width, 3).
+        perturbed: The history under one draw of the shift, clipped to what a picture can show.
+        partner: History of its different-label partner; None where it was skipped.
+    """
+
+    anchor: int
+    clean: NDArray[np.uint8]
+    perturbed: NDArray[np.uint8]
+    partner: NDArray[np.uint8] | None
+
+    @classmethod
+    def from_message(cls, message: pb.AnchorPreview) -> AnchorPreview:
+        """Reads the wire form."""
+        partner = optional(message, "partner")
+        return cls(
+            anchor=message.anchor,
+            clean=from_tensor(message.clean, "previews.clean"),
+            perturbed=from_tensor(message.perturbed, "previews.perturbed"),
+            partner=None if partner is None else from_tensor(partner, "previews.partner"),
         )
