@@ -16,6 +16,8 @@ from acpc.v1 import (
     diagnostic_service_pb2_grpc,
     scoring_service_pb2,
     scoring_service_pb2_grpc,
+    study_service_pb2,
+    study_service_pb2_grpc,
 )
 from google.longrunning import operations_pb2, operations_pb2_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -25,6 +27,7 @@ from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.diagnostics import AnchorReaders, CheckpointScoring, PairComparison, Planner
 from acpc_server.diagnostics.receipt import CODE_VERSION, device_name
+from acpc_server.diagnostics.studies import StudyMeasuring
 from acpc_server.engine import CheckpointCache, DeviceEngine
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import JobService, JobState
@@ -39,6 +42,8 @@ from acpc_server.rpc.operations import OperationsServicer
 from acpc_server.rpc.planner import PlannerRpcs
 from acpc_server.rpc.score_messages import SCORE_WRITER
 from acpc_server.rpc.scoring import ScoringServicer
+from acpc_server.rpc.study import StudyServicer
+from acpc_server.rpc.study_messages import STUDY_WRITER
 from acpc_server.rpc.threads import RpcThreads
 from acpc_server.settings import MEBIBYTE, Settings
 
@@ -47,6 +52,7 @@ SERVICES = (
     diagnostic_service_pb2.DESCRIPTOR.services_by_name["DiagnosticService"].full_name,
     anchor_service_pb2.DESCRIPTOR.services_by_name["AnchorService"].full_name,
     scoring_service_pb2.DESCRIPTOR.services_by_name["ScoringService"].full_name,
+    study_service_pb2.DESCRIPTOR.services_by_name["StudyService"].full_name,
     checkpoint_service_pb2.DESCRIPTOR.services_by_name["CheckpointService"].full_name,
     operations_pb2.DESCRIPTOR.services_by_name["Operations"].full_name,
 )
@@ -104,18 +110,21 @@ class Server:
         self._anchors = AnchorStore(settings.anchor_folder, _anchor_limits(settings), self.metrics)
         readers = AnchorReaders(self._datasets, self._anchors)
         scoring = CheckpointScoring(self._engine, self._checkpoints, readers)
+        studies = StudyMeasuring(self._engine, self._checkpoints, readers)
         self._stopping = threading.Event()
         self._jobs = JobService(
-            [scoring],
+            [scoring, studies],
             self.metrics,
             database_url=settings.database_url,
             executor_id=settings.executor_id,
             concurrency=settings.job_concurrency,
         )
         self._health = health.HealthServicer()
-        self._server = self._build(scoring, readers)
+        self._server = self._build(scoring, studies, readers)
 
-    def _build(self, scoring: CheckpointScoring, readers: AnchorReaders) -> grpc.Server:
+    def _build(
+        self, scoring: CheckpointScoring, studies: StudyMeasuring, readers: AnchorReaders
+    ) -> grpc.Server:
         settings = self._settings
         message = settings.max_message_mib * MEBIBYTE
         threads = RpcThreads(settings.rpc_threads)
@@ -146,9 +155,12 @@ class Server:
         checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(
             CheckpointServicer(self._checkpoints), server
         )
-        writer = OperationWriter({scoring.name: SCORE_WRITER})
+        writer = OperationWriter({scoring.name: SCORE_WRITER, studies.name: STUDY_WRITER})
         scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server(
             ScoringServicer(self._checkpoints, scoring, readers, self._jobs, writer), server
+        )
+        study_service_pb2_grpc.add_StudyServiceServicer_to_server(
+            StudyServicer(self._checkpoints, studies, readers, self._jobs, writer), server
         )
         anchor_service_pb2_grpc.add_AnchorServiceServicer_to_server(
             AnchorServicer(self._anchors, self._datasets, self._in_use), server

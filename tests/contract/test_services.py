@@ -32,6 +32,7 @@ SERVICES = (
     "acpc.v1.CheckpointService",
     "acpc.v1.DiagnosticService",
     "acpc.v1.ScoringService",
+    "acpc.v1.StudyService",
     "google.longrunning.Operations",
 )
 PROTO = Path(acpc.__file__).parents[1]

@@ -128,7 +128,7 @@ class PlannerRpcs:
         """A clean and a perturbed CEM run for every view."""
         started = time.perf_counter()
         identity = request_id(request)
-        budget, returns = _read_budget(request.budget), _read_returns(request.returns)
+        budget, returns = read_budget(request.budget), read_returns(request.returns)
         session = self._open(request, _Selection(), ticket)
         answer = PairedCem(session, budget, request.sampling_seed, returns).run(ticket)
         return pb.PlanPairedResponse(
@@ -232,13 +232,14 @@ def _read_goal(request: Planning, history: np.ndarray) -> np.ndarray:
     return codec.read_floats(request.goal.latent, "goal.latent", "latent width")
 
 
-def _read_budget(message: pb.CemBudget) -> CemBudget:
+def read_budget(message: pb.CemBudget) -> CemBudget:
     """A zero stands for the default of its field."""
     given = {field.name: value for field, value in message.ListFields()}
     return CemBudget(**given)
 
 
-def _read_returns(value: int) -> Returns:
+def read_returns(value: int) -> Returns:
+    """What a run returns; InvalidArgument when there is no such kind."""
     returns = RETURNS.get(value)
     if returns is None:
         raise InvalidArgument("returns", f"unknown kind of plan {value}")

@@ -1,0 +1,197 @@
+"""RunStudy over the wire against float64 NumPy, from the HDF5 file to every column."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import score_reference
+import study_reference
+from acpc_client import (
+    AcpcClient,
+    CemBudget,
+    DatasetAnchors,
+    DriftStudy,
+    GaussianBlur,
+    GaussianNoise,
+    GeometryStudy,
+    PlannerStudy,
+    SensitivityStudy,
+    StudyResult,
+)
+from numpy.typing import ArrayLike
+from public_dataset import PublicColumns, public_columns, write_public_dataset
+from served_world import ServedWorld
+from study_reference import StudyAnchors
+
+TOLERANCE = 1e-4
+EPISODES, FRAMESKIP = (60, 48, 1, 60, 44, 60, 52, 60), 5
+SIGMAS = (0.02, 0.08)
+SHIFTS = [GaussianNoise(sigma) for sigma in SIGMAS]
+SEED, COUNT = 5, 12
+
+
+@pytest.fixture(scope="module")
+def content(world: ServedWorld) -> PublicColumns:
+    columns = public_columns(EPISODES, side=36, seed=8)
+    write_public_dataset(world.dataset_root / "studies.h5", columns)
+    return columns
+
+
+def drawn(content: PublicColumns, history: int, horizon: int, count: int = COUNT) -> StudyAnchors:
+    """The anchors the server draws, and the episode of each."""
+    anchors = score_reference.draw_anchors(
+        content, history=history, horizon=horizon, count=count, seed=9101, frameskip=FRAMESKIP
+    )
+    counts = np.maximum(content.lengths - (history + horizon) * FRAMESKIP + 1, 0)
+    ends = np.cumsum(counts)
+    return StudyAnchors(anchors, np.searchsorted(ends, anchors.ids, side="right").tolist(), history)
+
+
+def source(**changed: object) -> DatasetAnchors:
+    return DatasetAnchors(
+        "studies.h5", "tworoom", **{"count": COUNT, "one_per_episode": False, **changed}
+    )
+
+
+def column(rows: list[study_reference.Row], name: str) -> np.ndarray:
+    return np.array([row[name] for row in rows], np.float64)
+
+
+def check(
+    result: StudyResult,
+    rows: list[study_reference.Row],
+    scales: dict[str, str | None],
+    exact: list[str],
+) -> None:
+    """Every column, within the tolerance of itself or of the column that bounds its rounding."""
+    assert list(result.columns) == list(rows[0]) or set(rows[0]) < set(result.columns)
+    for name in exact:
+        assert result.columns[name].tolist() == column(rows, name).tolist(), name
+    for name, scale in scales.items():
+        wanted = column(rows, name)
+        size = np.abs(column(rows, scale or name))
+        error = np.max(np.abs(result.columns[name] - wanted) / size)
+        print(f"{result.kind} {name}: {error:.1e}")
+        assert error <= TOLERANCE, name
+
+
+def same(found: ArrayLike, wanted: np.ndarray, scale: ArrayLike) -> None:
+    assert np.max(np.abs(np.asarray(found) - wanted) / np.asarray(scale)) <= TOLERANCE
+
+
+def test_drift(client: AcpcClient, world: ServedWorld, content: PublicColumns) -> None:
+    study = DriftStudy(SHIFTS, draws=2, seed=SEED, horizon=4, groups=3)
+    result = client.run_study("lewm", source(), study).result(timeout=60)
+    rows = study_reference.drift_rows(
+        world.reference("lewm", loops=False),
+        drawn(content, 3, 4),
+        SIGMAS,
+        draws=2,
+        seed=SEED,
+        groups=3,
+    )
+    measured = {
+        **dict.fromkeys(
+            ["encoder_shift", "acpc_one_step", "acpc", "acpc_zeroed", "acpc_swapped",
+             "acpc_shuffled", "clean_error", "perturbed_error"]
+        ),
+        "drift": "acpc",  # a difference of errors is known to what bounds it
+    }  # fmt: skip
+    exact = ["anchor", "group", "shift", "severity", "draw"]
+    check(result, rows, measured, exact)
+    assert list(result.columns) == list(rows[0])
+    identity = result.arrays["identity_acpc"]
+    assert identity.shape == (COUNT,)
+    assert identity.max() <= TOLERANCE * result.columns["acpc"].max()
+    assert (result.columns["drift"] <= result.columns["acpc"] * (1 + 1e-12)).all()
+
+
+def test_geometry(client: AcpcClient, world: ServedWorld, content: PublicColumns) -> None:
+    study = GeometryStudy(SHIFTS, draws=2, seed=SEED, horizon=4)
+    result = client.run_study("lewm", source(), study).result(timeout=60)
+    rows, arrays = study_reference.geometry_rows(
+        world.reference("lewm", loops=False), drawn(content, 3, 4), SIGMAS, draws=2, seed=SEED
+    )
+    spaces = ("encoder", "rollout")
+    measured = dict.fromkeys(f"{s}_{part}" for s in spaces for part in ("radius", "nearest"))
+    check(result, rows, measured, ["anchor", *(f"{space}_disjoint" for space in spaces)])
+    for name, wanted in arrays.items():
+        assert result.arrays[name].dtype == np.float32
+        same(result.arrays[name], wanted, np.abs(wanted).max())
+    assert result.arrays["view_shift"].tolist() == [0, 0, 1, 1]
+    assert result.arrays["view_draw"].tolist() == [0, 1, 0, 1]
+
+
+def test_sensitivity(client: AcpcClient, world: ServedWorld, content: PublicColumns) -> None:
+    """A step large enough that float32 keeps its digits; the smaller default is for the limit."""
+    study = SensitivityStudy(probes=3, seed=SEED, horizon=4, step=0.02)
+    result = client.run_study("lewm", source(), study).result(timeout=60)
+    rows = study_reference.sensitivity_rows(
+        world.reference("lewm", loops=False), drawn(content, 3, 4), probes=3, seed=SEED, step=0.02
+    )
+    check(result, rows, {"squared_norm": None}, ["anchor", "method", "probe"])
+
+
+def test_both_sensitivity_estimates_agree(client: AcpcClient, content: PublicColumns) -> None:
+    """Their means over anchors, at the paper's small step, within four standard errors."""
+    study = SensitivityStudy(probes=64, horizon=2)
+    result = client.run_study("lewm", source(), study).result(timeout=60)
+    norms = result.columns["squared_norm"].reshape(COUNT, 2, 64)
+    difference = norms[:, 0].mean(axis=1) - norms[:, 1].mean(axis=1)
+    error = difference.std(ddof=1) / COUNT**0.5
+    assert abs(difference.mean()) < 4 * error
+    assert error < 0.15 * norms.mean()
+
+
+@pytest.mark.parametrize("history", [1, 3])
+def test_planner(
+    client: AcpcClient, world: ServedWorld, content: PublicColumns, history: int
+) -> None:
+    budget = (12, 4, 3, 3)
+    study = PlannerStudy(
+        SHIFTS,
+        seed=SEED,
+        budget=CemBudget(*budget),
+        sampling_seed=2,
+        history=history,
+        goal_offset=2,
+    )
+    result = client.run_study("lewm", source(count=3), study).result(timeout=60)
+    rows, arrays = study_reference.planner_rows(
+        world.reference("lewm", loops=False),
+        drawn(content, history, 2, count=3),
+        SIGMAS,
+        study_reference.Budget(*budget),
+        draws=1,
+        seed=SEED,
+        sampling_seed=2,
+        history=history,
+        goal_offset=2,
+    )
+    exact = ["anchor", "shift", "severity", "draw", "first_divergence"]
+    check(result, rows, {"acpc_one_step_q90": None, "acpc_q90": None}, exact)
+    assert result.arrays.keys() == arrays.keys()
+    for name, wanted in arrays.items():
+        same(result.arrays[name], wanted, np.abs(wanted).max())
+    for name in ("clean_gap", "selection_regret"):
+        same(result.columns[name], column(rows, name), 1.0)
+    assert (result.columns["selection_regret"] > 0).any()
+    divergence, certified = result.columns["first_divergence"], result.columns["certified"]
+    assert certified.dtype == np.bool_
+    assert not (certified & (divergence >= 0)).any()
+
+
+def test_a_deterministic_shift_has_one_draw(client: AcpcClient, content: PublicColumns) -> None:
+    shifts = [GaussianBlur(5), GaussianNoise(0.02)]
+    drift = DriftStudy(shifts, draws=2, horizon=2, groups=2)
+    columns = client.run_study("lewm", source(), drift).result(timeout=60).columns
+    assert columns["shift"].tolist() == [0, 1, 1] * COUNT
+    assert columns["draw"].tolist() == [0, 0, 1] * COUNT
+    assert columns["severity"].tolist() == [5.0, 0.02, 0.02] * COUNT
+    planner = PlannerStudy(shifts, draws=2, budget=CemBudget(8, 3, 2, 2))
+    columns = client.run_study("lewm", source(count=2), planner).result(timeout=60).columns
+    assert columns["shift"].tolist() == [0, 1, 1] * 2
+    geometry = GeometryStudy(shifts, draws=2, horizon=2)
+    arrays = client.run_study("lewm", source(), geometry).result(timeout=60).arrays
+    assert arrays["encoder_views"].shape == (COUNT, 3, 16)
+    assert arrays["view_shift"].tolist() == [0, 1, 1]
