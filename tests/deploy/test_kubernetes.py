@@ -1,0 +1,93 @@
+"""The Kubernetes manifests are valid and agree with the server."""
+
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from acpc_server.settings import Settings
+from deployment_files import DEPLOY, read_yaml
+
+FOLDER = DEPLOY / "kubernetes"
+KUSTOMIZATION = read_yaml(FOLDER / "kustomization.yaml")
+MANIFESTS = [
+    manifest
+    for name in KUSTOMIZATION["resources"]
+    for manifest in yaml.safe_load_all((FOLDER / name).read_text())
+]
+BY_KIND: dict[str, dict[str, Any]] = {manifest["kind"]: manifest for manifest in MANIFESTS}
+POD: dict[str, Any] = BY_KIND["Deployment"]["spec"]["template"]
+CONTAINER: dict[str, Any] = POD["spec"]["containers"][0]
+# Seconds between a stop and the end of the process, beyond the drain: jobs step aside, files close.
+LEAVING = 20
+
+
+def test_every_file_is_listed() -> None:
+    files = {path.name for path in FOLDER.iterdir()}
+    assert files == {"kustomization.yaml", *KUSTOMIZATION["resources"]}
+
+
+@pytest.mark.parametrize(
+    "manifest", MANIFESTS, ids=lambda m: f"{m['kind']}-{m['metadata']['name']}"
+)
+@pytest.mark.parametrize("version", ["1.27", "1.33"])
+def test_manifests_are_valid(manifest: dict[str, Any], version: str) -> None:
+    kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_every_variable_is_a_setting() -> None:
+    names = {entry["name"].removeprefix("ACPC_").lower() for entry in CONTAINER["env"]}
+    assert names <= set(Settings.model_fields)
+
+
+def test_ports_are_those_of_the_settings() -> None:
+    ports = {port["name"]: port["containerPort"] for port in CONTAINER["ports"]}
+    assert ports == {
+        "grpc": Settings.model_fields["port"].default,
+        "metrics": Settings.model_fields["metrics_port"].default,
+    }
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert CONTAINER[probe]["grpc"]["port"] == ports["grpc"]
+    served = {port["name"]: port["targetPort"] for port in BY_KIND["Service"]["spec"]["ports"]}
+    assert served == {name: name for name in ports}
+
+
+def test_a_pod_has_time_to_drain() -> None:
+    drain = next(e["value"] for e in CONTAINER["env"] if e["name"] == "ACPC_DRAIN_SECONDS")
+    assert POD["spec"]["terminationGracePeriodSeconds"] >= int(drain) + LEAVING
+
+
+def test_selectors_find_the_pods() -> None:
+    labels = POD["metadata"]["labels"].items()
+    wanted = [
+        BY_KIND["Deployment"]["spec"]["selector"]["matchLabels"],
+        BY_KIND["Service"]["spec"]["selector"],
+        BY_KIND["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+        BY_KIND["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
+    ]
+    assert all(selector.items() <= labels for selector in wanted)
+    target = BY_KIND["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]
+    assert target["name"] == BY_KIND["Deployment"]["metadata"]["name"]
+
+
+def test_mounts_have_volumes_and_claims() -> None:
+    volumes = {volume["name"]: volume for volume in POD["spec"]["volumes"]}
+    assert {mount["name"] for mount in CONTAINER["volumeMounts"]} == set(volumes)
+    claims = {
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in volumes.values()
+        if "persistentVolumeClaim" in volume
+    }
+    made = {m["metadata"]["name"] for m in MANIFESTS if m["kind"] == "PersistentVolumeClaim"}
+    assert claims == made
+    writable = {m["mountPath"] for m in CONTAINER["volumeMounts"] if not m.get("readOnly")}
+    assert writable == {"/anchors", "/state", "/tmp"}  # noqa: S108 - a mount, not a file
+
+
+def test_the_container_has_no_more_rights_than_it_needs() -> None:
+    security = CONTAINER["securityContext"]
+    assert security["readOnlyRootFilesystem"] is True
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert POD["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert CONTAINER["resources"]["limits"]["nvidia.com/gpu"] == 1
