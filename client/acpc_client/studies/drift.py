@@ -121,6 +121,8 @@ class DriftSummary(Record):
         bound_violations: Rows whose drift exceeds ACPC by more than rounding; a correct
             measurement has none, by Prop. target-free-error-drift in the paper.
         tightest: Largest drift / ACPC.
+        largest_identity: Largest ACPC of an unchanged view, which is 0 or rounding; None when the
+            arrays ``{i}.identity_acpc`` are not at hand.
     """
 
     cells: tuple[DriftCell, ...]
@@ -129,6 +131,7 @@ class DriftSummary(Record):
     rows: int
     bound_violations: int
     tightest: float
+    largest_identity: float | None
 
 
 def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> DriftSummary:
@@ -160,6 +163,11 @@ def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> D
         cell, with_controls = _cell(task, run, used.where(held), parameters.alpha)
         cells.append(cell)
         controls.append(with_controls)
+    identities = [
+        float(values.max(initial=0.0))
+        for name, values in arrays.items()
+        if name.endswith(".identity_acpc")
+    ]
     moved = used.acpc > 0
     ratios = used.drift[moved] / used.acpc[moved]
     return DriftSummary(
@@ -169,6 +177,7 @@ def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> D
         rows=len(used),
         bound_violations=int((used.drift > used.acpc * (1 + ROUNDING) + 1e-9).sum()),
         tightest=float(ratios.max(initial=0.0)),
+        largest_identity=max(identities) if identities else None,
     )
 
 

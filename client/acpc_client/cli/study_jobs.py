@@ -1,0 +1,323 @@
+"""The ``acpc study`` commands that measure checkpoints at a server, or take rows from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from acpc_client.base import DEFAULT_TARGET
+from acpc_client.cli import render
+from acpc_client.cli.options import Json, Target, Timeout, TlsCa, read_grid, read_shift
+from acpc_client.cli.study_output import Out, Parquet, with_columns
+from acpc_client.cli.study_run import (
+    Anchors,
+    AnchorSeed,
+    Checkpoints,
+    Command,
+    FromRows,
+    protocol,
+)
+from acpc_client.errors import FailedPrecondition
+from acpc_client.inputs import CemBudget, ScoreProtocol
+from acpc_client.studies import cells as cell_rows
+from acpc_client.studies.catalogue import STUDIES
+from acpc_client.studies.cells import Cell, CheckpointRows, require_one_per_run
+from acpc_client.studies.collapse import CollapseParameters
+from acpc_client.studies.drift import DriftParameters
+from acpc_client.studies.geometry import GeometryParameters
+from acpc_client.studies.horizons import HorizonParameters
+from acpc_client.studies.measuring import AskScore, AskStudy
+from acpc_client.studies.planner import PlannerParameters
+from acpc_client.studies.projection import embedded
+from acpc_client.studies.rows import Arrays, Rows
+from acpc_client.studies.sensitivity import SensitivityParameters
+from acpc_client.study_inputs import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
+
+Shifts = Annotated[
+    list[str],
+    typer.Option(
+        "--shift", metavar="KIND:SEVERITY", help="Instead of the paper's; KIND:A,B is a grid."
+    ),
+]
+Draws = Annotated[int | None, protocol("Draws per shift.", 1)]
+Seed = Annotated[int | None, protocol("Seed of the draws [0].", 0)]
+Horizon = Annotated[int | None, protocol("Predicted steps H.", 1)]
+Alpha = Annotated[float, protocol("Penalty of the ridge on standardised features.")]
+OneShift = Annotated[str, typer.Option("--shift", metavar="KIND:SEVERITY", help="The shift.")]
+
+_FILE = """
+
+The file of `--checkpoints` is a CSV with a row per checkpoint. Jobs are noted in the folder of
+`--out`: when the command is interrupted, the same command goes on."""
+
+
+def _help(question: str, examples: Sequence[str]) -> str:
+    lines = "\n".join(f"    {example}" for example in examples)
+    text = f"{question}{_FILE}\n\n**Examples**\n\n{lines}\n"
+    return with_columns(text, CheckpointRows)
+
+
+def _study_rows(name: str) -> Callable[[Sequence[tuple[Cell, Any]]], tuple[Rows, Arrays]]:
+    kind = STUDIES[name].rows
+
+    def gather(answers: Sequence[tuple[Cell, Any]]) -> tuple[Rows, Arrays]:
+        return cell_rows.study_rows(kind, answers), cell_rows.study_arrays(answers)
+
+    return gather
+
+
+def drift(
+    *,
+    checkpoints: Checkpoints = None,
+    rows: FromRows = None,
+    shift: Shifts = [],  # noqa: B006 - typer reads the default, nothing changes it
+    draws: Draws = None,
+    seed: Seed = None,
+    horizon: Horizon = None,
+    groups: Annotated[int | None, protocol("Groups of trajectories [16].", 2)] = None,
+    alpha: Alpha = 1.0,
+    anchors: Anchors = None,
+    anchor_seed: AnchorSeed = None,
+    out: Out = None,
+    parquet: Parquet = False,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    """Error-drift study."""
+    command = Command(
+        checkpoints, rows, anchors, anchor_seed, out, parquet, as_json, target, timeout, tls_ca
+    )
+    study = DriftStudy(read_grid(shift), draws, seed, horizon, groups)
+    command.run(
+        STUDIES["drift"],
+        DriftParameters(alpha),
+        AskStudy(study),
+        _study_rows("drift"),
+        require_one_per_run,
+    )
+
+
+def planner(
+    *,
+    checkpoints: Checkpoints = None,
+    rows: FromRows = None,
+    shift: Shifts = [],  # noqa: B006
+    draws: Draws = None,
+    seed: Seed = None,
+    sampling_seed: Annotated[int | None, protocol("Seed of CEM's samples [0].", 0)] = None,
+    candidates: Annotated[int, protocol("Candidates per iteration.", 2)] = 64,
+    elites: Annotated[int, protocol("Elites.", 1)] = 8,
+    iterations: Annotated[int, protocol("Iterations.", 1)] = 8,
+    horizon: Annotated[int, protocol("Predicted steps H.", 1)] = 5,
+    history: Annotated[int | None, protocol("Newest frames the planner sees [1].", 1)] = None,
+    goal_offset: Annotated[
+        int | None, protocol("The goal lies so many kept frames ahead [horizon].", 1)
+    ] = None,
+    alpha: Alpha = 1.0,
+    anchors: Anchors = None,
+    anchor_seed: AnchorSeed = None,
+    out: Out = None,
+    parquet: Parquet = False,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    """Planner study."""
+    command = Command(
+        checkpoints, rows, anchors, anchor_seed, out, parquet, as_json, target, timeout, tls_ca
+    )
+    study = PlannerStudy(
+        read_grid(shift),
+        draws,
+        seed,
+        CemBudget(candidates, elites, iterations, horizon),
+        sampling_seed,
+        history=history,
+        goal_offset=goal_offset,
+    )
+    command.run(
+        STUDIES["planner"], PlannerParameters(alpha), AskStudy(study), _study_rows("planner")
+    )
+
+
+def geometry(
+    *,
+    checkpoints: Checkpoints = None,
+    rows: FromRows = None,
+    shift: Shifts = [],  # noqa: B006
+    draws: Draws = None,
+    seed: Seed = None,
+    horizon: Horizon = None,
+    highlighted: Annotated[int, typer.Option(min=1, help="Histories in colour.")] = 16,
+    perplexity: Annotated[float, typer.Option(help="Of t-SNE.")] = 30.0,
+    tsne_seed: Annotated[int, typer.Option(min=0, help="Of t-SNE.")] = 0,
+    anchors: Anchors = None,
+    anchor_seed: AnchorSeed = None,
+    out: Out = None,
+    parquet: Parquet = False,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    """Local geometry."""
+    command = Command(
+        checkpoints, rows, anchors, anchor_seed, out, parquet, as_json, target, timeout, tls_ca
+    )
+    parameters = GeometryParameters(highlighted, perplexity, tsne_seed)
+    measured = _study_rows("geometry")
+
+    def gather(answers: Sequence[tuple[Cell, Any]]) -> tuple[Rows, Arrays]:
+        found, arrays = measured(answers)
+        render.note("computing the t-SNE coordinates of the picture")
+        try:
+            return found, embedded(arrays, parameters)
+        except FailedPrecondition as missing:
+            render.note(f"no t-SNE: {missing.message}")
+            return found, arrays
+
+    study = GeometryStudy(read_grid(shift), draws, seed, horizon)
+    command.run(STUDIES["geometry"], parameters, AskStudy(study), gather)
+
+
+def sensitivity(
+    *,
+    checkpoints: Checkpoints = None,
+    rows: FromRows = None,
+    probes: Annotated[int | None, protocol("Probes per anchor and method [8].", 1)] = None,
+    seed: Seed = None,
+    horizon: Horizon = None,
+    step: Annotated[
+        float | None, protocol("Size of the finite differences, in [0, 1] pixels [0.001].")
+    ] = None,
+    anchors: Anchors = None,
+    anchor_seed: AnchorSeed = None,
+    out: Out = None,
+    parquet: Parquet = False,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    """Local sensitivity."""
+    command = Command(
+        checkpoints, rows, anchors, anchor_seed, out, parquet, as_json, target, timeout, tls_ca
+    )
+    command.run(
+        STUDIES["sensitivity"],
+        SensitivityParameters(),
+        AskStudy(SensitivityStudy(probes, seed, horizon, step)),
+        _study_rows("sensitivity"),
+    )
+
+
+def _numbers(text: str, kind: type, option: str) -> tuple[Any, ...]:
+    try:
+        return tuple(kind(item) for item in text.split(","))
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"found {text!r}, wanted numbers like 1,2", param_hint=option
+        ) from error
+
+
+def horizons(
+    *,
+    checkpoints: Checkpoints = None,
+    rows: FromRows = None,
+    shift: OneShift = "gaussian_noise:0.08",
+    horizon: Annotated[int, protocol("The protocol's own horizon.", 1)] = 8,
+    quantile: Annotated[float, protocol("The protocol's own quantile.")] = 0.90,
+    more_horizons: Annotated[str, typer.Option(metavar="A,B", help="Others to try.")] = "1,2,4",
+    more_quantiles: Annotated[str, typer.Option(metavar="A,B", help="Others to try.")] = "0.8,0.95",
+    draws: Draws = None,
+    seed: Seed = None,
+    anchors: Anchors = None,
+    anchor_seed: AnchorSeed = None,
+    out: Out = None,
+    parquet: Parquet = False,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    """Horizon and quantile sensitivity."""
+    command = Command(
+        checkpoints, rows, anchors, anchor_seed, out, parquet, as_json, target, timeout, tls_ca
+    )
+    asked = ScoreProtocol(
+        draws=draws,
+        seed=seed,
+        horizon=horizon,
+        quantile=quantile,
+        extra_horizons=_numbers(more_horizons, int, "--more-horizons"),
+        extra_quantiles=_numbers(more_quantiles, float, "--more-quantiles"),
+    )
+    command.run(
+        STUDIES["horizons"],
+        HorizonParameters(horizon, quantile),
+        AskScore(read_shift(shift), asked),
+        lambda answers: (cell_rows.horizon_rows(answers), {}),
+    )
+
+
+def collapse(
+    *,
+    checkpoints: Checkpoints = None,
+    rows: FromRows = None,
+    shift: OneShift = "gaussian_noise:0.005",
+    distance_share: Annotated[
+        float, typer.Option(help="Collapsed: less latent distance than this share of the largest.")
+    ] = 0.01,
+    draws: Draws = None,
+    seed: Seed = None,
+    horizon: Horizon = None,
+    anchors: Anchors = None,
+    anchor_seed: AnchorSeed = None,
+    out: Out = None,
+    parquet: Parquet = False,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    """Collapse control."""
+    command = Command(
+        checkpoints, rows, anchors, anchor_seed, out, parquet, as_json, target, timeout, tls_ca
+    )
+    command.run(
+        STUDIES["collapse"],
+        CollapseParameters(distance_share),
+        AskScore(read_shift(shift), ScoreProtocol(draws=draws, seed=seed, horizon=horizon)),
+        lambda answers: (cell_rows.collapse_rows(answers), {}),
+    )
+
+
+_EXAMPLES: dict[Callable[..., None], Sequence[str]] = {
+    drift: (
+        "acpc study drift --checkpoints unaugmented.csv --out drift/",
+        "acpc study drift --rows drift/rows.csv --alpha 10",
+    ),
+    planner: ("acpc study planner --checkpoints checkpoints.csv --anchors 100 --out planner/",),
+    geometry: (
+        "acpc study geometry --checkpoints pair.csv --out geometry/",
+        "acpc study geometry --checkpoints pair.csv --shift blur:5,15 --out blurred/",
+    ),
+    sensitivity: ("acpc study sensitivity --checkpoints pair.csv --out sensitivity/",),
+    horizons: ("acpc study horizons --checkpoints pairs.csv --more-horizons 1,4 --out horizons/",),
+    collapse: (
+        "acpc study collapse --checkpoints weights.csv --out collapse/",
+        "acpc study paper collapse > rows.csv && acpc study collapse --rows rows.csv",
+    ),
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the commands."""
+    for command, examples in _EXAMPLES.items():
+        name = command.__name__
+        app.command(name, help=_help(STUDIES[name].question, examples))(command)

@@ -1,0 +1,231 @@
+"""Measuring checkpoints at a server, one job each; an interrupted measurement goes on later."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from acpc_client.errors import ArgumentError, NotFound
+from acpc_client.files import write_whole
+from acpc_client.inputs import NumericMode, ScoreProtocol
+from acpc_client.perturbations import Perturbation
+from acpc_client.results import Operation, Receipt, Score, StudyResult
+from acpc_client.studies.cells import Cell
+from acpc_client.study_inputs import Study
+from acpc_client.sync_client import AcpcClient
+
+JOURNAL = "measuring.json"
+AHEAD = 4
+"""Jobs that wait at the server beside the one that is watched."""
+
+Answer = TypeVar("Answer", StudyResult, Score)
+Given_co = TypeVar("Given_co", bound=StudyResult | Score, covariant=True)
+Report = Callable[[int, Cell, Operation], None]
+
+
+class Ask(Protocol[Given_co]):
+    """What is measured on every checkpoint."""
+
+    def submit(self, client: AcpcClient, cell: Cell) -> str:
+        """Submits the job of a checkpoint and answers its name."""
+
+    def answer(self, operation: Operation) -> Given_co:
+        """What a job that has ended has measured; raises why it has not."""
+
+    def document(self) -> dict[str, Any]:
+        """All that decides a number, as plain values."""
+
+
+@dataclass(frozen=True)
+class AskStudy:
+    """A study's rows."""
+
+    study: Study
+    numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
+
+    def submit(self, client: AcpcClient, cell: Cell) -> str:
+        """Submits RunStudy."""
+        job = client.run_study(
+            cell.checkpoint, cell.anchors, self.study, numeric_mode=self.numeric_mode
+        )
+        return job.name
+
+    def answer(self, operation: Operation) -> StudyResult:
+        """The rows."""
+        return operation.study_result()
+
+    def document(self) -> dict[str, Any]:
+        """The study with its parameters."""
+        ((kind, message),) = self.study.to_fields().items()
+        return {"study": kind, "request": str(message), "numeric_mode": str(self.numeric_mode)}
+
+
+@dataclass(frozen=True)
+class AskScore:
+    """A score without a reference."""
+
+    shift: Perturbation
+    protocol: ScoreProtocol
+    numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
+
+    def submit(self, client: AcpcClient, cell: Cell) -> str:
+        """Submits ScoreCheckpoint."""
+        job = client.score_checkpoint(
+            cell.checkpoint,
+            cell.anchors,
+            self.shift,
+            protocol=self.protocol,
+            numeric_mode=self.numeric_mode,
+        )
+        return job.name
+
+    def answer(self, operation: Operation) -> Score:
+        """The score."""
+        return operation.result()
+
+    def document(self) -> dict[str, Any]:
+        """Shift and protocol."""
+        return {
+            "shift": str(self.shift.to_message()),
+            "protocol": dataclasses.asdict(self.protocol),
+            "numeric_mode": str(self.numeric_mode),
+        }
+
+
+@dataclass(frozen=True)
+class Measured(Generic[Answer]):
+    """What was measured on one checkpoint, and by which job."""
+
+    cell: Cell
+    operation: str
+    answer: Answer
+
+    def source(self) -> dict[str, Any]:
+        """For a bundle: checkpoint, job, receipt and, where it is told, the request."""
+        receipt: Receipt = self.answer.receipt
+        request = getattr(self.answer, "request", None)
+        return {
+            "kind": "job",
+            "task": self.cell.task,
+            "run": self.cell.run,
+            "level": self.cell.level,
+            "checkpoint": self.cell.checkpoint.name,
+            "operation": self.operation,
+            "receipt": receipt.to_dict(),
+            "request": request,
+        }
+
+
+def measure(
+    client: AcpcClient,
+    cells: Sequence[Cell],
+    ask: Ask[Answer],
+    folder: Path,
+    report: Report,
+    timeout: float | None = None,
+) -> list[Measured[Answer]]:
+    """Has every checkpoint measured and waits for all.
+
+    The names of the jobs are kept in the folder, so that the same call takes up an interrupted
+    measurement where it was left.
+
+    Args:
+        client: Of the server.
+        cells: The checkpoints.
+        ask: What is measured.
+        folder: Of the study; made where it is missing.
+        report: Told of every change of the job that is watched, with its index.
+        timeout: Seconds to wait for each job; None: until it ends.
+
+    Raises:
+        ArgumentError: The folder is in the middle of another measurement.
+        DeadlineExceeded: ``timeout`` passed; the jobs go on.
+        AcpcError: A job failed; the others go on, and the next call does it again.
+    """
+    journal = _Journal(folder, _digest(cells, ask))
+    measured = []
+    for index, cell in enumerate(cells):
+        for ahead in range(index, min(index + 1 + AHEAD, len(cells))):
+            if ahead not in journal.jobs:
+                journal.keep(ahead, ask.submit(client, cells[ahead]))
+        operation = _watch(client, journal, index, cell, ask, report, timeout)
+        measured.append(Measured(cell, operation.name, ask.answer(operation)))
+    journal.forget()
+    return measured
+
+
+def _watch(
+    client: AcpcClient,
+    journal: _Journal,
+    index: int,
+    cell: Cell,
+    ask: Ask[Answer],
+    report: Report,
+    timeout: float | None,
+) -> Operation:
+    try:
+        operation = client.operations.get(journal.jobs[index])
+    except NotFound:  # the server has forgotten it
+        journal.keep(index, ask.submit(client, cell))
+        operation = client.operations.get(journal.jobs[index])
+    name = operation.name
+    watched = client.operations.watch(name, timeout=timeout)
+    updates = [operation] if operation.done else watched
+    for update in updates:
+        operation = update
+        report(index, cell, operation)
+    if operation.error is not None:
+        journal.drop(index)
+    return operation
+
+
+class _Journal:
+    """Names of the jobs of a measurement, by the index of the checkpoint."""
+
+    def __init__(self, folder: Path, digest: str) -> None:
+        self._path = folder / JOURNAL
+        self._digest = digest
+        self.jobs: dict[int, str] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        if not self._path.exists():
+            return
+        try:
+            document = json.loads(self._path.read_bytes())
+            found = document["digest"]
+            self.jobs = {int(index): str(name) for index, name in document["jobs"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ArgumentError(str(self._path), f"is no journal: {error}; delete it") from error
+        if found != digest:
+            raise ArgumentError(
+                str(folder),
+                "is in the middle of a measurement with other checkpoints or parameters; name "
+                f"another folder, or delete {self._path}",
+            )
+
+    def keep(self, index: int, name: str) -> None:
+        self.jobs[index] = name
+        self._write()
+
+    def drop(self, index: int) -> None:
+        del self.jobs[index]
+        self._write()
+
+    def forget(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        document = {"digest": self._digest, "jobs": self.jobs}
+        write_whole(self._path, json.dumps(document, indent=1).encode())
+
+
+def _digest(cells: Sequence[Cell], ask: Ask[Any]) -> str:
+    document = {
+        "cells": [[str(cell), str(cell.checkpoint), str(cell.anchors)] for cell in cells],
+        "ask": ask.document(),
+    }
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
