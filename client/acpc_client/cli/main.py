@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from acpc_client.cli import checkpoints, operations, sweep
+from acpc_client.cli import checkpoints, operations, study, sweep
 from acpc_client.cli.certify import certify
 from acpc_client.cli.compare import compare
 from acpc_client.cli.report import report
@@ -28,6 +28,7 @@ app.command()(report)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(operations.app, name="operations")
 app.add_typer(sweep.app, name="sweep")
+app.add_typer(study.app, name="study")
 
 
 def _version(wanted: bool) -> None:
