@@ -231,7 +231,7 @@ def _take(lock: IO[bytes], folder: Path) -> None:
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         raise FailedPrecondition(
             f"another process runs the sweep in {folder}; wait for it, or stop it",
             reason="SWEEP_RUNNING",

@@ -1,65 +1,25 @@
-"""Runs the cells of a plan: submits, polls, tries again, and keeps what comes back."""
+"""Runs the cells of a plan: submits, looks at their jobs, and keeps what comes back."""
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from acpc_client.errors import (
-    Aborted,
-    AcpcError,
-    AlreadyExists,
-    Cancelled,
-    DataLoss,
-    Internal,
-    NotFound,
-    Unknown,
-)
-from acpc_client.results import JobState, Operation, Progress, Score
+from acpc_client.errors import AcpcError, AlreadyExists, NotFound
+from acpc_client.results import JobState, Operation
 from acpc_client.sweeps.cells import Cell
 from acpc_client.sweeps.journal import CellState, Entry, Journal
 from acpc_client.sweeps.link import Link, RunEnded, passing
 from acpc_client.sweeps.progress import CellStatus, Meter, SweepProgress
+from acpc_client.sweeps.tracks import Track
 from acpc_client.sync_client import AcpcClient
 
 Callback = Callable[[SweepProgress], None]
-_RUNNING = {JobState.RUNNING: CellState.RUNNING}
-_ENDS = {JobState.CANCELLED: CellState.CANCELLED}
-_WORTH_ANOTHER_JOB = (Aborted, Cancelled, DataLoss, Internal, Unknown)
-# Jobs are done about in the order of their submission: these are asked for at every turn,
+# Jobs are done about in the order of their submission: these are looked at in every turn,
 _OLDEST = 8
 # and as many of the others, in turn.
 _OTHERS = 4
-_FIRST_BACKOFF_S = 1.0
-_LONGEST_BACKOFF_S = 60.0
-
-
-@dataclass
-class _Track:
-    """A cell while it runs."""
-
-    index: int
-    cell: Cell
-    entry: Entry
-    failures: int = 0
-    stumbles: int = 0
-    not_before: float = 0.0
-    waiting: bool = False
-    progress: Progress | None = None
-    problem: AcpcError | None = None
-    score: Score | None = None
-
-    @property
-    def state(self) -> CellState:
-        return CellState.WAITING if self.waiting else self.entry.state
-
-    def status(self) -> CellStatus:
-        return CellStatus(
-            self.cell, self.state, self.entry.attempt, self.entry.operation,
-            self.progress, self.problem, self.score,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,11 +41,10 @@ class Options:
     poll: float = 0.5
 
 
-@dataclass
 class Runner:
     """One run over a plan.
 
-    Attributes:
+    Args:
         client: The server's.
         link: Waits for the server.
         sweep: Name of the sweep.
@@ -95,83 +54,82 @@ class Runner:
         on_update: Told whenever a cell or the server's presence has changed.
     """
 
-    client: AcpcClient
-    link: Link
-    sweep: str
-    cells: Sequence[Cell]
-    journal: Journal
-    options: Options
-    on_update: Callback
-    away: AcpcError | None = None
-    _tracks: list[_Track] = field(default_factory=list)
-    _statuses: list[CellStatus] = field(default_factory=list)
-    _turn: int = 0
-    _busy_until: float = 0.0
-
-    def __post_init__(self) -> None:
-        entries = self.journal.entries()
-        for index, cell in enumerate(self.cells):
-            entry = self._begin(cell, entries.get(cell.id, Entry()))
-            self._tracks.append(_Track(index, cell, entry))
-        self._statuses = [track.status() for track in self._tracks]
+    def __init__(
+        self,
+        client: AcpcClient,
+        link: Link,
+        sweep: str,
+        cells: Sequence[Cell],
+        journal: Journal,
+        options: Options,
+        on_update: Callback,
+    ) -> None:
+        self._client = client
+        self._link = link
+        self._sweep = sweep
+        self._options = options
+        self._on_update = on_update
+        self._away: AcpcError | None = None
+        self._turn = 0
+        self._busy_until = 0.0
+        entries = journal.entries()
+        self._tracks = [
+            Track(index, cell, entries.get(cell.id, Entry()), journal, options.retries)
+            for index, cell in enumerate(cells)
+        ]
+        for track in self._tracks:
+            track.resume(submit=options.submit)
+        self._statuses = [track.status for track in self._tracks]
         self._meter = Meter([status.share for status in self._statuses])
-
-    def _begin(self, cell: Cell, entry: Entry) -> Entry:
-        state = entry.state
-        if state is CellState.SUCCEEDED and not self.journal.result_path(cell).exists():
-            # The server may still have it.
-            state = CellState.QUEUED if entry.operation else CellState.PENDING
-        elif state in (CellState.FAILED, CellState.CANCELLED) and self.options.submit:
-            # Whoever runs a sweep again gives its failures another go.
-            state = CellState.PENDING
-        return dataclasses.replace(entry, state=state)
 
     def run(self) -> None:
         """Runs until every cell is done, or as far as the options go.
 
         Raises:
-            AcpcError: The server stayed away, or the time is over; what was measured is kept.
+            RunEnded: The server stayed away, the time is over, or somebody asked to stop.
         """
         self._tell(*self._statuses)
         while True:
-            if self.options.submit:
+            if self._options.submit:
                 self._submit()
-            if self.options.follow:
-                self._poll()
+            if self._options.follow:
+                self._look_at(self._due())
             if not self._left():
                 return
-            self.link.check()
-            self.link.sleep(self.options.poll)
+            self._link.sleep(self._options.poll)
+            self._link.check()
 
-    def poll_once(self) -> None:
+    def look_once(self) -> None:
         """Looks once at every job in flight."""
-        for track in [item for item in self._tracks if item.state.in_flight]:
-            self._look(track)
+        self._look_at([track for track in self._tracks if track.state.in_flight])
+
+    def set_away(self, error: AcpcError | None) -> None:
+        """Notes that the server is away, or that it is back."""
+        self._away = error
+        self._tell()
 
     def _left(self) -> bool:
         """Whether there is anything to wait for."""
         states = {track.state for track in self._tracks}
-        unsent = self.options.submit and bool(states & {CellState.PENDING, CellState.WAITING})
-        return unsent or (self.options.follow and any(state.in_flight for state in states))
+        unsent = self._options.submit and bool(states & {CellState.PENDING, CellState.WAITING})
+        return unsent or (self._options.follow and any(state.in_flight for state in states))
 
     def _submit(self) -> None:
-        limit = self.options.concurrency
+        flying = sum(track.state.in_flight for track in self._tracks)
+        room = len(self._tracks) if self._options.concurrency is None else self._options.concurrency
         for track in self._tracks:
-            full = limit is not None and self._flying() >= limit
-            if full or self._busy_until > time.monotonic():
+            if flying >= room or self._busy_until > time.monotonic():
                 return
-            ready = track.state in (CellState.PENDING, CellState.WAITING)
-            if ready and track.not_before <= time.monotonic():
+            if track.ready:
                 self._send(track)
+                self._report(track)
+                flying += track.state.in_flight
 
-    def _flying(self) -> int:
-        return sum(track.state.in_flight for track in self._tracks)
-
-    def _send(self, track: _Track) -> None:
+    def _send(self, track: Track) -> None:
         cell, attempt = track.cell, track.entry.attempt + 1
         try:
-            job = self.link.ask(
-                lambda: self.client.score_checkpoint(
+            job = self._link.ask(
+                lambda: self._client.score_checkpoint(
                     cell.checkpoint,
                     cell.anchors,
                     cell.shift,
@@ -179,7 +137,7 @@ class Runner:
                     protocol=cell.protocol,
                     thresholds=cell.thresholds,
                     numeric_mode=cell.numeric_mode,
-                    request_id=cell.request_id(self.sweep, attempt),
+                    request_id=cell.request_id(self._sweep, attempt),
                 ),
                 give_way=True,
             )
@@ -188,133 +146,63 @@ class Runner:
         except AcpcError as error:
             if passing(error):
                 self._busy_until = time.monotonic() + (error.retry_after or 0.0)
-                self._wait(track, error, 0.0)
-            elif isinstance(error, _WORTH_ANOTHER_JOB):
-                self._try_again(track, error)
+                track.postponed(error)
             else:
-                self._fail(track, _explained(error))
-            self._report(track)
+                track.refused(_explained(error))
             return
-        self.journal.append("submitted", cell, attempt=attempt, operation=job.name)
-        track.entry = Entry(CellState.QUEUED, attempt, job.name)
-        track.waiting = False
+        track.submitted(attempt, job.name)
         self._take(track, job.submitted)
 
-    def _poll(self) -> None:
+    def _due(self) -> list[Track]:
+        """The jobs to look at in this turn."""
         flying = [track for track in self._tracks if track.state.in_flight]
         others = flying[_OLDEST:]
-        turn = self._turn * _OTHERS % max(1, len(others))
+        start = self._turn * _OTHERS % max(1, len(others))
         self._turn += 1
-        for track in flying[:_OLDEST] + others[turn : turn + _OTHERS]:
-            self._look(track)
+        return flying[:_OLDEST] + others[start : start + _OTHERS]
 
-    def _look(self, track: _Track) -> None:
+    def _look_at(self, tracks: Sequence[Track]) -> None:
+        for track in tracks:
+            self._look(track)
+            self._report(track)
+
+    def _look(self, track: Track) -> None:
         name = track.entry.operation
         try:
-            operation = self.link.ask(lambda: self.client.operations.get(name))
+            operation = self._link.ask(lambda: self._client.operations.get(name))
         except NotFound:
-            # Deleted, or expired: submitted again under the same id.
-            attempt = track.entry.attempt - 1
-            track.entry = dataclasses.replace(
-                track.entry, state=CellState.PENDING, attempt=attempt, operation=""
-            )
-            track.progress = None
-            self._report(track)
+            track.forgotten()
         except RunEnded:
             raise
         except AcpcError as error:
-            # Its job may well go on, so that another one would double it: ask again.
-            track.stumbles += 1
-            track.problem = error
-            if track.stumbles > self.options.retries:
-                self._fail(track, error)
-            self._report(track)
+            track.stumbled(error)
         else:
-            track.stumbles = 0
             self._take(track, operation)
 
-    def _take(self, track: _Track, operation: Operation) -> None:
+    def _take(self, track: Track, operation: Operation) -> None:
         """Notes where a job is."""
         if not operation.done:
-            state = _RUNNING.get(operation.state, CellState.QUEUED)
-            track.entry = dataclasses.replace(track.entry, state=state)
-            track.progress = operation.progress
-            self._report(track)
+            running = operation.state is JobState.RUNNING
+            track.moved(CellState.RUNNING if running else CellState.QUEUED, operation.progress)
             return
         try:
             score = operation.result()
         except AcpcError as error:
-            self._end(track, _ENDS.get(operation.state, CellState.FAILED), error)
-            return
-        self.journal.save(track.cell, score)
-        self.journal.append(
-            "ended", track.cell, attempt=track.entry.attempt, state=CellState.SUCCEEDED.value
-        )
-        track.entry = dataclasses.replace(track.entry, state=CellState.SUCCEEDED)
-        track.problem = None
-        track.score = _brief(score)
-        self._report(track)
+            cancelled = operation.state is JobState.CANCELLED
+            state = CellState.CANCELLED if cancelled else CellState.FAILED
+            track.ended(state, error, submit=self._options.submit)
+        else:
+            track.succeeded(score)
 
-    def _end(self, track: _Track, state: CellState, error: AcpcError) -> None:
-        """A job ended without a score."""
-        self._note_end(track, state, error)
-        asked = track.entry.cancel_asked
-        again = passing(error) or isinstance(error, _WORTH_ANOTHER_JOB)
-        if again and not asked and self.options.submit:
-            self._try_again(track, error)
-        self._report(track)
-
-    def _try_again(self, track: _Track, error: AcpcError) -> None:
-        if track.failures >= self.options.retries:
-            self._fail(track, error)
-            return
-        track.failures += 1
-        backoff = _FIRST_BACKOFF_S * 2.0 ** (track.failures - 1)
-        self._wait(track, error, min(_LONGEST_BACKOFF_S, max(backoff, error.retry_after or 0.0)))
-
-    def _wait(self, track: _Track, error: AcpcError, seconds: float) -> None:
-        track.waiting, track.problem = True, error
-        track.not_before = time.monotonic() + seconds
-
-    def _fail(self, track: _Track, error: AcpcError) -> None:
-        if track.entry.state is not CellState.FAILED:
-            self._note_end(track, CellState.FAILED, error)
-        track.waiting = False
-
-    def _note_end(self, track: _Track, state: CellState, error: AcpcError) -> None:
-        self.journal.append(
-            "ended", track.cell, attempt=track.entry.attempt, state=state.value,
-            code=error.code, message=error.message,
-        )  # fmt: skip
-        track.entry = dataclasses.replace(
-            track.entry, state=state, code=error.code, message=error.message
-        )
-        track.problem = error
-
-    def set_away(self, error: AcpcError | None) -> None:
-        """Notes that the server is away, or that it is back."""
-        self.away = error
-        self._tell()
-
-    def _report(self, track: _Track) -> None:
-        status = track.status()
+    def _report(self, track: Track) -> None:
+        status = track.status
         if status != self._statuses[track.index]:
             self._statuses[track.index] = status
             self._tell(status)
 
     def _tell(self, *changed: CellStatus) -> None:
         measured = self._meter.read([status.share for status in self._statuses])
-        self.on_update(SweepProgress(tuple(self._statuses), changed, *measured, self.away))
-
-
-def _brief(score: Score) -> Score:
-    """A score without its per-anchor values."""
-    reference = score.reference
-    return dataclasses.replace(
-        score,
-        checkpoint=dataclasses.replace(score.checkpoint, anchor_values=None),
-        reference=None if reference is None else dataclasses.replace(reference, anchor_values=None),
-    )
+        self._on_update(SweepProgress(tuple(self._statuses), changed, *measured, self._away))
 
 
 def _explained(error: AcpcError) -> AcpcError:

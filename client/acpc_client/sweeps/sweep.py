@@ -162,7 +162,7 @@ class Sweep:
         self._planned()
         options = Options(None, self.spec.retries, submit=False)
         with self._opened(client, options, None, 0.0, on_update) as run:
-            run.poll_once()
+            run.look_once()
         return self.results()
 
     def cancel(self, client: AcpcClient) -> int:

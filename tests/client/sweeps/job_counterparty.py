@@ -1,0 +1,119 @@
+"""A server of the contract with checkpoints and jobs, whose jobs meet the fate a test gives them."""
+
+# ruff: noqa: ANN401 - servicer methods take whatever message the contract names
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from acpc.v1 import checkpoint_service_pb2
+from acpc.v1 import scoring_service_pb2 as pb
+from client_counterparty import Counterparty, serve
+from client_messages import operation, score_response, status
+from google.rpc import status_pb2
+from grpc_status import rpc_status
+
+PASSED, FAILED = pb.OUTCOME_PASSED, pb.OUTCOME_FAILED
+
+
+@dataclass
+class Job:
+    """A job at the counterparty.
+
+    Attributes:
+        request: What was submitted.
+        looks: Times it is still to be found running.
+        fate: The outcome of its score, or the status it ends with.
+    """
+
+    request: Any
+    looks: int
+    fate: int | status_pb2.Status
+
+
+@dataclass
+class JobParty(Counterparty):
+    """Jobs by request id, as at a real server.
+
+    Attributes:
+        listing: Weights files by checkpoint.
+        jobs: Every job, in the order of submission.
+        fates: What the next jobs of a checkpoint end with; passed when there is nothing left.
+        looks: Times a job is found running before it ends.
+        most: Largest number of jobs that had not ended at one moment.
+    """
+
+    listing: dict[str, list[str]] = field(default_factory=lambda: {"a": ["weights.pt"]})
+    jobs: dict[str, Job] = field(default_factory=dict)
+    fates: dict[str, deque[Any]] = field(default_factory=lambda: defaultdict(deque))
+    looks: int = 1
+    most: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._guard = threading.Lock()
+
+    def ListCheckpoints(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("ListCheckpoints", request, context)
+        listed = [
+            checkpoint_service_pb2.Checkpoint(name=name, weights=weights)
+            for name, files in sorted(self.listing.items())
+            for weights in sorted(files)
+        ]
+        start = int(request.page_token or 0)
+        more = str(start + 2) if start + 2 < len(listed) else ""
+        return checkpoint_service_pb2.ListCheckpointsResponse(
+            checkpoints=listed[start : start + 2], next_page_token=more
+        )
+
+    def ScoreCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("ScoreCheckpoint", request, context)
+        with self._guard:
+            known = self.jobs.get(request.request_id)
+            if known is None:
+                fates = self.fates[request.checkpoint.name]
+                fate = fates.popleft() if fates else PASSED
+                self.jobs[request.request_id] = Job(request, self.looks, fate)
+                self.most = max(self.most, sum(job.looks > 0 for job in self.jobs.values()))
+            elif known.request != request:
+                clash = status(grpc.StatusCode.ALREADY_EXISTS, "used for another job")
+                context.abort_with_status(rpc_status.to_status(clash))
+        return self._shown(f"operations/{request.request_id}")
+
+    def GetOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("GetOperation", request, context)
+        job = self.jobs.get(request.name.removeprefix("operations/"))
+        if job is None:
+            gone = status(grpc.StatusCode.NOT_FOUND, "no such operation")
+            context.abort_with_status(rpc_status.to_status(gone))
+        job.looks = max(0, job.looks - 1)
+        return self._shown(request.name)
+
+    def CancelOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
+        job = self.jobs[request.name.removeprefix("operations/")]
+        job.fate, job.looks = status(grpc.StatusCode.CANCELLED, "withdrawn"), 0
+        return super().CancelOperation(request, context)
+
+    def _shown(self, name: str) -> Any:
+        job = self.jobs[name.removeprefix("operations/")]
+        if job.looks:
+            return operation(name, 1)
+        if isinstance(job.fate, int):
+            response = score_response(job.fate, sr_passed=job.fate == PASSED)
+            response.checkpoint.checkpoint.CopyFrom(job.request.checkpoint)
+            return operation(name, 4, state=pb.JOB_STATE_SUCCEEDED, response=response)
+        cancelled = job.fate.code == grpc.StatusCode.CANCELLED.value[0]
+        state = pb.JOB_STATE_CANCELLED if cancelled else pb.JOB_STATE_FAILED
+        return operation(name, 2, state=state, error=job.fate)
+
+
+@contextmanager
+def served(party: JobParty) -> Iterator[str]:
+    """The target of a counterparty that listens."""
+    server, address = serve(party)
+    yield address
+    server.stop(None).wait()
