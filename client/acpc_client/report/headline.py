@@ -60,11 +60,16 @@ def headline(data: ReportData) -> Headline:
     broken = sum(cell.score is None for cell in cells)
     if broken:
         lines.append(f"{_count(broken, 'measurement')} gave no result; the table says why.")
+    references = sum(all(c.is_reference for c in found) for found in names.values())
+    if references:
+        lines.append(
+            f"{_count(references, 'reference')} among them cannot pass: their relative IR is 1."
+        )
     trapped = [c for c in cells if c.score and c.score.verdict.ir_passed and not _separates(c)]
     if trapped:
         lines.append(
-            f"{len(trapped)} would have passed on IR alone: SR finds that their states are not "
-            "told apart."
+            f"{_count(len(trapped), 'measurement')} would pass on IR alone: SR finds that "
+            "different states are not told apart."
         )
     return Headline(sentence, tuple(lines))
 

@@ -101,20 +101,22 @@ class ReportData:
     Attributes:
         title: Heading of the page.
         cells: What was measured, in the order of the tables.
+        description: What the source says it is about.
         command: Command that measures all of it again.
         recipe: The file that the command reads.
-        level_name: What the augmentation level is, for the axes.
+        level_name: What the source calls the augmentation level; empty: it has no name.
         previews: Pictures by operation and anchor index.
         previews_missing: Why there are no pictures; shown in their place.
-        notes: Remarks of the source, shown as they are.
+        notes: What a reader must know first, for example that cells are missing.
         focus: Names of the checkpoints whose worst anchors are shown; empty: chosen by S.
     """
 
     title: str
     cells: tuple[Cell, ...]
+    description: str = ""
     command: str = ""
     recipe: str = ""
-    level_name: str = "augmentation level"
+    level_name: str = ""
     previews: Mapping[tuple[str, int], Preview] = field(default_factory=dict)
     previews_missing: str = ""
     notes: tuple[str, ...] = ()
@@ -129,6 +131,16 @@ class ReportData:
     def tasks(self) -> tuple[str, ...]:
         """The tasks, in the order they first appear."""
         return tuple(dict.fromkeys(cell.task for cell in self.cells))
+
+    @property
+    def level_axis(self) -> str:
+        """The level in the words of an axis."""
+        return self.level_name or "augmentation level"
+
+    @property
+    def level_words(self) -> str:
+        """The level in the words of a sentence."""
+        return f"level ({self.level_name})" if self.level_name else "augmentation level"
 
     @property
     def has_levels(self) -> bool:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from acpc_client.errors import AcpcError
 from acpc_client.report.model import Preview, ReportData
 from acpc_client.report.worst import missing
 
-
-class PreviewClient(Protocol):
-    """The part of a client that shows anchors."""
-
-    def preview_anchors(self, name: str, anchors: Sequence[int], *, draw: int = 0) -> Any:  # noqa: ANN401 - records with anchor, clean, perturbed and partner
-        """What the model saw at these anchors of a job."""
+if TYPE_CHECKING:
+    from acpc_client.sync_client import AcpcClient
 
 
-def with_pictures(data: ReportData, client: PreviewClient) -> ReportData:
+def with_pictures(data: ReportData, client: AcpcClient) -> ReportData:
     """The report with pictures of its worst anchors, as far as the server still has them.
 
     A server that has none of them or cannot be reached does not fail the report: the page says

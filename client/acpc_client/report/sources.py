@@ -124,12 +124,12 @@ def from_sweep(
         )
     plan = Journal(results.folder).read_plan()
     waiting = len(results.unfinished)
-    notes = [results.description] if results.description else []
-    notes += [f"{waiting} of {len(results)} measurements have not ended yet."] if waiting else []
+    notes = [f"{waiting} of {len(results)} measurements have not ended yet."] if waiting else []
     return _report(tuple(cells), title or results.name).with_(
+        description=results.description,
         command="acpc sweep run again.yaml",
         recipe="" if plan is None else as_text({"name": plan.name, **plan.document}),
-        level_name=reading.level or "augmentation level",
+        level_name=reading.level,
         previews_missing="",
         notes=(*notes, *results.inconsistencies),
     )

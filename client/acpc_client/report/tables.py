@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -67,16 +67,20 @@ def grids(data: ReportData) -> list[Grid]:
             return []
         names = tuple(dict.fromkeys(_row_name(cell) for cell in data.cells))
         return [_grid("", "checkpoint", names, data.shifts, data.cells, lambda c: c.shift)]
+    several = len(data.tasks) > 1
+
+    def row(cell: Cell) -> str:
+        parts = (cell.task if several else "", cell.run and f"run {cell.run}")
+        return " \N{MIDDLE DOT} ".join(filter(None, parts)) or "all"
+
     levels = sorted({cell.level for cell in data.cells if cell.level is not None})
     columns = [f"{level:g}" for level in levels]
     columns += ["none"] if any(cell.level is None for cell in data.cells) else []
     found = []
     for shift in data.shifts:
         cells = [cell for cell in data.cells if cell.shift == shift]
-        rows = tuple(dict.fromkeys(_training_run(cell) for cell in cells))
-        found.append(
-            _grid(shift, data.level_name, rows, columns, cells, _level_text, _training_run)
-        )
+        rows = tuple(dict.fromkeys(map(row, cells)))
+        found.append(_grid(shift, data.level_axis, rows, columns, cells, _level_text, row))
     return found
 
 
@@ -100,11 +104,7 @@ def _grid(
 
 
 def _row_name(cell: Cell) -> str:
-    return " · ".join(filter(None, (cell.task, cell.name)))
-
-
-def _training_run(cell: Cell) -> str:
-    return " · ".join(filter(None, (cell.task, cell.run and f"run {cell.run}"))) or "all"
+    return " \N{MIDDLE DOT} ".join(filter(None, (cell.task, cell.name)))
 
 
 def _level_text(cell: Cell) -> str:
@@ -206,6 +206,10 @@ def table(data: ReportData) -> tuple[list[Column], list[Row]]:
         for column, read in _COLUMNS
         if any(read(cell) is not None for cell in data.cells)
         and (column.key not in _IF_SEVERAL or len({read(cell) for cell in data.cells}) > 1)
+    ]
+    columns = [
+        replace(column, title=data.level_axis) if column.key == "level" else column
+        for column in columns
     ]
     kept = {column.key for column in columns}
     scale = _scale(data.cells)

@@ -48,8 +48,8 @@ def levels(data: ReportData, shift: str) -> Plate:
     return Plate(
         key="levels",
         shift=shift,
-        title="How far the augmentation level helps",
-        caption=_SUCCESS * with_success + _CAPTION.format(level=data.level_name),
+        title="Level by level",
+        caption=_SUCCESS * with_success + _CAPTION.format(level=data.level_words),
         panels=tuple(panels),
         legend=(*hues.marks(), Key("mean of runs", "ink"), Key("threshold", "soft", "dots")),
         size=(2.9, 1.15 * rows + 0.35),
@@ -86,7 +86,7 @@ def _panel(
             threshold(sr, thresholds.sr)
         sr.set_ylim(-0.06, 1.06)
         sr.set_ylabel("SR")
-        sr.set_xlabel(data.level_name)
+        sr.set_xlabel(data.level_axis)
         axes[0].set_title(title)
 
     described = []
@@ -97,7 +97,7 @@ def _panel(
     return Panel(
         title,
         draw,
-        f"Relative IR and SR over {data.level_name} for {where}, means of the runs: "
+        f"Relative IR and SR over the {data.level_words} for {where}, means of the runs: "
         f"{'; '.join(described)}. Thresholds: {thresholds.ir} and {thresholds.sr}.",
     )
 

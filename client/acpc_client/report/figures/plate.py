@@ -86,6 +86,8 @@ class Hues:
         self._levels = dict(zip(raised, spread(len(raised)) if raised else (), strict=True))
         others = dict.fromkeys(cell.name for cell in data.cells if not cell.is_reference)
         self._names = {name: KINDS[index % len(KINDS)] for index, name in enumerate(others)}
+        unlevelled = {cell.name for cell in data.cells if cell.level is None}
+        self._unlevelled = unlevelled.pop() if len(unlevelled) == 1 else "no level"
         self._tasks = tasks and len(data.tasks) > 1
         marked = dict.fromkeys(map(self._marked, data.cells))
         self._marks = {name: MARKERS[index % len(MARKERS)] for index, name in enumerate(marked)}
@@ -114,7 +116,7 @@ class Hues:
                 suffix = " (reference)" if cell.is_reference else ""
                 seen.setdefault(cell.name, (position, Key(cell.name + suffix, role, mark)))
             elif cell.level is None:
-                seen.setdefault("", (float("inf"), Key("no level", role, mark)))
+                seen.setdefault("", (float("inf"), Key(self._unlevelled, role, mark)))
             else:
                 text = "unaugmented" if cell.is_reference else f"{cell.level:g}"
                 seen.setdefault(text, (cell.level, Key(text, role, mark)))
@@ -150,9 +152,11 @@ def lone_references(cells: Sequence[Cell]) -> list[CheckpointScore]:
 
 
 def heading(data: ReportData, task: str, shift: str) -> str:
-    """Title of a panel: its task, and its shift unless panels stand below a heading with it."""
-    named = len(data.shifts) > 1 and len(data.tasks) < MANY_TASKS
-    return " \N{MIDDLE DOT} ".join(filter(None, (task, shift if named else "")))
+    """Title of a panel: what tells it from the others that stand below the same heading."""
+    tasks = len(data.tasks)
+    named = len(data.shifts) > 1 and tasks < MANY_TASKS
+    parts = (task if tasks > 1 else "", shift if named else "")
+    return " \N{MIDDLE DOT} ".join(filter(None, parts))
 
 
 def mark(
