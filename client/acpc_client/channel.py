@@ -11,11 +11,13 @@ from acpc_client.errors import ArgumentError
 
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
 
-OPTIONS: tuple[tuple[str, int], ...] = (
+OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
+    # A target may name several servers: calls go round them, and past those that are away.
+    ("grpc.lb_policy_name", "round_robin"),
     # Our own backoff decides when to try; the channel must be ready to reconnect by then.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 5_000),
