@@ -22,7 +22,7 @@ from acpc_client.perturbations import Perturbation
 from acpc_client.sweeps.reading import Label
 from acpc_client.sweeps.shifts import from_document, to_document
 
-_NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
+NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
 _SLUG_LENGTH = 80
 
 
@@ -74,7 +74,7 @@ class Cell:
 
     def request_id(self, sweep: str, attempt: int) -> str:
         """The request id of an attempt, from 1; whoever computes it finds the same job."""
-        return str(uuid.uuid5(_NAMESPACE, json.dumps([sweep, self._content(), attempt])))
+        return str(uuid.uuid5(NAMESPACE, json.dumps([sweep, self._content(), attempt])))
 
     def to_document(self) -> dict[str, Any]:
         """The cell as plain values."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from acpc_client.inputs import CheckpointRef, DatasetAnchors
 from acpc_client.results import Checkpoint
-from acpc_client.sweeps.cells import Cell
+from acpc_client.sweeps.cells import NAMESPACE, Cell
 from acpc_client.sweeps.patterns import Pattern, as_value, fill
 from acpc_client.sweeps.reading import Label, Node
 from acpc_client.sweeps.spec import Anchors, Group, Named, SweepSpec
@@ -18,7 +20,8 @@ from acpc_client.sweeps.spec import Anchors, Group, Named, SweepSpec
 _DEFAULT_WEIGHTS = "weights.pt"
 _SHOWN = 8
 Listing = Mapping[str, Sequence[str]]
-Freeze = Callable[[DatasetAnchors], DatasetAnchors | str]
+Source = DatasetAnchors | str
+Freeze = Callable[[DatasetAnchors, int], Source]
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,20 @@ class Plan:
         return cls(document["name"], document["description"], document["sweep"], cells)
 
 
+def freeze_id(sweep: str, source: DatasetAnchors, history: int, horizon: int) -> str:
+    """The request id that makes an anchor set once, whoever asks."""
+    content = [sweep, dataclasses.asdict(source), history, horizon]
+    return str(uuid.uuid5(NAMESPACE, json.dumps(content)))
+
+
 def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], freeze: Freeze) -> Plan:
     """Every cell of a sweep.
 
     Args:
         spec: The sweep file.
         checkpoints: What the server has.
-        freeze: Makes an anchor set of a dataset and answers its digest.
+        freeze: Makes an anchor set of a dataset, with so many frames of history, and answers its
+            digest.
 
     Raises:
         SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.
@@ -70,12 +80,12 @@ def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], freeze: Freeze
         listing.setdefault(item.name, []).append(item.weights)
     cells: list[Cell] = []
     owners: dict[CheckpointRef, str] = {}
-    frozen: dict[DatasetAnchors, DatasetAnchors | str] = {}
+    frozen: dict[tuple[DatasetAnchors, int], Source] = {}
 
-    def freeze_once(dataset: DatasetAnchors) -> DatasetAnchors | str:
-        if dataset not in frozen:
-            frozen[dataset] = freeze(dataset)
-        return frozen[dataset]
+    def freeze_once(source: DatasetAnchors, history: int) -> Source:
+        if (source, history) not in frozen:
+            frozen[source, history] = freeze(source, history)
+        return frozen[source, history]
 
     for group in spec.groups:
         for checkpoint, texts in _members(group, listing):
@@ -173,7 +183,7 @@ def _reference(
     return CheckpointRef(name, weights)
 
 
-def _anchors(anchors: Anchors, fills: Mapping[str, str], freeze: Freeze) -> DatasetAnchors | str:
+def _anchors(anchors: Anchors, fills: Mapping[str, str], freeze: Freeze) -> Source:
     if anchors.dataset is None:
         return anchors.digest
     dataset = dataclasses.replace(
@@ -181,7 +191,7 @@ def _anchors(anchors: Anchors, fills: Mapping[str, str], freeze: Freeze) -> Data
         dataset=_fill(anchors.dataset.dataset, fills, anchors.node),
         task=_fill(anchors.dataset.task, fills, anchors.node),
     )
-    return freeze(dataset) if anchors.freeze else dataset
+    return freeze(dataset, anchors.history) if anchors.freeze else dataset
 
 
 def _fill(template: str, fills: Mapping[str, str], node: Node) -> str:

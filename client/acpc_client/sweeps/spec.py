@@ -40,12 +40,14 @@ class Anchors:
         dataset: Dataset and task; both may have ``{label}`` parts. None: ``digest`` is set.
         digest: Digest of an anchor set.
         freeze: Make an anchor set of the dataset first, and score on that.
+        history: Frames of history in such a set.
         node: Where it stands.
     """
 
     dataset: DatasetAnchors | None
     digest: str
     freeze: bool
+    history: int
     node: Node
 
 
@@ -209,7 +211,17 @@ def _reference(node: Node) -> Named:
 
 def _anchors(node: Node) -> Anchors:
     section = node.section(
-        ("dataset", "task", "count", "seed", "frameskip", "one_per_episode", "freeze", "set")
+        (
+            "dataset",
+            "task",
+            "count",
+            "seed",
+            "frameskip",
+            "one_per_episode",
+            "freeze",
+            "history",
+            "set",
+        )
     )
     if "set" in section:
         if len(section.values) > 1:
@@ -218,7 +230,7 @@ def _anchors(node: Node) -> Anchors:
         digest = section["set"].text()
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
             raise section["set"].found("the digest of an anchor set, 64 hexadecimal digits")
-        return Anchors(None, digest, freeze=False, node=node)
+        return Anchors(None, digest, freeze=False, history=0, node=node)
     for key in ("dataset", "task"):
         if key not in section:
             raise node.error(f"lacks the key {key}; or name an anchor set by its digest with set")
@@ -234,7 +246,10 @@ def _anchors(node: Node) -> Anchors:
         given["one_per_episode"] = section["one_per_episode"].flag()
     dataset = DatasetAnchors(section["dataset"].text(), section["task"].text(), **given)
     freeze = section["freeze"].flag() if "freeze" in section else False
-    return Anchors(dataset, "", freeze=freeze, node=node)
+    if "history" in section and not freeze:
+        raise section["history"].error("is for an anchor set; add freeze: true, or leave it out")
+    history = section["history"].integer(1) if "history" in section else 3
+    return Anchors(dataset, "", freeze=freeze, history=history, node=node)
 
 
 def _seeds(node: Node | None) -> tuple[int, ...]:

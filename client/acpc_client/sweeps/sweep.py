@@ -13,7 +13,7 @@ from acpc_client.inputs import DatasetAnchors
 from acpc_client.sweeps.changes import check_dropped
 from acpc_client.sweeps.journal import Entry, Journal
 from acpc_client.sweeps.link import Link
-from acpc_client.sweeps.plan import Plan, make_plan
+from acpc_client.sweeps.plan import Plan, freeze_id, make_plan
 from acpc_client.sweeps.progress import SweepProgress
 from acpc_client.sweeps.reading import Node
 from acpc_client.sweeps.results import SweepResults
@@ -190,7 +190,7 @@ class Sweep:
         Raises:
             SweepFileError: A name fits no checkpoint at the server.
         """
-        return make_plan(self.spec, list(client.checkpoints.list()), lambda dataset: dataset)
+        return make_plan(self.spec, list(client.checkpoints.list()), lambda source, _: source)
 
     def results(self) -> SweepResults:
         """What has been measured so far; needs no server.
@@ -243,8 +243,19 @@ class Sweep:
         if before is not None and not rescan and before.document == self.spec.document:
             return before
 
-        def freeze(dataset: DatasetAnchors) -> str:
-            raise NotImplementedError(dataset)
+        def freeze(source: DatasetAnchors, history: int) -> str:
+            horizon = max(self.spec.protocol.horizon or 8, *self.spec.protocol.extra_horizons, 1)
+            request_id = freeze_id(self.spec.name, source, history, horizon)
+            made = link.ask(
+                lambda: client.anchors.create(
+                    source,
+                    history=history,
+                    horizon=horizon,
+                    description=f"sweep {self.spec.name}",
+                    request_id=request_id,
+                )
+            )
+            return made.digest
 
         listed = link.ask(lambda: list(client.checkpoints.list()))
         plan = make_plan(self.spec, listed, freeze)

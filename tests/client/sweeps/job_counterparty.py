@@ -1,4 +1,4 @@
-"""A server of the contract with checkpoints and jobs, whose jobs meet the fate a test gives them."""
+"""A server of the contract whose jobs meet the fate that a test gives them."""
 
 # ruff: noqa: ANN401 - servicer methods take whatever message the contract names
 

@@ -150,7 +150,7 @@ REFUSED: list[tuple[str, int | None, str, str]] = [
     ("shifts: [{fog: {x: 1}}]", 3, "shifts[0].fog", "found the kind 'fog', wanted one of identity"),
     ("shifts: [{blur: 5, resize: 1}]", 3, "shifts[0]", "wanted one kind with its severities"),
     ("shifts: [{blur: 1.5}]", 3, "shifts[0].blur", "found 'blur:1.5'"),
-    ("shifts: [{blur: [5, true]}]", 3, "shifts[0].blur[1]", "found True, wanted a severity of blur"),
+    ("shifts: [{blur: [5, true]}]", 3, "shifts[0].blur[1]", "found True, wanted a severity"),
     ("shifts: [{resize: {scales: 1}}]", 3, "shifts[0].resize.scales", "did you mean scale?"),
     ("shifts: [{motion_blur: {angle: 1}}]", 3, "shifts[0].motion_blur", "lacks the key length"),
     ("shifts: [{blur: {kernel_size: -1}}]", 3, "shifts[0].blur.kernel_size", "found -1, wanted a"),

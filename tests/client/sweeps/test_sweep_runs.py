@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any
 
 import grpc
 import pytest
@@ -22,6 +21,7 @@ from acpc_client.sweeps import (
     SweepResults,
 )
 from client_messages import retry_info, status
+from google.rpc import status_pb2
 from job_counterparty import FAILED, PASSED, JobParty
 
 Make = Callable[..., Sweep]
@@ -76,7 +76,7 @@ def test_no_more_jobs_than_asked_for_are_at_the_server(
 
 @pytest.mark.parametrize("trouble", [BROKE, WITHDRAWN, AWAY], ids=["broke", "withdrawn", "away"])
 def test_a_job_that_fails_by_no_fault_of_its_own_gets_another(
-    trouble: Any, sweep_of: Make, client: AcpcClient, party: JobParty
+    trouble: status_pb2.Status, sweep_of: Make, client: AcpcClient, party: JobParty
 ) -> None:
     party.fates["a"] = deque([PASSED, trouble, trouble])
     results = sweep_of(retries=2).run(client, poll=POLL)
@@ -146,9 +146,9 @@ def test_a_server_that_restarts_is_waited_for(
 
 def test_patience_with_an_absent_server_ends(unused_target: str, sweep_of: Make) -> None:
     with AcpcClient(unused_target, retry=RetryPolicy(attempts=1)) as nobody:
-        with pytest.raises(ServerAway, match="away for 0.1 s"):
+        with pytest.raises(ServerAway, match=r"away for 0\.1 s"):
             sweep_of().run(nobody, patience=0.1)
-        with pytest.raises(OutOfTime, match="not done after 0.2 s"):
+        with pytest.raises(OutOfTime, match=r"not done after 0\.2 s"):
             sweep_of().run(nobody, timeout=0.2)
 
 
