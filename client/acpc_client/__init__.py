@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from acpc_client import errors
+    from acpc_client.anchor_arrays import AnchorArrays
     from acpc_client.async_client import AsyncAcpcClient
     from acpc_client.async_resources import AsyncScoreJob, AsyncStudyJob
     from acpc_client.async_session import AsyncPlanSession
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     )
     from acpc_client.results import (
         AnchorPreview,
+        AnchorSet,
         AnchorValues,
         CertifiedSeverity,
         Checkpoint,
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
         SkipReason,
         StudyResult,
         Timing,
+        UploadProgress,
         Verdict,
         ViewCertificate,
     )
@@ -92,7 +95,9 @@ if TYPE_CHECKING:
 __all__ = [
     "AcpcClient",
     "AcpcError",
+    "AnchorArrays",
     "AnchorPreview",
+    "AnchorSet",
     "AnchorValues",
     "AsyncAcpcClient",
     "AsyncPlanSession",
@@ -157,6 +162,7 @@ __all__ = [
     "Thresholds",
     "Timing",
     "Tls",
+    "UploadProgress",
     "Verdict",
     "ViewCertificate",
     "errors",
@@ -166,6 +172,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AnchorArrays": "anchor_arrays",
     "AsyncAcpcClient": "async_client",
     "AsyncScoreJob": "async_resources",
     "AsyncStudyJob": "async_resources",
@@ -199,6 +206,7 @@ _HOMES = {
     "Resize": "perturbations",
     "severity_grid": "severities",
     "AnchorPreview": "results",
+    "AnchorSet": "results",
     "AnchorValues": "results",
     "CertifiedSeverity": "results",
     "Checkpoint": "results",
@@ -227,6 +235,7 @@ _HOMES = {
     "SkipReason": "results",
     "StudyResult": "results",
     "Timing": "results",
+    "UploadProgress": "results",
     "Verdict": "results",
     "ViewCertificate": "results",
     "RetryPolicy": "retries",

@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 from numpy.typing import NDArray
 
+from acpc_client.async_anchors import AsyncAnchors
 from acpc_client.async_planning import AsyncPlanningMethods
 from acpc_client.async_resources import (
     AsyncCheckpoints,
@@ -28,7 +29,7 @@ from acpc_client.inputs import (
     Thresholds,
 )
 from acpc_client.perturbations import Perturbation
-from acpc_client.results import AnchorPreview, PairComparison, PairOutcome
+from acpc_client.results import AnchorPreview, AnchorSet, PairComparison, PairOutcome
 from acpc_client.streams import Feed
 from acpc_client.study_inputs import Study
 
@@ -47,6 +48,11 @@ class AsyncAcpcClient(AsyncPlanningMethods):
     def checkpoints(self) -> AsyncCheckpoints:
         """The checkpoints below the server's root."""
         return AsyncCheckpoints(self)
+
+    @property
+    def anchors(self) -> AsyncAnchors:
+        """The anchor sets of the server."""
+        return AsyncAnchors(self)
 
     @property
     def operations(self) -> AsyncOperations:
@@ -105,7 +111,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
     async def score_checkpoint(
         self,
         checkpoint: str | CheckpointRef,
-        anchors: DatasetAnchors | str,
+        anchors: DatasetAnchors | AnchorSet | str,
         shift: Perturbation,
         *,
         reference: str | CheckpointRef | None = None,
@@ -142,7 +148,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
     async def run_study(
         self,
         checkpoint: str | CheckpointRef,
-        anchors: DatasetAnchors | str,
+        anchors: DatasetAnchors | AnchorSet | str,
         study: Study,
         *,
         numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
-class _Resource:
+class Resource:
+    """What the resources of the asyncio client share: the client, and lists in pages."""
+
     def __init__(self, client: AsyncAcpcClient) -> None:
         self._client = client
 
@@ -47,7 +49,7 @@ class _Resource:
                 return
 
 
-class AsyncCheckpoints(_Resource):
+class AsyncCheckpoints(Resource):
     """The checkpoints below the server's root."""
 
     def list(
@@ -84,7 +86,7 @@ class AsyncCheckpoints(_Resource):
         return await self._client._run(checkpoint_calls.unload(checkpoint, request_id), timeout)
 
 
-class AsyncOperations(_Resource):
+class AsyncOperations(Resource):
     """The jobs of the server."""
 
     def list(

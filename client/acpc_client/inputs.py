@@ -138,6 +138,12 @@ class DatasetAnchors:
     frameskip: int | None = None
     one_per_episode: bool | None = None
 
+    @classmethod
+    def from_message(cls, message: anchor_service_pb2.DatasetAnchors) -> DatasetAnchors:
+        """Reads the wire form."""
+        given = {field.name: value for field, value in message.ListFields()}
+        return cls(**{"dataset": "", "task": "", **given})
+
     def to_message(self) -> anchor_service_pb2.DatasetAnchors:
         """The wire form."""
         return anchor_service_pb2.DatasetAnchors(

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from acpc_client.errors import (
+    Aborted,
     AcpcError,
     DeadlineExceeded,
     ResourceExhausted,
@@ -26,7 +27,8 @@ _LEAST_DEADLINE_S = 0.001
 class RetryPolicy:
     """Exponential backoff with jitter, bounded by the deadline of the call.
 
-    Tried again: UNAVAILABLE, and RESOURCE_EXHAUSTED when the server says when to come back.
+    Tried again: UNAVAILABLE, and RESOURCE_EXHAUSTED and ABORTED when the server says when to come
+    back.
 
     Attributes:
         attempts: Times a call is sent at most; 1 turns retries off.
@@ -43,7 +45,7 @@ class RetryPolicy:
     def delay(self, error: AcpcError, failures: int) -> float | None:
         """Seconds to wait after the ``failures``-th failure in a row; None: do not try again."""
         safe = isinstance(error, Unavailable) or (
-            isinstance(error, ResourceExhausted) and error.retry_after is not None
+            isinstance(error, (ResourceExhausted, Aborted)) and error.retry_after is not None
         )
         if not safe or failures >= self.attempts:
             return None

@@ -20,9 +20,10 @@ from acpc_client.inputs import (
     Thresholds,
 )
 from acpc_client.perturbations import Perturbation
-from acpc_client.results import AnchorPreview, PairComparison, PairOutcome
+from acpc_client.results import AnchorPreview, AnchorSet, PairComparison, PairOutcome
 from acpc_client.streams import Feed
 from acpc_client.study_inputs import Study
+from acpc_client.sync_anchors import Anchors
 from acpc_client.sync_planning import PlanningMethods
 from acpc_client.sync_resources import Checkpoints, Operations, ScoreJob, StudyJob
 
@@ -45,6 +46,11 @@ class AcpcClient(PlanningMethods):
     def checkpoints(self) -> Checkpoints:
         """The checkpoints below the server's root."""
         return Checkpoints(self)
+
+    @property
+    def anchors(self) -> Anchors:
+        """The anchor sets of the server."""
+        return Anchors(self)
 
     @property
     def operations(self) -> Operations:
@@ -135,7 +141,7 @@ class AcpcClient(PlanningMethods):
     def score_checkpoint(
         self,
         checkpoint: str | CheckpointRef,
-        anchors: DatasetAnchors | str,
+        anchors: DatasetAnchors | AnchorSet | str,
         shift: Perturbation,
         *,
         reference: str | CheckpointRef | None = None,
@@ -149,7 +155,7 @@ class AcpcClient(PlanningMethods):
 
         Args:
             checkpoint: Name below the server's root, or a ref.
-            anchors: Where the anchors come from: a dataset, or the digest of an anchor set.
+            anchors: Where the anchors come from: a dataset, an anchor set, or its digest.
             shift: The visual change.
             reference: The unaugmented checkpoint of the same task, run and family. Without it
                 relative IR is unknown and the screen can fail but not pass.
@@ -201,7 +207,7 @@ class AcpcClient(PlanningMethods):
     def run_study(
         self,
         checkpoint: str | CheckpointRef,
-        anchors: DatasetAnchors | str,
+        anchors: DatasetAnchors | AnchorSet | str,
         study: Study,
         *,
         numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
@@ -212,7 +218,7 @@ class AcpcClient(PlanningMethods):
 
         Args:
             checkpoint: Name below the server's root, or a ref.
-            anchors: Where the anchors come from: a dataset, or the digest of an anchor set.
+            anchors: Where the anchors come from: a dataset, an anchor set, or its digest.
             study: A DriftStudy, PlannerStudy, GeometryStudy or SensitivityStudy.
             numeric_mode: Arithmetic of the network.
             request_id: The same id gives the same job; a fresh uuid4 when None.

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
-class _Resource:
+class Resource:
+    """What the resources of the blocking client share: the client, and lists in pages."""
+
     def __init__(self, client: AcpcClient) -> None:
         self._client = client
 
@@ -45,7 +47,7 @@ class _Resource:
                 return
 
 
-class Checkpoints(_Resource):
+class Checkpoints(Resource):
     """The checkpoints below the server's root."""
 
     def list(self, *, page_size: int = 100, timeout: float | None = None) -> Iterator[Checkpoint]:
@@ -78,7 +80,7 @@ class Checkpoints(_Resource):
         return self._client._run(checkpoint_calls.unload(checkpoint, request_id), timeout)
 
 
-class Operations(_Resource):
+class Operations(Resource):
     """The jobs of the server."""
 
     def list(

@@ -17,13 +17,17 @@ from acpc_client import (
     ScoreJob,
     StudyJob,
 )
+from acpc_client.async_anchors import AsyncAnchors
 from acpc_client.async_resources import AsyncCheckpoints, AsyncOperations
+from acpc_client.sync_anchors import Anchors
 from acpc_client.sync_resources import Checkpoints, Operations
 
 PUBLIC = [
     "AcpcClient",
     "AcpcError",
+    "AnchorArrays",
     "AnchorPreview",
+    "AnchorSet",
     "AnchorValues",
     "AsyncAcpcClient",
     "AsyncPlanSession",
@@ -88,6 +92,7 @@ PUBLIC = [
     "Thresholds",
     "Timing",
     "Tls",
+    "UploadProgress",
     "Verdict",
     "ViewCertificate",
     "errors",
@@ -98,9 +103,10 @@ PUBLIC = [
 
 METHODS = {
     AcpcClient: [
-        "certify_pool", "checkpoints", "close", "compare_pair", "compare_pairs", "operations",
-        "plan", "plan_paired", "preview_anchors", "run_study", "score_checkpoint",
+        "anchors", "certify_pool", "checkpoints", "close", "compare_pair", "compare_pairs",
+        "operations", "plan", "plan_paired", "preview_anchors", "run_study", "score_checkpoint",
     ],
+    Anchors: ["create", "delete", "get", "list", "upload"],
     Checkpoints: ["get", "list", "load", "unload"],
     Operations: ["cancel", "delete", "get", "list", "wait", "watch"],
     PlanSession: ["certify", "certify_proposal", "close", "receipt"],
@@ -109,6 +115,7 @@ METHODS = {
 }  # fmt: skip
 TWINS = {
     AcpcClient: AsyncAcpcClient,
+    Anchors: AsyncAnchors,
     Checkpoints: AsyncCheckpoints,
     Operations: AsyncOperations,
     PlanSession: AsyncPlanSession,

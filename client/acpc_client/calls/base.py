@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from acpc_client.errors import MalformedAnswer
-from acpc_client.inputs import CheckpointRef
+from acpc_client.inputs import CheckpointRef, DatasetAnchors
+from acpc_client.results.anchors import AnchorSet
 
 Answer = TypeVar("Answer")
 
@@ -73,3 +74,10 @@ def identity(request_id: str | None) -> str:
 def reference(checkpoint: str | CheckpointRef) -> Any:  # noqa: ANN401 - a generated message
     """The message for a checkpoint named either way."""
     return CheckpointRef.of(checkpoint).to_message()
+
+
+def anchor_source(anchors: DatasetAnchors | AnchorSet | str) -> dict[str, Any]:
+    """The field of a request that says where anchors come from; a text is a set's digest."""
+    if isinstance(anchors, DatasetAnchors):
+        return {"dataset": anchors.to_message()}
+    return {"anchor_set": anchors if isinstance(anchors, str) else anchors.digest}

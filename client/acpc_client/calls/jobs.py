@@ -11,7 +11,7 @@ from google.longrunning import operations_pb2
 from google.longrunning.operations_pb2_grpc import OperationsStub
 from google.protobuf import duration_pb2
 
-from acpc_client.calls.base import Call, Method, Page, identity, reference
+from acpc_client.calls.base import Call, Method, Page, anchor_source, identity, reference
 from acpc_client.inputs import (
     CheckpointRef,
     DatasetAnchors,
@@ -21,7 +21,7 @@ from acpc_client.inputs import (
     unsigned,
 )
 from acpc_client.perturbations import Perturbation
-from acpc_client.results import AnchorPreview, Operation
+from acpc_client.results import AnchorPreview, AnchorSet, Operation
 
 SCORE = Method(ScoringServiceStub, "ScoreCheckpoint", timeout=30.0)
 PREVIEW = Method(ScoringServiceStub, "PreviewAnchors", timeout=60.0)
@@ -38,7 +38,7 @@ WAIT_SLACK_S = 10.0
 
 def score_checkpoint(
     checkpoint: str | CheckpointRef,
-    anchors: DatasetAnchors | str,
+    anchors: DatasetAnchors | AnchorSet | str,
     shift: Perturbation,
     *,
     against: str | CheckpointRef | None,
@@ -52,14 +52,11 @@ def score_checkpoint(
     Raises:
         ArgumentError: An argument cannot be sent as it is.
     """
-    source: dict[str, Any] = (
-        {"anchor_set": anchors} if isinstance(anchors, str) else {"dataset": anchors.to_message()}
-    )
     request = pb.ScoreCheckpointRequest(
         request_id=identity(request_id),
         checkpoint=reference(checkpoint),
         reference=None if against is None else reference(against),
-        **source,
+        **anchor_source(anchors),
         perturbation=shift.to_message(),
         protocol=protocol.to_message(),
         thresholds=thresholds.to_message(),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from acpc.v1 import study_service_pb2 as pb
 from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 
-from acpc_client.calls.base import Call, Method, identity, reference
+from acpc_client.calls.base import Call, Method, anchor_source, identity, reference
 from acpc_client.inputs import CheckpointRef, DatasetAnchors, NumericMode
-from acpc_client.results import Operation
+from acpc_client.results import AnchorSet, Operation
 from acpc_client.study_inputs import Study
 
 RUN = Method(StudyServiceStub, "RunStudy", timeout=30.0)
@@ -17,7 +15,7 @@ RUN = Method(StudyServiceStub, "RunStudy", timeout=30.0)
 
 def run_study(
     checkpoint: str | CheckpointRef,
-    anchors: DatasetAnchors | str,
+    anchors: DatasetAnchors | AnchorSet | str,
     study: Study,
     *,
     numeric_mode: NumericMode,
@@ -28,13 +26,10 @@ def run_study(
     Raises:
         ArgumentError: An argument cannot be sent as it is.
     """
-    source: dict[str, Any] = (
-        {"anchor_set": anchors} if isinstance(anchors, str) else {"dataset": anchors.to_message()}
-    )
     request = pb.RunStudyRequest(
         request_id=identity(request_id),
         checkpoint=reference(checkpoint),
-        **source,
+        **anchor_source(anchors),
         **study.to_fields(),
         numeric_mode=numeric_mode.wire,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
-from acpc.v1 import anchor_service_pb2, perturbation_pb2
+from acpc.v1 import perturbation_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 
 from acpc_client.inputs import (
@@ -51,18 +51,12 @@ class ScoreRequest(Record):
         return cls(
             checkpoint=CheckpointRef.from_message(message.checkpoint),
             reference=None if reference is None else CheckpointRef.from_message(reference),
-            anchors=message.anchor_set if source is None else _dataset(source),
+            anchors=message.anchor_set if source is None else DatasetAnchors.from_message(source),
             shift=_shift(message.perturbation),
             protocol=_protocol(message.protocol),
             thresholds=Thresholds.from_message(message.thresholds),
             numeric_mode=NumericMode(message.numeric_mode),
         )
-
-
-def _dataset(message: anchor_service_pb2.DatasetAnchors) -> DatasetAnchors:
-    names = ("count", "seed", "frameskip", "one_per_episode")
-    given = {name: optional(message, name) for name in names}
-    return DatasetAnchors(message.dataset, message.task, **given)
 
 
 def _shift(message: perturbation_pb2.PerturbationSpec) -> Perturbation | None:

@@ -1,0 +1,102 @@
+"""AnchorService."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+from acpc.v1 import anchor_service_pb2 as pb
+from acpc.v1 import tensor_pb2
+from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
+
+from acpc_client.anchor_arrays import SMALL, AnchorArrays
+from acpc_client.calls.base import Call, Method, Page, identity
+from acpc_client.codec import to_tensor
+from acpc_client.inputs import DatasetAnchors, unsigned
+from acpc_client.results import AnchorSet
+
+# One stream of an upload, of which there may be many.
+UPLOAD = Method(AnchorServiceStub, "UploadAnchors", timeout=600.0)
+PROGRESS = Method(AnchorServiceStub, "GetUpload", timeout=30.0)
+# Reads the dataset and compresses its frames.
+CREATE = Method(AnchorServiceStub, "CreateAnchorSet", timeout=3600.0)
+GET = Method(AnchorServiceStub, "GetAnchorSet", timeout=10.0)
+LIST = Method(AnchorServiceStub, "ListAnchorSets", timeout=30.0)
+# A second delete would answer NOT_FOUND for a set that the first one deleted.
+DELETE = Method(AnchorServiceStub, "DeleteAnchorSet", timeout=60.0, idempotent=False)
+
+# Fast: frames of simulators shrink a lot at any level.
+ZLIB_LEVEL = 1
+
+
+def shard(part: AnchorArrays, offset: int, compress: bool) -> pb.AnchorShard:
+    """The message of some anchors, the first of which is ``offset``."""
+    raw = np.ascontiguousarray(part.frames[0 : len(part)]).data
+    packed = zlib.compress(raw, ZLIB_LEVEL) if compress else None
+    deflated = packed is not None and len(packed) < raw.nbytes
+    data = packed if packed is not None and deflated else raw.tobytes()
+    return pb.AnchorShard(
+        offset=offset,
+        frames=tensor_pb2.Tensor(dtype=tensor_pb2.DTYPE_UINT8, shape=part.frames.shape, data=data),
+        frame_compression=pb.COMPRESSION_ZLIB if deflated else pb.COMPRESSION_NONE,
+        frame_crc32=zlib.crc32(data),
+        **{
+            name: to_tensor(array, f"anchors.{name}")
+            for name in SMALL
+            if (array := getattr(part, name)) is not None
+        },
+    )
+
+
+def progress(request_id: str) -> Call[pb.GetUploadResponse]:
+    """The call that asks where an upload goes on."""
+    return Call(PROGRESS, pb.GetUploadRequest(request_id=request_id), _same, request_id)
+
+
+def create(
+    source: DatasetAnchors, history: int, horizon: int, description: str, request_id: str | None
+) -> Call[AnchorSet]:
+    """The call that makes a set from a dataset."""
+    request = pb.CreateAnchorSetRequest(
+        request_id=identity(request_id),
+        source=source.to_message(),
+        history=unsigned(history, "history"),
+        horizon=unsigned(horizon, "horizon"),
+        description=description,
+    )
+    return Call(CREATE, request, _set, request.request_id)
+
+
+def get(anchor_set: AnchorSet | str) -> Call[AnchorSet]:
+    """The call that reads one set."""
+    return Call(GET, pb.GetAnchorSetRequest(digest=digest_of(anchor_set)), _set)
+
+
+def list_page(page_size: int, token: str) -> Call[Page[AnchorSet]]:
+    """The call that reads one page of sets."""
+    size = unsigned(page_size, "page_size")
+    return Call(LIST, pb.ListAnchorSetsRequest(page_size=size, page_token=token), _page)
+
+
+def delete(anchor_set: AnchorSet | str) -> Call[None]:
+    """The call that removes a set."""
+    request = pb.DeleteAnchorSetRequest(digest=digest_of(anchor_set))
+    return Call(DELETE, request, lambda _: None)
+
+
+def digest_of(anchor_set: AnchorSet | str) -> str:
+    """The digest of a set named either way."""
+    return anchor_set if isinstance(anchor_set, str) else anchor_set.digest
+
+
+def _same(answer: pb.GetUploadResponse) -> pb.GetUploadResponse:
+    return answer
+
+
+def _set(answer: pb.GetAnchorSetResponse | pb.CreateAnchorSetResponse) -> AnchorSet:
+    return AnchorSet.from_message(answer.anchor_set)
+
+
+def _page(answer: pb.ListAnchorSetsResponse) -> Page[AnchorSet]:
+    items = tuple(AnchorSet.from_message(message) for message in answer.anchor_sets)
+    return Page(items, answer.next_page_token)
