@@ -9,6 +9,7 @@ from typing import Any
 from acpc.v1 import diagnostic_service_pb2
 from acpc.v1 import study_service_pb2 as pb
 
+from acpc_server.diagnostics.paired_cem import check_budget
 from acpc_server.diagnostics.studies import (
     AnyStudy,
     DriftStudy,
@@ -84,6 +85,7 @@ def read_drift(message: pb.DriftStudy) -> DriftStudy:
 def read_planner(message: pb.PlannerStudy) -> PlannerStudy:
     """A planner study; names fields below it."""
     budget = read_budget(message.budget)
+    check_budget(budget)
     reduction = REDUCTIONS.get(message.cost_reduction)
     if reduction is None:
         raise InvalidArgument("cost_reduction", f"unknown reduction {message.cost_reduction}")

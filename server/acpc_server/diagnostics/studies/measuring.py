@@ -9,7 +9,6 @@ import torch
 
 from acpc_server.diagnostics.anchor_readers import AnchorReaders
 from acpc_server.diagnostics.job_kind import Json, Step
-from acpc_server.diagnostics.paired_cem import check_budget
 from acpc_server.diagnostics.receipt import Receipt, device_name
 from acpc_server.diagnostics.studies.drift import DriftMeasurement
 from acpc_server.diagnostics.studies.geometry import GeometryMeasurement
@@ -162,7 +161,6 @@ def _check_study(plan: StudyPlan, card: ModelCard) -> None:
             field = error.field.replace("specs", "shifts", 1)
             raise InvalidArgument(field, error.description, reason=error.reason) from error
     if isinstance(study, PlannerStudy):
-        check_budget(study.budget)
         check_history(card, study.history)
     if isinstance(study, DriftStudy) and plan.anchors.count < study.groups:
         raise InvalidArgument(
