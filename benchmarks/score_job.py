@@ -74,7 +74,10 @@ def server_path(
     scorer = ShardScorer(engine, model, anchors, plan)
     records = [scorer.score(start, stop, ticket) for start, stop in plan.shards()]
     record = ShardRecord.concatenate(records)
-    distances, partner = different_state_distances(engine, model, anchors, plan, record, ticket)
+    labels = torch.from_numpy(anchors.labels)
+    pairs = pair_different_labels(torch.from_numpy(anchors.endpoint_states), labels)
+    partner = pairs.partner.numpy()
+    distances = different_state_distances(engine, model, anchors, plan, record, partner, ticket)
     summary = summarise_checkpoint(plan, record, distances, partner)
     return {**summary, "device_seconds": ticket.compute_seconds}
 

@@ -19,6 +19,7 @@ from acpc_client import (
     Perturbation,
     Resize,
     ScoreProtocol,
+    SkipReason,
     Thresholds,
 )
 from numpy.typing import ArrayLike
@@ -44,6 +45,8 @@ def worst(found: CheckpointScore, wanted: ReferenceScore, ids: list[int], margin
     assert values is not None
     assert values.anchor_ids.tolist() == ids
     assert values.partner.tolist() == wanted.partner
+    in_reach = (SkipReason.NONE_IN_REACH, SkipReason.UNSPECIFIED)
+    assert values.skip_reasons == tuple(in_reach[j >= 0] for j in wanted.partner)
     skipped = wanted.partner.count(-1)
     assert (found.anchors, found.eligible, found.skipped) == (len(ids), len(ids) - skipped, skipped)
     # SR counts; no distance may lie so near its threshold that float32 could decide.
@@ -57,6 +60,7 @@ def worst(found: CheckpointScore, wanted: ReferenceScore, ids: list[int], margin
         gap(values.motion_scale, wanted.motion_scale),
         gap(values.different_state_distance, wanted.distance),
         gap(values.draw_radius, wanted.draw_radius),
+        gap(values.step_radius, wanted.step_radius),
         gap(found.median_latent_distance, wanted.median_latent_distance),
         *(gap(row.ir_raw, wanted.summaries[row.horizon, row.quantile]) for row in found.summaries),
     )

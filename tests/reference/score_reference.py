@@ -84,6 +84,7 @@ class ReferenceScore:
     distance: list[float]
     partner: list[int]
     draw_radius: list[list[float]]
+    step_radius: list[list[float]]
     summaries: dict[tuple[int, float], float]
 
 
@@ -133,6 +134,10 @@ def score(
 
     table = radii(horizon, alphas)
     scales = [metrics.motion_scale(latents[history - 1 :]) for latents in clean]
+    pushed = []
+    for rollout, others, scale in zip(rollouts, perturbed, scales, strict=True):
+        steps = [metrics.step_distances(rollout, other) for other in others]
+        pushed.append([metrics.mean_radius(list(at), scale) for at in zip(*steps, strict=True)])
     partners, _ = metrics.pairing(anchors.states, anchors.labels)
     distances = []
     for i, j in enumerate(partners):
@@ -159,5 +164,6 @@ def score(
         distance=distances,
         partner=partners,
         draw_radius=table,
+        step_radius=pushed,
         summaries=summaries,
     )

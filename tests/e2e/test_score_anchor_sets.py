@@ -1,0 +1,168 @@
+"""Scores over stored anchor sets: the same numbers as over their dataset, and precise refusals."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+import wire
+from acpc.v1 import anchor_service_pb2 as anchors_pb
+from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
+from google.rpc import code_pb2, error_details_pb2
+from job_world import JobCaller, JobWorld, job, metadata, response, steps_of, write_job_world
+from server_process import ServerProcess
+
+HISTORY, HORIZON = 3, 8
+SOURCE = {"dataset": "rooms.h5", "task": "tworoom", "count": 23}
+
+
+class SetCaller(JobCaller):
+    """The job RPCs and the making of anchor sets."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        super().__init__(channel)
+        self.sets = AnchorServiceStub(channel)
+
+    def make(self, *, history: int = HISTORY, horizon: int = HORIZON, **source: object) -> str:
+        request = anchors_pb.CreateAnchorSetRequest(
+            source={**SOURCE, **source}, history=history, horizon=horizon
+        )
+        return self.sets.CreateAnchorSet(request).anchor_set.digest
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
+    return write_job_world(tmp_path_factory.mktemp("sets"))
+
+
+@pytest.fixture(scope="module")
+def server(world: JobWorld) -> Iterator[ServerProcess]:
+    with world.server("state") as process:
+        yield process
+        assert process.bugs() == []
+
+
+@pytest.fixture(scope="module")
+def calls(server: ServerProcess) -> Iterator[SetCaller]:
+    with grpc.insecure_channel(server.address) as channel:
+        yield SetCaller(channel)
+
+
+def over(digest: str, request_id: str = "", **changed: object) -> object:
+    return job(request_id, dataset=None, anchor_set=digest, **changed)
+
+
+def refused(calls: SetCaller, request: object) -> wire.Refusal:
+    found = wire.refusal(lambda: calls.submit(request))
+    assert found is not None
+    return found
+
+
+def test_a_set_and_its_dataset_give_the_same_bytes(calls: SetCaller) -> None:
+    """Digest of the anchors included: a set is its content, wherever it came from."""
+    digest = calls.make()
+    of_set = calls.finished(calls.submit(over(digest)).name)
+    of_dataset = calls.finished(calls.submit(job(dataset=SOURCE)).name)
+    assert response(of_set).SerializeToString(deterministic=True) == response(
+        of_dataset
+    ).SerializeToString(deterministic=True)
+    assert response(of_set).receipt.anchors_digest == digest
+    assert response(of_set).checkpoint.anchors == 23
+    asked = metadata(of_set).request
+    assert (asked.anchor_set, asked.WhichOneof("anchors")) == (digest, "anchor_set")
+    assert metadata(of_set).progress.total == steps_of(job(dataset=SOURCE))
+
+
+def test_many_shifts_share_pairs_and_eligible_counts(calls: SetCaller) -> None:
+    """Upload once, score often: partners and skip reasons are those of the set alone."""
+    digest = calls.make()
+    scores = [
+        calls.result(over(digest, checkpoint={"name": name}, reference=None, perturbation=shift))
+        for name in ("model", "base")
+        for shift in (wire.noise(0.02), wire.blur(5))
+    ]
+    values = [score.checkpoint.anchor_values for score in scores]
+    assert len({score.checkpoint.eligible for score in scores}) == 1
+    for field in ("partner", "anchor_ids"):
+        assert len({getattr(value, field).data for value in values}) == 1
+    assert len({tuple(value.skip_reasons) for value in values}) == 1
+    assert len({value.radius.data for value in values}) == 4
+
+
+def test_one_window_an_episode(calls: SetCaller) -> None:
+    """Six episodes give six anchors and no more; a set of them is the same anchors."""
+    source = {**SOURCE, "count": 6, "one_per_episode": True}
+    score = calls.result(job(dataset=source))
+    every = calls.result(job(dataset={**source, "one_per_episode": False}))
+    assert score.checkpoint.anchors == 6
+    assert score.receipt.anchors_digest != every.receipt.anchors_digest
+    assert calls.make(**source) == score.receipt.anchors_digest
+    found = refused(calls, job(dataset={**source, "count": 7}))
+    assert (found.code, found.fields) == ("INVALID_ARGUMENT", ("dataset.count",))
+    assert "7 anchors asked for, but rooms.h5 has only 6 episodes with a window" in found.message
+
+
+def test_a_set_that_does_not_fit_is_refused_with_both_numbers(calls: SetCaller) -> None:
+    cases = [
+        (calls.make(history=2), {}, "2 frames of history, but this job needs 3"),
+        (calls.make(history=4), {}, "4 frames of history, but this job needs 3"),
+        (calls.make(horizon=7), {}, "7 future frames, but this job needs 8"),
+        (calls.make(), {"protocol": {"horizon": 7}}, "8 future frames, but this job needs 7"),
+        (calls.make(frameskip=4), {}, "blocks are 8 wide, but the checkpoint expects .* = 10"),
+    ]
+    for digest, changed, message in cases:
+        found = refused(calls, over(digest, **changed))
+        assert (found.code, found.fields) == ("INVALID_ARGUMENT", ("anchor_set",))
+        assert re.search(message, found.message), found.message
+
+
+def test_a_set_that_is_not_there_is_not_found(calls: SetCaller) -> None:
+    assert refused(calls, over("0" * 64)).code == "NOT_FOUND"
+    found = refused(calls, over("what"))
+    assert (found.code, found.fields) == ("INVALID_ARGUMENT", ("anchor_set",))
+
+
+def test_a_job_whose_set_goes_says_so_and_a_set_in_use_stays(
+    calls: SetCaller, world: JobWorld
+) -> None:
+    """The store's own deletion is refused; files that go all the same fail the job by name."""
+    digest = calls.make(count=300)
+    running = calls.submit(over(digest, protocol={"draws": 40}, reference=None)).name
+    queued = calls.submit(over(digest)).name
+    for operation in calls.watch(running):
+        if metadata(operation).progress.completed >= 2:
+            break
+    request = anchors_pb.DeleteAnchorSetRequest(digest=digest)
+    found = wire.refusal(lambda: calls.sets.DeleteAnchorSet(request))
+    assert found is not None
+    assert (found.code, found.reason) == ("FAILED_PRECONDITION", "ANCHOR_SET_IN_USE")
+    (folder,) = Path(world.root / "state").rglob(digest)
+    shutil.rmtree(folder)
+    for name in (running, queued):
+        error = calls.finished(name).error
+        info = error_details_pb2.ErrorInfo()
+        assert error.details[0].Unpack(info)
+        assert error.code == code_pb2.FAILED_PRECONDITION
+        assert info.reason == "ANCHOR_SET_DELETED"
+        assert digest in error.message
+
+
+def test_a_job_over_a_set_survives_a_kill(world: JobWorld) -> None:
+    """Another process opens the set by its digest and ends with the same bytes."""
+    with world.server("killed") as server:
+        with grpc.insecure_channel(server.address) as channel:
+            calls = SetCaller(channel)
+            digest = calls.make(count=60)
+            name = calls.submit(over(digest, "kill")).name
+            server.wait_for_log(lambda line: line["event"] == "job_step" and line["step"] == 5)
+        server.kill()
+        server.start()
+        with grpc.insecure_channel(server.address) as channel:
+            calls = SetCaller(channel)
+            again = calls.finished(name).response
+            assert calls.finished(calls.submit(over(digest)).name).response == again
+        assert server.bugs() == []
