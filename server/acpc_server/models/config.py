@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 from pydantic_core import ErrorDetails
@@ -45,6 +45,9 @@ class Part(BaseModel):
     convert: Literal["none", "partial", "object", "all"] = Field("none", alias="_convert_")
     recursive: bool = Field(True, alias="_recursive_")
     partial: Literal[False] = Field(False, alias="_partial_")
+
+
+Config = TypeVar("Config", bound=Part)
 
 
 class EncoderConfig(Part):
@@ -220,21 +223,29 @@ def read_config(data: bytes) -> JsonObject:
     return tree
 
 
-def parse_jepa_config(tree: JsonObject) -> JepaConfig:
-    """Match a LeWM or PLDM config tree against the closed set of targets and arguments.
+def parse_config(kind: type[Config], tree: JsonObject) -> Config:
+    """Match a config tree against a closed set of targets and arguments.
+
+    Args:
+        kind: The family's model of its tree, a :class:`Part`.
+        tree: The parsed ``config.json``.
 
     Raises:
-        UnsafeCheckpoint: An unknown target, an unknown, missing or ill-typed key, or widths that
-            do not fit together; the message names the key's path.
+        UnsafeCheckpoint: An unknown target, or an unknown, missing or ill-typed key; the message
+            names the key's path.
     """
     try:
-        config = JepaConfig.model_validate(tree)
+        return kind.model_validate(tree)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=True)
-        # An unknown target explains every other complaint about the same node.
-        first = min(details, key=lambda item: not _path(item).endswith("_target_"))
-        raise _refusal(_path(first), _explain(first)) from None
-    return config
+    # An unknown target explains every other complaint about the same node.
+    first = min(details, key=lambda item: not _path(item).endswith("_target_"))
+    raise _refusal(_path(first), _explain(first))
+
+
+def parse_jepa_config(tree: JsonObject) -> JepaConfig:
+    """Match a LeWM or PLDM config tree; raises as :func:`parse_config`."""
+    return parse_config(JepaConfig, tree)
 
 
 def _explain(detail: ErrorDetails) -> str:

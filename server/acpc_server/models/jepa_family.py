@@ -26,7 +26,7 @@ from acpc_server.models.frozen import FrozenJepa, ModelCard
 from acpc_server.models.jepa import JepaModel
 from acpc_server.models.predictor import Embedder, Predictor, ProjectionMlp
 from acpc_server.models.vit import ViT
-from acpc_server.models.weights import StateDict, StateReader, fill, refuse
+from acpc_server.models.weights import StateDict, StateReader, count_parameters, fill, refuse
 
 # Width, layers and heads of the sizes vit_hf knows; the MLPs are four times as wide.
 VIT_SIZES = {
@@ -81,12 +81,7 @@ class JepaFamily:
         parsed = parse_jepa_config(config)
         with torch.device("meta"):
             network = build_network(parsed)
-        count = sum(parameter.numel() for parameter in network.parameters())
-        if count > limits.parameters:
-            raise UnsafeCheckpoint(
-                f"config.json: asks for {count} parameters, above the limit of {limits.parameters}",
-                reason="CHECKPOINT_TOO_LARGE",
-            )
+        count = count_parameters(network, limits)
         fill(network, rename_old_layers(state.tensors, state.filename), state.filename)
         card = ModelCard(
             family=self.name,

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from acpc_server.errors import UnsafeCheckpoint
 from acpc_server.models.config import JsonObject
+from acpc_server.models.folder import CheckpointLimits
 
 StateDict = dict[str, Tensor]
 
@@ -115,6 +116,21 @@ def unwrap(stored: object, filename: str) -> StateDict:
     if not state:
         raise refuse(filename, "", "holds no tensors")
     return state
+
+
+def count_parameters(network: nn.Module, limits: CheckpointLimits) -> int:
+    """Parameters of a network on the meta device, before memory is taken for them.
+
+    Raises:
+        UnsafeCheckpoint: More than the limit.
+    """
+    count = sum(parameter.numel() for parameter in network.parameters())
+    if count > limits.parameters:
+        raise UnsafeCheckpoint(
+            f"config.json: asks for {count} parameters, above the limit of {limits.parameters}",
+            reason="CHECKPOINT_TOO_LARGE",
+        )
+    return count
 
 
 def fill(network: nn.Module, state: Mapping[str, Tensor], filename: str) -> None:
