@@ -1,0 +1,228 @@
+"""PreviewAnchors over the wire: pictures computed independently, and precise refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+import numpy_reference as metrics
+import pair_reference
+import pixel_reference as pixels
+import pytest
+import score_reference
+import wire
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import (
+    AcpcClient,
+    AnchorPreview,
+    AsyncAcpcClient,
+    DatasetAnchors,
+    GaussianBlur,
+    GaussianNoise,
+    Perturbation,
+    ScoreJob,
+    ScoreProtocol,
+)
+from acpc_client.errors import FailedPrecondition, InvalidArgument, NotFound
+from job_world import JobCaller, JobWorld, job, metadata, write_job_world
+from public_dataset import public_columns, write_public_dataset
+from served_world import ServedWorld
+from server_process import ServerProcess
+
+COUNT, HORIZON, SEED, DRAWS = 24, 4, 5, 3
+CHECKPOINT_SIDE = 28
+
+
+def levels(images: np.ndarray) -> np.ndarray:
+    """Normalised images as the levels a picture shows, before rounding: float64 (h, ..., 3)."""
+    return np.clip(images.transpose(0, 2, 3, 1) * pixels.STD + pixels.MEAN, 0, 1) * 255
+
+
+def same(found: np.ndarray, wanted: np.ndarray) -> bool:
+    """Whether a picture is the rounded reference; float32 may round a tie the other way."""
+    assert found.dtype == np.uint8
+    assert found.shape == wanted.shape
+    return bool((np.abs(found - wanted) <= 0.5 + 1e-3).all())
+
+
+@pytest.fixture(scope="module")
+def anchors(world: ServedWorld) -> score_reference.Anchors:
+    return score_reference.draw_anchors(
+        world.columns, history=3, horizon=HORIZON, count=COUNT, seed=9101, frameskip=5
+    )
+
+
+def submit(client: AcpcClient, shift: Perturbation, **source: object) -> ScoreJob:
+    return client.score_checkpoint(
+        "lewm",
+        DatasetAnchors("tworoom.h5", "tworoom", **{"count": COUNT, **source}),
+        shift,
+        protocol=ScoreProtocol(draws=DRAWS, seed=SEED, horizon=HORIZON),
+    )
+
+
+@pytest.fixture(scope="module")
+def scored(client: AcpcClient) -> ScoreJob:
+    job = submit(client, GaussianNoise(0.3))
+    job.result(timeout=60)
+    return job
+
+
+def wanted(
+    anchors: score_reference.Anchors, index: int, shift: Perturbation, draw: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Clean, perturbed and the partner's history, from the frames of the file."""
+
+    def history(anchor: int) -> np.ndarray:
+        return pixels.model_input(anchors.frames[anchor][:3], CHECKPOINT_SIDE)
+
+    clean = history(index)
+    view = pair_reference.perturbed(
+        clean, shift.to_message(), seed=SEED, anchor=anchors.ids[index], draw=draw
+    )
+    partners, _ = metrics.pairing(anchors.states, anchors.labels)
+    partner = partners[index]
+    other = None if partner < 0 else levels(history(partner))
+    return levels(clean), levels(view), other
+
+
+def agrees(
+    found: AnchorPreview, reference: tuple[np.ndarray, np.ndarray, np.ndarray | None]
+) -> None:
+    clean, view, partner = reference
+    assert same(found.clean, clean)
+    assert same(found.perturbed, view)
+    assert (found.partner is None) == (partner is None)
+    if found.partner is not None and partner is not None:
+        assert same(found.partner, partner)
+
+
+def test_pictures_of_every_anchor_and_draw(
+    client: AcpcClient, scored: ScoreJob, anchors: score_reference.Anchors
+) -> None:
+    """Noise strong enough to clip; the order asked for, repeats included."""
+    for draw in range(DRAWS):
+        found = client.preview_anchors(scored, range(COUNT), draw=draw)
+        assert [preview.anchor for preview in found] == list(range(COUNT))
+        for preview in found:
+            agrees(preview, wanted(anchors, preview.anchor, GaussianNoise(0.3), draw))
+            assert {0, 255} <= set(preview.perturbed.reshape(-1).tolist())
+    found = client.preview_anchors(scored.name, [7, 3, 7])
+    assert [preview.anchor for preview in found] == [7, 3, 7]
+    assert found[0] == found[2]
+
+
+def test_a_deterministic_shift_looks_the_same_in_every_draw(
+    client: AcpcClient, anchors: score_reference.Anchors
+) -> None:
+    job = submit(client, GaussianBlur(5))
+    job.result(timeout=60)
+    (first,) = client.preview_anchors(job, [4])
+    (last,) = client.preview_anchors(job, [4], draw=DRAWS - 1)
+    assert first == last
+    agrees(first, wanted(anchors, 4, GaussianBlur(5), 0))
+
+
+def test_the_asyncio_client_sees_the_same(
+    client: AcpcClient, server: ServerProcess, scored: ScoreJob
+) -> None:
+    async def ask() -> tuple[AnchorPreview, ...]:
+        async with AsyncAcpcClient(server.address) as other:
+            return await other.preview_anchors(scored.name, [2, 5], draw=1)
+
+    assert asyncio.run(ask()) == client.preview_anchors(scored, [2, 5], draw=1)
+
+
+@pytest.mark.parametrize(
+    ("anchors", "draw", "field", "message"),
+    [
+        ([], 0, "anchors", "names 0 anchors; give 1 to 32"),
+        ([0] * 33, 0, "anchors", "names 33 anchors; give 1 to 32"),
+        ([1, COUNT], 0, "anchors[1]", "is 24, but the job has 24 anchors, 0 to 23"),
+        ([2**32 - 1], 0, "anchors[0]", "is 4294967295"),
+        ([1], DRAWS, "draw", "is 3, but the job has 3 draws, 0 to 2"),
+    ],
+)
+def test_what_is_out_of_range_is_refused(
+    client: AcpcClient, scored: ScoreJob, anchors: list[int], draw: int, field: str, message: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=message.replace("[", r"\[")) as caught:
+        client.preview_anchors(scored, anchors, draw=draw)
+    assert caught.value.violations[0].field == field
+
+
+def test_names_that_name_no_job_are_refused(client: AcpcClient) -> None:
+    with pytest.raises(NotFound):
+        client.preview_anchors("operations/nobody", [0])
+    with pytest.raises(InvalidArgument, match="operations/<id>"):
+        client.preview_anchors("nobody", [0])
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[JobWorld, JobCaller]]:
+    world = write_job_world(tmp_path_factory.mktemp("previews"))
+    with world.server("state") as server, grpc.insecure_channel(server.address) as channel:
+        yield world, JobCaller(channel)
+        assert server.bugs() == []
+
+
+def refused(calls: JobCaller, name: str) -> wire.Refusal:
+    request = pb.PreviewAnchorsRequest(name=name, anchors=[0])
+    found = wire.refusal(lambda: calls.scoring.PreviewAnchors(request))
+    assert found is not None
+    return found
+
+
+def test_only_a_job_that_succeeded_has_pictures(jobs: tuple[JobWorld, JobCaller]) -> None:
+    _, calls = jobs
+    long = job(dataset={"dataset": "rooms.h5", "task": "tworoom", "count": 300})
+    running = calls.submit(long).name
+    next(o for o in calls.watch(running) if metadata(o).progress.completed)
+    queued = calls.submit(job()).name
+    for name, state in ((queued, "queued"), (running, "running")):
+        found = refused(calls, name)
+        assert (found.code, found.reason) == ("FAILED_PRECONDITION", "OPERATION_NOT_SUCCEEDED")
+        assert f"{name} is {state}; only a job that succeeded" in found.message
+    calls.cancel(running)
+    assert "is cancelled" in refused(calls, running).message
+    calls.finished(queued)
+    preview = pb.PreviewAnchorsRequest(name=queued, anchors=[0])
+    assert len(calls.scoring.PreviewAnchors(preview).previews) == 1
+
+
+def test_a_dataset_that_changed_has_no_pictures_and_a_copy_has(
+    jobs: tuple[JobWorld, JobCaller],
+) -> None:
+    """What counts is the content: of the states, of the actions, and of the frames shown."""
+    world, calls = jobs
+    name = calls.finished(calls.submit(job()).name).name
+    request = pb.PreviewAnchorsRequest(name=name, anchors=[0, 5])
+    before = calls.scoring.PreviewAnchors(request)
+    world.write_dataset(seed=5)
+    assert calls.scoring.PreviewAnchors(request) == before
+    content = public_columns([150] * 6, side=28, seed=5)
+    content.columns["pixels"][:] += 1
+    write_public_dataset(world.datasets / "rooms.h5", content)
+    assert refused(calls, name).reason == "DATASET_CHANGED"
+    world.write_dataset(seed=6)
+    assert refused(calls, name).reason == "DATASET_CHANGED"
+    (world.datasets / "rooms.h5").unlink()
+    assert refused(calls, name).code == "NOT_FOUND"
+    world.write_dataset(seed=5)
+    assert calls.scoring.PreviewAnchors(request) == before
+
+
+def test_pictures_of_a_deleted_set_are_gone(client: AcpcClient) -> None:
+    made = client.anchors.create(
+        DatasetAnchors("tworoom.h5", "tworoom", count=6), history=3, horizon=HORIZON
+    )
+    job = client.score_checkpoint(
+        "lewm", made, GaussianNoise(0.1), protocol=ScoreProtocol(horizon=HORIZON)
+    )
+    job.result(timeout=60)
+    assert client.preview_anchors(job, [5])[0].clean.shape == (3, 28, 28, 3)
+    client.anchors.delete(made.digest)
+    with pytest.raises(FailedPrecondition, match="was deleted"):
+        client.preview_anchors(job, [5])
