@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from acpc_client.cli import checkpoints, operations, study, sweep
+from acpc_client.cli import anchors, checkpoints, operations, study, sweep
 from acpc_client.cli.certify import certify
 from acpc_client.cli.compare import compare
 from acpc_client.cli.report import report
@@ -26,6 +26,7 @@ app.command()(certify)
 app.command()(score)
 app.command()(report)
 app.add_typer(checkpoints.app, name="checkpoints")
+app.add_typer(anchors.app, name="anchors")
 app.add_typer(operations.app, name="operations")
 app.add_typer(sweep.app, name="sweep")
 app.add_typer(study.app, name="study")
@@ -54,6 +55,7 @@ def acpc(
         acpc certify --input pool.npz --checkpoint lewm-pusht --shift gaussian_noise:0.02,0.05
         acpc score lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
+        acpc anchors upload windows.npz
         acpc operations watch operations/5f0c
         acpc report noise.sweep --output noise.html
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +12,7 @@ from rich.table import Table
 from acpc_client.errors import AcpcError
 from acpc_client.perturbations import Perturbation
 from acpc_client.results import (
+    AnchorSet,
     Checkpoint,
     Operation,
     PairComparison,
@@ -164,6 +166,53 @@ def checkpoints(listed: Sequence[Checkpoint]) -> None:
         for item in listed
     ]
     table(["name", "weights", "state", "MiB", "family", "digest"], rows)
+
+
+def anchor_sets(listed: Sequence[AnchorSet]) -> None:
+    """One row per anchor set."""
+    rows = [
+        [
+            item.digest,
+            str(item.anchors),
+            f"{item.history} + {item.horizon}",
+            f"{item.height} x {item.width}",
+            f"{item.size_bytes / 2**20:.1f}",
+            _day(item.create_time),
+            _day(item.expire_time),
+            item.description or (item.source.dataset if item.source else "-"),
+        ]
+        for item in listed
+    ]
+    columns = ["digest", "anchors", "frames", "pixels", "MiB", "made", "expires", "what"]
+    table(columns, rows)
+
+
+def anchor_set(item: AnchorSet) -> None:
+    """One anchor set, a line for each thing to know."""
+    source = item.source
+    rows = [
+        ["digest", item.digest],
+        ["anchors", str(item.anchors)],
+        ["frames", f"{item.history} of history, {item.horizon} of future"],
+        ["pixels", f"{item.height} x {item.width}"],
+        ["action block width", str(item.action_block_dim)],
+        ["state width", str(item.state_dim)],
+        ["size", f"{item.size_bytes / 2**20:.1f} MiB"],
+        ["made", _day(item.create_time)],
+        ["expires", f"{_day(item.expire_time)}, later when it is used"],
+        ["description", item.description or "-"],
+    ]
+    if source is not None:
+        drawn = f"{source.dataset}, task {source.task}, seed {source.seed}"
+        rows.append(["source", drawn + (", one per episode" if source.one_per_episode else "")])
+    if item.expire_time is None:
+        rows[8][1] = "never"
+    for name, value in rows:
+        line(f"{name:<20}{value}")
+
+
+def _day(moment: datetime | None) -> str:
+    return "-" if moment is None else moment.date().isoformat()
 
 
 def operations(listed: Sequence[Operation]) -> None:

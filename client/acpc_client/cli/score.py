@@ -28,8 +28,18 @@ def score(
     *,
     checkpoint: Annotated[str, typer.Argument(help="Checkpoint at the server.")],
     shift: Shift,
-    dataset: Annotated[str, typer.Option(help="HDF5 file below the server's dataset root.")],
-    task: Annotated[str, typer.Option(help="Task preset, or task file at the server.")],
+    dataset: Annotated[
+        str | None, typer.Option(help="HDF5 file below the server's dataset root.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Task preset, or task file at the server.")
+    ] = None,
+    anchor_set: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIGEST", help="Anchor set, in place of --dataset and --task; see acpc anchors."
+        ),
+    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(help="Unaugmented checkpoint of the same task; without it none can pass."),
@@ -87,6 +97,7 @@ def score(
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
         acpc score lewm-tworooms --no-wait \
             --dataset tworoom.h5 --task tworoom --shift blur:15
+        acpc score lewm-tworooms --anchor-set "$DIGEST" --shift blur:15
 
     A training pipeline can gate on the exit code:
 
@@ -98,10 +109,11 @@ def score(
     130 interrupted.
     """
     perturbation = read_shift(shift)
+    source = _source(dataset, task, anchor_set, anchors, anchor_seed)
     with connect(target, timeout, tls_ca) as client:
         job = client.score_checkpoint(
             checkpoint,
-            DatasetAnchors(dataset, task, count=anchors, seed=anchor_seed),
+            source,
             perturbation,
             reference=reference,
             protocol=ScoreProtocol(
@@ -114,3 +126,25 @@ def score(
             render.line(job.submitted.to_json(indent=2) if as_json else job.name)
             return
         follow(client, job.name, timeout=timeout, as_json=as_json, output=output)
+
+
+def _source(
+    dataset: str | None,
+    task: str | None,
+    anchor_set: str | None,
+    count: int | None,
+    seed: int | None,
+) -> DatasetAnchors | str:
+    """Where the anchors come from.
+
+    Raises:
+        typer.BadParameter: Both a dataset and a set are named, or neither.
+    """
+    if anchor_set is not None and (dataset, task, count, seed) == (None,) * 4:
+        return anchor_set
+    if anchor_set is None and dataset is not None and task is not None:
+        return DatasetAnchors(dataset, task, count=count, seed=seed)
+    raise typer.BadParameter(
+        "give --dataset and --task, or --anchor-set alone: a set has its anchors already",
+        param_hint="--dataset",
+    )
