@@ -19,7 +19,7 @@ from acpc_server.engine.modes import NumericMode, arithmetic
 from acpc_server.engine.queue import RETRY_SECONDS, Chunk, ChunkQueue
 from acpc_server.engine.repeats import RepeatedPools
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
-from acpc_server.engine.tangent import rollout_tangent
+from acpc_server.engine.tangent import load_derivatives, rollout_tangent
 from acpc_server.engine.ticket import Priority, Ticket
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
 from acpc_server.models import FrozenWorldModel
@@ -171,6 +171,7 @@ class DeviceEngine:
             FailedPrecondition: The model's family hides its derivative.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: As for :meth:`encode`.
         """
+        load_derivatives()
         frames = frames_per_call(self.device.type, ticket.priority, *histories.shape[3:])
         size = max(1, frames // (2 * histories.shape[1]))  # a derivative travels with each frame
         parts = [torch.split(x, size) for x in (histories, directions, blocks)]

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import threading
+from functools import cache
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel
 from acpc_server.models.rollout import rollout
+
+_LOADING = threading.Lock()  # forward mode knows one level of differentiation in a process
+
+
+def load_derivatives() -> None:
+    """Have torch load its forward derivatives, which takes it up to seconds, once in a process.
+
+    To be called before :func:`rollout_tangent` in a thread that may be held up, as the device's
+    may not.
+    """
+    with _LOADING:
+        _load_derivatives()
+
+
+@cache
+def _load_derivatives() -> None:
+    point = torch.ones(1, 2)
+    with torch.no_grad(), forward_ad.dual_level():
+        F.layer_norm(forward_ad.make_dual(point, point), (2,))  # type: ignore[no-untyped-call]
 
 
 def rollout_tangent(
