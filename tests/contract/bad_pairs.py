@@ -253,6 +253,14 @@ VIEWS_AND_FUTURES = [
         field="observed_future.shape",
     ),
     Case(
+        "future-over-frames",
+        wire.pair(
+            action_blocks=wire.tensor(wire.blocks(3 + 1020 - 1)),
+            observed_future=_frames(28, 28, 1020), perturbations=wire.several(draws=173),
+        ),
+        field="observed_future.shape",
+    ),
+    Case(
         "future-dtype", wire.pair(observed_future=REAL_FRAMES), field="observed_future.dtype"
     ),
 ]  # fmt: skip

@@ -41,7 +41,7 @@ class HistoryEncoder:
 
     Args:
         engine: Owner of the device.
-        max_frames: Frames of views one request may have encoded.
+        max_frames: Frames one request may have encoded beside its history.
     """
 
     def __init__(self, engine: DeviceEngine, max_frames: int) -> None:
@@ -75,7 +75,7 @@ class HistoryEncoder:
         count = len(views.distinct()) if isinstance(views, PerturbationPlan) else len(views)
         drawn = isinstance(views, PerturbationPlan)
         field = "perturbations.draws" if drawn else "explicit_views.shape"
-        self._check_frames(count, len(history), field)
+        self._check_frames(count, len(history), 0 if extra is None else len(extra), field)
         sources = FrameSources(model.card, mode)
         clean = sources.frames(history)
         others = sources.views(history, views)
@@ -107,12 +107,13 @@ class HistoryEncoder:
                 cache.put(key, part)
         return [latents for s in sources if (latents := found[s.key]) is not None]
 
-    def _check_frames(self, views: int, frames: int, field: str) -> None:
-        if views * frames > self._max_frames:
+    def _check_frames(self, views: int, frames: int, extra: int, field: str) -> None:
+        total = views * frames + extra
+        if total > self._max_frames:
             raise InvalidArgument(
-                field,
-                f"{views} views of {frames} frames are {views * frames} frames, "
-                f"over the limit of {self._max_frames}; split the request",
+                "observed_future.shape" if extra > views * frames else field,
+                f"{views} views of {frames} frames and {extra} frames beside them are {total} "
+                f"frames, over the limit of {self._max_frames}; split the request",
                 reason="TOO_MANY_FRAMES",
             )
 
