@@ -1,0 +1,18 @@
+"""What plugs into other libraries; none of them is imported before it is used.
+
+``CemCertificates`` goes into stable-worldmodel's CEM solvers, ``ScoreCheckpointCallback`` into a
+Lightning trainer, and ``EpochScorer`` into any other training loop.
+"""
+
+from acpc_client.integrations.cem import CemCertificates, IterationCertificate
+from acpc_client.integrations.epochs import EpochScore, EpochScorer
+from acpc_client.integrations.training import ScoreCheckpointCallback, ScreenFailed
+
+__all__ = [
+    "CemCertificates",
+    "EpochScore",
+    "EpochScorer",
+    "IterationCertificate",
+    "ScoreCheckpointCallback",
+    "ScreenFailed",
+]
