@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from acpc.v1 import receipt_pb2
@@ -12,6 +13,7 @@ from acpc_client.report.model import Cell, Preview, Protocol, ReportData
 from acpc_client.results import Score
 from client_messages import tensor
 
+HOSTILE = "<script>alert(1)</script>'\"&$x_1$ ]]><!--"
 HORIZON, DRAWS, QUANTILE, MARGIN = 8, 5, 0.9, 0.1
 SKIP_EVERY = 5
 T_IR, T_SR = 0.3, 0.95
@@ -150,3 +152,9 @@ def preview(size: int = 32, *, seed: int = 0, partner: bool = True) -> Preview:
     noise = random.normal(0, 20, clean.shape)
     perturbed = np.clip(clean + noise, 0, 255).astype(np.uint8)
     return Preview(clean, perturbed, clean[:, :, ::-1].copy() if partner else None)
+
+
+def renamed(data: ReportData, old: str, new: str) -> ReportData:
+    """The data with a checkpoint under another name."""
+    cells = [replace(cell, name=new) if cell.name == old else cell for cell in data.cells]
+    return data.with_(cells=tuple(cells))

@@ -1,0 +1,215 @@
+"""The page in a real browser: offline, in light and dark, on a phone and on a desk.
+
+Needs Chromium (``apt-get install chromium``).
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from report_samples import HOSTILE
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+SIZES = {"phone": (360, 780), "desk": (1280, 900)}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    binary = next(filter(None, map(shutil.which, NAMES)), None)
+    if binary is None:
+        needed = "chromium" in os.environ.get("ACPC_TEST_REQUIRE", "").split(",")
+        (pytest.fail if needed else pytest.skip)("no Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        # A container's root has no namespaces to build a sandbox from.
+        chromium = playwright.chromium.launch(executable_path=binary, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def location(page: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path: Path = tmp_path_factory.mktemp("browser") / "report.html"
+    path.write_text(page, encoding="utf-8")
+    return path.as_uri()
+
+
+class Visit:
+    """The page as opened in one context, and everything that happened."""
+
+    def __init__(self, browser: Browser, location: str, size: str, scheme: str) -> None:
+        width, height = SIZES[size]
+        self.context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,  # type: ignore[arg-type]
+            offline=True,
+        )
+        self.tab: Page = self.context.new_page()
+        self.requests: list[str] = []
+        self.said: list[str] = []
+
+        def asked(request: Request) -> None:
+            self.requests.append(request.url)
+
+        def spoke(message: ConsoleMessage) -> None:
+            self.said.append(message.text)
+
+        self.tab.on("request", asked)
+        self.tab.on("console", spoke)
+        self.tab.on("pageerror", lambda error: self.said.append(str(error)))
+        self.tab.on("dialog", lambda dialog: self.said.append(dialog.message))
+        self.tab.goto(location)
+
+
+@pytest.fixture(scope="module", params=list(SIZES))
+def size(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def visit(browser: Browser, location: str, size: str, scheme: str) -> Iterator[Visit]:
+    opened = Visit(browser, location, size, scheme)
+    yield opened
+    opened.context.close()
+
+
+def test_it_asks_for_nothing_and_complains_about_nothing(visit: Visit, location: str) -> None:
+    """No request but the file itself, no error, no dialog from a hostile name."""
+    outside = [url for url in visit.requests if url != location and not url.startswith("data:")]
+    assert outside == []
+    assert visit.said == []
+
+
+def test_nothing_is_wider_than_the_window(visit: Visit) -> None:
+    widths = visit.tab.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    assert widths[0] <= widths[1]
+
+
+def test_figures_and_pictures_are_there(visit: Visit) -> None:
+    boxes = visit.tab.evaluate(
+        "[...document.querySelectorAll('svg.figure')].map(e => e.getBoundingClientRect())"
+        ".map(b => [b.left, b.right, b.width, b.height])"
+    )
+    assert len(boxes) == 14
+    assert all(left >= 0 and width > 150 and height > 120 for left, _, width, height in boxes)
+    assert all(right <= SIZES["desk"][0] for _, right, _, _ in boxes)
+    sizes = visit.tab.evaluate("[...document.images].map(e => [e.naturalWidth, e.clientWidth])")
+    assert sizes and all(natural == 32 and shown > 60 for natural, shown in sizes)
+
+
+def test_text_in_figures_stays_within_them(visit: Visit) -> None:
+    """The page's font is not the one the figures were laid out with."""
+    over = visit.tab.evaluate(
+        """[...document.querySelectorAll('svg.figure')].flatMap(svg => {
+            const box = svg.getBoundingClientRect();
+            return [...svg.querySelectorAll('text')].filter(t => {
+              const b = t.getBoundingClientRect();
+              return b.left < box.left - 2 || b.right > box.right + 2
+                || b.top < box.top - 2 || b.bottom > box.bottom + 2;
+            }).map(t => t.textContent);
+        })"""
+    )
+    assert over == []
+
+
+COLOURS = """
+(() => {
+  const seen = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || node.closest('script,title,svg')) continue;
+    if (!node.checkVisibility()) continue;
+    let under = node;
+    const clear = 'rgba(0, 0, 0, 0)';
+    while (getComputedStyle(under).backgroundColor === clear) under = under.parentElement;
+    seen.push(getComputedStyle(node).color + '|' + getComputedStyle(under).backgroundColor);
+  }
+  return [...new Set(seen)];
+})()
+"""
+
+
+def luminance(colour: str) -> float:
+    values = [int(found) / 255 for found in re.findall(r"\d+", colour)[:3]]
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
+    return sum(w * v for w, v in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_all_text_can_be_read(visit: Visit, scheme: str) -> None:
+    """Contrast of at least 4.5:1 as the browser computes the colours, on the theme's ground."""
+    pairs = visit.tab.evaluate(COLOURS)
+    assert len(pairs) > 5
+    for pair in pairs:
+        light, dark = sorted(map(luminance, pair.split("|")), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, pair
+    ground = visit.tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (luminance(ground) < 0.1) == (scheme == "dark")
+
+
+def test_figures_follow_the_theme(visit: Visit, scheme: str) -> None:
+    fill = visit.tab.evaluate("getComputedStyle(document.querySelector('.figure text')).fill")
+    assert (luminance(fill) > 0.3) == (scheme == "dark")
+
+
+def shown(tab: Page, column: int) -> list[str]:
+    found: list[str] = tab.evaluate(
+        "column => [...document.querySelectorAll('#all tbody tr')].filter(r => !r.hidden)"
+        ".map(r => r.cells[column].dataset.order)",
+        column,
+    )
+    return found
+
+
+def test_the_table_sorts_both_ways_and_filters(browser: Browser, location: str) -> None:
+    visit = Visit(browser, location, "desk", "light")
+    tab = visit.tab
+    heads = tab.locator("#all thead th").all_inner_texts()
+    column = next(index for index, text in enumerate(heads) if text.startswith("rel. IR"))
+    button = tab.locator("#all thead th button").nth(column)
+    before = list(map(float, shown(tab, column)))
+    assert before != sorted(before)
+    button.click()
+    assert list(map(float, shown(tab, column))) == sorted(before)
+    assert tab.locator("#all thead th").nth(column).get_attribute("aria-sort") == "ascending"
+    button.focus()
+    tab.keyboard.press("Enter")
+    assert list(map(float, shown(tab, column))) == sorted(before, reverse=True)
+    tab.locator(".filter input").fill("pusht blur")
+    assert 0 < len(shown(tab, column)) < len(before)
+    tab.locator(".filter input").fill("alert(1)")
+    assert {row for row in shown(tab, 1)} == {HOSTILE}
+    assert visit.said == []
+    visit.context.close()
+
+
+def test_without_scripts_the_page_is_whole(browser: Browser, location: str, page: str) -> None:
+    context = browser.new_context(java_script_enabled=False, offline=True)
+    tab = context.new_page()
+    tab.goto(location)
+    assert tab.locator("#all tbody tr").count() == page.count('class="strip"')
+    assert tab.locator("#all tbody tr").first.is_visible()
+    assert tab.locator("button").count() == 0
+    context.close()
+
+
+def test_it_prints_light_and_unfolded(browser: Browser, location: str) -> None:
+    visit = Visit(browser, location, "desk", "dark")
+    visit.tab.emulate_media(media="print", color_scheme="dark")
+    ground = visit.tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert luminance(ground) > 0.9
+    clipped = visit.tab.evaluate(
+        "[...document.querySelectorAll('.tall')].filter(e => e.scrollHeight > e.clientHeight + 1)"
+        ".length"
+    )
+    assert clipped == 0
+    assert visit.tab.pdf()[:5] == b"%PDF-"
+    visit.context.close()
