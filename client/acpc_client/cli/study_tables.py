@@ -34,8 +34,9 @@ def _percent(value: float) -> str:
 
 
 def _spread(spread: Spread) -> str:
+    """In percent, with the sample deviation over runs where there are several."""
     deviation = "" if math.isnan(spread.sd) else f" +- {100 * spread.sd:.1f}"
-    return f"{100 * spread.mean:.1f}{deviation} %"
+    return f"{100 * spread.mean:.1f}{deviation}%"
 
 
 def _thresholds(summary: ThresholdSummary) -> None:
@@ -146,8 +147,8 @@ def _drift(summary: DriftSummary) -> None:
     reduction = summary.reduction
     line(
         f"ACPC lowers it by {_spread(reduction.over_base)} against Base and by "
-        f"{_spread(reduction.over_control)} against Base and control, mean and sample deviation "
-        f"over runs; best in {reduction.improved} of {reduction.cells} cells"
+        f"{_spread(reduction.over_control)} against Base and control, over "
+        f"{len(reduction.runs)} run(s); best in {reduction.improved} of {reduction.cells} cells"
     )
     line(
         f"bound |error drift| <= ACPC: {summary.bound_violations} violations in {summary.rows} "
@@ -165,7 +166,8 @@ def _planner(summary: PlannerSummary) -> None:
     )
     line(
         f"ACPC at the planner's horizon lowers the MAE of log(1 + regret) by "
-        f"{_spread(summary.reduction)} over runs; better in {summary.improved} of "
+        f"{_spread(summary.reduction)} over {len(summary.runs)} run(s); better in "
+        f"{summary.improved} of "
         f"{len(summary.cells)} cells"
     )
     line(
@@ -201,7 +203,7 @@ def _sensitivity(summary: SensitivitySummary) -> None:
                 item.task,
                 item.run,
                 f"{item.level:g}",
-                item.method,
+                item.method.replace("_", " "),
                 f"{item.mean:.4g}",
                 f"{item.standard_error:.2g}",
             ]
@@ -216,7 +218,7 @@ def _sensitivity(summary: SensitivitySummary) -> None:
                     item.task,
                     item.run,
                     f"{item.level:g}",
-                    item.method,
+                    item.method.replace("_", " "),
                     _number(item.ratio, 4),
                     _number(item.standard_error, 4),
                 ]
@@ -226,7 +228,14 @@ def _sensitivity(summary: SensitivitySummary) -> None:
 
 
 def _horizons(summary: HorizonSummary) -> None:
-    places = sorted({(entry.horizon, entry.quantile) for entry in summary.entries})
+    at_horizon, at_quantile = summary.horizon, summary.quantile
+    places = sorted(
+        {
+            (entry.horizon, entry.quantile)
+            for entry in summary.entries
+            if entry.horizon == at_horizon or entry.quantile == at_quantile
+        }
+    )
     ratios = {(e.task, e.horizon, e.quantile): e.ratio for e in summary.entries}
     tasks = dict.fromkeys(entry.task for entry in summary.entries)
     table(

@@ -40,5 +40,7 @@ def tsne(
     manifold = load("sklearn.manifold", "report")
     perplexity = min(parameters.perplexity, (len(flat) - 1) / 3)
     projection = manifold.TSNE(perplexity=perplexity, init="pca", random_state=parameters.seed)
-    placed: NDArray[np.float32] = projection.fit_transform(flat).astype(np.float32)
+    # Threads sum in an order of their own, and t-SNE magnifies it.
+    with load("threadpoolctl", "report").threadpool_limits(1):
+        placed: NDArray[np.float32] = projection.fit_transform(flat).astype(np.float32)
     return placed.reshape(*points.shape[:2], 2)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NAMES = {"jvp": "Jacobian-vector products", "finite_difference": "finite differences"}
+NAMES = {"jvp": "JVP", "finite_difference": "finite difference"}
 
 
 def draw(
@@ -51,6 +51,7 @@ def checkpoints(held: Sequence[Sensitivity]) -> Figure:
         axis,
         [(_name(r.task, r.run, r.level), r.method, r.mean, r.standard_error) for r in held],
     )
+    axis.set_yscale("log")
     axis.set_ylabel("squared Frobenius norm")
     return figure
 
@@ -60,7 +61,7 @@ def _bars(axis: Axes, values: Sequence[tuple[str, str, float, float]]) -> None:
     for index, method in enumerate(METHODS):
         mine = [value for value in values if value[1] == method]
         if mine:
-            axis.bar(
+            drawn = axis.bar(
                 [places[name] + (index - 0.5) * 0.38 for name, _, _, _ in mine],
                 [value for _, _, value, _ in mine],
                 0.36,
@@ -69,6 +70,7 @@ def _bars(axis: Axes, values: Sequence[tuple[str, str, float, float]]) -> None:
                 error_kw={"linewidth": 0.8},
                 label=NAMES[method],
             )
+            axis.bar_label(drawn, fmt="%.3g", fontsize=6)
     axis.set_xticks(list(places.values()), list(places))
     axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
 
