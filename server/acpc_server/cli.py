@@ -20,6 +20,8 @@ from acpc_server.app import Server
 from acpc_server.engine.allocator import keep_freed_memory
 from acpc_server.errors import AcpcError
 from acpc_server.health_check import health
+from acpc_server.models import FrozenWorldModel
+from acpc_server.models.conformance import check_model
 from acpc_server.models.convert import Container, DtypeName, convert_object, convert_weights
 from acpc_server.models.loader import CheckpointLimits, load_checkpoint
 from acpc_server.observe import configure_logs
@@ -84,10 +86,15 @@ def check_checkpoint(
     folder: Annotated[Path, typer.Argument(help="checkpoint folder: config.json and weights")],
     weights: Annotated[str, typer.Option(help="weights file, when the folder has several")] = "",
     max_mib: Annotated[int, typer.Option(help="largest weights file to read, MiB")] = 2048,
+    conformance: Annotated[
+        bool, typer.Option("--conformance", help="also compute with it: does it keep its promises?")
+    ] = False,
 ) -> None:
     """Say whether the server would load a checkpoint, and what it is.
 
-    Nothing in the folder is executed. Exit code 1 when the server would refuse it.
+    Nothing in the folder is executed. Exit code 1 when the server would refuse it. With
+    --conformance, random frames and actions go through it, to see that it keeps what the server
+    relies on; exit code 1 when it does not. Made for plug-in families.
     """
     folder = folder.absolute()
     model = load_checkpoint(
@@ -111,6 +118,20 @@ def check_checkpoint(
         table.add_row(name, str(value))
     table.columns[1].overflow = "fold"  # a digest cut short is no digest
     Console().print(table)
+    if conformance:
+        _show_conformance(model)
+
+
+def _show_conformance(model: FrozenWorldModel) -> None:
+    """One line a promise; exit code 1 when one is broken."""
+    findings = check_model(model)
+    console = Console(soft_wrap=True, highlight=False)
+    for finding in findings:
+        sign = "kept  " if finding.kept else "BROKEN"
+        why = "" if finding.kept else f": {finding.problem}"
+        console.print(f"{sign}  {finding.promise}{why}", markup=False)
+    if not all(finding.kept for finding in findings):
+        raise typer.Exit(1)
 
 
 @app.command()
