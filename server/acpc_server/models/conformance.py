@@ -1,0 +1,241 @@
+"""What the server relies on in a model of any family, tried out on one.
+
+A plug-in's author runs it on a checkpoint of theirs (``acpc-server check-checkpoint
+--conformance``, or :func:`check_model` in a test). Each check states a promise that some number
+depends on: a model that breaks one still loads, and gives wrong answers quietly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from acpc_server.errors import AcpcError
+from acpc_server.models.frozen import FrozenWorldModel
+from acpc_server.models.rollout import rollout, rollout_pool
+
+# Rows may differ by rounding between batches, not by more.
+TOLERANCE = 1e-4
+# What a family's own code may raise on inputs it should take.
+FAULTS = (AcpcError, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError,
+          TypeError, ValueError)  # fmt: skip
+FRAMES, HORIZON, CANDIDATES = 4, 3, 3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One promise and whether it is kept.
+
+    Attributes:
+        promise: What the server relies on.
+        problem: How it is broken; empty when it is kept.
+    """
+
+    promise: str
+    problem: str = ""
+
+    @property
+    def kept(self) -> bool:
+        """Whether the promise is kept."""
+        return not self.problem
+
+
+def check_model(model: FrozenWorldModel, *, seed: int = 0) -> list[Finding]:
+    """Tries every promise on random frames and actions.
+
+    Args:
+        model: A loaded checkpoint.
+        seed: Seed of the frames and actions.
+
+    Returns:
+        One finding a promise, in a fixed order. What follows a promise whose own call failed is
+        still tried.
+    """
+    trial = _Trial(model, seed)
+    return [_try(promise, check) for promise, check in trial.checks()]
+
+
+def _try(promise: str, check: Callable[[], str]) -> Finding:
+    try:
+        with torch.inference_mode():
+            return Finding(promise, check())
+    except FAULTS as error:
+        return Finding(promise, f"{type(error).__name__}: {error}")
+
+
+class _Trial:
+    """One model with inputs; each check returns what is wrong, or nothing."""
+
+    def __init__(self, model: FrozenWorldModel, seed: int) -> None:
+        self._model, self._card = model, model.card
+        generator = torch.Generator().manual_seed(seed)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator).to(model.device)
+
+        card = self._card
+        side, width, dim = card.image_size, card.action_block_dim, card.latent_dim
+        self._frames = normal(FRAMES, 3, side, side)
+        self._blocks = normal(FRAMES, card.history + HORIZON - 1, width)
+        self._latents = normal(FRAMES, card.history, dim)
+        self._pools = normal(1, CANDIDATES, HORIZON, width)
+
+    def checks(self) -> list[tuple[str, Callable[[], str]]]:
+        return [
+            ("the card is complete", self._complete),
+            ("encode gives finite float32 latents as wide as the card says", self._encodes),
+            ("encode gives the same again: no dropout, eval mode", self._encodes_again),
+            ("a frame's latent does not depend on the frames beside it", self._encodes_alone),
+            ("embed_actions keeps time: a block's embedding is its own", self._embeds),
+            ("predict_next works for every history up to the card's", self._predicts),
+            ("a prediction does not depend on the rows beside it", self._predicts_alone),
+            ("predict_next sees the last latent and the last action", self._listens),
+            ("inputs are left as they were, and results need no gradient", self._touches_nothing),
+            ("a rollout is the step-by-step loop", self._rolls_out),
+            ("a pool is its candidates one by one", self._rolls_pools),
+            ("forward-mode derivatives pass (sensitivity study)", self._differentiates),
+        ]
+
+    def _complete(self) -> str:
+        card = self._card
+        for field in (
+            "image_size", "latent_dim", "history", "action_block_dim", "parameter_count"
+        ):  # fmt: skip
+            value = getattr(card, field)
+            if not isinstance(value, int) or value < 1:
+                return f"{field} is {value!r}, not a positive integer"
+        if not re.fullmatch("[0-9a-f]{64}", card.digest):
+            return "digest is not a sha256 in hexadecimal; take the reader's"
+        return "" if card.family else "family has no name"
+
+    def _encodes(self) -> str:
+        found = self._model.encode(self._frames)
+        return _wrong(found, (FRAMES, self._card.latent_dim), self._model.device)
+
+    def _encodes_again(self) -> str:
+        first, second = (self._model.encode(self._frames) for _ in range(2))
+        return "" if torch.equal(first, second) else f"off by {_gap(first, second):.1e}"
+
+    def _encodes_alone(self) -> str:
+        together = self._model.encode(self._frames)
+        alone = torch.cat([self._model.encode(frame[None]) for frame in self._frames])
+        return _apart(together, alone)
+
+    def _embeds(self) -> str:
+        together = self._model.embed_actions(self._blocks)
+        if together.shape[:2] != self._blocks.shape[:2] or together.ndim != 3:
+            return f"{list(self._blocks.shape)} became {list(together.shape)}"
+        alone = [self._model.embed_actions(block[:, None]) for block in self._blocks.unbind(1)]
+        return _apart(together, torch.cat(alone, dim=1))
+
+    def _predict(self, latents: Tensor, blocks: Tensor) -> Tensor:
+        return self._model.predict_next(latents, self._model.embed_actions(blocks))
+
+    def _predicts(self) -> str:
+        for length in range(1, self._card.history + 1):
+            window = self._latents[:, :length], self._blocks[:, :length]
+            first, second = self._predict(*window), self._predict(*window)
+            wrong = _wrong(first, (FRAMES, self._card.latent_dim), self._model.device)
+            if wrong:
+                return f"history {length}: {wrong}"
+            if not torch.equal(first, second):
+                return f"history {length}: not the same again; is the model in eval mode?"
+        return ""
+
+    def _predicts_alone(self) -> str:
+        blocks = self._blocks[:, : self._card.history]
+        together = self._predict(self._latents, blocks)
+        rows = [self._predict(self._latents[i, None], blocks[i, None]) for i in range(FRAMES)]
+        return _apart(together, torch.cat(rows))
+
+    def _listens(self) -> str:
+        blocks = self._blocks[:, : self._card.history]
+        plain = self._predict(self._latents, blocks)
+        for name, place in (("latent", self._latents), ("action", blocks)):
+            changed = place.clone()
+            changed[:, -1] += 1.0
+            other = (changed, blocks) if name == "latent" else (self._latents, changed)
+            if torch.equal(self._predict(*other), plain):
+                return f"another last {name} gives the same prediction"
+        return ""
+
+    def _touches_nothing(self) -> str:
+        inputs = self._frames, self._latents, self._blocks
+        before = [x.clone() for x in inputs]
+        results = [self._model.encode(self._frames), self._model.embed_actions(self._blocks)]
+        blocks = self._blocks[:, : self._card.history]
+        results.append(self._predict(self._latents, blocks))
+        if not all(torch.equal(x, y) for x, y in zip(inputs, before, strict=True)):
+            return "an input was written to"
+        with torch.inference_mode(False), torch.enable_grad():
+            encoded = self._model.encode(before[0].clone())
+        needy = any(x.requires_grad for x in (*results, encoded))
+        return "a result requires grad; freeze the parameters and use no_grad" if needy else ""
+
+    def _loop(self, latents: Tensor, blocks: Tensor) -> Tensor:
+        """The rollout of the paper, window by window."""
+        known = list(latents.unbind(1))
+        while len(known) < latents.shape[1] + HORIZON:
+            start = max(0, len(known) - self._card.history)
+            window = torch.stack(known[start:], dim=1)
+            known.append(self._predict(window, blocks[:, start : len(known)]))
+        return torch.stack(known[latents.shape[1] :], dim=1)
+
+    def _rolls_out(self) -> str:
+        for length in range(1, self._card.history + 1):
+            latents, blocks = self._latents[:, :length], self._blocks[:, : length + HORIZON - 1]
+            wrong = _apart(rollout(self._model, latents, blocks), self._loop(latents, blocks))
+            if wrong:
+                return f"history {length}: {wrong}"
+        return ""
+
+    def _rolls_pools(self) -> str:
+        past = self._blocks[0, : self._card.history - 1]
+        found = rollout_pool(self._model, self._latents, past, self._pools)
+        rows = []
+        for candidate in self._pools[0]:
+            blocks = torch.cat([past, candidate]).expand(FRAMES, -1, -1)
+            rows.append(self._loop(self._latents, blocks))
+        return _apart(found, torch.stack(rows, dim=1))
+
+    def _differentiates(self) -> str:
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            sdpa_kernel(SDPBackend.MATH),  # fused attention has no forward derivative
+            forward_ad.dual_level(),
+        ):
+            frames = self._frames.clone()
+            dual = forward_ad.make_dual(frames, torch.ones_like(frames))  # type: ignore[no-untyped-call]
+            encoded = self._model.encode(dual)
+            blocks = self._blocks[:, :1].clone()
+            predicted = self._predict(encoded[:, None], blocks)
+            parts = forward_ad.unpack_dual(predicted)  # type: ignore[no-untyped-call]
+            tangent: Tensor | None = parts.tangent
+        return "" if tangent is not None else "none came out; use no_grad, not inference_mode"
+
+
+def _wrong(found: Tensor, shape: tuple[int, ...], device: torch.device) -> str:
+    if found.shape != shape:
+        return f"shape {list(found.shape)}, but {list(shape)} is wanted"
+    if found.dtype != torch.float32 or found.device.type != device.type:
+        return f"{found.dtype} on {found.device}, but float32 on {device} is wanted"
+    return "" if bool(torch.isfinite(found).all()) else "not finite"
+
+
+def _gap(found: Tensor, wanted: Tensor) -> float:
+    """Largest difference over the size of what is wanted."""
+    return float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-30))
+
+
+def _apart(found: Tensor, wanted: Tensor) -> str:
+    if found.shape != wanted.shape:
+        return f"shape {list(found.shape)}, but {list(wanted.shape)} is wanted"
+    gap = _gap(found, wanted)
+    return "" if gap <= TOLERANCE else f"off by {gap:.1e} of its size"
