@@ -177,3 +177,29 @@ def test_the_command_line_loads_no_server() -> None:
     loaded = loaded_after("import acpc_client.cli")
     assert "typer" in loaded
     assert not loaded & {"torch", "acpc_server", "pandas", "h5py"}
+
+
+REPORT = [
+    "Cell",
+    "LabelNames",
+    "Preview",
+    "Protocol",
+    "ReportData",
+    "export_figures",
+    "from_files",
+    "from_operations",
+    "from_scores",
+    "from_sweep",
+    "render",
+    "with_pictures",
+    "write_report",
+]
+
+
+def test_the_report_offers_these_and_loads_its_libraries_when_it_draws() -> None:
+    from acpc_client import report
+
+    assert sorted(report.__all__) == sorted(REPORT)
+    assert all(getattr(report, name) is not None for name in REPORT)
+    loaded = loaded_after("from acpc_client.report import *")
+    assert not loaded & (HEAVY | {"matplotlib", "jinja2", "PIL", "pyarrow", "yaml"})
