@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from acpc_server.data import Anchors
+from acpc_server.diagnostics.encoding import AnchorEncoder
 from acpc_server.diagnostics.packing import pack, unpack
 from acpc_server.diagnostics.plan import ScorePlan
-from acpc_server.diagnostics.views import PerturbationPlan, perturbed_views
-from acpc_server.engine import DeviceEngine, Priority, Ticket
-from acpc_server.engine.sizes import frames_per_call
+from acpc_server.diagnostics.views import PerturbationPlan
+from acpc_server.engine import DeviceEngine, Ticket
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import consistency, screening
-from acpc_server.numerics.pixels import to_model_input
 
 
 @dataclass(frozen=True)
@@ -108,8 +107,18 @@ class ShardScorer:
         self._model = model
         self._anchors = anchors
         self._plan = plan
-        self._draws = plan.protocol.draws if plan.perturbation.stochastic else 1
-        self._window = anchors.history + anchors.horizon
+        protocol = plan.protocol
+        self._encoder = AnchorEncoder(
+            engine,
+            model,
+            plan.numeric_mode,
+            anchors,
+            history=anchors.history,
+            future=range(protocol.horizon),
+            views=PerturbationPlan(
+                specs=(plan.perturbation,), draws=protocol.draws, seed=protocol.seed, anchor=0
+            ),
+        )
 
     def score(self, start: int, stop: int, ticket: Ticket) -> ShardRecord:
         """Measure anchors [start, stop).
@@ -117,64 +126,22 @@ class ShardScorer:
         A deterministic shift is evaluated once and its distances repeated over the M draws.
         """
         history = self._anchors.history
-        latents = [self._encode(index, ticket) for index in self._groups(start, stop)]
-        clean = torch.cat([c for c, _ in latents])  # (n, h + H, dim)
-        perturbed = torch.cat([p for _, p in latents])  # (n, draws, h, dim)
-        steps = self._step_distances(clean[:, :history], perturbed, start, stop, ticket)
-        repeats = self._plan.protocol.draws // self._draws
-        return ShardRecord.measured(
-            self._plan,
-            steps.repeat_interleave(repeats, dim=1),  # (n, M, H)
-            clean[:, history - 1 :],
-            clean[:, :history],
-        )
-
-    def _groups(self, start: int, stop: int) -> list[range]:
-        """Runs of anchors whose frames fill about one device chunk."""
-        size = self._model.card.image_size
-        frames = self._window + self._draws * self._anchors.history
-        group = max(
-            1, frames_per_call(self._engine.device.type, Priority.JOB, size, size) // frames
-        )
-        return [range(s, min(s + group, stop)) for s in range(start, stop, group)]
-
-    def _encode(self, group: range, ticket: Ticket) -> tuple[Tensor, Tensor]:
-        card, window = self._model.card, self._window
-        raw = torch.from_numpy(self._anchors.read_frames(group.start, group.stop))
-        clean = to_model_input(raw.flatten(0, 1), card.image_size)
-        clean = clean.reshape(len(group), window, *clean.shape[1:])
-        # (n, h + H, 3, height, width)
-        views = torch.stack(
-            [
-                perturbed_views(clean[row, : self._anchors.history], self._draw_plan(anchor))
-                for row, anchor in enumerate(group)
-            ]
-        )  # (n, draws, h, 3, height, width)
-        frames = torch.cat([clean.flatten(0, 1), views.flatten(0, 2)])
-        latents = self._engine.encode(self._model, frames, ticket, self._plan.numeric_mode)
-        of_clean, of_views = latents[: len(group) * window], latents[len(group) * window :]
-        return (
-            of_clean.reshape(len(group), window, -1),
-            of_views.reshape(len(group), self._draws, self._anchors.history, -1),
-        )
-
-    def _draw_plan(self, anchor: int) -> PerturbationPlan:
-        return PerturbationPlan(
-            specs=(self._plan.perturbation,),
-            draws=self._draws,
-            seed=self._plan.protocol.seed,
-            anchor=int(self._anchors.anchor_ids[anchor]),
-        )
-
-    def _step_distances(
-        self, clean: Tensor, perturbed: Tensor, start: int, stop: int, ticket: Ticket
-    ) -> Tensor:
-        views = torch.cat([clean[:, None], perturbed], dim=1)  # (n, 1 + draws, h, dim)
+        latents = self._encoder.encode(start, stop, ticket)
+        clean = latents.clean  # (n, h + H, dim)
+        views = torch.cat([clean[:, None, :history], latents.views], dim=1)
+        # (n, 1 + distinct, h, dim)
         blocks = torch.from_numpy(self._anchors.action_blocks[start:stop])  # (n, h+H-1, width)
         blocks = blocks[:, None].expand(-1, views.shape[1], -1, -1)
         rollouts = self._engine.rollout(
             self._model, views.flatten(0, 1), blocks.flatten(0, 1), ticket, self._plan.numeric_mode
         )
         rollouts = rollouts.reshape(*views.shape[:2], *rollouts.shape[1:])
-        # (n, 1 + draws, H, dim)
-        return consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])  # (n, draws, H)
+        # (n, 1 + distinct, H, dim)
+        steps = consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])
+        repeats = self._plan.protocol.draws // steps.shape[1]
+        return ShardRecord.measured(
+            self._plan,
+            steps.repeat_interleave(repeats, dim=1),  # (n, M, H)
+            clean[:, history - 1 :],
+            clean[:, :history],
+        )
