@@ -99,9 +99,7 @@ class Settings(BaseSettings):
         102_400, ge=1, description="bytes of all anchor sets and unfinished uploads, MiB"
     )
     anchor_set_mib: int = Field(32_768, ge=1, description="bytes of one anchor set on disk, MiB")
-    anchor_set_count: int = Field(
-        100_000, ge=1, le=100_000, description="anchors one anchor set may have"
-    )
+    anchor_set_count: int = Field(100_000, ge=1, description="anchors one anchor set may have")
     anchor_uploads: int = Field(
         8, ge=1, le=256, description="uploads of anchors the server takes at a time"
     )

@@ -65,6 +65,7 @@ def exported() -> dict[str, frozenset[str]]:
     metrics.compute.labels("encode", "job").observe(1)
     metrics.queue_depth.labels("job").set(1)
     metrics.latent_lookups.labels("hit").inc()
+    metrics.anchors_stored.labels("upload").inc()
     metrics.set_build(version="1", torch="2", device="cpu")
     text = generate_latest(metrics.registry).decode()
     samples: dict[str, frozenset[str]] = {}

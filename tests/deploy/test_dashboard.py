@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from deployment_files import DEPLOY, dashboard, panels, read_yaml
 
-UNITS = {"none", "s", "percentunit", "reqps", "ops"}
+UNITS = {"none", "s", "bytes", "percentunit", "reqps", "ops"}
 NAMED = pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
 
 

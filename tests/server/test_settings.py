@@ -13,7 +13,8 @@ from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
 FIELDS = sorted(Settings.model_fields)
-PATHS = {"checkpoint_root", "dataset_root", "state_dir", "tls_certificate", "tls_key"}
+FOLDERS = ("checkpoint_root", "dataset_root", "state_dir", "anchor_dir")
+PATHS = {*FOLDERS, "tls_certificate", "tls_key"}
 CHOSEN = {"device": "cpu", "jobs_url": "sqlite:////elsewhere/jobs.sqlite", "host": "0.0.0.0"}  # noqa: S104
 
 
@@ -27,7 +28,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def needed(tmp_path: Path) -> dict[str, str]:
     """Settings without which none can be made, and the TLS files, of which one needs the other."""
-    for name in ("checkpoint_root", "dataset_root", "state_dir", "other"):
+    for name in (*FOLDERS, "other"):
         (tmp_path / name).mkdir()
     for name in ("tls_certificate", "tls_key", "file"):
         (tmp_path / name).write_text("PEM")
@@ -112,6 +113,12 @@ BAD = {
     "max_checkpoint_mib": "",
     "job_concurrency": "65",
     "drain_seconds": "nan",
+    "anchor_store_mib": "0",
+    "anchor_set_mib": "0",
+    "anchor_set_count": "0",
+    "anchor_uploads": "0",
+    "anchor_keep_days": "-1",
+    "anchor_upload_hours": "0",
     "executor_id": "",
     "jobs_url": "mysql://somewhere",
     "tls_key": "/no/such/file",
@@ -165,10 +172,13 @@ def test_an_unknown_flag_is_refused(needed: dict[str, str]) -> None:
     assert "--max-qeue" in refused.output
 
 
-def test_the_job_record_is_in_the_state_folder_unless_a_url_says_otherwise(
+def test_jobs_and_anchors_are_in_the_state_folder_unless_told_otherwise(
     needed: dict[str, str], tmp_path: Path
 ) -> None:
     inside = parse(needed).database_url
     assert inside == f"sqlite:///{tmp_path / 'state_dir' / 'jobs.sqlite'}"
+    assert parse(needed).anchor_folder == tmp_path / "anchor_dir"
+    bare = {name: value for name, value in needed.items() if name != "anchor_dir"}
+    assert parse(bare).anchor_folder == tmp_path / "state_dir" / "anchors"
     url = "postgresql://me@host/jobs"
     assert parse({**needed, "jobs_url": url}).database_url == url
