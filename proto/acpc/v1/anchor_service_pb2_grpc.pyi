@@ -36,7 +36,10 @@ class AnchorServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AnchorServiceAsyncStub: ...
     UploadAnchors: _grpc.StreamUnaryMultiCallable[_anchor_service_pb2.UploadAnchorsRequest, _anchor_service_pb2.UploadAnchorsResponse]
-    """The first message opens an upload, the next ones carry shards of anchors."""
+    """The first message opens an upload or goes on with one, the next ones carry
+    shards of anchors in order. A stream may end before the last anchor; the
+    next one of the same request_id goes on where it ended.
+    """
     GetUpload: _grpc.UnaryUnaryMultiCallable[_anchor_service_pb2.GetUploadRequest, _anchor_service_pb2.GetUploadResponse]
     """Where a broken upload goes on."""
     CreateAnchorSet: _grpc.UnaryUnaryMultiCallable[_anchor_service_pb2.CreateAnchorSetRequest, _anchor_service_pb2.CreateAnchorSetResponse]
@@ -53,7 +56,10 @@ class AnchorServiceAsyncStub(AnchorServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     UploadAnchors: _aio.StreamUnaryMultiCallable[_anchor_service_pb2.UploadAnchorsRequest, _anchor_service_pb2.UploadAnchorsResponse]  # type: ignore[assignment]
-    """The first message opens an upload, the next ones carry shards of anchors."""
+    """The first message opens an upload or goes on with one, the next ones carry
+    shards of anchors in order. A stream may end before the last anchor; the
+    next one of the same request_id goes on where it ended.
+    """
     GetUpload: _aio.UnaryUnaryMultiCallable[_anchor_service_pb2.GetUploadRequest, _anchor_service_pb2.GetUploadResponse]  # type: ignore[assignment]
     """Where a broken upload goes on."""
     CreateAnchorSet: _aio.UnaryUnaryMultiCallable[_anchor_service_pb2.CreateAnchorSetRequest, _anchor_service_pb2.CreateAnchorSetResponse]  # type: ignore[assignment]
@@ -73,7 +79,10 @@ class AnchorServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_anchor_service_pb2.UploadAnchorsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_anchor_service_pb2.UploadAnchorsResponse, _abc.Awaitable[_anchor_service_pb2.UploadAnchorsResponse]]:
-        """The first message opens an upload, the next ones carry shards of anchors."""
+        """The first message opens an upload or goes on with one, the next ones carry
+        shards of anchors in order. A stream may end before the last anchor; the
+        next one of the same request_id goes on where it ended.
+        """
 
     @_abc_1.abstractmethod
     def GetUpload(
