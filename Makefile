@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint format types proto bench train-demo clean
+.PHONY: help demo sweep-demo test lint format types proto bench train-demo clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | \
@@ -22,6 +22,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY) ## Judge three trained world models over gRPC: robust, fragile, collapsed
 	@$(BIN)/python examples/demo.py
+
+sweep-demo: $(READY) ## Score ten checkpoints under five shifts and write an HTML report (minutes)
+	@$(BIN)/python examples/sweep_demo.py
 
 test: $(READY) lint types ## Lint, type-check, check the contract, and run every test
 	@$(BIN)/python -m pytest

@@ -1,0 +1,1 @@
+"""Convolutional JEPA world models for acpc-server."""
