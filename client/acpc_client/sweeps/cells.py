@@ -111,7 +111,19 @@ class Cell:
         )
 
     def _content(self) -> str:
-        """Everything that can change a number, in one canonical text."""
+        """Everything that can change a number, in one canonical text.
+
+        What is left to the server is left out, so that a release with one more field of that kind
+        finds the jobs of this one.
+        """
         document = self.to_document()
         del document["labels"]
-        return json.dumps(document, sort_keys=True, separators=(",", ":"))
+        return json.dumps(_given(document), sort_keys=True, separators=(",", ":"))
+
+
+def _given(value: Any) -> Any:  # noqa: ANN401 - any plain value
+    """A document without what is None or empty."""
+    if not isinstance(value, Mapping):
+        return value
+    given = {key: _given(item) for key, item in value.items()}
+    return {key: item for key, item in given.items() if item not in (None, "", (), {})}

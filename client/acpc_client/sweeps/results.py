@@ -151,7 +151,7 @@ class SweepResults(Sequence[CellResult]):
             FailedPrecondition: Its files cannot be read.
         """
         folder = Path(path)
-        if not folder.is_dir():
+        if folder.suffix != ".sweep" and not folder.is_dir():
             folder = folder_of(folder, load_spec(folder))
         journal = Journal(folder)
         plan = journal.read_plan()
@@ -214,7 +214,7 @@ class SweepResults(Sequence[CellResult]):
                 receipt, cell = item.score.receipt, item.cell
                 seen["anchors of", str(cell.anchors)].add(receipt.anchors_digest)
                 seen["checkpoint", str(cell.checkpoint)].add(receipt.checkpoint_digest)
-                if cell.reference is not None:
+                if cell.reference is not None and receipt.reference_digest:
                     seen["checkpoint", str(cell.reference)].add(receipt.reference_digest)
                 seen["server", "releases"].add(receipt.code_version)
         return tuple(

@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 from acpc_client import AcpcClient, RetryPolicy
 from acpc_client.sweeps import Sweep
-from job_counterparty import JobParty, served
-
-DOCUMENT: dict[str, Any] = {
-    "name": "mine",
-    "checkpoints": ["a"],
-    "anchors": {"dataset": "rooms.h5", "task": "tworoom"},
-    "shifts": [{"gaussian_noise": [0.02, 0.08]}],
-}
+from job_counterparty import DOCUMENT, JobParty, served
 
 
 @pytest.fixture

@@ -17,6 +17,12 @@ from client_messages import operation, score_response, status
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
+DOCUMENT: dict[str, Any] = {
+    "name": "mine",
+    "checkpoints": ["a"],
+    "anchors": {"dataset": "rooms.h5", "task": "tworoom"},
+    "shifts": [{"gaussian_noise": [0.02, 0.08]}],
+}
 PASSED, FAILED = pb.OUTCOME_PASSED, pb.OUTCOME_FAILED
 
 
