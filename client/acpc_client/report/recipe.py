@@ -30,12 +30,13 @@ def recipe(request: ScoreRequest) -> str:
     }
     if request.reference is not None:
         document["reference"] = _named(request.reference)
-    return as_text(document)
+    return again(document)
 
 
-def as_text(document: Mapping[str, Any]) -> str:
-    """A sweep file's text."""
-    return json.dumps(document, indent=2, ensure_ascii=False)
+def again(document: Mapping[str, Any]) -> str:
+    """The text of a sweep file without its name: under it the server would find the old jobs."""
+    kept = {key: value for key, value in document.items() if key != "name"}
+    return json.dumps(kept, indent=2, ensure_ascii=False)
 
 
 def _named(checkpoint: CheckpointRef) -> dict[str, str]:

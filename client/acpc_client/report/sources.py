@@ -12,7 +12,7 @@ from acpc_client.errors import ArgumentError
 from acpc_client.inputs import DatasetAnchors, ScoreProtocol
 from acpc_client.report.labels import LabelNames, read_names
 from acpc_client.report.model import Cell, Protocol, ReportData
-from acpc_client.report.recipe import as_text, recipe
+from acpc_client.report.recipe import again, recipe
 from acpc_client.report.score_json import read_score_json
 from acpc_client.results import Operation, Score
 
@@ -128,7 +128,7 @@ def from_sweep(
     return _report(tuple(cells), title or results.name).with_(
         description=results.description,
         command="acpc sweep run again.yaml",
-        recipe="" if plan is None else as_text({"name": plan.name, **plan.document}),
+        recipe="" if plan is None else again(plan.document),
         level_name=reading.level,
         previews_missing="",
         notes=(*notes, *results.inconsistencies),

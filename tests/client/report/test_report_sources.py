@@ -204,7 +204,7 @@ def kept_sweep(folder: Path) -> Path:
         for level in (0, 0.02, 0.04, 0.08)
     ]
     journal = Journal(folder)
-    document = {"checkpoints": ["noise-{noise}"], "shifts": ["blur:15"]}
+    document = {"name": "by noise", "checkpoints": ["noise-{noise}"], "shifts": ["blur:15"]}
     with journal.writing():
         journal.write_plan(Plan("by noise", "What it is about.", document, tuple(cells)))
         for index, push in ((0, 2.0), (1, 0.5)):
@@ -231,7 +231,8 @@ def test_a_sweep_is_read_from_its_folder(tmp_path: Path) -> None:
     assert data.cells[2].problem == "failed: NOT_FOUND: no checkpoint"
     assert data.cells[3].problem == "pending"
     assert data.notes[0] == "1 of 4 measurements have not ended yet."
-    assert json.loads(data.recipe)["checkpoints"] == ["noise-{noise}"]
+    again = {"checkpoints": ["noise-{noise}"], "shifts": ["blur:15"]}
+    assert json.loads(data.recipe) == again  # no name: it is measured, not found
     assert data.cells[0].is_reference and not data.cells[1].is_reference
     page = render(data)
     assert "0 of 4 checkpoints pass under gaussian_blur:15." in page
