@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import grpc
 import structlog
@@ -30,7 +31,7 @@ from acpc_server.diagnostics.receipt import CODE_VERSION, device_name
 from acpc_server.diagnostics.studies import StudyMeasuring
 from acpc_server.engine import CheckpointCache, DeviceEngine
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs import JobService, JobState
+from acpc_server.jobs import JobFilter, JobService, JobState, LeaseTerms
 from acpc_server.models.loader import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.rpc.anchor import AnchorServicer
@@ -69,8 +70,14 @@ class Server:
         metrics_port: Port of ``/metrics``, or None when it is off.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        """Build every room; nothing listens yet."""
+    def __init__(self, settings: Settings, on_evicted: Callable[[], None] = lambda: None) -> None:
+        """Build every room; nothing listens yet.
+
+        Args:
+            settings: How to run.
+            on_evicted: Called when another server has taken this one's name among those that
+                share the job record, so that this one must stop.
+        """
         self._settings = settings
         self.port = 0
         self.metrics_port: int | None = None
@@ -116,8 +123,12 @@ class Server:
             [scoring, studies],
             self.metrics,
             database_url=settings.database_url,
+            state_dir=settings.state_dir,
             executor_id=settings.executor_id,
             concurrency=settings.job_concurrency,
+            terms=LeaseTerms(settings.job_heartbeat_seconds, settings.job_lease_seconds),
+            retention_days=settings.job_retention_days,
+            on_evicted=on_evicted,
         )
         self._health = health.HealthServicer()
         self._server = self._build(scoring, studies, readers)
@@ -214,7 +225,7 @@ class Server:
             digest in job.plan.model_dump_json()
             for state in JobState
             if not state.done
-            for job in self._jobs.list(0, MOST_JOBS, state)
+            for job in self._jobs.list(0, MOST_JOBS, JobFilter(state=state))
         )
 
     def _tidy(self) -> None:

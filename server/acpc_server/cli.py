@@ -58,7 +58,13 @@ def serve(context: typer.Context) -> None:
     keep_freed_memory()
     configure_logs(settings.log_level, settings.log_format)
     stop = _stop_signal()
-    server = Server(settings)
+    evicted = threading.Event()
+
+    def leave() -> None:
+        evicted.set()
+        stop.set()
+
+    server = Server(settings, on_evicted=leave)
     server.start()
     stop.wait()
     server.stop()
@@ -66,7 +72,7 @@ def serve(context: typer.Context) -> None:
     # record and it resumes at the next start, so leave without waiting for it.
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(1 if evicted.is_set() else 0)
 
 
 def _stop_signal() -> threading.Event:

@@ -49,7 +49,11 @@ class Settings(BaseSettings):
         "", description="database of the job record; default is SQLite in the state folder"
     )
     executor_id: str = Field(
-        "local", min_length=1, description="name under which this server resumes its jobs"
+        "",
+        pattern=r"^\S*$",
+        max_length=100,
+        description="this server's name among those that share a job record; default is a name "
+        "kept in the state folder",
     )
     host: str = Field("127.0.0.1", description="address gRPC listens on")
     port: int = Field(50051, ge=0, le=65535, description="port gRPC listens on; 0 picks one")
@@ -92,6 +96,19 @@ class Settings(BaseSettings):
         2048, ge=1, description="largest weights file the server reads, MiB"
     )
     job_concurrency: int = Field(1, ge=1, le=64, description="checkpoint jobs run at a time")
+    job_heartbeat_seconds: float = Field(
+        5.0, gt=0, description="time between two signs of life on a shared job record, seconds"
+    )
+    job_lease_seconds: float = Field(
+        20.0,
+        gt=0,
+        validate_default=True,
+        description="silence after which another server takes this one's jobs over, seconds; the "
+        "same on all",
+    )
+    job_retention_days: float = Field(
+        30.0, ge=0, description="time a finished job is kept, days; 0 keeps all"
+    )
     anchor_dir: Path | None = Field(
         None, description="folder for anchor sets; default is anchors in the state folder"
     )
@@ -135,6 +152,14 @@ class Settings(BaseSettings):
     def _jobs_url(cls, value: str) -> str:
         if value and not value.startswith(("sqlite:///", "postgresql://")):
             raise ValueError("use sqlite:///<path> or postgresql://<user>@<host>/<database>")
+        return value
+
+    @field_validator("job_lease_seconds")
+    @classmethod
+    def _lease(cls, value: float, info: ValidationInfo) -> float:
+        heartbeat = info.data.get("job_heartbeat_seconds", 0.0)
+        if value < 2 * heartbeat:
+            raise ValueError(f"must be at least two heartbeats, {2 * heartbeat:g} s")
         return value
 
     @field_validator("tls_key")

@@ -84,7 +84,7 @@ def test_a_setting_is_a_flag_and_a_variable_and_the_flag_wins(
 
     monkeypatch.setenv(f"ACPC_{name.upper()}", str(wanted))
     assert getattr(parse({k: v for k, v in needed.items() if k != name}), name) == wanted
-    if name not in ("jobs_url",):  # whose default is nothing
+    if name not in ("jobs_url", "executor_id"):  # whose default is nothing
         assert getattr(parse({**needed, name: str(usual)}), name) == usual
 
 
@@ -119,7 +119,10 @@ BAD = {
     "anchor_uploads": "0",
     "anchor_keep_days": "-1",
     "anchor_upload_hours": "0",
-    "executor_id": "",
+    "executor_id": "two words",
+    "job_heartbeat_seconds": "0",
+    "job_lease_seconds": "9",
+    "job_retention_days": "-1",
     "jobs_url": "mysql://somewhere",
     "tls_key": "/no/such/file",
     "tls_certificate": "/no/such/file",

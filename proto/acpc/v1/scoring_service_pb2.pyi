@@ -553,12 +553,17 @@ class Progress(_message.Message):
     COMPLETED_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
     SECONDS_LEFT_FIELD_NUMBER: _builtins.int
+    STEPS_PER_SECOND_FIELD_NUMBER: _builtins.int
     phase: _builtins.str
     """What the job is doing, for example "encoding anchors"."""
     completed: _builtins.int
     total: _builtins.int
     seconds_left: _builtins.float
     """Estimated seconds left; absent until there is a rate."""
+    steps_per_second: _builtins.float
+    """Mean over the steps measured since the job was last started; absent before
+    its first.
+    """
     def __init__(
         self,
         *,
@@ -566,14 +571,20 @@ class Progress(_message.Message):
         completed: _builtins.int = ...,
         total: _builtins.int = ...,
         seconds_left: _builtins.float | None = ...,
+        steps_per_second: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left", "seconds_left", b"seconds_left"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left", "_steps_per_second", b"_steps_per_second", "seconds_left", b"seconds_left", "steps_per_second", b"steps_per_second"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left", "completed", b"completed", "phase", b"phase", "seconds_left", b"seconds_left", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left", "_steps_per_second", b"_steps_per_second", "completed", b"completed", "phase", b"phase", "seconds_left", b"seconds_left", "steps_per_second", b"steps_per_second", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seconds_left: _TypeAlias = _typing.Literal["seconds_left"]  # noqa: Y015
     _WhichOneofArgType__seconds_left: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left"]  # noqa: Y015
+    _WhichOneofReturnType__steps_per_second: _TypeAlias = _typing.Literal["steps_per_second"]  # noqa: Y015
+    _WhichOneofArgType__steps_per_second: _TypeAlias = _typing.Literal["_steps_per_second", b"_steps_per_second"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seconds_left) -> _WhichOneofReturnType__seconds_left | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__steps_per_second) -> _WhichOneofReturnType__steps_per_second | None: ...
 
 Global___Progress: _TypeAlias = Progress  # noqa: Y015
 

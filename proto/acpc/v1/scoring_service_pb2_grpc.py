@@ -28,7 +28,9 @@ if _version_not_supported:
 
 class ScoringServiceStub(object):
     """Checkpoint-level jobs. Operations are also served through the standard
-    google.longrunning.Operations service.
+    google.longrunning.Operations service. Its ListOperations leaves responses
+    out, which GetOperation has; its filter is made of state=<state>,
+    kind=<kind>, checkpoint=<name> and created>=<RFC 3339 time>, joined by AND.
     """
 
     def __init__(self, channel):
@@ -56,7 +58,9 @@ class ScoringServiceStub(object):
 
 class ScoringServiceServicer(object):
     """Checkpoint-level jobs. Operations are also served through the standard
-    google.longrunning.Operations service.
+    google.longrunning.Operations service. Its ListOperations leaves responses
+    out, which GetOperation has; its filter is made of state=<state>,
+    kind=<kind>, checkpoint=<name> and created>=<RFC 3339 time>, joined by AND.
     """
 
     def ScoreCheckpoint(self, request, context):
@@ -114,7 +118,9 @@ def add_ScoringServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ScoringService(object):
     """Checkpoint-level jobs. Operations are also served through the standard
-    google.longrunning.Operations service.
+    google.longrunning.Operations service. Its ListOperations leaves responses
+    out, which GetOperation has; its filter is made of state=<state>,
+    kind=<kind>, checkpoint=<name> and created>=<RFC 3339 time>, joined by AND.
     """
 
     @staticmethod

@@ -29,7 +29,9 @@ GRPC_VERSION: str
 
 class ScoringServiceStub:
     """Checkpoint-level jobs. Operations are also served through the standard
-    google.longrunning.Operations service.
+    google.longrunning.Operations service. Its ListOperations leaves responses
+    out, which GetOperation has; its filter is made of state=<state>,
+    kind=<kind>, checkpoint=<name> and created>=<RFC 3339 time>, joined by AND.
     """
 
     @_typing.overload
@@ -55,7 +57,9 @@ class ScoringServiceStub:
 @_typing.type_check_only
 class ScoringServiceAsyncStub(ScoringServiceStub):
     """Checkpoint-level jobs. Operations are also served through the standard
-    google.longrunning.Operations service.
+    google.longrunning.Operations service. Its ListOperations leaves responses
+    out, which GetOperation has; its filter is made of state=<state>,
+    kind=<kind>, checkpoint=<name> and created>=<RFC 3339 time>, joined by AND.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -77,7 +81,9 @@ class ScoringServiceAsyncStub(ScoringServiceStub):
 
 class ScoringServiceServicer(metaclass=_abc_1.ABCMeta):
     """Checkpoint-level jobs. Operations are also served through the standard
-    google.longrunning.Operations service.
+    google.longrunning.Operations service. Its ListOperations leaves responses
+    out, which GetOperation has; its filter is made of state=<state>,
+    kind=<kind>, checkpoint=<name> and created>=<RFC 3339 time>, joined by AND.
     """
 
     @_abc_1.abstractmethod

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from pydantic import BaseModel
-
+from acpc_server.diagnostics.plan import JobPlan
 from acpc_server.engine import Ticket
 
 Json: TypeAlias = dict[str, Any]
 Step: TypeAlias = Callable[[str, Callable[[], Json]], Json]
 """``step(phase, work)``: does ``work`` and puts its answer on record, or, when a run before this
 one has done so, gives the answer on record. ``phase`` tells people what is being done."""
-Plan = TypeVar("Plan", bound=BaseModel)
+Plan = TypeVar("Plan", bound=JobPlan)
 
 
 class JobKind(Protocol[Plan]):

@@ -30,6 +30,12 @@ class CheckpointName(_Model):
     digest: str
 
 
+class JobPlan(_Model):
+    """What the plan of every kind of job holds."""
+
+    checkpoint: CheckpointName
+
+
 class AnchorSource(_Model):
     """Anchors drawn from a dataset; defaults are the paper's."""
 
@@ -72,10 +78,9 @@ class ScreenThresholds(_Model):
     sr: float = 0.95
 
 
-class ScorePlan(_Model):
+class ScorePlan(JobPlan):
     """One ScoreCheckpoint job."""
 
-    checkpoint: CheckpointName
     reference: CheckpointName | None
     anchors: AnySource
     perturbation: AnyPerturbation

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel
-
+from acpc_server.diagnostics import JobPlan
 from acpc_server.errors import AcpcError
 
 
@@ -29,12 +29,31 @@ class JobState(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a job has come; ``seconds_left`` is None until there is a rate."""
+    """How far a job has come.
+
+    Attributes:
+        phase: What is being done.
+        completed: Steps on record.
+        total: Steps in all.
+        steps_per_second: Mean over the steps of this run; None before its first.
+    """
 
     phase: str
     completed: int
     total: int
-    seconds_left: float | None = None
+    steps_per_second: float | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimate; None until there is a rate."""
+        left = self.total - self.completed
+        if left == 0:
+            return 0.0
+        return None if self.steps_per_second is None else left / self.steps_per_second
+
+    def to_json(self) -> dict[str, Any]:
+        """Form in which a host tells the others."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -56,12 +75,29 @@ class JobFailure:
 
 
 @dataclass(frozen=True)
+class JobFilter:
+    """Which jobs to list; None lets every job through.
+
+    Attributes:
+        state: Where the job is in its life.
+        kind: Name of its kind.
+        checkpoint: Name of the checkpoint it measures.
+        created_since: Earliest time of submission; knows its time zone.
+    """
+
+    state: JobState | None = None
+    kind: str | None = None
+    checkpoint: str | None = None
+    created_since: datetime | None = None
+
+
+@dataclass(frozen=True)
 class Job:
-    """One job of any kind. Times are seconds since the epoch."""
+    """One job of any kind. Times are seconds since the epoch; a listed job has no result."""
 
     job_id: str
     kind: str
-    plan: BaseModel
+    plan: JobPlan
     state: JobState
     created: float
     started: float | None

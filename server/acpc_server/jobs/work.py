@@ -3,7 +3,7 @@
 A step that has finished is never run again: after a crash the workflow replays the recorded
 results and goes on with the first step that has none. Steps record plain JSON. A step that is
 refused records the refusal, so that a replay ends the same way. A step that is withdrawn, because
-the job was cancelled or the server stops, records nothing.
+the job was cancelled or taken over or the server stops, records nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
-from dbos import DBOS
+from dbos import DBOS, PortableWorkflowError
+from dbos import error as dbos_error
 from pydantic import BaseModel
 
 from acpc_server.diagnostics import JobKind, Json
@@ -25,7 +26,7 @@ log = structlog.get_logger("acpc.jobs")
 
 
 class Refused(BaseException):
-    """A step ended in a refusal; carries its record.
+    """A step ended in a refusal.
 
     Not an Exception: it passes through the kind's code to the end of the run.
     """
@@ -61,15 +62,20 @@ class JobRun:
         self._fresh_steps = 0
 
     def run(self) -> Json:
-        """Every step in order; returns ``{"result": ...}`` or ``{"failure": ...}``.
+        """Every step in order; returns the result.
 
         Raises:
-            Withdrawn: The ticket was cancelled; what was measured so far is on record.
+            PortableWorkflowError: The job failed; DBOS records it as the job's outcome.
+            Withdrawn: The ticket was cancelled, or the job is no longer this run's; what was
+                measured so far is on record.
         """
         try:
-            return {"result": _value(_outcome(self._follow))}
+            return _value(_outcome(self._follow))
         except Refused as refused:
-            return {"failure": refused.failure}
+            failure = refused.failure
+            raise PortableWorkflowError(
+                failure["message"], "JobFailed", failure["code"], failure
+            ) from None
 
     def _follow(self) -> Json:
         return self._kind.run(self._plan, self._stamp, self._step, self.ticket)
@@ -88,16 +94,19 @@ class JobRun:
             self._fresh_steps += 1
             return outcome
 
-        value = _value(DBOS.run_step({"name": phase}, measured))
+        try:
+            value = _value(DBOS.run_step({"name": phase}, measured))
+        except (dbos_error.DBOSWorkflowCancelledError, dbos_error.DBOSWorkflowConflictIDError):
+            raise Withdrawn from None  # cancelled, or taken over, by another host
         self._advance(phase, 1)
         return value
 
     def _advance(self, phase: str, steps: int) -> None:
         done = self.progress.completed + steps
-        left = None
+        rate = None
         if self._fresh_steps:
-            left = (self._total - done) * self._fresh_seconds / self._fresh_steps
-        self.progress = Progress(phase, done, self._total, left)
+            rate = self._fresh_steps / max(self._fresh_seconds, 1e-9)
+        self.progress = Progress(phase, done, self._total, rate)
 
 
 def _outcome(work: Callable[[], Json]) -> Json:

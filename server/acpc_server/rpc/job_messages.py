@@ -44,8 +44,13 @@ class OperationWriter:
     def __init__(self, writers: Mapping[str, JobWriter]) -> None:
         self._writers = writers
 
+    @property
+    def kinds(self) -> list[str]:
+        """Names of the kinds of job."""
+        return list(self._writers)
+
     def write(self, job: Job) -> operations_pb2.Operation:
-        """The Operation message of a job."""
+        """The Operation message of a job; a listed one has no response."""
         writer = self._writers[job.kind]
         operation = operations_pb2.Operation(name=f"{PREFIX}{job.job_id}", done=job.state.done)
         operation.metadata.Pack(writer.metadata(job), deterministic=True)
@@ -68,6 +73,7 @@ def write_life(job: Job) -> dict[str, Any]:
             completed=job.progress.completed,
             total=job.progress.total,
             seconds_left=job.progress.seconds_left,
+            steps_per_second=job.progress.steps_per_second,
         ),
         "attempts": job.attempts,
     }

@@ -7,7 +7,8 @@ from google.longrunning import operations_pb2, operations_pb2_grpc
 from google.protobuf import empty_pb2
 
 from acpc_server.errors import InvalidArgument, NotFound
-from acpc_server.jobs import JobService, JobState
+from acpc_server.jobs import JobService
+from acpc_server.rpc.job_filter import read_filter
 from acpc_server.rpc.job_messages import PREFIX, OperationWriter
 from acpc_server.rpc.paging import read_page, write_token
 
@@ -35,11 +36,15 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignor
     def ListOperations(
         self, request: operations_pb2.ListOperationsRequest, context: grpc.ServicerContext
     ) -> operations_pb2.ListOperationsResponse:
-        """A page of operations, newest first; ``filter`` may be ``state=<state>``."""
+        """A page of operations, newest first, without their responses.
+
+        Responses are large; GetOperation has them. See :func:`read_filter` for ``filter``.
+        """
         if request.name not in ("", "operations"):
             raise InvalidArgument("name", f"{request.name!r}; operations live in 'operations'")
         page = read_page(request.page_size, request.page_token)
-        rows = self._jobs.list(page.start, len(page) + 1, _read_filter(request.filter))
+        wanted = read_filter(request.filter, self._writer.kinds)
+        rows = self._jobs.list(page.start, len(page) + 1, wanted)
         more = page.stop if len(rows) > len(page) else None
         return operations_pb2.ListOperationsResponse(
             operations=[self._writer.write(job) for job in rows[: len(page)]],
@@ -87,15 +92,3 @@ def read_name(name: str) -> str:
     if len(job_id) > 64 or not job_id.isascii() or not job_id.isprintable():
         raise NotFound("no operation has that name")
     return job_id
-
-
-def _read_filter(text: str) -> JobState | None:
-    if not text:
-        return None
-    key, _, value = (part.strip() for part in text.partition("="))
-    states = {state.value: state for state in JobState}
-    if key != "state" or value.lower() not in states:
-        raise InvalidArgument(
-            "filter", f"{text!r}; filter by state=<state> with one of {', '.join(states)}"
-        )
-    return states[value.lower()]

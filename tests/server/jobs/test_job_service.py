@@ -3,69 +3,58 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import torch
-from acpc_server.data import DatasetStore
-from acpc_server.diagnostics import (
-    AnchorSource,
-    CheckpointName,
-    CheckpointScoring,
-    Protocol,
-    ScorePlan,
-)
-from acpc_server.engine import CheckpointCache, DeviceEngine
 from acpc_server.errors import AlreadyExists, FailedPrecondition, NotFound, Unavailable
-from acpc_server.jobs import Job, JobService, JobState
-from acpc_server.models.loader import CheckpointLimits
+from acpc_server.jobs import Job, JobFilter, JobService, JobState, LeaseTerms
 from acpc_server.observe import Metrics
-from acpc_server.perturb import GaussianNoise
-from job_world import JobWorld, write_job_world
+from counting_jobs import Counting, counting_plan
+
+TERMS = LeaseTerms(heartbeat=0.1, lease=0.4)
+LONG = counting_plan(600, 0.1)
+SHORT = counting_plan(3)
 
 
-class Rooms:
-    """What a job service stands on, and the services made of it."""
+class Desk:
+    """Services on one folder, and what they count."""
 
-    def __init__(self, world: JobWorld) -> None:
-        self.world = world
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kind = Counting()
         self.metrics = Metrics()
-        self.engine = DeviceEngine(torch.device("cpu"), self.metrics)
-        self.checkpoints = CheckpointCache(
-            world.checkpoints,
-            torch.device("cpu"),
-            self.metrics,
-            limits=CheckpointLimits(),
-            budget_bytes=2**30,
-        )
-        datasets = DatasetStore(world.datasets)
-        self.scoring = CheckpointScoring(self.engine, self.checkpoints, datasets)
+        self._services: list[JobService] = []
 
-    def service(self, record: str) -> JobService:
-        url = f"sqlite:///{self.world.root / record}"
-        return JobService([self.scoring], self.metrics, database_url=url, executor_id="here")
+    def service(self, record: str = "jobs.sqlite", **changed: object) -> JobService:
+        given = {"database_url": f"sqlite:///{self.folder / record}", "state_dir": self.folder}
+        service = JobService([self.kind], self.metrics, terms=TERMS, **{**given, **changed})
+        self._services.append(service)
+        return service
 
-    def plan(self, count: int = 40, draws: int = 3) -> ScorePlan:
-        digest = self.checkpoints.get("model").model.card.digest
-        return ScorePlan(
-            checkpoint=CheckpointName(name="model", weights="weights.pt", digest=digest),
-            reference=None,
-            anchors=AnchorSource(dataset="rooms.h5", task="tworoom", count=count),
-            perturbation=GaussianNoise(sigma=0.08),
-            protocol=Protocol(draws=draws),
-        )
+    def started(self, **changed: object) -> JobService:
+        service = self.service(**changed)
+        service.start()
+        return service
 
     def counted(self) -> dict[str, float]:
-        name = "acpc_jobs"
-        states = [state.value for state in JobState]
-        found = {s: self.metrics.registry.get_sample_value(name, {"state": s}) for s in states}
+        found = {
+            state.value: self.metrics.registry.get_sample_value("acpc_jobs", {"state": state.value})
+            for state in JobState
+        }
         return {state: value for state, value in found.items() if value}
+
+    def close(self) -> None:
+        for service in self._services:
+            service.stop()
 
 
 @pytest.fixture
-def rooms(tmp_path: Path) -> Rooms:
-    return Rooms(write_job_world(tmp_path))
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    opened = Desk(tmp_path)
+    yield opened
+    opened.close()
 
 
 def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
@@ -79,59 +68,145 @@ def always() -> bool:
     return True
 
 
-def test_a_withdrawn_job_resumes_under_the_next_service(rooms: Rooms) -> None:
-    plan = rooms.plan(count=80, draws=12)
-    first = rooms.service("jobs.sqlite")
-    first.start()
+def ended(service: JobService, job_id: str) -> Job:
+    return service.wait(job_id, 30, always)
+
+
+def test_a_withdrawn_job_resumes_under_the_next_service(desk: Desk) -> None:
+    plan = counting_plan(8, 0.1)
+    first = desk.started()
     job_id = first.submit(plan, "one").job_id
     until(lambda: first.get(job_id).progress.completed >= 2)
     first.stop()
-    assert rooms.counted() == {}, "it neither runs nor has ended"
+    assert desk.counted() == {}, "it neither runs nor has ended"
 
-    second = rooms.service("jobs.sqlite")
-    second.start()
+    second = desk.started()
     left = second.get(job_id)
     assert not left.state.done
     assert left.progress.completed >= 2, "what was measured is on record"
-    done = second.wait(job_id, 60, always)
+    done = ended(second, job_id)
     assert (done.state, done.attempts) == (JobState.SUCCEEDED, 2)
-    again = second.wait(second.submit(plan, "two").job_id, 60, always)
-    assert again.result == done.result
-    assert rooms.counted() == {"succeeded": 2}
-    second.stop()
+    again = ended(second, second.submit(plan, "two").job_id)
+    assert again.result == done.result is not None
+    assert desk.counted() == {"succeeded": 2}
 
 
-def test_the_rules_of_submitting_cancelling_and_deleting(rooms: Rooms) -> None:
-    service = rooms.service("jobs.sqlite")
-    service.start()
-    endless = service.submit(rooms.plan(count=500, draws=1000), "endless").job_id
+def test_the_rules_of_submitting_cancelling_and_deleting(desk: Desk) -> None:
+    service = desk.started()
+    endless = service.submit(LONG, "endless").job_id
     until(lambda: service.get(endless).state is JobState.RUNNING)
-    queued = service.submit(rooms.plan(), "queued")
-    assert service.submit(rooms.plan(), "queued").job_id == queued.job_id
+    queued = service.submit(SHORT, "queued")
+    assert service.submit(SHORT, "queued").job_id == queued.job_id
     assert queued.progress.phase == "waiting"
     with pytest.raises(AlreadyExists):
-        service.submit(rooms.plan(draws=4), "queued")
+        service.submit(counting_plan(4), "queued")
     with pytest.raises(FailedPrecondition):
         service.delete(queued.job_id)
-    assert rooms.counted() == {"queued": 1, "running": 1}
+    until(lambda: desk.counted() == {"queued": 1, "running": 1})
     for job_id in (queued.job_id, endless, endless):
         service.cancel(job_id)
-    until(lambda: rooms.counted() == {"cancelled": 2})
-    listed = service.list(0, 10, JobState.CANCELLED)
+    until(lambda: desk.counted() == {"cancelled": 2})
+    listed = service.list(0, 10, JobFilter(state=JobState.CANCELLED))
     assert [job.job_id for job in listed] == [queued.job_id, endless]
     service.delete(endless)
     for call in (service.get, service.delete, service.cancel):
         with pytest.raises(NotFound):
             call(endless)
+
+
+def test_a_job_id_that_has_ended_may_come_again_and_be_cancelled(desk: Desk) -> None:
+    service = desk.started()
+    assert ended(service, service.submit(SHORT, "again").job_id).state is JobState.SUCCEEDED
+    service.delete(service.submit(SHORT, "again").job_id)
+    holder = service.submit(LONG, "holder").job_id
+    again = service.submit(LONG, "again").job_id
+    service.cancel(again)
+    assert service.get(again).state is JobState.CANCELLED
+    service.cancel(holder)
+
+
+def test_a_refused_step_fails_the_job_and_is_listed_as_failed(desk: Desk) -> None:
+    service = desk.started()
+    bad = ended(service, service.submit(counting_plan(5, bad=3), "").job_id)
+    assert bad.state is JobState.FAILED
+    assert bad.failure is not None
+    assert (bad.failure.code, bad.failure.reason) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+    assert "step 3 is refused" in bad.failure.message
+    assert bad.progress.completed == 4, "the refusal is on record too"
+
+    good = ended(service, service.submit(SHORT, "").job_id)
+    desk.kind.stamped = "changed"
+    blocked = service.submit(LONG, "").job_id
+    desk.kind.stamped = "later"
+    changed = ended(service, blocked)
+    assert changed.failure is not None
+    assert (changed.failure.code, changed.failure.reason) == ("FAILED_PRECONDITION", "CHANGED")
+    by_state = {
+        state: [job.job_id for job in service.list(0, 10, JobFilter(state=state))]
+        for state in (JobState.SUCCEEDED, JobState.FAILED)
+    }
+    assert by_state == {
+        JobState.SUCCEEDED: [good.job_id],
+        JobState.FAILED: [changed.job_id, bad.job_id],
+    }
+    listed = service.list(0, 10)
+    assert [job.failure for job in listed] == [changed.failure, None, bad.failure]
+    assert all(job.result is None for job in listed), "results stay out of lists"
+
+
+def test_lists_are_filtered_by_checkpoint_kind_and_time(desk: Desk) -> None:
+    service = desk.started()
+    jobs = []
+    for name in ("a", "b", "a"):
+        jobs.append(service.submit(counting_plan(1, checkpoint=name), ""))
+        ended(service, jobs[-1].job_id)
+        if len(jobs) == 1:
+            time.sleep(1.0)  # SQLite notes whole seconds
+
+    def found(**wanted: object) -> list[str]:
+        return [job.job_id for job in service.list(0, 10, JobFilter(**wanted))]
+
+    newest_first = [job.job_id for job in reversed(jobs)]
+    assert found() == found(kind="counting") == newest_first
+    assert found(checkpoint="a") == [jobs[2].job_id, jobs[0].job_id]
+    assert found(checkpoint="c") == []
+    middle = datetime.fromtimestamp(jobs[1].created, UTC)
+    assert found(created_since=middle) == newest_first[:2]
+    assert found(created_since=middle + timedelta(hours=1)) == []
+    assert found(created_since=middle, checkpoint="a") == [jobs[2].job_id]
+
+
+def test_progress_has_a_rate_and_what_is_left(desk: Desk) -> None:
+    service = desk.started()
+    job_id = service.submit(counting_plan(20, 0.1), "").job_id
+    until(lambda: service.get(job_id).progress.completed >= 3)
+    progress = service.get(job_id).progress
+    assert progress.steps_per_second is not None
+    assert 2 < progress.steps_per_second <= 10
+    left = (20 - progress.completed) / progress.steps_per_second
+    assert progress.seconds_left == pytest.approx(left)
+    done = ended(service, job_id).progress
+    assert (done.completed, done.seconds_left) == (20, 0.0)
+
+
+def test_finished_jobs_go_after_the_retention(desk: Desk) -> None:
+    service = desk.started()
+    old = [service.submit(plan, "").job_id for plan in (SHORT, counting_plan(2, bad=1))]
+    for job_id in old:
+        ended(service, job_id)
     service.stop()
+    kept = desk.started(retention_days=1.0)
+    time.sleep(0.3)
+    assert len(kept.list(0, 10)) == 2, "they are not a day old"
+    running = kept.submit(LONG, "").job_id
+    kept.stop()
+    swept = desk.started(retention_days=1e-6)
+    until(lambda: [job.job_id for job in swept.list(0, 10)] == [running])
 
 
-def test_a_wait_ends_when_nobody_wants_it_and_a_watch_when_the_server_drains(
-    rooms: Rooms,
-) -> None:
-    service = rooms.service("jobs.sqlite")
-    service.start()
-    job_id = service.submit(rooms.plan(count=500, draws=1000), "").job_id
+def test_a_wait_ends_when_nobody_wants_it_and_a_watch_when_the_server_drains(desk: Desk) -> None:
+    service = desk.started()
+    job_id = service.submit(LONG, "").job_id
     assert not service.wait(job_id, 600, lambda: False).state.done
     assert not service.wait(job_id, 0, always).state.done
     asked = iter([True, True, False])
@@ -143,14 +218,18 @@ def test_a_wait_ends_when_nobody_wants_it_and_a_watch_when_the_server_drains(
     with pytest.raises(Unavailable):
         list(watched)
     assert not service.wait(job_id, 600, always).state.done
-    service.stop()
 
 
-def test_a_database_that_cannot_be_opened_is_a_refusal(rooms: Rooms) -> None:
-    service = rooms.service("no/such/folder/jobs.sqlite")
+@pytest.mark.parametrize(
+    "url", ["sqlite:////no/such/folder/jobs.sqlite", "postgresql://nobody@127.0.0.1:1/none"]
+)
+def test_a_database_that_cannot_be_opened_is_a_refusal(desk: Desk, url: str) -> None:
     with pytest.raises(FailedPrecondition, match="job record"):
-        service.start()
-    usable = rooms.service("jobs.sqlite")
-    usable.start()
-    assert usable.list(0, 10, None) == []
-    usable.stop()
+        desk.started(database_url=url)
+    assert desk.started().list(0, 10) == [], "the refusal leaves nothing behind"
+
+
+def test_a_state_folder_is_one_servers(desk: Desk) -> None:
+    desk.started()
+    with pytest.raises(FailedPrecondition, match="another server runs on the state folder"):
+        desk.service().start()

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from acpc_server.diagnostics.paired_cem import CemBudget, Returns
-from acpc_server.diagnostics.plan import AnySource, CheckpointName
+from acpc_server.diagnostics.plan import AnySource, JobPlan
 from acpc_server.diagnostics.receipt import digest_json
 from acpc_server.diagnostics.views import PerturbationPlan
 from acpc_server.engine import NumericMode
@@ -130,10 +130,9 @@ class SensitivityStudy(_Rolled):
 AnyStudy: TypeAlias = DriftStudy | PlannerStudy | GeometryStudy | SensitivityStudy
 
 
-class StudyPlan(_Model):
+class StudyPlan(JobPlan):
     """One RunStudy job."""
 
-    checkpoint: CheckpointName
     anchors: AnySource
     study: Annotated[AnyStudy, Field(discriminator="kind")]
     numeric_mode: NumericMode = NumericMode.FP32

@@ -1,0 +1,228 @@
+"""The database of the job record, beside DBOS: our table of hosts, and looks at DBOS's rows.
+
+DBOS's own calls load whole rows, wait without end for a database that is away, and cannot filter
+by attribute on SQLite. What every host asks every second, and which jobs a list shows, is asked
+here instead, on connections that fail at once. DBOS's tables are only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+TIMEOUT_SECONDS = 5
+# Key of the lock under which the table is made; no other user of the database takes it.
+SCHEMA_LOCK = 0x61637063
+
+
+@dataclass(frozen=True)
+class Host:
+    """One server that shares the job record.
+
+    Attributes:
+        executor_id: Its name among them.
+        session: The process that has the name now; empty when it stopped in good order.
+        folder: Identity of the process's state folder.
+        beat: Grows for as long as the process lives.
+        running: Progress of its jobs, JSON.
+    """
+
+    executor_id: str
+    session: str
+    folder: str
+    beat: int = 0
+    running: str = "{}"
+
+
+class JobDatabase:
+    """Reads and writes the table of hosts, and counts jobs and steps.
+
+    Every method raises SQLAlchemyError when the database cannot be asked.
+
+    Args:
+        url: ``sqlite:///path`` or ``postgresql://...``.
+        queue: Name of the queue whose jobs are counted.
+    """
+
+    def __init__(self, url: str, queue: str) -> None:
+        self._queue = queue
+        self._url = sa.make_url(url)
+        self._postgres = self._url.get_backend_name() == "postgresql"
+        # DBOS keeps its tables in the schema "dbos"; ours stand beside it in "acpc".
+        self._hosts = sa.Table(
+            "acpc_hosts",
+            sa.MetaData(schema="acpc" if self._postgres else None),
+            sa.Column("executor_id", sa.Text, primary_key=True),
+            sa.Column("session", sa.Text, nullable=False),
+            sa.Column("folder", sa.Text, nullable=False),
+            sa.Column("beat", sa.BigInteger, nullable=False),
+            sa.Column("running", sa.Text, nullable=False),
+        )
+        dbos = "dbos" if self._postgres else None
+        columns = ("workflow_uuid", "name", "status", "queue_name", "executor_id", "created_at")
+        self._jobs = sa.table(
+            "workflow_status",
+            *map(sa.column, columns),
+            sa.column("attributes", sa.JSON),
+            schema=dbos,
+        )
+        self._steps = sa.table("operation_outputs", sa.column("workflow_uuid"), schema=dbos)
+        self._engine: sa.Engine | None = None
+
+    def _connect(self) -> sa.Engine:
+        if not self._postgres:
+            return sa.create_engine(self._url, connect_args={"timeout": TIMEOUT_SECONDS})
+        return sa.create_engine(
+            self._url.set(drivername="postgresql+psycopg"),
+            connect_args={"connect_timeout": TIMEOUT_SECONDS},
+            pool_size=2,
+            pool_timeout=TIMEOUT_SECONDS,
+            pool_pre_ping=True,
+        )
+
+    def open(self) -> None:
+        """Connect, and make the table of hosts when there is none.
+
+        Raises:
+            ImportError: The database's driver is not installed.
+        """
+        self._engine = self._connect()
+        with self._begin() as connection:
+            if self._postgres:
+                # Hosts may start together, and IF NOT EXISTS alone does not keep them apart.
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))
+                connection.execute(sa.schema.CreateSchema("acpc", if_not_exists=True))
+            self._hosts.metadata.create_all(connection)
+
+    def close(self) -> None:
+        """Drop every connection."""
+        if self._engine is not None:
+            self._engine.dispose()
+
+    def _begin(self) -> AbstractContextManager[sa.Connection]:
+        if self._engine is None:
+            raise RuntimeError("the job database is not open")
+        return self._engine.begin()
+
+    def hosts(self) -> dict[str, Host]:
+        """Every host on record, by its executor id."""
+        with self._begin() as connection:
+            rows = connection.execute(sa.select(self._hosts)).mappings()
+            return {row["executor_id"]: Host(**row) for row in rows}
+
+    def enter(self, host: Host, found: Host | None) -> bool:
+        """Put a host in the place where ``found`` was; False when the place has changed since."""
+        with self._begin() as connection:
+            if found is not None:
+                return self._changed(connection, self._is(found), asdict(host))
+            try:
+                connection.execute(sa.insert(self._hosts).values(asdict(host)))
+            except IntegrityError:
+                connection.rollback()
+                return False
+            return True
+
+    def beat(self, host: Host, running: str) -> bool:
+        """Show that the host lives; False when its place has gone, or to another process."""
+        place = self._hosts.c
+        values = {"beat": place.beat + 1, "running": running}
+        mine = (place.executor_id == host.executor_id) & (place.session == host.session)
+        with self._begin() as connection:
+            return self._changed(connection, mine, values)
+
+    def leave(self, host: Host) -> bool:
+        """Mark the host as stopped in good order: its jobs are free at once."""
+        place = self._hosts.c
+        mine = (place.executor_id == host.executor_id) & (place.session == host.session)
+        with self._begin() as connection:
+            return self._changed(connection, mine, {"session": "", "running": "{}"})
+
+    def forget(self, host: Host) -> None:
+        """Remove a host that has not moved since it was read."""
+        with self._begin() as connection:
+            connection.execute(sa.delete(self._hosts).where(self._is(host)))
+
+    def _is(self, host: Host) -> sa.ColumnElement[bool]:
+        place = self._hosts.c
+        return (
+            (place.executor_id == host.executor_id)
+            & (place.session == host.session)
+            & (place.beat == host.beat)
+        )
+
+    def _changed(
+        self,
+        connection: sa.Connection,
+        where: sa.ColumnElement[bool],
+        values: dict[str, object],
+    ) -> bool:
+        return connection.execute(sa.update(self._hosts).where(where).values(values)).rowcount == 1
+
+    def queued(self) -> int:
+        """Jobs that wait for a host."""
+        jobs = self._jobs.c
+        query = (
+            sa.select(sa.func.count())
+            .select_from(self._jobs)
+            .where(jobs.status == "ENQUEUED", jobs.queue_name == self._queue)
+        )
+        with self._begin() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def page(
+        self,
+        *,
+        offset: int,
+        limit: int,
+        kinds: Collection[str],
+        statuses: Collection[str],
+        checkpoint: str | None,
+        created_since: datetime | None,
+    ) -> list[str]:
+        """Ids of the jobs that fit, newest first.
+
+        Args:
+            offset: Jobs to leave out at the front.
+            limit: Jobs to give.
+            kinds: Names of their kinds.
+            statuses: DBOS's names of their states; empty for all.
+            checkpoint: Name of the checkpoint they measure; None for all.
+            created_since: Earliest submission; None for all.
+        """
+        jobs = self._jobs.c
+        query = sa.select(jobs.workflow_uuid).where(jobs.name.in_(kinds))
+        if statuses:
+            query = query.where(jobs.status.in_(statuses))
+        if checkpoint is not None:
+            query = query.where(jobs.attributes["checkpoint"].as_string() == checkpoint)
+        if created_since is not None:
+            query = query.where(jobs.created_at >= created_since.timestamp() * 1000)
+        # Jobs of one moment have an order too, so that pages do not overlap: on SQLite, where DBOS
+        # notes whole seconds, the order in which they came.
+        tie = jobs.workflow_uuid if self._postgres else sa.literal_column("rowid").desc()
+        query = query.order_by(jobs.created_at.desc(), tie)
+        with self._begin() as connection:
+            return list(connection.execute(query.offset(offset).limit(limit)).scalars())
+
+    def held(self) -> dict[str, str]:
+        """The job ids that a host has taken up and not ended, with that host's executor id."""
+        jobs = self._jobs.c
+        query = sa.select(jobs.workflow_uuid, jobs.executor_id).where(
+            jobs.status == "PENDING", jobs.queue_name == self._queue
+        )
+        with self._begin() as connection:
+            return {job: executor or "" for job, executor in connection.execute(query)}
+
+    def steps(self, job_ids: Collection[str]) -> dict[str, int]:
+        """Steps on record of each job that has any."""
+        if not job_ids:
+            return {}
+        job = self._steps.c.workflow_uuid
+        query = sa.select(job, sa.func.count()).where(job.in_(job_ids)).group_by(job)
+        with self._begin() as connection:
+            return {job_id: count for job_id, count in connection.execute(query)}

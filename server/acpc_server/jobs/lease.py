@@ -1,0 +1,231 @@
+"""Which hosts of a shared job record live, and who takes over the jobs of one that does not.
+
+DBOS resumes a host's jobs when that host starts again; it does not notice that a host is gone. So
+every host beats in a table of ours, and whoever sees another's beat stand still for the length of
+the lease has DBOS queue that host's jobs again. Beats are counted, not dated: hosts' clocks may
+differ, and while the database is away nobody counts, so nobody is declared dead for it.
+
+A host that was taken for dead and is not, because it was paused or cut off, does no harm. With
+every take-up of a job DBOS writes a new owner's token into the job's row, and in the transaction
+that records a step or the outcome it checks the token: a run that has lost its job records nothing
+and withdraws. The table only decides how soon work moves.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+from dbos import DBOS
+from sqlalchemy.exc import SQLAlchemyError
+
+from acpc_server.errors import FailedPrecondition
+from acpc_server.jobs.database import Host, JobDatabase
+from acpc_server.jobs.running import RunningJobs
+
+log = structlog.get_logger("acpc.jobs")
+# How often a host looks whether its jobs are still its own, and says how far they are.
+TICK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class LeaseTerms:
+    """The same on every host of a record.
+
+    Attributes:
+        heartbeat: Seconds between two beats.
+        lease: Seconds without a beat after which a host counts as dead.
+    """
+
+    heartbeat: float = 5.0
+    lease: float = 20.0
+
+    @property
+    def beats(self) -> int:
+        """Beats a dead host has missed."""
+        return math.ceil(self.lease / self.heartbeat)
+
+
+class Sightings:
+    """How often in a row something was seen that did not move."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[object, int]] = {}
+
+    def count(self, now: Mapping[str, object]) -> dict[str, int]:
+        """Repeats of each value; one that moved or is new has none."""
+        before = self._seen
+        self._seen = {
+            name: (value, before[name][1] + 1 if before.get(name, (None,))[0] == value else 0)
+            for name, value in now.items()
+        }
+        return {name: repeats for name, (_, repeats) in self._seen.items()}
+
+
+class Lease:
+    """This host's place among the hosts, and its watch over the others.
+
+    Args:
+        database: Where hosts beat.
+        running: This host's jobs.
+        queue: Queue that jobs go back to.
+        terms: How often to beat, and when to take over.
+        on_queued: Told the number of queued jobs, every second.
+        on_evicted: Called when another process has this host's name: this one must stop.
+    """
+
+    def __init__(
+        self,
+        database: JobDatabase,
+        running: RunningJobs,
+        *,
+        queue: str,
+        terms: LeaseTerms,
+        on_queued: Callable[[int], None],
+        on_evicted: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._running = running
+        self._queue = queue
+        self._terms = terms
+        self._on_queued = on_queued
+        self._on_evicted = on_evicted
+        self._host = Host("", "", "")
+        self._entered = False
+        self._others = Sightings()
+        self._strays = Sightings()
+        self._told = ""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
+
+    def acquire(self, executor_id: str, folder: str) -> None:
+        """Take this host's place.
+
+        A place whose holder stopped in good order, or had this very state folder, is free at once.
+
+        Raises:
+            FailedPrecondition: Another running server has the name.
+            SQLAlchemyError: The database cannot be asked.
+        """
+        self._host = Host(executor_id, uuid.uuid4().hex, folder)
+        found = self._database.hosts().get(executor_id)
+        free = found is None or not found.session or found.folder == folder
+        if not free:
+            free = not self._moves(executor_id, found)
+        self._entered = free and self._database.enter(self._host, found)
+        if not self._entered:
+            raise FailedPrecondition(
+                f"another running server has the executor id {executor_id!r}; give each its own "
+                "--executor-id, or none and its own --state-dir",
+                reason="EXECUTOR_ID_TAKEN",
+            )
+
+    def _moves(self, executor_id: str, found: Host | None) -> bool:
+        """Whether the holder of a name beats within the length of the lease."""
+        log.info("executor_id_in_question", executor_id=executor_id, seconds=self._terms.lease)
+        for _ in range(self._terms.beats):
+            time.sleep(self._terms.heartbeat)
+            if self._database.hosts().get(executor_id) != found:
+                return True
+        return False
+
+    def start(self) -> None:
+        """Begin to beat and to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the watch."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._on_queued(0)
+
+    def leave(self) -> None:
+        """Give the place up, so that other hosts take this one's jobs over without waiting."""
+        if not self._entered:
+            return
+        try:
+            self._database.leave(self._host)
+        except SQLAlchemyError as error:
+            log.warning("job_database_away", cause=_first_line(error))
+
+    def _keep(self) -> None:
+        due = time.monotonic()
+        while not self._stop.wait(min(TICK_SECONDS, self._terms.heartbeat)):
+            try:
+                self._look_after_own()
+                if time.monotonic() >= due and self._beat():
+                    due = time.monotonic() + self._terms.heartbeat
+                    self._look_after_others()
+            except SQLAlchemyError as error:
+                log.warning("job_database_away", cause=_first_line(error))
+
+    def _look_after_own(self) -> None:
+        """Withdraw runs whose job was cancelled or taken over, and say how far the others are."""
+        self._on_queued(self._database.queued())
+        ours = self._running.ids()
+        if ours:
+            held = self._database.held()
+            mine = self._host.executor_id
+            self._running.withdraw([job for job in ours if held.get(job) != mine])
+        if self._running.report() != self._told:
+            self._beat()
+
+    def _beat(self) -> bool:
+        self._told = self._running.report()
+        if self._database.beat(self._host, self._told):
+            return True
+        found = self._database.hosts().get(self._host.executor_id)
+        if found is None:  # taken for dead and forgotten
+            log.warning("lease_lost", executor_id=self._host.executor_id)
+            return self._database.enter(replace(self._host, running=self._told), None)
+        log.error("executor_id_lost", executor_id=self._host.executor_id)
+        self._stop.set()
+        self._on_evicted()
+        return False
+
+    def _look_after_others(self) -> None:
+        """Queue again what dead hosts held, and what this host holds and does not run."""
+        hosts, held = self._database.hosts(), self._database.held()
+        others = {*hosts, *held.values()} - {self._host.executor_id}
+        marks = {
+            name: (hosts[name].session, hosts[name].beat) if name in hosts else None
+            for name in others
+        }
+        for name, repeats in self._others.count(marks).items():
+            host = hosts.get(name)
+            left = host is not None and not host.session
+            if left or self._due(repeats):
+                self._take_over(name)
+                if host is not None:
+                    self._database.forget(host)
+        ours = self._running.ids()
+        idle = {
+            job: holder
+            for job, holder in held.items()
+            if holder == self._host.executor_id and job not in ours
+        }
+        for job, repeats in self._strays.count(idle).items():
+            if self._due(repeats) and not self._running.draining.is_set():
+                log.warning("job_requeued", job=job)
+                DBOS.resume_workflow(job, queue_name=self._queue)
+
+    def _due(self, repeats: int) -> bool:
+        return repeats > 0 and repeats % self._terms.beats == 0
+
+    def _take_over(self, executor_id: str) -> None:
+        # Private in DBOS 3.4, and the right one: in one statement it queues a job again only if
+        # the dead host still holds it, so that hosts that notice together do not disturb each
+        # other. The public resume_workflow takes a job from whoever has it, and forgets how often
+        # it was started.
+        jobs = DBOS._recover_pending_workflows([executor_id])
+        log.warning("host_gone", executor_id=executor_id, jobs=len(jobs))
+
+
+def _first_line(error: SQLAlchemyError) -> str:
+    return str(getattr(error, "orig", None) or error).partition("\n")[0]

@@ -1,0 +1,70 @@
+"""Deletes finished jobs when they have been kept long enough."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Sequence
+
+import structlog
+from dbos import DBOS
+from sqlalchemy.exc import SQLAlchemyError
+
+from acpc_server.jobs.reader import ENDED
+
+log = structlog.get_logger("acpc.jobs")
+SWEEP_SECONDS = 600.0
+# Jobs deleted at a time, so that no transaction is long.
+BATCH = 100
+
+
+class Retention:
+    """A sweep in the background. Several hosts may sweep one record; a job is deleted once.
+
+    Args:
+        kinds: Names of the kinds of job.
+        days: How long a finished job is kept; zero keeps all.
+    """
+
+    def __init__(self, kinds: Sequence[str], days: float) -> None:
+        self._kinds = list(kinds)
+        self._days = days
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="acpc-retention", daemon=True)
+
+    def start(self) -> None:
+        """Sweep now and every ten minutes."""
+        if self._days:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End after the batch at hand."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _keep(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.sweep()
+            except SQLAlchemyError as error:
+                log.warning("retention_sweep_failed", cause=str(error).partition("\n")[0])
+            self._stop.wait(SWEEP_SECONDS)
+
+    def sweep(self) -> None:
+        """Delete what has been kept long enough."""
+        now = datetime.datetime.now(datetime.UTC)
+        before = (now - datetime.timedelta(days=self._days)).isoformat()
+        while not self._stop.is_set():
+            rows = DBOS.list_workflows(
+                status=ENDED,
+                name=self._kinds,
+                completed_before=before,
+                limit=BATCH,
+                load_input=False,
+                load_output=False,
+            )
+            if not rows:
+                return
+            DBOS.delete_workflows([row.workflow_id for row in rows])
+            log.info("jobs_deleted", jobs=len(rows))

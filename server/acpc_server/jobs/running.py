@@ -1,0 +1,144 @@
+"""The jobs that run in this process."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+import structlog
+
+from acpc_server.diagnostics import JobKind, Json
+from acpc_server.jobs.record import Progress
+from acpc_server.jobs.work import JobRun
+from acpc_server.observe import Metrics
+
+log = structlog.get_logger("acpc.jobs")
+# How long a job may lie between the end of its run and its entry in the record.
+UNRECORDED_SECONDS = 10.0
+# A withdrawn job leaves at its next chunk; reading anchors takes longest.
+LEAVE_SECONDS = 10.0
+
+
+class RunningJobs:
+    """Runs jobs, and counts how they end.
+
+    Args:
+        metrics: Series for job counts.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._runs: dict[str, JobRun] = {}
+        self._ended: dict[str, float] = {}
+        self._changed = threading.Condition()  # guards both, and the counts of ended jobs
+        self.draining = threading.Event()
+        self._closed = threading.Event()
+
+    def run(self, kind: JobKind[Any], job_id: str, plan: Json, stamp: str) -> Json:
+        """Run a job to its end, in the calling thread.
+
+        Raises:
+            PortableWorkflowError: The job failed; holds the failure.
+            Withdrawn: It was cancelled, taken over, or the server stops.
+        """
+        with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
+            log.info("job_started")
+            run = JobRun(kind, kind.plan_type.model_validate(plan), stamp)
+            with self._changed:
+                self._runs[job_id] = run
+                self._count("running", 1)
+                if self.draining.is_set():
+                    run.ticket.cancel()
+            end = "withdrawn"
+            try:
+                result = run.run()
+                end = "succeeded"
+                return result
+            except Exception:
+                end = "failed"
+                raise
+            finally:
+                self._leave(job_id, run, end)
+                log.info("job_ended", end=end)
+                if end == "withdrawn" and self.draining.is_set():
+                    self._closed.wait()  # hold the queue's slot, so that no further job starts
+
+    def _leave(self, job_id: str, run: JobRun, end: str) -> None:
+        with self._changed:
+            if self._runs.get(job_id) is run:  # not its successor of the same request id
+                del self._runs[job_id]
+            self._count("running", -1)
+            if end != "withdrawn" and not run.ticket.cancelled:
+                now = time.monotonic()
+                lately = {i: t for i, t in self._ended.items() if now - t < UNRECORDED_SECONDS}
+                self._ended = {**lately, job_id: now}
+                self._count(end, 1)
+            self._changed.notify_all()
+
+    def _count(self, state: str, change: int) -> None:
+        self._metrics.jobs.labels(state).inc(change)
+
+    def ids(self) -> set[str]:
+        """The jobs that run here now."""
+        with self._changed:
+            return set(self._runs)
+
+    def progress(self, job_id: str) -> Progress | None:
+        """How far a job is; None when it does not run here."""
+        run = self._runs.get(job_id)
+        return None if run is None else run.progress
+
+    def report(self) -> str:
+        """The progress of every job that runs here, as JSON."""
+        with self._changed:
+            report: Json = {job_id: run.progress.to_json() for job_id, run in self._runs.items()}
+        return json.dumps(report, sort_keys=True)
+
+    def withdraw(self, job_ids: Collection[str]) -> None:
+        """End runs at their next chunk, without a mark in the record."""
+        with self._changed:
+            for job_id in job_ids:
+                run = self._runs.get(job_id)
+                if run is not None:
+                    run.ticket.cancel()
+
+    def cancel(self, job_id: str, done: Callable[[], bool], cancel: Callable[[], None]) -> bool:
+        """Cancel a job, wherever it is; False when it has ended.
+
+        Args:
+            job_id: The job.
+            done: Whether the record says that it has ended.
+            cancel: Cancels it in the record.
+        """
+        with self._changed:
+            ended = self._ended.get(job_id, -math.inf)
+            if done() or time.monotonic() - ended < UNRECORDED_SECONDS:
+                return False
+            # The ticket first: the run is to end at its next chunk, not at its next step.
+            run = self._runs.get(job_id)
+            if run is not None:
+                run.ticket.cancel()
+            cancel()
+            self._count("cancelled", 1)
+            return True
+
+    def forget(self, job_id: str) -> None:
+        """Let a job id that has ended come again."""
+        with self._changed:
+            self._ended.pop(job_id, None)
+
+    def stop(self) -> None:
+        """Withdraw every run and wait until they have left; no further job starts."""
+        self.draining.set()
+        with self._changed:
+            for run in self._runs.values():
+                run.ticket.cancel()
+            self._changed.wait_for(lambda: not self._runs, LEAVE_SECONDS)
+
+    def close(self) -> None:
+        """Let go of the threads that held the queue's slots."""
+        self._closed.set()
