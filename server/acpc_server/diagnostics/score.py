@@ -16,7 +16,7 @@ from acpc_server.diagnostics.receipt import Receipt, device_name
 from acpc_server.diagnostics.shard import ShardRecord
 from acpc_server.engine import DeviceEngine, Ticket
 from acpc_server.models import FrozenWorldModel
-from acpc_server.numerics import consistency, pairing, screening
+from acpc_server.numerics import consistency, pairing, screening, verdict
 
 # Anchors rolled forward beside their partners at a time. Like a shard's size, part of what a score
 # means: float32 matrix products depend on the batch in their last bits.
@@ -112,11 +112,11 @@ def _summaries(plan: ScorePlan, horizon_radius: Tensor) -> list[dict[str, Any]]:
     ]
 
 
-def judge(plan: ScorePlan, scores: dict[Role, dict[str, Any]]) -> screening.Verdict:
+def judge(plan: ScorePlan, scores: dict[Role, dict[str, Any]]) -> verdict.Verdict:
     """The verdict on the checkpoint; relative to the reference when there is one."""
     score = scores["checkpoint"]
     reference = scores.get("reference", score) if plan.reference is not None else None
-    return screening.screen(
+    return verdict.screen(
         ir_raw=score["ir_raw"],
         sr=score["sr"],
         reference_ir_raw=None if reference is None else reference["ir_raw"],

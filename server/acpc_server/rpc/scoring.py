@@ -23,7 +23,7 @@ from acpc_server.engine import CheckpointCache
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.jobs import JobService, JobState
 from acpc_server.numerics.consistency import horizon_weights
-from acpc_server.numerics.screening import check_thresholds
+from acpc_server.numerics.verdict import check_thresholds
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import OperationWriter
 from acpc_server.rpc.operations import read_name

@@ -1,0 +1,179 @@
+"""What a checkpoint job costs when it grows: time for four times as much, and memory.
+
+    python benchmarks/scaling.py [--anchors 200] [--large 5000]
+
+Writes build/benchmarks/scaling.json. Jobs run on a real server over the demo's model, one after the
+other. Ratios are within one run; absolute figures belong to the machine. The large job reads frames
+of 96 pixels, which do not fit the memory it may take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import hdf5plugin
+import numpy as np
+from acpc_client import AcpcClient, DatasetAnchors, GaussianNoise, ScoreJob, ScoreProtocol
+
+ROOT = Path(__file__).resolve().parent.parent
+WORLD = ROOT / "examples" / "two_room"
+sys.path[:0] = [str(ROOT / "tests" / "reference"), str(WORLD)]
+
+from dataset import columns  # noqa: E402
+from server_process import ServerProcess  # noqa: E402
+
+MODEL, SHIFT = "two-room-base", GaussianNoise(0.08)
+EPISODES, BLOCKS, SEED, DRAWS = 160, 24, 9101, 5
+GOAL = 4.3
+MEBIBYTE = 2**20
+
+
+def write_world(path: Path, enlarge: int) -> None:
+    """The demo's episodes with every pixel ``enlarge`` times as wide and high."""
+    with h5py.File(path, "w", libver="latest") as file:
+        for name, values in columns(EPISODES, BLOCKS, SEED).items():
+            pixels = name == "pixels"
+            if pixels:
+                values = np.repeat(np.repeat(values, enlarge, axis=1), enlarge, axis=2)  # noqa: PLW2901
+            file.create_dataset(
+                name,
+                data=values,
+                chunks=(1, *values.shape[1:]) if values.ndim > 1 else True,
+                compression=hdf5plugin.Blosc(cname="lz4") if pixels else None,
+            )
+
+
+def submit(
+    client: AcpcClient,
+    anchors: int,
+    *,
+    draws: int = DRAWS,
+    dataset: str = "small.h5",
+    seed: int = 0,
+) -> ScoreJob:
+    """A job; another seed makes it another job."""
+    return client.score_checkpoint(
+        MODEL,
+        DatasetAnchors(dataset, "two-room.yaml", count=anchors),
+        SHIFT,
+        protocol=ScoreProtocol(draws=draws, seed=seed),
+    )
+
+
+def seconds(*jobs: ScoreJob) -> float:
+    """How long it takes from now until all jobs are done."""
+    started = time.perf_counter()
+    for job in jobs:
+        job.result()
+    return time.perf_counter() - started
+
+
+def ratio(measure: Callable[[int], float], size: int, rounds: int) -> dict[str, Any]:
+    """Time for ``4 * size`` over time for ``size``; the best of some rounds each, in turns."""
+    small, large = [], []
+    for _ in range(rounds):
+        small.append(measure(size))
+        large.append(measure(4 * size))
+    found = min(large) / min(small)
+    return {
+        "size": size,
+        "seconds": min(small),
+        "seconds_of_four_times": min(large),
+        "ratio": found,
+        "goal": GOAL,
+        "within_goal": found <= GOAL,
+    }
+
+
+def memory(pid: int) -> dict[str, float]:
+    """Resident memory of a process now and at its highest, MiB."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    kibibytes = {
+        line.split(":")[0]: int(line.split()[1]) for line in text.splitlines() if "kB" in line
+    }
+    return {"now_mib": kibibytes["VmRSS"] / 1024, "peak_mib": kibibytes["VmHWM"] / 1024}
+
+
+def forget_peak(pid: int) -> None:
+    """Starts the process's highest mark anew."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def measure_times(root: Path, anchors: int, rounds: int) -> dict[str, Any]:
+    """Ratios of time for anchors, draws and checkpoints."""
+    with (
+        ServerProcess(WORLD / "checkpoints", root, root / "times") as server,
+        AcpcClient(server.address) as client,
+    ):
+        seconds(submit(client, 50))  # loads the checkpoint
+
+        return {
+            "anchors": ratio(lambda n: seconds(submit(client, n)), anchors, rounds),
+            "draws": ratio(lambda m: seconds(submit(client, anchors, draws=m)), DRAWS, rounds),
+            "checkpoints": ratio(
+                lambda jobs: seconds(*(submit(client, anchors) for _ in range(jobs))), 1, rounds
+            ),
+        }
+
+
+def measure_memory(root: Path, anchors: int) -> dict[str, Any]:
+    """Memory of a job whose frames are many times what it may hold."""
+    with (
+        ServerProcess(WORLD / "checkpoints", root, root / "memory") as server,
+        AcpcClient(server.address) as client,
+    ):
+        seconds(submit(client, 50, dataset="large.h5"))
+        forget_peak(server.pid)
+        before = memory(server.pid)
+        job = submit(client, anchors, dataset="large.h5")
+        taken = seconds(job)
+        after = memory(server.pid)
+        started = time.perf_counter()
+        client.preview_anchors(job, range(0, anchors, max(1, anchors // 16))[:16])
+        previewed = time.perf_counter() - started
+    with h5py.File(root / "large.h5") as file:
+        frame = int(np.prod(file["pixels"].shape[1:]))
+    return {
+        "anchors": anchors,
+        "frames_mib": anchors * 11 * frame / MEBIBYTE,
+        "seconds": taken,
+        "before_mib": before["now_mib"],
+        "peak_mib": after["peak_mib"],
+        "growth_mib": after["peak_mib"] - before["now_mib"],
+        "record_mib": (root / "memory" / "jobs.sqlite").stat().st_size / MEBIBYTE,
+        "preview_of_16_seconds": previewed,
+    }
+
+
+def main() -> None:
+    """Command line entry."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--anchors", type=int, default=200, help="anchors N, default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=2, help="default: %(default)s")
+    parser.add_argument("--large", type=int, default=5000, help="default: %(default)s")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/scaling.json")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "two-room.yaml").write_text((WORLD / "two-room.yaml").read_text())
+        write_world(root / "small.h5", 1)
+        write_world(root / "large.h5", 3)
+        report = {
+            **measure_times(root, options.anchors, options.rounds),
+            "memory": measure_memory(root, options.large),
+        }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()
