@@ -6,7 +6,6 @@ import grpc
 import pytest
 import wire
 from acpc.v1 import (
-    anchor_service_pb2,
     anchor_service_pb2_grpc,
     checkpoint_service_pb2_grpc,
     diagnostic_service_pb2,
@@ -81,25 +80,6 @@ def test_a_stream_answers_bad_pairs_in_place(channel: grpc.Channel) -> None:
     for case, answer in zip(BAD_PAIRS, answers, strict=True):
         assert answer.WhichOneof("outcome") == "error", case.id
         check(wire.Refusal.of_status(answer.error), case.code, case.field and f"pair.{case.field}")
-
-
-UNIMPLEMENTED = {
-    "AnchorService.GetUpload": anchor_service_pb2.GetUploadRequest(),
-    "AnchorService.CreateAnchorSet": anchor_service_pb2.CreateAnchorSetRequest(),
-    "AnchorService.GetAnchorSet": anchor_service_pb2.GetAnchorSetRequest(digest="x" * 100_000),
-    "AnchorService.ListAnchorSets": anchor_service_pb2.ListAnchorSetsRequest(page_size=9),
-    "AnchorService.DeleteAnchorSet": anchor_service_pb2.DeleteAnchorSetRequest(),
-}
-
-
-@pytest.mark.parametrize("method", UNIMPLEMENTED)
-def test_methods_of_a_later_release(channel: grpc.Channel, method: str) -> None:
-    check(call(channel, method, UNIMPLEMENTED[method]), "UNIMPLEMENTED", "")
-
-
-def test_streams_of_a_later_release(channel: grpc.Channel) -> None:
-    empty = anchor_service_pb2.UploadAnchorsRequest()
-    check(call(channel, "AnchorService.UploadAnchors", iter([empty])), "UNIMPLEMENTED", "")
 
 
 def test_the_tables_are_large_and_their_names_their_own() -> None:

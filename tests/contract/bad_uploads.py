@@ -1,0 +1,213 @@
+"""Uploads and calls about anchor sets that can never work; shape of ``bad_jobs``."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import wire
+from acpc.v1 import anchor_service_pb2 as pb
+from acpc.v1.tensor_pb2 import Tensor
+from anchor_wire import HEIGHT, HORIZON, STEPS, WIDTH, anchor_arrays, header, shard
+from bad_jobs import ABSENT, MethodCase
+from bad_pairs import INVALID, NAN, UNICODE
+
+LATE = "FAILED_PRECONDITION"
+OVER = "RESOURCE_EXHAUSTED"
+HUGE = 2**32 - 1
+
+
+class UploadCase(NamedTuple):
+    """Messages, the status they must get, and the field path it must name."""
+
+    id: str
+    messages: list[Any]
+    code: str = INVALID
+    field: str = ""
+
+
+def _header(id: str, field: str, code: str = INVALID, **changed: object) -> UploadCase:
+    return UploadCase(f"header-{id}", [header(**changed)], code, field and f"header.{field}")
+
+
+def _shard(id: str, field: str, code: str = INVALID, **changed: Any) -> UploadCase:  # noqa: ANN401
+    return UploadCase(f"shard-{id}", [header(), shard(**changed)], code, field and f"shard.{field}")
+
+
+def _frames(id: str, shape: list[int], field: str, data: bytes = b"", dtype: int = 1) -> UploadCase:
+    return _shard(id, f"frames.{field}", frames=Tensor(dtype=dtype, shape=shape, data=data))
+
+
+def _small(name: str, array: np.ndarray, field: str = "") -> UploadCase:
+    kind = f"{array.dtype.name}-{'x'.join(map(str, array.shape))}"
+    return _shard(
+        f"{name}-{field}-{kind}", f"{name}.{field}".rstrip("."), **{name: wire.tensor(array)}
+    )
+
+
+GOOD = {name: array[:4] for name, array in anchor_arrays().items()}
+SHAPE = [4, STEPS, HEIGHT, WIDTH, 3]
+RAW = GOOD["frames"].tobytes()
+PACKED = zlib.compress(RAW)
+PLAIN = pb.COMPRESSION_NONE
+BOMB = zlib.compress(bytes(len(RAW) + 1))
+BIG_BOMB = zlib.compress(bytes(2**28))
+
+
+def _packed(id: str, data: bytes, field: str = "frames.data", **changed: Any) -> UploadCase:  # noqa: ANN401
+    return _shard(id, field, frames=Tensor(dtype=1, shape=SHAPE, data=data), **changed)
+
+
+def _poked(name: str, value: float) -> np.ndarray:
+    array = GOOD[name].copy()
+    array.flat[3] = value
+    return array
+
+
+BAD_UPLOADS = [
+    UploadCase("nothing", [], field="header"),
+    UploadCase("empty-message", [pb.UploadAnchorsRequest()], field="header"),
+    UploadCase("shard-first", [shard()], field="header"),
+    UploadCase("header-twice", [header(), header()], field="shard"),
+    UploadCase("empty-second", [header(), pb.UploadAnchorsRequest()], field="shard"),
+    UploadCase("short", [header(), shard()], LATE),
+    UploadCase("no-shards", [header()], LATE),
+    _header("no-anchors", "anchors", anchors=0),
+    _header("anchors-over", "", OVER, anchors=HUGE),
+    _header("no-history", "history", history=0),
+    _header("history-over", "history", history=257),
+    _header("no-horizon", "horizon", horizon=0),
+    _header("horizon-huge", "horizon", horizon=HUGE),
+    _header("id-long", "request_id", request_id="x" * 129),
+    _header("description-long", "description", description=UNICODE * 1025),
+    _header("digest-short", "expected_digest", expected_digest="ab"),
+    _header("digest-path", "expected_digest", expected_digest="../" * 21 + "a"),
+    _shard("offset", "", LATE, offset=4),
+    _shard("offset-huge", "", LATE, offset=HUGE),
+    _shard("too-many", "frames.shape", start=0, stop=12)._replace(
+        messages=[header(anchors=5), shard(0, 12)]
+    ),
+    _shard("no-frames", "frames.dtype", frames=None),
+    _frames("dtype", SHAPE, "dtype", dtype=5),
+    _frames("dtype-unknown", SHAPE, "dtype", dtype=99),
+    _frames("no-shape", [], "shape"),
+    _frames("rank", SHAPE[1:], "shape"),
+    _frames("rank-absurd", [1] * 4000, "shape"),
+    _frames("steps", [4, STEPS + 1, HEIGHT, WIDTH, 3], "shape"),
+    _frames("channels", [4, STEPS, HEIGHT, WIDTH, 1], "shape"),
+    _frames("no-anchors", [0, *SHAPE[1:]], "shape"),
+    _frames("no-width", [4, STEPS, HEIGHT, 0, 3], "shape"),
+    _frames("negative", [-4, *SHAPE[1:]], "shape"),
+    _frames("two-negatives", [-4, STEPS, -HEIGHT, WIDTH, 3], "shape"),
+    _frames("side", [1, STEPS, 4097, 1, 3], "shape"),
+    _frames("over-64-mib", [1, STEPS, 4096, 4096, 3], "shape"),
+    _frames("overflow", [2**62, STEPS, 4096, 4096, 3], "shape"),
+    _packed("few", zlib.compress(RAW[:-1])),
+    _packed("many", zlib.compress(RAW + b"x")),
+    _packed("bomb", BOMB),
+    _packed("bomb-256-mib", BIG_BOMB),
+    _packed("cut-off", PACKED[:-5]),
+    _packed("garbage", b"\xff" * 99),
+    _packed("empty", b""),
+    _packed("gzip", b"\x1f\x8b" + PACKED),
+    _packed("trailing", PACKED + b"more"),
+    _packed("twice", PACKED + PACKED),
+    _packed("plain-few", RAW[:-1], frame_compression=PLAIN),
+    _packed("plain-packed", PACKED, frame_compression=PLAIN),
+    _packed("zlib-plain", RAW),
+    _packed("compression-unset", PACKED, "frame_compression", frame_compression=0),
+    _packed("compression-unknown", PACKED, "frame_compression", frame_compression=9),
+    _packed("no-crc", PACKED, "frame_crc32", frame_crc32=0),
+    _packed("crc", PACKED, "frame_crc32", frame_crc32=zlib.crc32(RAW)),
+    *[
+        _shard(f"no-{name}", f"{name}.dtype", **{name: None})
+        for name in ("action_blocks", "endpoint_states", "labels", "anchor_ids")
+    ],
+    _small("action_blocks", GOOD["action_blocks"].astype(np.float64), "dtype"),
+    _small("action_blocks", GOOD["action_blocks"][:3], "shape"),
+    _small("action_blocks", GOOD["action_blocks"][0], "shape"),
+    _small("action_blocks", GOOD["action_blocks"][:, :3]),
+    _small("action_blocks", GOOD["action_blocks"][:, :, :0], "shape"),
+    _small("action_blocks", _poked("action_blocks", NAN)),
+    _small("action_blocks", _poked("action_blocks", np.inf)),
+    _small("endpoint_states", GOOD["endpoint_states"].astype(np.float32), "dtype"),
+    _small("endpoint_states", GOOD["endpoint_states"][:0], "shape"),
+    _small("endpoint_states", _poked("endpoint_states", -np.inf)),
+    _small("labels", GOOD["labels"].astype(np.int32), "dtype"),
+    _small("labels", GOOD["labels"][:, None], "shape"),
+    _small("anchor_ids", GOOD["anchor_ids"][:2], "shape"),
+    _small("anchor_ids", _poked("anchor_ids", -1)),
+    _small("trajectory_ids", GOOD["trajectory_ids"].astype(np.float64), "dtype"),
+    _small("trajectory_ids", _poked("trajectory_ids", -7)),
+    _shard("labels-bytes", "labels.data", labels=Tensor(dtype=3, shape=[4], data=b"123")),
+    UploadCase(
+        "second-wider",
+        [header(), shard(), shard(4, 8, endpoint_states=wire.tensor(np.zeros((4, 3))))],
+        field="shard.endpoint_states.shape",
+    ),
+    UploadCase(
+        "second-without-trajectories",
+        [header(), shard(), shard(4, 8, trajectory_ids=None)],
+        field="shard.trajectory_ids",
+    ),
+    UploadCase(
+        "wrong-expectation",
+        [header(expected_digest="0" * 64, anchors=4), shard()],
+        field="header.expected_digest",
+    ),
+]
+
+
+def _create(id: str, field: str, code: str = INVALID, **changed: Any) -> MethodCase:  # noqa: ANN401
+    source = {"dataset": "tworoom.h5", "task": "tworoom", "count": 4}
+    source |= changed.pop("source", {})
+    fields = {"source": source, "history": 3, "horizon": HORIZON, **changed}
+    request = pb.CreateAnchorSetRequest(**fields)
+    return MethodCase(f"create-{id}", "AnchorService.CreateAnchorSet", request, code, field)
+
+
+def _named(method: str, id: str, code: str, field: str, **fields: object) -> MethodCase:
+    request = getattr(pb, f"{method}Request")(**fields)
+    return MethodCase(f"{method}-{id}", f"AnchorService.{method}", request, code, field)
+
+
+BAD_SETS = [
+    _create("no-source", "source.dataset", source={"dataset": ""}),
+    _create("no-task", "source.task", source={"task": ""}),
+    _create("long", "source.task", source={"task": UNICODE * 20_000}),
+    _create("unknown", "", ABSENT, source={"dataset": "x.h5"}),
+    _create("up", "", "PERMISSION_DENIED", source={"dataset": "../x.h5"}),
+    _create("nul", "source.dataset", source={"dataset": "a\0b"}),
+    _create("task-unknown", "", ABSENT, source={"task": "chess"}),
+    _create("task-other", "", LATE, source={"task": "pusht"}),
+    _create("count-0", "source.count", source={"count": 0}),
+    _create("count-over", "source.count", source={"count": 5000}),
+    _create("count-huge", "source.count", source={"count": HUGE}),
+    _create("episodes", "source.count", source={"count": 5, "one_per_episode": True}),
+    _create("seed", "source.seed", source={"seed": 2**64 - 1}),
+    _create("frameskip-0", "source.frameskip", source={"frameskip": 0}),
+    _create("frameskip-huge", "source.count", source={"frameskip": HUGE}),
+    _create("no-history", "history", history=0),
+    _create("history-huge", "history", history=HUGE),
+    _create("no-horizon", "horizon", horizon=0),
+    _create("horizon-over", "source.count", horizon=256),
+    _create("id-long", "request_id", request_id="x" * 129),
+    _create("description-long", "description", description="x" * 1025),
+    _named("GetUpload", "no-id", INVALID, "request_id"),
+    _named("GetUpload", "long", INVALID, "request_id", request_id="x" * 129),
+    _named("GetUpload", "unknown", ABSENT, "", request_id="nobody"),
+    _named("ListAnchorSets", "page", INVALID, "page_size", page_size=1001),
+    _named("ListAnchorSets", "token", INVALID, "page_token", page_token=UNICODE),
+    *[
+        _named(method, f"digest-{kind}", code, field, digest=digest)
+        for method in ("GetAnchorSet", "DeleteAnchorSet")
+        for kind, digest, code, field in (
+            ("none", "", INVALID, "digest"),
+            ("path", "../" * 21 + "a", INVALID, "digest"),
+            ("nul", "\0" * 64, INVALID, "digest"),
+            ("long", UNICODE * 100_000, INVALID, "digest"),
+            ("unknown", "0" * 64, ABSENT, ""),
+        )
+    ],
+]

@@ -1,0 +1,113 @@
+"""Law: whatever is uploaded, the fault is the caller's, a field is named, and nothing is left."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import anchor_wire
+import grpc
+import numpy as np
+import pytest
+import wire
+from acpc.v1 import anchor_service_pb2 as pb
+from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
+from bad_jobs import MethodCase
+from bad_uploads import BAD_SETS, BAD_UPLOADS, UploadCase
+from served_world import ServedWorld
+from server_process import ServerProcess
+from test_bad_requests import SECONDS, call, check
+
+# Statuses by which a server blames a caller, or says that it will not do it now.
+CALLERS_FAULT = {
+    "INVALID_ARGUMENT",
+    "FAILED_PRECONDITION",
+    "RESOURCE_EXHAUSTED",
+    "ALREADY_EXISTS",
+}
+MUTATIONS = 250
+
+
+def sent(channel: grpc.Channel, messages: list[Any]) -> wire.Refusal | None:
+    stub = AnchorServiceStub(channel)
+    return wire.refusal(lambda: stub.UploadAnchors(iter(messages), timeout=SECONDS))
+
+
+@pytest.mark.parametrize("case", BAD_UPLOADS, ids=lambda case: case.id)
+def test_uploads(channel: grpc.Channel, case: UploadCase) -> None:
+    check(sent(channel, case.messages), case.code, case.field)
+
+
+@pytest.mark.parametrize("case", BAD_SETS, ids=lambda case: case.id)
+def test_calls_about_sets(channel: grpc.Channel, case: MethodCase) -> None:
+    check(call(channel, case.method, case.request), case.code, case.field)
+
+
+def test_refused_uploads_without_a_name_leave_nothing(
+    channel: grpc.Channel, world: ServedWorld
+) -> None:
+    assert sent(channel, BAD_UPLOADS[-1].messages) is not None
+    for folder in ("uploads", "trash", "sets"):
+        assert not list((world.state_dir / "anchors" / folder).iterdir())
+
+
+def mutated(message: pb.UploadAnchorsRequest, rng: np.random.Generator) -> bytes:
+    """A message with a few bytes of it, or of its compressed frames, changed, cut or added."""
+    whole = rng.random() < 0.5 or not message.HasField("shard")
+    data = bytearray(message.SerializeToString() if whole else message.shard.frames.data)
+    for _ in range(rng.integers(1, 4)):
+        at = int(rng.integers(0, max(1, len(data))))
+        kind = rng.integers(3)
+        if kind == 0 and data:
+            data[at] = int(rng.integers(256))
+        elif kind == 1:
+            del data[at : at + int(rng.integers(1, 9))]
+        else:
+            data[at:at] = rng.bytes(int(rng.integers(1, 9)))
+    if whole:
+        return bytes(data)
+    message.shard.frames.data = bytes(data)
+    message.shard.frame_crc32 = zlib.crc32(message.shard.frames.data)
+    return message.SerializeToString()
+
+
+def test_mutated_uploads_never_blame_the_server(
+    channel: grpc.Channel, server: ServerProcess
+) -> None:
+    """A stream of bytes that were an upload: an answer, or the caller's fault; never a bug."""
+    rng = np.random.default_rng(7)
+    method = channel.stream_unary("/acpc.v1.AnchorService/UploadAnchors")
+    codes: dict[str, int] = {}
+    for round_ in range(MUTATIONS):
+        messages = list(anchor_wire.upload(f"fuzz-{round_}" if round_ % 2 else ""))
+        data = [message.SerializeToString() for message in messages]
+        chosen = int(rng.integers(len(messages)))
+        data[chosen] = mutated(messages[chosen], rng)
+        refused = wire.refusal(lambda data=data: method(iter(data), timeout=SECONDS))
+        code = "OK" if refused is None else refused.code
+        codes[code] = codes.get(code, 0) + 1
+    assert set(codes) <= CALLERS_FAULT | {"OK"}, codes
+    assert codes["INVALID_ARGUMENT"] > MUTATIONS / 3
+    assert server.bugs() == []
+
+
+def test_a_good_upload_is_still_stored(channel: grpc.Channel) -> None:
+    stub = AnchorServiceStub(channel)
+    stored = stub.UploadAnchors(anchor_wire.upload(), timeout=SECONDS).anchor_set
+    assert stored.digest == anchor_wire.digest(anchor_wire.anchor_arrays())
+    assert (stored.anchors, stored.history, stored.horizon) == (12, 2, 3)
+    assert (stored.height, stored.width) == (anchor_wire.HEIGHT, anchor_wire.WIDTH)
+    assert (stored.action_block_dim, stored.state_dim) == (4, 2)
+    assert stored.expire_time.seconds - stored.create_time.seconds == pytest.approx(90 * 86400, 60)
+    assert stub.GetAnchorSet(pb.GetAnchorSetRequest(digest=stored.digest)).anchor_set == stored
+    stub.DeleteAnchorSet(pb.DeleteAnchorSetRequest(digest=stored.digest))
+
+
+def test_trajectories_that_are_not_given_are_each_anchors_own(channel: grpc.Channel) -> None:
+    messages = [anchor_wire.header(anchors=8)]
+    messages += [anchor_wire.shard(start, start + 4, trajectory_ids=None) for start in (0, 4)]
+    stub = AnchorServiceStub(channel)
+    stored = stub.UploadAnchors(iter(messages), timeout=SECONDS).anchor_set
+    arrays = {name: array[:8] for name, array in anchor_wire.anchor_arrays().items()}
+    arrays["trajectory_ids"] = np.arange(8)
+    assert stored.digest == anchor_wire.digest(arrays)

@@ -1,0 +1,69 @@
+"""Anchors as an uploader sends them, with nothing of the client."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import wire
+from acpc.v1 import anchor_service_pb2 as pb
+
+HISTORY, HORIZON, COUNT, HEIGHT, WIDTH = 2, 3, 12, 10, 14
+STEPS = HISTORY + HORIZON
+
+
+def anchor_arrays(count: int = COUNT, seed: int = 0, steps: int = STEPS) -> dict[str, np.ndarray]:
+    """Arrays of a good set; frames that compress, but not to nothing."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (count, steps, HEIGHT // 2, WIDTH // 2, 3), np.uint8)
+    return {
+        "frames": coarse.repeat(2, axis=2).repeat(2, axis=3),
+        "action_blocks": rng.standard_normal((count, steps - 1, 4), np.float32),
+        "endpoint_states": rng.standard_normal((count, 2)),
+        "labels": rng.integers(0, 2, count),
+        "anchor_ids": rng.permutation(count),
+        "trajectory_ids": np.arange(count) // 3,
+    }
+
+
+def digest(arrays: dict[str, np.ndarray], history: int = HISTORY) -> str:
+    """The digest as the contract tells it."""
+    text = hashlib.sha256(f"acpc/anchors/2 history={history}".encode())
+    kinds = {"frames": "|u1", "action_blocks": "<f4", "endpoint_states": "<f8"}
+    for name, array in arrays.items():
+        text.update(f"\n{name} {kinds.get(name, '<i8')} {array.shape}\n".encode())
+        if name == "frames":
+            for anchor in array:
+                text.update(hashlib.sha256(anchor.tobytes()).digest())
+        else:
+            text.update(array.tobytes())
+    return text.hexdigest()
+
+
+def header(request_id: str = "", **changed: object) -> pb.UploadAnchorsRequest:
+    """The first message of a good upload."""
+    fields = {"anchors": COUNT, "history": HISTORY, "horizon": HORIZON, **changed}
+    return pb.UploadAnchorsRequest(header=pb.UploadHeader(request_id=request_id, **fields))
+
+
+def shard(start: int = 0, stop: int = 4, **changed: Any) -> pb.UploadAnchorsRequest:  # noqa: ANN401
+    """A good shard; fields can be changed, None leaves one out, ``crc`` is of the changed bytes."""
+    arrays = {name: array[start:stop] for name, array in anchor_arrays().items()}
+    fields: dict[str, Any] = {name: wire.tensor(array) for name, array in arrays.items()}
+    fields["frames"].data = zlib.compress(fields["frames"].data)
+    fields |= {"offset": start, "frame_compression": pb.COMPRESSION_ZLIB, **changed}
+    given = {name: value for name, value in fields.items() if value is not None}
+    message = pb.AnchorShard(**given)
+    if "frame_crc32" not in changed:
+        message.frame_crc32 = zlib.crc32(message.frames.data)
+    return pb.UploadAnchorsRequest(shard=message)
+
+
+def upload(request_id: str = "", cut: int = 4, **changed: object) -> Iterator[Any]:
+    """Every message of a good upload."""
+    yield header(request_id, **changed)
+    for start in range(0, COUNT, cut):
+        yield shard(start, min(start + cut, COUNT))
