@@ -110,6 +110,12 @@ def test_separation_is_strict() -> None:
     assert separation_rate(torch.tensor(distances, dtype=torch.float64), 0.25, 0.10) == 0.5
 
 
+def test_thresholds_meet_counts_exactly() -> None:
+    """95 of 100 separated pairs is 0.95, not a rounding below it."""
+    distances = torch.tensor([1.0] * 95 + [0.0] * 5, dtype=torch.float64)
+    assert separation_rate(distances, 0.2, 0.1) >= 0.95
+
+
 def test_collapse_has_low_ir_and_fails_sr() -> None:
     """The paper's reason for SR: constant latents look perfectly invariant."""
     constant = torch.ones(ANCHORS, HORIZON, WIDTH)
