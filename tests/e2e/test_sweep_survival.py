@@ -1,0 +1,156 @@
+"""A sweep outlives its client and its server: kill -9 of either, at any moment, doubles no job."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from acpc_client import AcpcClient
+from acpc_client.downloads.plain import encode
+from acpc_client.sweeps import CellState, Sweep, SweepResults
+from job_world import JobWorld, write_job_world
+from server_process import ServerProcess
+
+CLIENT_KILLS = 4
+SERVER_KILLS = 1
+ACPC = str(Path(sys.executable).with_name("acpc"))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
+    return write_job_world(tmp_path_factory.mktemp("sweeps"))
+
+
+@pytest.fixture(scope="module")
+def server(world: JobWorld) -> Iterator[ServerProcess]:
+    """A server that is always found at the same port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with world.server("state", port=port) as process:
+        yield process
+        assert process.bugs() == []
+
+
+def write_sweep(folder: Path, name: str, **more: object) -> Path:
+    """Three checkpoints under two severities with two seeds each: twelve jobs."""
+    document = {
+        "name": name,
+        "checkpoints": [{"name": "*", "reference": "base"}],
+        "anchors": {"dataset": "rooms.h5", "task": "tworoom", "count": 40},
+        "shifts": [{"gaussian_noise": [0.02, 0.08]}],
+        "seeds": [0, 1],
+        **more,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "sweep.yaml"
+    file.write_text(json.dumps(document))  # JSON is YAML
+    return file
+
+
+def scores(results: SweepResults) -> list[bytes]:
+    """Every bit of every score; all cells have one."""
+    assert {item.state for item in results} == {CellState.SUCCEEDED}
+    assert not results.inconsistencies
+    found = []
+    for item in results:
+        document, arrays = encode(item.score)
+        small = json.dumps(document, sort_keys=True).encode()
+        found.append(small + b"".join(array.tobytes() for array in arrays.values()))
+    return found
+
+
+def jobs_of(server: ServerProcess) -> set[str]:
+    with AcpcClient(server.address) as client:
+        return {operation.name for operation in client.operations.list()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(world: JobWorld, server: ServerProcess) -> list[bytes]:
+    """The scores of a sweep that was left alone."""
+    sweep = Sweep.load(write_sweep(world.root / "alone", "alone"))
+    with AcpcClient(server.address) as client:
+        return scores(sweep.run(client, poll=0.05))
+
+
+def test_a_client_killed_at_random_moments_doubles_no_job(
+    world: JobWorld, server: ServerProcess, undisturbed: list[bytes]
+) -> None:
+    before = jobs_of(server)
+    file = write_sweep(world.root / "killed", "killed")
+    moment = random.Random(7)
+    journal = file.parent / "killed.sweep" / "journal.jsonl"
+    for kill in range(CLIENT_KILLS):
+        process = subprocess.Popen([ACPC, "sweep", "run", str(file), "--target", server.address])
+        lines = 4 * kill  # further every time, and a little more
+        while not journal.exists() or journal.read_bytes().count(b"\n") < lines:
+            time.sleep(0.01)
+        time.sleep(moment.uniform(0.0, 0.3))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    last = subprocess.run(
+        [ACPC, "sweep", "run", str(file), "--target", server.address, "--no-gate"], check=True,
+        capture_output=True,
+    )  # fmt: skip
+    assert b"12/12" in last.stderr
+    assert scores(SweepResults.open(file)) == undisturbed
+    assert len(jobs_of(server) - before) == 12
+
+
+def test_a_lost_folder_finds_its_jobs_again(
+    world: JobWorld, server: ServerProcess, undisturbed: list[bytes]
+) -> None:
+    file = write_sweep(world.root / "another-laptop", "alone")
+    before = jobs_of(server)
+    with AcpcClient(server.address) as client:
+        results = Sweep.load(file).run(client, poll=0.05)
+    assert scores(results) == undisturbed
+    assert jobs_of(server) == before
+
+
+def test_a_server_killed_in_the_middle_is_waited_for(
+    world: JobWorld, server: ServerProcess, undisturbed: list[bytes]
+) -> None:
+    before = jobs_of(server)
+    sweep = Sweep.load(write_sweep(world.root / "restarted", "restarted"))
+    ended = [0]
+    answers: list[SweepResults] = []
+
+    def run() -> None:
+        with AcpcClient(server.address) as client:
+            answers.append(
+                sweep.run(client, poll=0.05, on_update=lambda now: ended.__setitem__(0, now.done))
+            )
+
+    runner = threading.Thread(target=run)
+    runner.start()
+    for kill in range(SERVER_KILLS):
+        while ended[0] < 3 + 4 * kill:
+            time.sleep(0.01)
+        server.kill()
+        server.start()
+    runner.join()
+    assert scores(answers[0]) == undisturbed
+    assert [item.attempt for item in answers[0]] == [1] * 12
+    assert len(jobs_of(server) - before) == 12
+
+
+def test_frozen_anchors_give_the_scores_of_their_dataset(
+    world: JobWorld, server: ServerProcess, undisturbed: list[bytes]
+) -> None:
+    anchors = {"dataset": "rooms.h5", "task": "tworoom", "count": 40, "freeze": True}
+    sweep = Sweep.load(write_sweep(world.root / "frozen", "frozen", anchors=anchors))
+    with AcpcClient(server.address) as client:
+        results = sweep.run(client, poll=0.05)
+        (stored,) = list(client.anchors.list())
+    assert {item.cell.anchors for item in results} == {stored.digest}
+    assert scores(results) == undisturbed
