@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,35 @@ def test_a_pool_is_certified(stub: DiagnosticServiceStub) -> None:
     assert answer.certified_severities[0].top1 in (1e-4, 0.05)
     assert answer.receipt.checkpoint_digest
     assert answer.timing.total.ToNanoseconds() > answer.timing.compute.ToNanoseconds() > 0
+
+
+def test_a_pool_that_cannot_be_certified_costs_nothing(
+    stub: DiagnosticServiceStub, server: ServerProcess
+) -> None:
+    """What does not fit is refused before a frame is encoded."""
+
+    def device_calls() -> float:
+        url = f"http://127.0.0.1:{server.metrics_port}/metrics"
+        with urllib.request.urlopen(url) as page:  # noqa: S310 - our own server
+            lines = page.read().decode().splitlines()
+        counts = [line for line in lines if line.startswith("acpc_compute_seconds_count")]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in counts)
+
+    fresh = wire.tensor(wire.frames(3, seed=77))
+    stub.CertifyPool(planning.certify(history=fresh), timeout=SECONDS)
+    before = device_calls()
+    assert before > 0
+    unseen = wire.tensor(wire.frames(3, seed=78))
+    wide = wire.tensor(np.zeros((4, 3, 99), np.float32))
+    for calls in (
+        lambda: stub.CertifyPool(planning.certify(history=unseen, candidates=wide)),
+        lambda: stub.CertifyPool(planning.certify(history=unseen, elite_count=CANDIDATES)),
+        lambda: stub.PlanPaired(planning.paired(history=unseen, budget=pb.CemBudget(elites=99))),
+    ):
+        refused = wire.refusal(calls)
+        assert refused is not None
+        assert refused.code == "INVALID_ARGUMENT"
+    assert device_calls() == before
 
 
 def test_every_option_is_taken(stub: DiagnosticServiceStub) -> None:

@@ -79,20 +79,27 @@ class Planner:
         self._encoder = HistoryEncoder(engine, max_frames)
         self._max_predictions = max_predictions
 
-    def open(
-        self, checkpoint: LoadedCheckpoint, request: PlanningRequest, ticket: Ticket
-    ) -> PlanningSession:
-        """Encode history, views and goal.
+    def prepare(self, checkpoint: LoadedCheckpoint, request: PlanningRequest) -> PlanningSession:
+        """A session without latents, so that a pool can be checked before anything is computed.
 
         Raises:
-            InvalidArgument: A field does not fit the checkpoint or a limit; names the field.
-            FailedPrecondition: An embedding is not finite.
-            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+            InvalidArgument: A field does not fit the checkpoint; names the field.
         """
         request.numeric_mode.require(self._engine.device)
         _check_fit(checkpoint.model.card, request)
+        return PlanningSession(self._engine, checkpoint, request, self._max_predictions)
+
+    def encode(self, session: PlanningSession, ticket: Ticket) -> None:
+        """Encode a session's history, views and goal.
+
+        Raises:
+            InvalidArgument: A view cannot be drawn, or there are too many; names the field.
+            FailedPrecondition: An embedding is not finite.
+            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+        """
+        request = session.request
         latents = self._encoder.encode(
-            checkpoint.model,
+            session.checkpoint.model,
             request.history,
             request.views,
             request.goal[None] if request.goal_is_frame else None,
@@ -100,36 +107,51 @@ class Planner:
             request.numeric_mode,
         )
         check_predictions(latents.clean, latents.views, latents.extra)
-        return PlanningSession(self._engine, checkpoint, request, latents, self._max_predictions)
+        session.adopt(latents)
+
+    def open(
+        self, checkpoint: LoadedCheckpoint, request: PlanningRequest, ticket: Ticket
+    ) -> PlanningSession:
+        """A session that is prepared and encoded; raises what both do."""
+        session = self.prepare(checkpoint, request)
+        self.encode(session, ticket)
+        return session
 
 
 class PlanningSession:
     """One moment of a planner; holds latents only, a few kilobytes a view.
 
     Attributes:
+        checkpoint: Whose latents they are.
         request: What the session was opened with.
         card: Facts of the checkpoint.
-        clean: Latents of the clean history, (h, dim).
+        clean: Latents of the clean history, (h, dim); there once adopted, like the next two.
         views: Latents of its distinct views, (views, h, dim).
         goal: Projected goal embedding, (dim,).
     """
+
+    clean: Tensor
+    views: Tensor
+    goal: Tensor
 
     def __init__(
         self,
         engine: DeviceEngine,
         checkpoint: LoadedCheckpoint,
         request: PlanningRequest,
-        latents: EncodedHistories,
         max_predictions: int,
     ) -> None:
         self._engine = engine
-        self._checkpoint = checkpoint
         self._max_predictions = max_predictions
+        self.checkpoint = checkpoint
         self.request = request
         self.card = checkpoint.model.card
-        self.clean = latents.clean
-        self.views = latents.views
-        self.goal = latents.extra[0] if request.goal_is_frame else torch.from_numpy(request.goal)
+
+    def adopt(self, latents: EncodedHistories) -> None:
+        """Take the latents of the request's history and views, and of its goal where a frame."""
+        self.clean, self.views = latents.clean, latents.views
+        goal = self.request.goal
+        self.goal = latents.extra[0] if self.request.goal_is_frame else torch.from_numpy(goal)
 
     @property
     def view_count(self) -> int:
@@ -172,7 +194,7 @@ class PlanningSession:
         if past is None:
             past = np.empty((0, pools.shape[3]), np.float32)
         latents = self._engine.rollout_pool(
-            self._checkpoint.model,
+            self.checkpoint.model,
             histories,
             torch.from_numpy(past),
             pools,
@@ -192,7 +214,7 @@ class PlanningSession:
             candidates: The pool, when one was evaluated.
         """
         return interactive_receipt(
-            self._checkpoint,
+            self.checkpoint,
             evaluated=[
                 ("history", self.request.history),
                 ("past_blocks", self.request.past_blocks),

@@ -75,7 +75,9 @@ class PlannerRpcs:
         started = time.perf_counter()
         identity = request_id(request)
         candidates = _read_candidates(request.candidates)
-        session = self._open(request, _read_selection(request), ticket)
+        session = self._prepare(request, _read_selection(request))
+        check_pool(session, candidates.shape)  # before anything is computed
+        self._planner.encode(session, ticket)
         answer = certify_pool(session, candidates, ticket)
         return write_pool(answer, identity, ticket, started)
 
@@ -101,7 +103,8 @@ class PlannerRpcs:
             raise InvalidArgument("start", "the first message of a stream is its start")
         try:
             identity = request_id(message.start)
-            session = self._open(message.start, _read_selection(message.start), ticket)
+            session = self._prepare(message.start, _read_selection(message.start))
+            self._planner.encode(session, ticket)
         except InvalidArgument as error:
             raise error.below("start") from error
         yield pb.PlanResponse(
@@ -129,8 +132,10 @@ class PlannerRpcs:
         started = time.perf_counter()
         identity = request_id(request)
         budget, returns = read_budget(request.budget), read_returns(request.returns)
-        session = self._open(request, _Selection(), ticket)
-        answer = PairedCem(session, budget, request.sampling_seed, returns).run(ticket)
+        session = self._prepare(request, _Selection())
+        runs = PairedCem(session, budget, request.sampling_seed, returns)
+        self._planner.encode(session, ticket)
+        answer = runs.run(ticket)
         return pb.PlanPairedResponse(
             request_id=identity,
             clean_plan=codec.write_tensor(answer.clean_plan.numpy()),
@@ -139,7 +144,7 @@ class PlannerRpcs:
             timing=codec.write_ticket(ticket, started),
         )
 
-    def _open(self, request: Planning, selection: _Selection, ticket: Ticket) -> PlanningSession:
+    def _prepare(self, request: Planning, selection: _Selection) -> PlanningSession:
         history = codec.read_frames(request.history, "history", "frames")
         reduction = REDUCTIONS.get(request.cost_reduction)
         if reduction is None:
@@ -155,7 +160,7 @@ class PlannerRpcs:
             weights=selection.weights,
             numeric_mode=codec.read_mode(request.numeric_mode),
         )
-        return self._planner.open(load(self._checkpoints, request.checkpoint), moment, ticket)
+        return self._planner.prepare(load(self._checkpoints, request.checkpoint), moment)
 
 
 def _certify_next(

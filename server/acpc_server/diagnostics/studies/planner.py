@@ -67,7 +67,8 @@ class PlannerMeasurement(Measurement):
             weights=(),
             numeric_mode=bench.mode,
         )
-        session = PlanningSession(bench.engine, bench.checkpoint, request, latents, NO_LIMIT)
+        session = PlanningSession(bench.engine, bench.checkpoint, request, NO_LIMIT)
+        session.adopt(latents)
         seed = (study.sampling_seed + identity) % 2**64
         return PairedCem(session, study.budget, seed, study.returns).run(ticket)
 
