@@ -56,6 +56,7 @@ def acpc(
         acpc score lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
         acpc anchors upload windows.npz
+        acpc sweep run sweep.yaml
         acpc operations watch operations/5f0c
         acpc report noise.sweep --output noise.html
 
@@ -65,7 +66,7 @@ def acpc(
         1    the server refused the call, or could not answer it
         2    wrong usage
         3    the screen failed, or `certify --require` was not met
-        4    the job failed or was cancelled
+        4    the job failed or was cancelled; a cell of the sweep has no score
         130  interrupted; a job that was submitted goes on at the server
     """
 
