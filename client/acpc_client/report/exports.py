@@ -28,6 +28,8 @@ Line = Sequence[object]
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _MOST_COLUMNS = 4
 _LEGEND_INCHES = 0.35
+_KEY_INCHES = 0.55
+_LETTER_INCHES = 0.06
 
 
 def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
@@ -72,10 +74,12 @@ def _composed(plate: Plate) -> Figure:
     for part, panel in zip(parts, plate.panels, strict=False):
         axes = part.subplots(plate.rows, 1, sharex=True, squeeze=False)[:, 0]
         panel.draw(list(axes))
+    longest = max((len(key.text) for key in plate.legend), default=0)
+    entry = _KEY_INCHES + _LETTER_INCHES * longest
     figure.legend(
         handles=[_handle(key) for key in plate.legend],
         loc="outside lower center",
-        ncols=min(len(plate.legend), 4 * columns),
+        ncols=max(1, min(len(plate.legend), int(columns * width / entry))),
     )
     return figure
 

@@ -211,5 +211,7 @@ def test_it_prints_light_and_unfolded(browser: Browser, location: str) -> None:
         ".length"
     )
     assert clipped == 0
+    visit.tab.set_viewport_size({"width": 794, "height": 1123})  # A4
+    assert visit.tab.evaluate("document.documentElement.scrollWidth") <= 794
     assert visit.tab.pdf()[:5] == b"%PDF-"
     visit.context.close()

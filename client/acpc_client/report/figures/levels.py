@@ -39,11 +39,12 @@ def levels(data: ReportData, shift: str) -> Plate:
     """One panel per task: the paper's Fig. full-sweep-diagnostics for one shift."""
     hues = Hues(data)
     with_success = any(cell.success is not None for cell in scored(data, shift))
-    panels = []
+    panels, shown = [], []
     for task in data.tasks:
         cells = [cell for cell in scored(data, shift, task) if cell.level is not None]
         if len({cell.level for cell in cells}) > 1:
             panels.append(_panel(data, cells, hues, task, shift, with_success=with_success))
+            shown += cells
     rows = 3 if with_success else 2
     return Plate(
         key="levels",
@@ -51,7 +52,7 @@ def levels(data: ReportData, shift: str) -> Plate:
         title="Level by level",
         caption=_SUCCESS * with_success + _CAPTION.format(level=data.level_words),
         panels=tuple(panels),
-        legend=(*hues.marks(), Key("mean of runs", "ink"), Key("threshold", "soft", "dots")),
+        legend=(*hues.marks(shown), Key("mean of runs", "ink"), Key("threshold", "soft", "dots")),
         size=(2.9, 1.15 * rows + 0.35),
         rows=rows,
     )

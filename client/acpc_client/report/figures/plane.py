@@ -44,7 +44,11 @@ def plane(data: ReportData) -> Plate:
         "at most, and SR at least, its threshold. Filled marks pass, hollow ones do not. Bottom "
         "left is the trap: a model that ignores the perturbation because it ignores everything.",
         panels=tuple(panels),
-        legend=(*hues.legend(shown, mark="o"), *hues.marks(), Key("passes", "region", "region")),
+        legend=(
+            *hues.legend(shown, mark="o"),
+            *hues.marks(shown),
+            Key("passes", "region", "region"),
+        ),
         size=(3.1, 2.6),
     )
 

@@ -122,11 +122,12 @@ class Hues:
                 seen.setdefault(text, (cell.level, Key(text, role, mark)))
         return tuple(key for _, key in sorted(seen.values(), key=lambda entry: entry[0]))
 
-    def marks(self) -> tuple[Key, ...]:
-        """An entry per marker, when there is more than one."""
-        if len(self._marks) < 2:
+    def marks(self, cells: Iterable[Cell]) -> tuple[Key, ...]:
+        """An entry per marker among ``cells``, when there is more than one."""
+        shown = dict.fromkeys(map(self._marked, cells))
+        if len(shown) < 2:
             return ()
-        return tuple(Key(name, "soft", mark) for name, mark in self._marks.items())
+        return tuple(Key(name, "soft", self._marks[name]) for name in shown)
 
 
 def scored(data: ReportData, shift: str, task: str | None = None) -> list[Cell]:
