@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from acpc_server.data import Anchors, DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore
@@ -14,9 +13,20 @@ from acpc_server.data.dataset_anchors import DatasetAnchors
 from acpc_server.diagnostics.plan import AnchorSetSource, AnchorSource, AnySource
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.models import ModelCard, check_actions
+from acpc_server.numerics.pairing import Check, go_on
 
-# Readers kept open: jobs of a sweep follow each other on the same anchors.
-KEPT_READERS = 4
+# Readers kept open, most of them under two names: jobs of a sweep follow each other on the same
+# anchors.
+KEPT_READERS = 8
+
+
+class _Key(NamedTuple):
+    """What kept anchors are known by; ``identity`` is a stamp of their data, or their digest."""
+
+    source: AnySource
+    identity: str
+    history: int
+    horizon: int
 
 
 class AnchorReaders:
@@ -30,7 +40,7 @@ class AnchorReaders:
     def __init__(self, datasets: DatasetStore, sets: AnchorStore) -> None:
         self._datasets = datasets
         self._sets = sets
-        self._kept: OrderedDict[str, Anchors] = OrderedDict()
+        self._kept: OrderedDict[_Key, Anchors] = OrderedDict()
         self._lock = threading.Lock()
 
     def named_set(self, digest: str) -> AnchorSetSource:
@@ -128,7 +138,7 @@ class AnchorReaders:
         *,
         history: int,
         horizon: int,
-        check: Callable[[], None],
+        check: Check,
     ) -> tuple[Anchors, dict[str, Any]]:
         """The anchors, and the identity by which :meth:`reopen` knows them again.
 
@@ -142,11 +152,14 @@ class AnchorReaders:
         Raises:
             FailedPrecondition: The dataset has changed since, or the set is gone.
         """
-        if self.stamp(source) != stamp:
-            raise _changed(source)
-        anchors = self._read(source, history, horizon, b"", check)
+        self._touch(source)
+        self._require(source, stamp)
+        key = _Key(source, stamp, history, horizon)
+        anchors = self._find(key) or self._read(key, b"", check)
+        self._require(source, stamp)  # it may have been replaced while it was read
+        self._keep(key, anchors)
+        self._keep(key._replace(identity=anchors.digest), anchors)
         frames = anchors.frame_digests if isinstance(anchors, DatasetAnchors) else b""
-        self._keep(source, anchors)
         return anchors, {"digest": anchors.digest, "frames": base64.b64encode(frames).decode()}
 
     def reopen(
@@ -159,29 +172,17 @@ class AnchorReaders:
         Raises:
             FailedPrecondition: The dataset has changed since, or the set is gone.
         """
-        if isinstance(source, AnchorSetSource):
-            self._touch(source)
-        key = _key(source, identity["digest"])
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        anchors = self._read(
-            source, history, horizon, base64.b64decode(identity["frames"]), lambda: None
-        )
+        self._touch(source)
+        # By its digest, not by the stamp: what is read here may not be what the file holds now.
+        key = _Key(source, identity["digest"], history, horizon)
+        anchors = self._find(key) or self._read(key, base64.b64decode(identity["frames"]), go_on)
         if anchors.digest != identity["digest"]:
             raise _changed(source)
-        self._keep(source, anchors)
+        self._keep(key, anchors)
         return anchors
 
-    def _read(
-        self,
-        source: AnySource,
-        history: int,
-        horizon: int,
-        frame_digests: bytes,
-        check: Callable[[], None],
-    ) -> Anchors:
+    def _read(self, key: _Key, frame_digests: bytes, check: Check) -> Anchors:
+        source = key.source
         if isinstance(source, AnchorSetSource):
             try:
                 return self._sets.open(source.digest)
@@ -190,8 +191,8 @@ class AnchorReaders:
         return self._datasets.anchors(
             source.dataset,
             source.task,
-            history=history,
-            horizon=horizon,
+            history=key.history,
+            horizon=key.horizon,
             count=source.count,
             seed=source.seed,
             frameskip=source.frameskip,
@@ -200,21 +201,27 @@ class AnchorReaders:
             check=check,
         )
 
-    def _touch(self, source: AnchorSetSource) -> None:
-        try:
-            self._sets.touch(source.digest)
-        except NotFound as error:
-            raise _deleted(source) from error
+    def _require(self, source: AnySource, stamp: str) -> None:
+        if self.stamp(source) != stamp:
+            raise _changed(source)
 
-    def _keep(self, source: AnySource, anchors: Anchors) -> None:
+    def _touch(self, source: AnySource) -> None:
+        if isinstance(source, AnchorSetSource):
+            try:
+                self._sets.touch(source.digest)
+            except NotFound as error:
+                raise _deleted(source) from error
+
+    def _find(self, key: _Key) -> Anchors | None:
         with self._lock:
-            self._kept[_key(source, anchors.digest)] = anchors
+            return self._kept.get(key)
+
+    def _keep(self, key: _Key, anchors: Anchors) -> None:
+        with self._lock:
+            self._kept[key] = anchors
+            self._kept.move_to_end(key)
             while len(self._kept) > KEPT_READERS:
                 self._kept.popitem(last=False)
-
-
-def _key(source: AnySource, digest: str) -> str:
-    return f"{source.model_dump_json()}:{digest}"
 
 
 def _changed(source: AnySource) -> FailedPrecondition:

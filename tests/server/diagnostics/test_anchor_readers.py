@@ -11,6 +11,7 @@ import pytest
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, UploadHeader, store_drawn
 from acpc_server.diagnostics import AnchorReaders, AnchorSetSource, AnchorSource, AnySource
+from acpc_server.diagnostics.anchor_readers import KEPT_READERS
 from acpc_server.diagnostics.packing import pack, unpack
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.models import ModelCard
@@ -141,17 +142,49 @@ def test_reading_a_set_puts_off_its_expiry(place: Place) -> None:
     assert place.store().get(source.digest).used_time > 1
 
 
+def test_frames_are_read_for_their_digest_by_the_first_job_alone(place: Place) -> None:
+    readers, reads = place.readers(), []
+
+    def count() -> None:
+        reads.append(1)
+
+    opened = [readers.open(SOURCE, readers.stamp(SOURCE), check=count, **WANTED) for _ in range(3)]
+    assert len(reads) == 1
+    assert opened[0] == opened[1] == opened[2]
+    os.utime(place.root / "a.h5", ns=(1, 1))
+    again = readers.open(SOURCE, readers.stamp(SOURCE), check=count, **WANTED)
+    assert len(reads) == 2
+    assert again[1] == opened[0][1]
+
+
+def test_an_older_job_does_not_spoil_the_anchors_of_a_newer_one(place: Place) -> None:
+    """Only the frames change, so that the older job's anchors are known but for their frames."""
+    readers = place.readers()
+    _, identity = readers.open(SOURCE, readers.stamp(SOURCE), check=look_up, **WANTED)
+    content = public_columns()
+    content.columns["pixels"][:] ^= 1
+    write_public_dataset(place.root / "a.h5", content)
+    readers = place.readers()
+    stale = readers.reopen(SOURCE, identity, **WANTED)
+    with pytest.raises(FailedPrecondition, match="holds other frames"):
+        stale.read_frames(0, 1)
+    fresh, newer = readers.open(SOURCE, readers.stamp(SOURCE), check=look_up, **WANTED)
+    assert fresh.read_frames(0, COUNT).shape[0] == COUNT
+    assert newer["digest"] != identity["digest"]
+
+
 def test_few_readers_are_kept_the_latest_used(place: Place) -> None:
     readers = place.readers()
-    sources = [SOURCE.model_copy(update={"seed": seed}) for seed in range(6)]
+    sources = [SOURCE.model_copy(update={"seed": seed}) for seed in range(KEPT_READERS)]
     opened = [
         readers.open(source, readers.stamp(source), check=look_up, **WANTED) for source in sources
     ]
-    for position in (2, 5, 2):
+    half = KEPT_READERS // 2
+    for position in (half, KEPT_READERS - 1, half):
         anchors, identity = opened[position]
         assert readers.reopen(sources[position], identity, **WANTED) is anchors
     assert readers.reopen(sources[0], opened[0][1], **WANTED) is not opened[0][0]
-    assert readers.reopen(sources[2], opened[2][1], **WANTED) is opened[2][0]
+    assert readers.reopen(sources[half], opened[half][1], **WANTED) is opened[half][0]
 
 
 @pytest.mark.parametrize(
