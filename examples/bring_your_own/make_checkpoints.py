@@ -62,10 +62,10 @@ def losses(model: ConvJepa, frames: Tensor, blocks: Tensor) -> tuple[Tensor, Ten
     return error / blocks.shape[1], sigreg(latents)
 
 
-def train(sigma_max: float, steps: int, seed: int = 0) -> ConvJepa:
+def train(sigma_max: float, steps: int, episodes: int, seed: int = 0) -> ConvJepa:
     """One network in eval mode; the same seed on the same machine gives the same weights."""
     torch.manual_seed(seed)
-    windows = Windows(EPISODES, seed)
+    windows = Windows(episodes, seed)
     model = build_network(ConvJepaConfig.model_validate(CONFIG))
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=1e-3)
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -105,7 +105,7 @@ def save(model: ConvJepa, folder: Path) -> None:
     """Write ``config.json`` and ``weights.safetensors``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
-    safetensors.torch.save_file(dict(model.state_dict()), folder / "weights.safetensors")
+    (folder / "weights.safetensors").write_bytes(safetensors.torch.save(model.state_dict()))
 
 
 def main() -> None:
@@ -115,12 +115,13 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=HERE / "checkpoints", help="where they go")
     parser.add_argument("--steps", type=int, default=STEPS, help="default: %(default)s")
+    parser.add_argument("--episodes", type=int, default=EPISODES, help="default: %(default)s")
     parser.add_argument("--only", choices=CHECKPOINTS, help="train this one alone")
     args = parser.parse_args()
     torch.set_num_threads(1)
     for name, sigma_max in CHECKPOINTS.items():
         if args.only in (None, name):
-            model = train(sigma_max, args.steps)
+            model = train(sigma_max, args.steps, args.episodes)
             save(model, args.out / name)
             x, y = probe(model)
             print(f"{name}: probe R^2 of x {x:.3f}, y {y:.3f}")

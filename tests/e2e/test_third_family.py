@@ -1,0 +1,264 @@
+"""The package of "bring your own model", installed beside a real server, against float64 loops."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy_reference as metrics
+import pair_reference
+import pixel_reference as pixels
+import planning_world
+import pytest
+import score_reference
+import torch
+import wire
+from acpc_client import (
+    AcpcClient,
+    CheckpointScore,
+    DatasetAnchors,
+    GaussianNoise,
+    Occlusion,
+    ScoreProtocol,
+)
+from acpc_client.errors import InvalidArgument
+from acpc_server.cli import app
+from acpc_server.errors import UnsafeCheckpoint
+from acpc_server.models import load_checkpoint
+from conv_reference import ConvReference
+from installed_package import install
+from numpy.typing import ArrayLike
+from score_reference import ReferenceScore
+from served_world import ServedWorld
+from server_process import ServerProcess
+from typer.testing import CliRunner
+
+SOURCE = Path(__file__).parents[2] / "examples" / "bring_your_own"
+CHECKPOINTS = SOURCE / "checkpoints"
+TOLERANCE = 1e-4
+COUNT, HORIZON, DRAWS, SEED, ANCHOR = 16, 4, 2, 7, 5
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install(SOURCE, tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture(scope="module")
+def conv_client(
+    site: Path, world: ServedWorld, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AcpcClient]:
+    state = tmp_path_factory.mktemp("state")
+    environment = {"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])}
+    with (
+        ServerProcess(CHECKPOINTS, world.dataset_root, state, environment=environment) as process,
+        AcpcClient(process.address) as client,
+    ):
+        yield client
+        assert process.bugs() == []
+
+
+def gap(found: ArrayLike, wanted: ArrayLike) -> float:
+    """Largest relative error; NaN must meet NaN."""
+    a, b = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    assert a.shape == b.shape
+    assert (np.isnan(a) == np.isnan(b)).all()
+    return float(np.nanmax(np.abs(a - b) / np.maximum(np.abs(b), 1e-12)))
+
+
+def shown(label: str, error: float) -> None:
+    print(f"{label}: largest relative error {error:.2e}")
+    assert error <= TOLERANCE
+
+
+def test_the_server_knows_the_family(conv_client: AcpcClient) -> None:
+    card = conv_client.checkpoints.load("conv-base").checkpoint.model
+    assert card is not None
+    assert (card.family, card.image_size, card.latent_dim) == ("conv-jepa", 32, 128)
+    assert (card.history, card.action_block_dim) == (1, 10)
+
+
+def test_compare_pair(conv_client: AcpcClient) -> None:
+    shifts = [GaussianNoise(0.08), Occlusion(0.3)]
+    history, blocks = wire.frames(1, height=40, width=40), wire.blocks(HORIZON)
+    future = wire.frames(HORIZON, height=40, width=40, seed=9)
+    answer = conv_client.compare_pair(
+        "conv-base", history, blocks, perturbations=shifts, draws=DRAWS, seed=SEED,
+        anchor=ANCHOR, observed_future=future,
+    )  # fmt: skip
+    model = ConvReference.of(CHECKPOINTS / "conv-base")
+    images = pixels.model_input(history, model.image_size)
+    views = [
+        pair_reference.perturbed(images, shift.to_message(), seed=SEED, anchor=ANCHOR, draw=draw)
+        for shift in shifts
+        for draw in range(DRAWS)
+    ]
+    wanted = pair_reference.compare(model, history, blocks, views, future=future)
+    errors = []
+    for found, reference in zip(answer.results, wanted, strict=True):
+        assert found.error_drift is not None
+        errors += [
+            gap(found.step_distances, reference.step_distances),
+            gap([found.acpc, found.acpc_one_step], [reference.acpc, reference.acpc_one_step]),
+            gap(found.encoder_shift, reference.encoder_shift),
+            gap(found.error_drift.clean_error, reference.clean_error),
+            gap(found.error_drift.perturbed_error, reference.perturbed_error),
+        ]
+    shown("ComparePair", max(errors))
+
+
+def test_certify_pool(conv_client: AcpcClient) -> None:
+    frames = wire.frames(2, height=32, width=32)
+    candidates = np.stack([wire.blocks(HORIZON, seed=seed) for seed in range(12)])
+    answer = conv_client.certify_pool(
+        "conv-base", frames[:1], candidates, frames[1], perturbations=GaussianNoise(0.02),
+        draws=DRAWS, seed=SEED, elite_count=3,
+    )  # fmt: skip
+    model = ConvReference.of(CHECKPOINTS / "conv-base")
+    images = pixels.model_input(frames, model.image_size)
+    goal = model.encode(images[1:])[0]
+
+    def rolled(image: np.ndarray) -> np.ndarray:
+        latents = model.encode(image)
+        return np.stack([model.rollout(latents, c.astype(np.float64)) for c in candidates])
+
+    clean = rolled(images[:1])
+    assert answer.clean_winner == np.argmin(answer.clean_costs)
+    for draw, view in enumerate(answer.views):
+        spec = GaussianNoise(0.02).to_message()
+        other = pair_reference.perturbed(images[:1], spec, seed=SEED, anchor=0, draw=draw)
+        wanted = planning_world.certify(
+            clean, rolled(other), goal, mean=False, weights=metrics.uniform(HORIZON)
+        )
+        errors = [gap(answer.clean_costs, wanted.clean_costs)]
+        errors += [
+            gap(getattr(view, name), getattr(wanted, name))
+            for name in (
+                "perturbed_costs", "displacements", "bounds", "chained_bounds", "acpc_one_step",
+                "acpc",
+            )
+        ]  # fmt: skip
+        shown(f"CertifyPool, draw {draw}", max(errors))
+
+
+def worst(found: CheckpointScore, wanted: ReferenceScore) -> float:
+    values = found.anchor_values
+    assert values is not None
+    assert values.partner.tolist() == wanted.partner
+    edge = min(abs(d - wanted.ir_raw - 0.1) for d in wanted.distance if not math.isnan(d))
+    assert edge > 10 * TOLERANCE * wanted.ir_raw  # so near that float32 could decide
+    assert found.sr == wanted.sr
+    return max(
+        gap(found.ir_raw, wanted.ir_raw),
+        gap(values.radius, wanted.radius),
+        gap(values.motion_scale, wanted.motion_scale),
+        gap(values.different_state_distance, wanted.distance),
+        gap(values.draw_radius, wanted.draw_radius),
+        gap(found.median_latent_distance, wanted.median_latent_distance),
+    )
+
+
+def test_score_checkpoint(conv_client: AcpcClient, world: ServedWorld) -> None:
+    """With a reference: both checkpoints, and the verdict on the one trained with noise."""
+    job = conv_client.score_checkpoint(
+        "conv-augmented",
+        DatasetAnchors("tworoom.h5", "tworoom", count=COUNT),
+        GaussianNoise(0.08),
+        reference="conv-base",
+        protocol=ScoreProtocol(draws=DRAWS, seed=SEED, horizon=HORIZON),
+    )
+    score = job.result(timeout=60)
+    anchors = score_reference.draw_anchors(
+        world.columns, history=1, horizon=HORIZON, count=COUNT, seed=9101, frameskip=5
+    )
+    assert score.reference is not None
+    for found, name in ((score.checkpoint, "conv-augmented"), (score.reference, "conv-base")):
+        wanted = score_reference.score(
+            ConvReference.of(CHECKPOINTS / name), anchors, GaussianNoise(0.08).to_message(),
+            history=1, draws=DRAWS, seed=SEED,
+        )  # fmt: skip
+        shown(f"ScoreCheckpoint, {name}", worst(found, wanted))
+    relative = metrics.relative_ir(score.checkpoint.ir_raw, score.reference.ir_raw)
+    assert score.verdict.ir_relative == pytest.approx(relative, rel=1e-9)
+
+
+def test_frames_that_are_not_square_are_refused(conv_client: AcpcClient) -> None:
+    history = wire.frames(1, height=32, width=40)
+    with pytest.raises(InvalidArgument, match="32 x 40 pixels; this model takes square frames"):
+        conv_client.compare_pair(
+            "conv-base", history, wire.blocks(HORIZON), perturbations=GaussianNoise(0.1)
+        )
+
+
+Check = Callable[[Path], Any]
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch) -> Check:
+    """check-checkpoint in this process, with a site folder on its path."""
+
+    def run(site: Path) -> Any:  # noqa: ANN401 - a result of typer.s runner
+        for name in [n for n in sys.modules if n.partition(".")[0] == "acpc_conv_jepa"]:
+            monkeypatch.delitem(sys.modules, name)
+        with monkeypatch.context() as context:
+            context.syspath_prepend(str(site))
+            folder = str(CHECKPOINTS / "conv-base")
+            return CliRunner().invoke(app, ["check-checkpoint", folder, "--conformance"])
+
+    return run
+
+
+def test_the_family_keeps_its_promises(check: Check, site: Path) -> None:
+    shown = check(site)
+    assert shown.exit_code == 0
+    assert "conv-jepa" in shown.stdout
+    assert shown.stdout.count("\nkept    ") == 12
+
+
+def test_a_family_that_ignores_actions_is_found_out(check: Check, tmp_path: Path) -> None:
+    copy = tmp_path / "source"
+    shutil.copytree(SOURCE, copy)
+    adapter = copy / "acpc_conv_jepa" / "family.py"
+    adapter.write_text(adapter.read_text().replace("actions[:, -1])", "0 * actions[:, -1])"))
+    (tmp_path / "site").mkdir()
+    shown = check(install(copy, tmp_path / "site"))
+    assert shown.exit_code == 1
+    assert "BROKEN  predict_next sees the last latent and the last action" in shown.stdout
+
+
+def test_without_the_package_the_checkpoint_is_an_unknown_target(
+    check: Check, tmp_path: Path
+) -> None:
+    refused = check(tmp_path).exception
+    assert isinstance(refused, UnsafeCheckpoint)
+    assert "'acpc_conv_jepa.ConvJepa' is not a known target" in refused.message
+
+
+HOSTILE = {
+    "_target_": ("os.system", "not a known target"),
+    "image_size": (10**6, "less than or equal to 1024"),
+    "encoder": ([{"channels": 16, "kernel": 4}], "kernel"),
+    "predictor": ([1024] * 32, "shape|missing|parameters"),
+    "dropout": (0.5, "unknown key"),
+}
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_a_config_is_matched_before_anything_is_built(
+    key: str, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value, words = HOSTILE[key]
+    folder = tmp_path / "hostile"
+    shutil.copytree(CHECKPOINTS / "conv-base", folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, key: value}))
+    monkeypatch.syspath_prepend(str(site))
+    with pytest.raises(UnsafeCheckpoint, match=words):
+        load_checkpoint(tmp_path, "hostile", device=torch.device("cpu"))

@@ -1,0 +1,96 @@
+"""The tutorial's code is the package's code, and what it promises holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from acpc_server.models import load_checkpoint
+from acpc_server.models.conformance import check_model
+from installed_package import install
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "examples" / "bring_your_own"
+PAGE = (ROOT / "docs" / "bring-your-own-model.md").read_text()
+ADAPTER = SOURCE / "acpc_conv_jepa" / "family.py"
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(install(SOURCE, site)))
+    yield site
+    for name in [n for n in sys.modules if n.partition(".")[0] == "acpc_conv_jepa"]:
+        del sys.modules[name]
+
+
+def lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line]
+
+
+def test_the_code_on_the_page_is_the_code_in_the_files() -> None:
+    pieces: dict[str, str] = defaultdict(str)
+    for name, code in re.findall(r"<!-- (\S+) -->\n\n```\w+\n(.*?)```", PAGE, re.DOTALL):
+        pieces[name] += code
+    assert set(pieces) == {
+        "acpc_conv_jepa/family.py",
+        "acpc_conv_jepa/network.py",
+        "checkpoints/conv-base/config.json",
+        "pyproject.toml",
+    }
+    for name, code in pieces.items():
+        assert lines(code) == lines((SOURCE / name).read_text()), name
+
+
+def test_the_adapter_is_as_short_as_the_page_says() -> None:
+    count = len(ADAPTER.read_text().splitlines())
+    assert f"one file of {count} lines" in PAGE
+    assert count < 150
+
+
+def test_the_page_lists_what_conformance_checks(installed: Path) -> None:
+    model = load_checkpoint(SOURCE / "checkpoints", "conv-base", device=torch.device("cpu"))
+    findings = check_model(model)
+    assert re.findall(r"^kept    (.*)$", PAGE, re.MULTILINE) == [f.promise for f in findings]
+
+
+def test_the_test_on_the_page_passes(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = next(
+        block
+        for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+        if "def test_conformance" in block
+    )
+    names: dict[str, object] = {}
+    exec(compile(code, "page", "exec"), names)  # noqa: S102 - our own page
+    monkeypatch.chdir(SOURCE)
+    test = names["test_conformance"]
+    assert callable(test)
+    test()
+
+
+def test_the_checkpoints_are_made_by_their_script(installed: Path, tmp_path: Path) -> None:
+    """A few steps of it: the folder loads, and its config is that of the committed ones."""
+    subprocess.run(
+        [
+            sys.executable, SOURCE / "make_checkpoints.py", "--steps", "2", "--episodes", "4",
+            "--only", "conv-base", "--out", tmp_path / "out",
+        ],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    made = load_checkpoint(tmp_path / "out", "conv-base", device=torch.device("cpu"))
+    kept = load_checkpoint(SOURCE / "checkpoints", "conv-base", device=torch.device("cpu"))
+    assert made.card.parameter_count == kept.card.parameter_count
+    assert made.card.digest != kept.card.digest
+    for name in ("conv-base", "conv-augmented"):
+        config = json.loads((SOURCE / "checkpoints" / name / "config.json").read_text())
+        assert config == json.loads((tmp_path / "out" / "conv-base" / "config.json").read_text())

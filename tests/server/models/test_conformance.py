@@ -1,0 +1,196 @@
+"""Every promise is kept by the known families, and a model that breaks one is caught by it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from acpc_server.cli import app
+from acpc_server.models import FrozenWorldModel, ModelCard, load_checkpoint
+from acpc_server.models.conformance import check_model
+from public_checkpoint import public_config, write_checkpoint
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+CPU = torch.device("cpu")
+CARD = ModelCard("plain", "0" * 64, 6, 5, 2, 3, 100)
+
+
+class Plain:
+    """A linear model with a history of two that keeps every promise."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.card, self.device = CARD, CPU
+        self.encoder = nn.Linear(108, 5).requires_grad_(False)
+        self.mixer = nn.Linear(8, 5).requires_grad_(False)
+
+    def encode(self, frames: Tensor) -> Tensor:
+        return self.encoder(frames.flatten(1))
+
+    def embed_actions(self, blocks: Tensor) -> Tensor:
+        return 2 * blocks
+
+    def predict_next(self, latents: Tensor, actions: Tensor) -> Tensor:
+        both = torch.cat([latents[:, -1], actions[:, -1]], dim=1)
+        return self.mixer(both) + 0.1 * latents.mean(1)
+
+
+class Incomplete(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.card = replace(CARD, digest="abc")
+
+
+class Narrow(Plain):
+    def encode(self, frames: Tensor) -> Tensor:
+        return super().encode(frames)[:, :4]
+
+
+class NotFinite(Plain):
+    def encode(self, frames: Tensor) -> Tensor:
+        return super().encode(frames).log()
+
+
+class Double(Plain):
+    def encode(self, frames: Tensor) -> Tensor:
+        return super().encode(frames).double()
+
+
+class Raises(Plain):
+    def encode(self, frames: Tensor) -> Tensor:
+        raise ValueError("frames of 6 pixels are too small")
+
+
+class Dropout(Plain):
+    def encode(self, frames: Tensor) -> Tensor:
+        return nn.functional.dropout(super().encode(frames), 0.5)
+
+
+class BatchNorm(Plain):
+    """Left in training mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(5).requires_grad_(False)
+
+    def encode(self, frames: Tensor) -> Tensor:
+        latents = super().encode(frames)
+        return latents if len(latents) == 1 else self.norm(latents)
+
+
+class Mixes(Plain):
+    """The embedding of a block sees the blocks that come later."""
+
+    def embed_actions(self, blocks: Tensor) -> Tensor:
+        return blocks - blocks.mean(1, keepdim=True)
+
+
+class FixedWindow(Plain):
+    """Takes full histories only."""
+
+    def predict_next(self, latents: Tensor, actions: Tensor) -> Tensor:
+        if latents.shape[1] != 2:
+            raise RuntimeError("two latents are wanted")
+        return super().predict_next(latents, actions)
+
+
+class BatchMean(Plain):
+    def predict_next(self, latents: Tensor, actions: Tensor) -> Tensor:
+        predicted = super().predict_next(latents, actions)
+        return predicted + predicted.mean(0)
+
+
+class Deaf(Plain):
+    """Ignores actions."""
+
+    def predict_next(self, latents: Tensor, actions: Tensor) -> Tensor:
+        return super().predict_next(latents, torch.zeros_like(actions))
+
+
+class WritesInputs(Plain):
+    def encode(self, frames: Tensor) -> Tensor:
+        return super().encode(frames.mul_(0.5))
+
+
+class Trainable(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder.requires_grad_(True)
+
+
+class WrongUnroll(Plain):
+    """Its own faster rollout uses each action a step too late."""
+
+    def unroll(self, histories: Tensor, past: Tensor, future: Tensor) -> Tensor:
+        v, h, _ = histories.shape
+        before = past[:, None].expand(v, future.shape[1], -1, -1)
+        late = torch.cat([before, future.expand(v, -1, -1, -1).roll(1, 2)], dim=2)
+        rows = []
+        for candidate in late.unbind(1):
+            latents = list(histories.unbind(1))
+            while len(latents) < h + future.shape[2]:
+                start = max(0, len(latents) - 2)
+                actions = self.embed_actions(candidate[:, start : len(latents)])
+                latents.append(self.predict_next(torch.stack(latents[start:], 1), actions))
+            rows.append(torch.stack(latents[h:], 1))
+        return torch.stack(rows, 1)
+
+
+class Opaque(Plain):
+    """Hides the derivative."""
+
+    def encode(self, frames: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return super().encode(frames.detach())
+
+
+BROKEN: list[tuple[type[Plain], str, str]] = [
+    (Incomplete, "the card", "sha256"),
+    (Narrow, "encode gives finite", r"shape \[4, 4\], but \[4, 5\]"),
+    (NotFinite, "encode gives finite", "not finite"),
+    (Double, "encode gives finite", "float64"),
+    (Raises, "encode gives finite", "ValueError: frames of 6 pixels are too small"),
+    (Dropout, "encode gives the same again", "off by"),
+    (BatchNorm, "a frame's latent", "off by"),
+    (Mixes, "embed_actions keeps time", "off by"),
+    (FixedWindow, "predict_next works", "history 1: |two latents are wanted"),
+    (BatchMean, "a prediction does not depend", "off by"),
+    (Deaf, "predict_next sees", "another last action gives the same prediction"),
+    (WritesInputs, "inputs are left", "was written to"),
+    (Trainable, "inputs are left", "requires grad"),
+    (WrongUnroll, "a rollout is the step-by-step loop", "off by"),
+    (WrongUnroll, "a pool is its candidates", "off by"),
+    (Opaque, "forward-mode derivatives", "no_grad, not inference_mode"),
+]
+
+
+def test_a_plain_model_keeps_every_promise() -> None:
+    findings = check_model(Plain())
+    assert [finding.problem for finding in findings] == [""] * 12
+
+
+@pytest.mark.parametrize(
+    ("make", "promise", "problem"), BROKEN, ids=[f"{b[0].__name__}-{b[1][:12]}" for b in BROKEN]
+)
+def test_a_broken_promise_is_found(make: type[Plain], promise: str, problem: str) -> None:
+    broken = [f for f in check_model(make()) if not f.kept]
+    (found,) = (f.problem for f in broken if f.promise.startswith(promise))
+    assert re.search(problem, found)
+
+
+@pytest.mark.parametrize("family", ["lewm", "pldm"])
+def test_the_known_families_keep_every_promise(tmp_path: Path, family: str) -> None:
+    write_checkpoint(tmp_path / family, public_config(family=family))
+    model: FrozenWorldModel = load_checkpoint(tmp_path, family, device=CPU)
+    assert [f.promise for f in check_model(model) if not f.kept] == []
+
+
+def test_the_command_says_what_is_kept(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "run")
+    shown = CliRunner().invoke(app, ["check-checkpoint", str(tmp_path / "run"), "--conformance"])
+    assert shown.exit_code == 0
+    assert shown.stdout.count("\nkept    ") == 12
