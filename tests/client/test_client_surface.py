@@ -1,5 +1,6 @@
 """The public surface, and what importing it must not bring along."""
 
+import importlib
 import inspect
 import json
 import subprocess
@@ -101,6 +102,15 @@ PUBLIC = [
     "severity_grid",
 ]
 
+SWEEPS = [
+    "Cell", "CellResult", "CellState", "CellStatus", "OutOfTime", "RunEnded", "ServerAway",
+    "Stopped", "Sweep", "SweepFileError", "SweepProgress", "SweepResults", "SweepSpec",
+]  # fmt: skip
+INTEGRATIONS = [
+    "CemCertificates", "EpochScore", "EpochScorer", "IterationCertificate",
+    "ScoreCheckpointCallback", "ScreenFailed",
+]  # fmt: skip
+
 METHODS = {
     AcpcClient: [
         "anchors", "certify_pool", "checkpoints", "close", "compare_pair", "compare_pairs",
@@ -130,6 +140,13 @@ def test_the_public_names_are_these() -> None:
         assert getattr(acpc_client, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = acpc_client.Nothing
+
+
+@pytest.mark.parametrize(("package", "names"), [("sweeps", SWEEPS), ("integrations", INTEGRATIONS)])
+def test_the_public_names_of_a_package_are_these(package: str, names: list[str]) -> None:
+    module = importlib.import_module(f"acpc_client.{package}")
+    assert module.__all__ == names
+    assert all(hasattr(module, name) for name in names)
 
 
 @pytest.mark.parametrize("owner", METHODS, ids=lambda owner: owner.__name__)
@@ -171,6 +188,11 @@ def test_the_whole_library_loads_nothing_heavy() -> None:
 def test_the_integrations_load_neither_torch_nor_the_library_they_fit() -> None:
     loaded = loaded_after("from acpc_client.integrations import *")
     assert not loaded & (HEAVY | {"stable_worldmodel", "gymnasium"})
+
+
+def test_sweeps_and_downloads_load_what_they_need_when_they_need_it() -> None:
+    loaded = loaded_after("from acpc_client.sweeps import *; import acpc_client.downloads")
+    assert not loaded & (HEAVY | {"yaml", "pyarrow", "matplotlib", "jinja2"})
 
 
 def test_the_command_line_loads_no_server() -> None:

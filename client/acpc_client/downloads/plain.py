@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 import types
 import typing
@@ -67,6 +68,11 @@ def decode(kind: Any, document: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         raise ArgumentError("path", f"the file holds no {kind.__name__}: {error!r}") from error
 
 
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
+    return typing.get_type_hints(kind)
+
+
 def _decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: ANN401
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
@@ -78,12 +84,12 @@ def _decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:  
         items = arrays[value].tolist() if isinstance(value, str) else value
         return tuple(_decode(inner[0], item, arrays) for item in items)
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
+        record: Any = kind
+        hints = _hints(record)
         unknown = value.keys() - hints.keys()
         if unknown:
             raise ValueError(f"unknown fields {', '.join(sorted(unknown))}")
         fields = {name: _decode(hints[name], item, arrays) for name, item in value.items()}
-        record: Any = kind
         return record(**fields)
     if issubclass(kind, enum.Enum):
         return kind[value.upper()]

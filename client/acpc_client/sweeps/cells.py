@@ -9,6 +9,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from acpc_client.inputs import (
@@ -60,7 +61,7 @@ class Cell:
         """Whether the checkpoint is its own reference, and so can never pass the screen."""
         return self.checkpoint == self.reference
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Name of the cell's files: readable, and unique by the content it ends with."""
         readable = f"{self.checkpoint.name}-{self.shift}-seed{self.seed}"

@@ -41,7 +41,9 @@ class CellStatus:
             return 1.0
         if self.progress is None or not self.progress.total:
             return 0.0
-        return min(1.0, self.progress.completed / self.progress.total)
+        # In steps of 2^-20: sums and differences of such shares are exact.
+        share = min(1.0, self.progress.completed / self.progress.total)
+        return round(share * 2**20) / 2**20
 
 
 @dataclass(frozen=True)
@@ -80,18 +82,20 @@ class Meter:
     """Rate and time left of a run.
 
     Args:
-        shares: Done share of every cell when the run begins.
+        cells: How many there are.
+        done: Sum of their done shares when the run begins.
     """
 
-    def __init__(self, shares: list[float]) -> None:
+    def __init__(self, cells: int, done: float) -> None:
         self._begun = time.monotonic()
-        self._first = sum(shares)
+        self._cells = cells
+        self._first = done
 
-    def read(self, shares: list[float]) -> tuple[float, float | None, float | None]:
+    def read(self, done: float) -> tuple[float, float | None, float | None]:
         """Seconds since the beginning, cells per second, seconds left."""
         elapsed = time.monotonic() - self._begun
-        gained = sum(shares) - self._first
+        gained = done - self._first
         if gained <= 0 or elapsed <= 0:
             return elapsed, None, None
         rate = gained / elapsed
-        return elapsed, rate, (len(shares) - sum(shares)) / rate
+        return elapsed, rate, max(0.0, self._cells - done) / rate

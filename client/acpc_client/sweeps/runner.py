@@ -80,7 +80,8 @@ class Runner:
         for track in self._tracks:
             track.resume(submit=options.submit)
         self._statuses = [track.status for track in self._tracks]
-        self._meter = Meter([status.share for status in self._statuses])
+        self._done = sum(status.share for status in self._statuses)
+        self._meter = Meter(len(cells), self._done)
 
     def run(self) -> None:
         """Runs until every cell is done, or as far as the options go.
@@ -196,12 +197,14 @@ class Runner:
 
     def _report(self, track: Track) -> None:
         status = track.status
-        if status != self._statuses[track.index]:
+        before = self._statuses[track.index]
+        if status != before:
             self._statuses[track.index] = status
+            self._done += status.share - before.share
             self._tell(status)
 
     def _tell(self, *changed: CellStatus) -> None:
-        measured = self._meter.read([status.share for status in self._statuses])
+        measured = self._meter.read(self._done)
         self._on_update(SweepProgress(tuple(self._statuses), changed, *measured, self._away))
 
 
