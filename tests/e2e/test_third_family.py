@@ -26,6 +26,7 @@ from acpc_client import (
     DatasetAnchors,
     GaussianNoise,
     Occlusion,
+    Perturbation,
     ScoreProtocol,
 )
 from acpc_client.errors import InvalidArgument
@@ -165,12 +166,13 @@ def worst(found: CheckpointScore, wanted: ReferenceScore) -> float:
     )
 
 
-def test_score_checkpoint(conv_client: AcpcClient, world: ServedWorld) -> None:
+@pytest.mark.parametrize("shift", [GaussianNoise(0.08), Occlusion(0.3)], ids=str)
+def test_score_checkpoint(conv_client: AcpcClient, world: ServedWorld, shift: Perturbation) -> None:
     """With a reference: both checkpoints, and the verdict on the one trained with noise."""
     job = conv_client.score_checkpoint(
         "conv-augmented",
         DatasetAnchors("tworoom.h5", "tworoom", count=COUNT),
-        GaussianNoise(0.08),
+        shift,
         reference="conv-base",
         protocol=ScoreProtocol(draws=DRAWS, seed=SEED, horizon=HORIZON),
     )
@@ -181,7 +183,7 @@ def test_score_checkpoint(conv_client: AcpcClient, world: ServedWorld) -> None:
     assert score.reference is not None
     for found, name in ((score.checkpoint, "conv-augmented"), (score.reference, "conv-base")):
         wanted = score_reference.score(
-            ConvReference.of(CHECKPOINTS / name), anchors, GaussianNoise(0.08).to_message(),
+            ConvReference.of(CHECKPOINTS / name), anchors, shift.to_message(),
             history=1, draws=DRAWS, seed=SEED,
         )  # fmt: skip
         shown(f"ScoreCheckpoint, {name}", worst(found, wanted))
