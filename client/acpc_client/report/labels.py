@@ -10,6 +10,7 @@ from acpc_client.errors import ArgumentError
 Label = str | int | float | bool
 _TASKS = ("task",)
 _RUNS = ("run", "training_seed", "training_run")
+_FAMILY = "family"
 _LEVELS = ("level", "noise", "sigma", "std", "augmentation", "strength", "epoch", "step")
 _SUCCESS = ("success", "success_rate")
 _CLEAN = ("clean_success", "clean_success_rate")
@@ -37,7 +38,14 @@ class Reading:
     level: str
     run: str
     task: str
+    families: bool
     percent: bool
+
+    def task_of(self, labels: Mapping[str, Label], otherwise: str) -> str:
+        """The task, with the model family where the sweep has several."""
+        task = self.text(labels, self.task) or otherwise
+        family = self.text(labels, _FAMILY) if self.families else ""
+        return " \N{MIDDLE DOT} ".join(filter(None, (task, family)))
 
     def number(self, labels: Mapping[str, Label], name: str) -> float | None:
         """A label as a number; None when absent or something else."""
@@ -87,6 +95,7 @@ def read_names(names: LabelNames, cells: Iterable[Mapping[str, Label]]) -> Readi
         level=names.level or _first(_LEVELS, numeric),
         run=names.run or _first(_RUNS, known),
         task=names.task or _first(_TASKS, known),
+        families=len({labels.get(_FAMILY) for labels in listed}) > 1,
         percent=any(rate > 1 for rate in rates),
     )
 

@@ -135,12 +135,16 @@ class ReportData:
     @property
     def level_axis(self) -> str:
         """The level in the words of an axis."""
-        return self.level_name or "augmentation level"
+        return self.level_name if self._named else "augmentation level"
 
     @property
     def level_words(self) -> str:
         """The level in the words of a sentence."""
-        return f"level ({self.level_name})" if self.level_name else "augmentation level"
+        return f"level ({self.level_name})" if self._named else "augmentation level"
+
+    @property
+    def _named(self) -> bool:
+        return self.level_name not in ("", "level")
 
     @property
     def has_levels(self) -> bool:

@@ -111,8 +111,9 @@ def from_sweep(
                 name=_title(cell.checkpoint.name, cell.checkpoint.weights),
                 shift=str(cell.shift),
                 score=item.score,
-                task=reading.text(cell.labels, reading.task)
-                or (anchors.task if isinstance(anchors, DatasetAnchors) else ""),
+                task=reading.task_of(
+                    cell.labels, anchors.task if isinstance(anchors, DatasetAnchors) else ""
+                ),
                 run=reading.text(cell.labels, reading.run),
                 level=reading.number(cell.labels, reading.level),
                 success=reading.success(cell.labels, cell.shift.kind),

@@ -17,6 +17,9 @@ EACH = 3
 MOST_CELLS = 6
 
 
+Chosen = tuple[Cell, str]
+
+
 @dataclass(frozen=True)
 class WorstAnchor:
     """One anchor of a cell that fails, or comes closest to failing.
@@ -51,24 +54,32 @@ def focus(data: ReportData) -> list[Focus]:
     """The cells to look at closely, with their worst anchors.
 
     Of every shift the checkpoint that fails by most and the one that fails by least (references
-    aside, unless there is nothing else); where none fails, the one that passes by least. With
-    ``data.focus``, the cells of those checkpoints instead.
+    aside, unless there is nothing else); where none fails, the one that passes by least; six in
+    all. With ``data.focus``, the cells of those checkpoints instead.
     """
-    chosen: list[tuple[Cell, str]] = []
     if data.focus:
         chosen = [(cell, "asked for") for cell in data.cells if cell.name in data.focus]
     else:
-        for shift in data.shifts:
-            chosen += _extremes([cell for cell in data.cells if cell.shift == shift])
+        by_shift = [
+            _extremes([cell for cell in data.cells if cell.shift == shift]) for shift in data.shifts
+        ]
+        chosen = _first(by_shift, MOST_CELLS)
     found = []
-    for cell, why in chosen[: MOST_CELLS if not data.focus else None]:
+    for cell, why in chosen:
         values = cell.score.checkpoint.anchor_values if cell.score else None
         if cell.score is not None and values is not None:
             found.append(Focus(cell, why, worst_anchors(cell.score, values, margin_of(cell))))
     return found
 
 
-def _extremes(cells: Sequence[Cell]) -> list[tuple[Cell, str]]:
+def _first(by_shift: Sequence[Sequence[Chosen]], most: int) -> list[Chosen]:
+    """The first of every shift, then the second ones, while there is room; shifts in order."""
+    places = [(rank, row) for row, chosen in enumerate(by_shift) for rank in range(len(chosen))]
+    kept = sorted(places)[:most]
+    return [by_shift[row][rank] for rank, row in sorted(kept, key=lambda place: place[::-1])]
+
+
+def _extremes(cells: Sequence[Cell]) -> list[Chosen]:
     known = [cell for cell in cells if cell.score and cell.score.checkpoint.anchor_values]
     known = [cell for cell in known if not cell.is_reference] or known
     if len(known) < 2:

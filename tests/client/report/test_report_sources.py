@@ -22,6 +22,7 @@ from acpc_client.report import (
     render,
     with_pictures,
 )
+from acpc_client.report.labels import read_names
 from acpc_client.report.recipe import recipe
 from acpc_client.report.score_json import read_score_json
 from acpc_client.results import Checkpoint, CheckpointState, ScoreRequest
@@ -245,5 +246,26 @@ def test_labels_can_be_named(tmp_path: Path) -> None:
     assert data.title == "T" and data.level_name == "run"
     assert {cell.level for cell in data.cells} == {7.0}
     assert {cell.task for cell in data.cells} == {"x"}
+    assert (data.level_axis, data.level_words) == ("run", "level (run)")
     with pytest.raises(ArgumentError, match="the label nothing; there are: noise"):
         from_sweep(results, labels=LabelNames(level="nothing"))
+
+
+def test_families_of_one_task_are_kept_apart() -> None:
+    """Relative IR compares within a family, so two families never share a panel."""
+    labels = [{"task": "pusht", "family": family} for family in ("lewm", "pldm")]
+    reading = read_names(LabelNames(), labels)
+    assert [reading.task_of(item, "") for item in labels] == ["pusht · lewm", "pusht · pldm"]
+    alone = read_names(LabelNames(), labels[:1])
+    assert alone.task_of(labels[0], "") == "pusht"
+    assert alone.task_of({}, "from the anchors") == "from the anchors"
+
+
+def test_rates_are_fractions_or_per_cent_for_all_cells_alike() -> None:
+    per_cent = [{"success": 0.5, "clean_success": 80}, {"success_resize": 40}]
+    reading = read_names(LabelNames(), per_cent)
+    assert reading.success(per_cent[0], "resize") == 0.005
+    assert reading.clean_success(per_cent[0]) == 0.8
+    assert reading.success(per_cent[1], "resize") == 0.4
+    assert reading.success(per_cent[1], "blur") is None
+    assert read_names(LabelNames(), [{"success": 1}]).success({"success": 1}, "blur") == 1
