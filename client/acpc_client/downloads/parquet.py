@@ -37,7 +37,11 @@ def write(score: Score) -> bytes:
         if columns:
             rows = len(next(iter(columns.values())))
             tables.append(pa.table({"side": pa.array([side] * rows, pa.string()), **columns}))
-    table = pa.concat_tables(tables) if tables else pa.table({"side": pa.array([], pa.string())})
+    table = (
+        pa.concat_tables(tables, promote_options="default")
+        if tables
+        else pa.table({"side": pa.array([], pa.string())})
+    )
     metadata = {METADATA: json.dumps(document, allow_nan=False).encode()}
     content = io.BytesIO()
     pq.write_table(table.replace_schema_metadata(metadata), content)

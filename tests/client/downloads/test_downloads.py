@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import AnchorValues, Score
+from acpc_client import AnchorValues, Score, SkipReason
 from acpc_client.downloads import load_score, save_score
 from acpc_client.errors import ArgumentError
 from client_messages import score_response
@@ -98,6 +98,8 @@ def test_any_numbers_survive(
         if isinstance(present, np.ndarray):
             shape = (anchors, *([draws] if present.ndim == 2 else []))
             other[field.name] = data.draw(hnp.arrays(present.dtype, shape))
+    reasons = st.lists(st.sampled_from(SkipReason), min_size=anchors, max_size=anchors)
+    other["skip_reasons"] = tuple(data.draw(reasons))
     side = dataclasses.replace(
         written.checkpoint, ir_raw=number, anchor_values=dataclasses.replace(values, **other)
     )
@@ -164,3 +166,13 @@ def test_parquet_without_pyarrow_says_what_to_install() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert "pip install 'acpc[report]'" in shown.stdout
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_what_one_side_lacks_the_other_may_have(tmp_path: Path, suffix: str) -> None:
+    message = score_response(pb.OUTCOME_PASSED)
+    message.reference.anchor_values.ClearField("step_radius")
+    message.reference.anchor_values.ClearField("skip_reasons")
+    written = Score.from_message(message)
+    save_score(written, tmp_path / f"score{suffix}")
+    assert_identical(load_score(tmp_path / f"score{suffix}"), written)
