@@ -48,6 +48,7 @@ proto: $(READY) ## Generate the code of the wire contract
 
 bench: $(READY) ## Measure (ten minutes); writes build/benchmarks/*.json
 	@$(BIN)/python benchmarks/score_job.py
+	@$(BIN)/python benchmarks/scaling.py
 	@$(BIN)/python benchmarks/planning.py
 	@$(BIN)/python benchmarks/interactive.py
 
