@@ -19,8 +19,9 @@ from acpc.v1 import (
     receipt_pb2,
     scoring_service_pb2,
     scoring_service_pb2_grpc,
+    study_service_pb2_grpc,
 )
-from client_messages import RECEIPT, operation, status, tensor
+from client_messages import RECEIPT, operation, status, study_operation, tensor
 from google.longrunning import operations_pb2, operations_pb2_grpc
 from google.protobuf import duration_pb2, empty_pb2
 from google.rpc import error_details_pb2, status_pb2
@@ -33,6 +34,7 @@ class Counterparty(
     diagnostic_service_pb2_grpc.DiagnosticServiceServicer,
     checkpoint_service_pb2_grpc.CheckpointServiceServicer,
     scoring_service_pb2_grpc.ScoringServiceServicer,
+    study_service_pb2_grpc.StudyServiceServicer,
     operations_pb2_grpc.OperationsServicer,
 ):
     """All services at once.
@@ -262,6 +264,10 @@ class Counterparty(
         queued = scoring_service_pb2.JOB_STATE_QUEUED
         return operation(f"operations/{request.request_id}", state=queued)
 
+    def RunStudy(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("RunStudy", request, context)
+        return study_operation(f"operations/{request.request_id}", request)
+
     def WatchOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("WatchOperation", request, context)
         while self.script:
@@ -305,6 +311,7 @@ def serve(servicer: Counterparty, credentials: grpc.ServerCredentials | None = N
     diagnostic_service_pb2_grpc.add_DiagnosticServiceServicer_to_server(servicer, server)
     checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(servicer, server)
     scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server(servicer, server)
+    study_service_pb2_grpc.add_StudyServiceServicer_to_server(servicer, server)
     operations_pb2_grpc.add_OperationsServicer_to_server(servicer, server)
     if credentials is None:
         port = server.add_insecure_port("localhost:0")

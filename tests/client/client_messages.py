@@ -4,7 +4,7 @@ from typing import Any
 
 import grpc
 import numpy as np
-from acpc.v1 import receipt_pb2, scoring_service_pb2, tensor_pb2
+from acpc.v1 import receipt_pb2, scoring_service_pb2, study_service_pb2, tensor_pb2
 from google.longrunning import operations_pb2
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
@@ -102,4 +102,39 @@ def operation(
         message.response.Pack(response)
     if error is not None:
         message.error.CopyFrom(error)
+    return message
+
+
+def study_response(
+    request: study_service_pb2.RunStudyRequest, columns: dict[str, np.ndarray]
+) -> study_service_pb2.RunStudyResponse:
+    return study_service_pb2.RunStudyResponse(
+        checkpoint=request.checkpoint,
+        columns=[
+            study_service_pb2.NamedTensor(name=name, values=tensor(values))
+            for name, values in columns.items()
+        ],
+        arrays=[
+            study_service_pb2.NamedTensor(
+                name="encoder_clean", values=tensor(np.ones((2, 3), np.float32))
+            )
+        ],
+        receipt=RECEIPT,
+        request=request,
+    )
+
+
+def study_operation(
+    name: str,
+    request: study_service_pb2.RunStudyRequest,
+    *,
+    response: study_service_pb2.RunStudyResponse | None = None,
+) -> operations_pb2.Operation:
+    metadata = study_service_pb2.RunStudyMetadata(
+        state=scoring_service_pb2.JOB_STATE_RUNNING, attempts=2, request=request
+    )
+    message = operations_pb2.Operation(name=name, done=response is not None)
+    message.metadata.Pack(metadata)
+    if response is not None:
+        message.response.Pack(response)
     return message

@@ -1,0 +1,181 @@
+"""Studies from the client: what is sent, what comes back, and what a file keeps."""
+
+# ruff: noqa: ANN401 - a side is either client
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from acpc.v1 import diagnostic_service_pb2 as diagnostic
+from acpc.v1 import study_service_pb2 as pb
+from acpc_client import (
+    CemBudget,
+    CemReturn,
+    CostReduction,
+    DatasetAnchors,
+    DriftStudy,
+    GaussianBlur,
+    GaussianNoise,
+    GeometryStudy,
+    JobState,
+    NumericMode,
+    Operation,
+    PlannerStudy,
+    SensitivityStudy,
+    StudyResult,
+)
+from acpc_client.errors import ArgumentError, FailedPrecondition, MalformedAnswer
+from client_counterparty import Counterparty
+from client_messages import operation, score_response, study_operation, study_response
+
+ANCHORS = DatasetAnchors("tworoom.h5", "tworoom", count=20, one_per_episode=True)
+REQUEST = pb.RunStudyRequest(
+    checkpoint={"name": "trained", "digest": "d" * 64},
+    dataset={"dataset": "tworoom.h5", "task": "tworoom"},
+    geometry={"seed": 2**64 - 1, "draws": 3},
+)
+COLUMNS = {
+    "anchor": np.array([7, 2**62], np.int64),
+    "encoder_radius": np.array([0.1, np.nan]),
+    "encoder_disjoint": np.array([True, False]),
+}
+
+
+def run(side: Any, *arguments: Any, **options: Any) -> Any:
+    return side.ask(lambda client: client.run_study(*arguments, **options))
+
+
+def test_what_is_silent_is_not_sent(side: Any, counterparty: Counterparty) -> None:
+    """The server fills in the paper's protocol; the client must not guess it."""
+    for study in (DriftStudy(), PlannerStudy(), GeometryStudy(), SensitivityStudy()):
+        run(side, "m", "a" * 64, study, request_id="mine")
+    sent = counterparty.requests["RunStudy"]
+    assert [message.WhichOneof("study") for message in sent] == [
+        "drift", "planner", "geometry", "sensitivity"
+    ]  # fmt: skip
+    for message in sent:
+        assert message.anchor_set == "a" * 64
+        assert message.request_id == "mine"
+        assert getattr(message, message.WhichOneof("study")).ListFields() == []
+
+
+def test_everything_given_is_sent(side: Any, counterparty: Counterparty) -> None:
+    study = PlannerStudy(
+        [GaussianNoise(0.02), GaussianBlur(5)],
+        draws=3,
+        seed=4,
+        budget=CemBudget(64, 8, 8, 5),
+        sampling_seed=2**63,
+        cost_reduction=CostReduction.SUM,
+        returns=CemReturn.BEST,
+        history=3,
+        goal_offset=7,
+    )
+    job = run(side, "m", ANCHORS, study, numeric_mode=NumericMode.FP32)
+    (sent,) = counterparty.requests["RunStudy"]
+    assert sent.dataset.one_per_episode
+    assert sent.dataset.count == 20
+    assert sent.planner == pb.PlannerStudy(
+        shifts=[{"gaussian_noise": {"sigma": 0.02}}, {"gaussian_blur": {"kernel_size": 5}}],
+        draws=3,
+        seed=4,
+        budget={"candidates": 64, "elites": 8, "iterations": 8, "horizon": 5},
+        sampling_seed=2**63,
+        cost_reduction=diagnostic.COST_REDUCTION_SUM,
+        returns=diagnostic.CEM_RETURN_BEST,
+        history=3,
+        goal_offset=7,
+    )
+    assert job.name == f"operations/{sent.request_id}"
+    assert job.submitted.checkpoint.name == "m"
+    assert (job.submitted.state, job.submitted.attempts) == (JobState.RUNNING, 2)
+    run(side, "m", ANCHORS, SensitivityStudy(probes=2, seed=1, horizon=3, step=0.5))
+    sensitivity = counterparty.requests["RunStudy"][1].sensitivity
+    assert sensitivity == pb.SensitivityStudy(probes=2, seed=1, horizon=3, step=0.5)
+
+
+@pytest.mark.parametrize(
+    "study", [DriftStudy(draws=-1), PlannerStudy(history=2**32), GeometryStudy(seed=2**64)]
+)
+def test_a_number_that_fits_no_field_is_refused_here(side: Any, study: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"drift.draws|planner.history|geometry.seed"):
+        run(side, "m", ANCHORS, study)
+
+
+def test_a_job_waits_for_its_rows(side: Any, counterparty: Counterparty) -> None:
+    response = study_response(REQUEST, COLUMNS)
+    counterparty.script.append(study_operation("operations/x", REQUEST, response=response))
+
+    def ask(client: Any) -> Any:
+        job = client.run_study("trained", ANCHORS, GeometryStudy())
+        if not inspect.isawaitable(job):
+            return job.result(30)
+
+        async def wait() -> StudyResult:
+            result: StudyResult = await (await job).result(30)
+            return result
+
+        return wait()
+
+    result = side.ask(ask)
+    assert result == StudyResult.from_message(response)
+
+
+def test_a_result_holds_the_table_and_what_was_asked() -> None:
+    result = StudyResult.from_message(study_response(REQUEST, COLUMNS))
+    assert result.kind == "geometry"
+    assert result.rows == 2
+    assert list(result.columns) == list(COLUMNS)
+    for name, values in COLUMNS.items():
+        assert result.columns[name].dtype == values.dtype
+        np.testing.assert_array_equal(result.columns[name], values)
+    assert result.arrays["encoder_clean"].shape == (2, 3)
+    assert result.checkpoint.digest == "d" * 64
+    assert result.parameters == {"seed": str(2**64 - 1), "draws": 3}
+    assert json.loads(result.to_json())["columns"]["encoder_radius"] == [0.1, None]
+    assert "encoder_radius: float64[2]" in repr(result)
+
+
+def test_a_file_keeps_every_bit(tmp_path: Path) -> None:
+    result = StudyResult.from_message(study_response(REQUEST, COLUMNS))
+    result.save(tmp_path / "study.npz")
+    loaded = StudyResult.load(tmp_path / "study.npz")
+    assert loaded == result
+    assert list(loaded.columns) == list(COLUMNS)
+    for name, values in result.columns.items():
+        assert loaded.columns[name].tobytes() == values.tobytes()
+    result.save(tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "study.npz").read_bytes()
+
+
+def test_a_file_that_holds_no_study(tmp_path: Path) -> None:
+    text, other = tmp_path / "text.npz", tmp_path / "other.npz"
+    text.write_text("no study")
+    np.savez(other, x=np.ones(2))
+    for path in (text, other, tmp_path / "absent.npz"):
+        with pytest.raises(ArgumentError, match=path.name):
+            StudyResult.load(path)
+
+
+def test_columns_of_unequal_length_break_the_contract() -> None:
+    columns = {**COLUMNS, "encoder_nearest": np.ones(3)}
+    with pytest.raises(MalformedAnswer, match=r"encoder_nearest': \(3,\)"):
+        StudyResult.from_message(study_response(REQUEST, columns))
+
+
+def test_an_operation_answers_for_its_own_kind() -> None:
+    response = study_response(REQUEST, COLUMNS)
+    study = Operation.from_message(study_operation("operations/a", REQUEST, response=response))
+    assert study.study_result().rows == 2
+    with pytest.raises(FailedPrecondition, match=r"no score; its answer is study_result\(\)"):
+        study.result()
+    score = Operation.from_message(operation("operations/b", response=score_response(1)))
+    assert score.study is None
+    with pytest.raises(FailedPrecondition, match=r"no study; its answer is result\(\)"):
+        score.study_result()
+    running = Operation.from_message(study_operation("operations/c", REQUEST))
+    with pytest.raises(FailedPrecondition, match="has not ended; it is running"):
+        running.study_result()
