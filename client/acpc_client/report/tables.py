@@ -208,7 +208,7 @@ def table(data: ReportData) -> tuple[list[Column], list[Row]]:
         and (column.key not in _IF_SEVERAL or len({read(cell) for cell in data.cells}) > 1)
     ]
     columns = [
-        replace(column, title=data.level_axis) if column.key == "level" else column
+        replace(column, title=data.level_name or "level") if column.key == "level" else column
         for column in columns
     ]
     kept = {column.key for column in columns}
