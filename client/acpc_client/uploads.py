@@ -32,8 +32,8 @@ from acpc_client.retries import Attempts, RetryPolicy
 STREAM_BYTES = 2**25
 # Seconds for the whole of an upload, whose size nobody knows.
 TIMEOUT_S = 86_400.0
-# Longer than a server takes to start again.
-_PATIENCE = RetryPolicy(attempts=15, initial=0.2, maximum=10.0)
+# A hundred seconds: longer than a server takes to start again, or to give up a dead connection.
+_PATIENCE = RetryPolicy(attempts=24, initial=0.2, maximum=5.0)
 _RESUMABLE = (Unavailable, Aborted, DeadlineExceeded)
 _RESUMABLE_REASONS = ("UPLOAD_OFFSET", "CORRUPT_SHARD")
 
@@ -218,9 +218,7 @@ class Upload:
             self._stream += 1
             if answer.HasField("anchor_set"):
                 return self._finished(answer.anchor_set)
-            if answer.next_offset > self._stored:
-                self._attempts.succeeded()
-            elif not self._held:
+            if answer.next_offset == self._stored and not self._held:
                 raise ArgumentError(
                     "anchors", f"ended after {self._stored} anchors, but count is {self._total}"
                 )
@@ -249,7 +247,8 @@ class Upload:
             or error.reason in _RESUMABLE_REASONS
             or (isinstance(error, ResourceExhausted) and error.retry_after is not None)
         )
-        passed = Unavailable(error.message, retry_after=error.retry_after)
+        # Waits grow, whatever the server says: another call may be slow to leave.
+        passed = Unavailable(error.message)
         delay = self._attempts.after(passed) if passing else None
         if delay is None:
             error.request_id = self.request_id
@@ -261,6 +260,8 @@ class Upload:
         while self._held and self._held[0].stop <= offset:
             self._held.popleft()
         begins = self._held[0].message.offset if self._held else len(self._digest)
+        if offset > self._stored:
+            self._attempts.succeeded()
         self._stored = offset
         if self._whole is not None and (not self._held or begins != offset):
             self._held.clear()

@@ -147,6 +147,9 @@ class Server:
                 ("grpc.max_send_message_length", message),
                 ("grpc.so_reuseport", 0),
                 ("grpc.keepalive_permit_without_calls", 1),
+                # A caller that has gone without a word must not hold its stream, or its upload.
+                ("grpc.keepalive_time_ms", 20_000),
+                ("grpc.keepalive_timeout_ms", 10_000),
                 ("grpc.http2.min_ping_interval_without_data_ms", 5000),
             ],
         )

@@ -13,6 +13,7 @@ from acpc.v1 import anchor_service_pb2 as pb
 
 HISTORY, HORIZON, COUNT, HEIGHT, WIDTH = 2, 3, 12, 10, 14
 STEPS = HISTORY + HORIZON
+SMALL = ("action_blocks", "endpoint_states", "labels", "anchor_ids", "trajectory_ids")
 
 
 def anchor_arrays(count: int = COUNT, seed: int = 0, steps: int = STEPS) -> dict[str, np.ndarray]:

@@ -225,15 +225,18 @@ def test_a_wrong_expectation_begins_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "said", "reason"),
     [
-        ({"set_bytes": 6_000}, {}, "ANCHOR_SET_TOO_LARGE"),
-        ({"store_bytes": 6_000}, {}, "ANCHOR_STORE_FULL"),
+        ({"set_bytes": 15_000}, {}, "ANCHOR_SET_TOO_LARGE"),
+        ({"store_bytes": 15_000}, {}, "ANCHOR_STORE_FULL"),
         ({"set_anchors": 10}, {}, "ANCHOR_SET_TOO_LARGE"),
     ],
 )
 def test_quotas(tmp_path: Path, limits: dict[str, int], said: dict[str, int], reason: str) -> None:
+    where = store(tmp_path, **limits)
     with pytest.raises(ResourceExhausted) as caught:
-        put(store(tmp_path, **limits), anchors(), header(**said), 1)
+        put(where, anchors(), header(**said), 1)
     assert caught.value.reason == reason
+    # What did not fit is gone, and keeps nobody out.
+    assert put(where, anchors(2), header("small", anchors=2), 1).anchors == 2
 
 
 def test_arrays_that_a_score_must_hold_are_bounded(tmp_path: Path) -> None:
@@ -249,7 +252,6 @@ def test_the_quota_counts_what_others_stored_and_is_freed_by_deletion(tmp_path: 
     where = store(tmp_path, store_bytes=size * 3 // 2)
     with pytest.raises(ResourceExhausted):
         put(where, anchors(seed=1), header("b"), COUNT)
-    where.forget("b")
     store(tmp_path).delete(anchors().digest, unused)
     put(where, anchors(seed=1), header("b"), COUNT)
 

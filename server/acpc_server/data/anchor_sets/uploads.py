@@ -113,7 +113,8 @@ class AnchorUpload:
 
         Raises:
             InvalidArgument: The shard does not fit the header, or the shards before it.
-            ResourceExhausted: The set or the store would be over its quota.
+            ResourceExhausted: The set or the store would be over its quota, or the volume is full;
+                what has arrived is dropped.
         """
         header = self._header
         if (shard.history, shard.horizon) != (header.history, header.horizon):
@@ -129,7 +130,17 @@ class AnchorUpload:
                 f"{shard.count} anchors, but {left} are left of the header's {header.anchors}",
             )
         self._check_layout(shard, own_trajectories)
-        size = shard_bytes(shard, packed)
+        try:
+            self._take(shard_bytes(shard, packed))
+            written = write_shard(self._data, self.next_offset, shard, packed, own_trajectories)
+        except ResourceExhausted:
+            self.restart()  # what does not fit must not keep others out
+            raise
+        self._bytes += written
+        self.next_offset += shard.count
+        self.appended += shard.count
+
+    def _take(self, size: int) -> None:
         if self._bytes + size > self._limits.set_bytes:
             raise ResourceExhausted(
                 f"the set is over {self._limits.set_bytes} bytes at anchor {self.next_offset}; "
@@ -137,9 +148,6 @@ class AnchorUpload:
                 reason="ANCHOR_SET_TOO_LARGE",
             )
         self._reserve(size)
-        self._bytes += write_shard(self._data, self.next_offset, shard, packed, own_trajectories)
-        self.next_offset += shard.count
-        self.appended += shard.count
 
     def _check_layout(self, shard: AnchorBatch, own_trajectories: bool) -> None:
         layout = _Layout(

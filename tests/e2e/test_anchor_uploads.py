@@ -1,0 +1,330 @@
+"""Uploads by the client to real servers: cut, killed, corrupted, crowded; the digest stays."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anchor_wire
+import grpc
+import numpy as np
+import pytest
+import wire
+from acpc.v1 import anchor_service_pb2 as pb
+from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
+from acpc_client import (
+    AcpcClient,
+    AnchorArrays,
+    AnchorSet,
+    AsyncAcpcClient,
+    DatasetAnchors,
+    RetryPolicy,
+    UploadProgress,
+    errors,
+)
+from cutting_proxy import CuttingProxy
+from served_world import ServedWorld, write_world
+from server_process import ServerProcess
+
+HISTORY = anchor_wire.HISTORY
+# Shards of some 25 kB and streams of four, so that there is much to cut.
+PART, STREAM_BYTES = 8, 100_000
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> ServedWorld:
+    return write_world(tmp_path_factory.mktemp("uploads"))
+
+
+@pytest.fixture(scope="module")
+def server(world: ServedWorld) -> Iterator[ServerProcess]:
+    with ServerProcess(world.checkpoint_root, world.dataset_root, world.state_dir) as process:
+        yield process
+        assert process.bugs() == []
+
+
+@pytest.fixture(scope="module")
+def client(server: ServerProcess) -> Iterator[AcpcClient]:
+    with AcpcClient(server.address) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def small_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acpc_client.uploads.STREAM_BYTES", STREAM_BYTES)
+    monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", PART * 2100)
+
+
+def arrays(count: int, seed: int) -> tuple[AnchorArrays, str]:
+    """Anchors of random frames, and the digest their set must have."""
+    made = anchor_wire.anchor_arrays(count, seed)
+    return AnchorArrays(history=HISTORY, **made), anchor_wire.digest(made)
+
+
+def cuts_of(total: int, seed: int) -> Iterator[int]:
+    """Where to cut: early, then at random bytes; most connections carry a stream, or it is slow."""
+    return iter([5000, *np.random.default_rng(seed).integers(STREAM_BYTES, total // 3, 9).tolist()])
+
+
+def check_progress(told: list[UploadProgress], count: int) -> None:
+    stored = [progress.stored for progress in told]
+    assert stored == sorted(stored)
+    assert (stored[0], stored[-1]) == (0, count)
+    assert {progress.total for progress in told} == {count}
+    assert len({progress.request_id for progress in told}) == 1
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_upload_survives_cuts_at_random_bytes(server: ServerProcess, seed: int) -> None:
+    """Whole arrays by the blocking client."""
+    anchors, digest = arrays(400, seed)
+    told: list[UploadProgress] = []
+    with (
+        CuttingProxy(server.port, cuts_of(anchors.frames.nbytes, seed)) as proxy,
+        AcpcClient(f"127.0.0.1:{proxy.port}") as client,
+    ):
+        stored = client.anchors.upload(anchors, compress=False, progress=told.append)
+        assert proxy.cut >= 3
+    assert stored.digest == digest
+    check_progress(told, 400)
+    # What was stored before a cut is not sent again, bar what was on its way.
+    again = STREAM_BYTES + PART * 2100
+    assert told[-1].sent_bytes < anchors.frames.nbytes * 1.3 + proxy.cut * again
+
+
+def test_parts_survive_cuts_in_an_event_loop(server: ServerProcess) -> None:
+    """An iterable that is read once, by the asyncio client; other calls go on beside it."""
+    anchors, digest = arrays(300, 10)
+    told: list[UploadProgress] = []
+
+    async def upload(port: int) -> tuple[AnchorSet, int]:
+        async with AsyncAcpcClient(f"127.0.0.1:{port}") as client:
+            parts = anchors.cuts()
+            task = asyncio.ensure_future(
+                client.anchors.upload(parts, count=300, compress=False, progress=told.append)
+            )
+            beats = 0
+            while not task.done():
+                await asyncio.sleep(0.01)
+                beats += 1
+            return task.result(), beats
+
+    with CuttingProxy(server.port, cuts_of(anchors.frames.nbytes, 11)) as proxy:
+        stored, beats = asyncio.run(upload(proxy.port))
+        assert proxy.cut >= 3
+    assert stored.digest == digest
+    assert beats > 10
+    check_progress(told, 300)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def wait_for_offset(process: ServerProcess, request_id: str, least: int) -> int:
+    """The first anchor that has not arrived, once it is ``least`` or more."""
+    with grpc.insecure_channel(process.address) as channel:
+        stub, give_up = AnchorServiceStub(channel), time.monotonic() + 20
+        while True:
+            found = stub.GetUpload(pb.GetUploadRequest(request_id=request_id)).next_offset
+            if found >= least:
+                return found
+            assert time.monotonic() < give_up, f"only {found} anchors have arrived"
+            time.sleep(0.02)
+
+
+def test_a_server_that_is_killed_goes_on_at_the_last_whole_shard(world: ServedWorld) -> None:
+    anchors, digest = arrays(200, 20)
+    state = world.state_dir.with_name("killed")
+    port, reached, go_on = free_port(), threading.Event(), threading.Event()
+    process = ServerProcess(world.checkpoint_root, world.dataset_root, state, port=port)
+    told: list[UploadProgress] = []
+
+    def parts() -> Iterator[AnchorArrays]:
+        for index, part in enumerate(anchors.cuts()):
+            if index == 13:
+                reached.set()
+                go_on.wait(60)
+            yield part
+
+    with process, AcpcClient(f"127.0.0.1:{port}") as client:
+        done: list[AnchorSet] = []
+        uploading = threading.Thread(
+            target=lambda: done.append(
+                client.anchors.upload(
+                    parts(), count=200, progress=told.append, request_id="killed", compress=False
+                )
+            )
+        )
+        uploading.start()
+        assert reached.wait(30)
+        wait_for_offset(process, "killed", 12 * PART)
+        process.kill()
+        process.start()
+        found = wait_for_offset(process, "killed", 12 * PART)
+        assert found % PART == 0
+        go_on.set()
+        uploading.join(60)
+        assert [stored.digest for stored in done] == [digest]
+        assert found in [progress.stored for progress in told]
+        assert process.bugs() == []
+
+
+def test_the_same_call_in_another_process_goes_on(
+    server: ServerProcess, client: AcpcClient
+) -> None:
+    """Whole arrays name their upload by their content, parts by the id they are given."""
+    for seed, whole in ((30, True), (31, False)):
+        anchors, digest = arrays(200, seed)
+        name = {} if whole else {"request_id": "in-two-halves", "count": 200}
+        told: list[UploadProgress] = []
+        give_up_at_once = RetryPolicy(attempts=1)
+        # Three streams pass, and of the fourth a part.
+        with (
+            CuttingProxy(server.port, iter([350_000])) as proxy,
+            AcpcClient(f"127.0.0.1:{proxy.port}", retry=give_up_at_once) as first,
+            pytest.raises(errors.Unavailable) as broken,
+        ):
+            first.anchors.upload(anchors if whole else anchors.cuts(), compress=False, **name)
+        assert broken.value.request_id
+        stored = client.anchors.upload(
+            anchors if whole else anchors.cuts(), compress=False, progress=told.append, **name
+        )
+        assert stored.digest == digest
+        assert told[0].request_id == broken.value.request_id
+        assert told[0].stored >= 100_000 // 2100
+        assert told[-1].sent_bytes < anchors.frames.nbytes * 0.9
+
+
+def test_equal_content_is_sent_once(client: AcpcClient) -> None:
+    anchors, _ = arrays(200, 40)
+    first = client.anchors.upload(anchors, description="one")
+    told: list[UploadProgress] = []
+    again = client.anchors.upload(anchors, description="two", progress=told.append)
+    assert (again.digest, again.description) == (first.digest, "one")
+    assert told[-1].sent_bytes <= STREAM_BYTES + PART * 2100
+    assert [one.digest for one in client.anchors.list()].count(first.digest) == 1
+    repeated = client.anchors.upload(anchors, description="two", progress=told.append)
+    assert repeated.digest == first.digest
+    assert told[-1].sent_bytes == 0
+
+
+def test_sets_are_listed_in_pages_shown_and_deleted(client: AcpcClient) -> None:
+    made = [client.anchors.upload(arrays(5, seed)[0]).digest for seed in (50, 51, 52)]
+    listed = [one.digest for one in client.anchors.list(page_size=2)]
+    assert listed[:3] == made[::-1]
+    assert listed == [one.digest for one in client.anchors.list()]
+    for digest in made:
+        found = client.anchors.get(digest)
+        assert (found.digest, found.anchors, found.source) == (digest, 5, None)
+        client.anchors.delete(found)
+        with pytest.raises(errors.NotFound):
+            client.anchors.get(digest)
+
+
+def test_a_set_made_from_a_dataset_says_so_and_is_made_once(client: AcpcClient) -> None:
+    source = DatasetAnchors("tworoom.h5", "tworoom", count=6)
+    made = client.anchors.create(source, horizon=4, description="rooms", request_id="rooms")
+    again = client.anchors.create(source, horizon=4, description="rooms", request_id="rooms")
+    assert (again.digest, again.create_time) == (made.digest, made.create_time)
+    assert made.source == DatasetAnchors("tworoom.h5", "tworoom", 6, 9101, None, False)
+    assert (made.history, made.horizon, made.description) == (3, 4, "rooms")
+    with pytest.raises(errors.AlreadyExists, match="another header"):
+        client.anchors.create(source, horizon=5, description="rooms", request_id="rooms")
+    one_each = DatasetAnchors("tworoom.h5", "tworoom", count=3, one_per_episode=True)
+    assert client.anchors.create(one_each, horizon=4).digest != made.digest
+    with pytest.raises(errors.InvalidArgument, match="only 3 episodes"):
+        client.anchors.create(dataclasses.replace(one_each, count=4), horizon=4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ({"anchor_set_mib": 1}, "ANCHOR_SET_TOO_LARGE"),
+        ({"anchor_store_mib": 1}, "ANCHOR_STORE_FULL"),
+        ({"anchor_set_count": 799}, "ANCHOR_SET_TOO_LARGE"),
+    ],
+)
+def test_quotas(world: ServedWorld, tmp_path: Path, flags: dict[str, int], reason: str) -> None:
+    anchors, _ = arrays(800, 60)
+    with (
+        ServerProcess(
+            world.checkpoint_root, world.dataset_root, tmp_path / "state", **flags
+        ) as small,
+        AcpcClient(small.address) as client,
+    ):
+        with pytest.raises(errors.ResourceExhausted) as caught:
+            client.anchors.upload(anchors, compress=False)
+        assert caught.value.reason == reason
+        assert caught.value.retry_after is None
+        assert client.anchors.upload(arrays(50, 61)[0], compress=False).anchors == 50
+
+
+def test_uploads_of_one_name_wait_for_each_other(server: ServerProcess, client: AcpcClient) -> None:
+    """A raw caller is refused with the time to come back; the client comes back by itself."""
+    anchors, digest = arrays(20, 70)
+    go_on = threading.Event()
+
+    def slow() -> Iterator[Any]:
+        yield anchor_wire.header("shared", anchors=4)
+        go_on.wait(30)
+        yield anchor_wire.shard()
+
+    with grpc.insecure_channel(server.address) as channel:
+        stub = AnchorServiceStub(channel)
+        holding = stub.UploadAnchors.future(slow())
+        ask = pb.GetUploadRequest(request_id="shared")
+        while wire.refusal(lambda: stub.GetUpload(ask)) is not None:
+            time.sleep(0.01)
+        refused = wire.refusal(
+            lambda: stub.UploadAnchors(iter([anchor_wire.header("shared", anchors=4)]))
+        )
+        assert refused is not None
+        assert (refused.code, refused.reason) == ("ABORTED", "CONCURRENT_CALL")
+        assert refused.retry_after
+        go_on.set()
+        assert holding.result(timeout=30).next_offset == 4
+    two = [
+        threading.Thread(target=client.anchors.upload, args=(anchors,), kwargs={"count": 20})
+        for _ in range(2)
+    ]
+    for thread in two:
+        thread.start()
+    for thread in two:
+        thread.join()
+    assert client.anchors.get(digest).anchors == 20
+
+
+def test_what_the_parts_raise_is_raised_and_what_they_lack_is_told(client: AcpcClient) -> None:
+    anchors, _ = arrays(40, 80)
+
+    def broken() -> Iterator[AnchorArrays]:
+        yield anchors.part(0, 20)
+        raise ZeroDivisionError("mine")
+
+    def mixed() -> Iterator[AnchorArrays]:
+        yield anchors.part(0, 20)
+        yield AnchorArrays(
+            history=1,
+            **{name: getattr(anchors, name) for name in ("frames", *anchor_wire.SMALL)},
+        )
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        client.anchors.upload(broken(), count=40)
+    with pytest.raises(errors.ArgumentError, match="history 1 and horizon 4 after one of 2 and 3"):
+        client.anchors.upload(mixed(), count=60)
+    with pytest.raises(errors.ArgumentError, match="ended after 40 anchors, but count is 41"):
+        client.anchors.upload(anchors.cuts(), count=41)
+    with pytest.raises(errors.ArgumentError, match="found more anchors than count, 39"):
+        client.anchors.upload(anchors.cuts(), count=39)
+    with pytest.raises(errors.ArgumentError, match="say how many"):
+        client.anchors.upload(anchors.cuts())
+    with pytest.raises(errors.ArgumentError, match="found no part"):
+        client.anchors.upload(iter(()), count=3)
