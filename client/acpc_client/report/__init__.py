@@ -44,6 +44,6 @@ def write_report(data: ReportData, path: str | Path, *, figures: str | Path | No
         FailedPrecondition: The extra ``[report]`` is not installed.
         OSError: A file cannot be written.
     """
-    write_whole(Path(path), render(data).encode())
+    write_whole(Path(path), render(data).encode(errors="replace"))
     if figures is not None:
         export_figures(data, figures)

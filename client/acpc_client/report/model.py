@@ -12,6 +12,12 @@ from numpy.typing import NDArray
 from acpc_client.results import Outcome, Score
 
 
+def printable(text: str) -> str:
+    """The text on one line, with a sign in place of what no page or figure can show."""
+    shown = (char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return "".join(" " if char.isspace() else sign for char, sign in zip(text, shown, strict=True))
+
+
 @dataclass(frozen=True)
 class Protocol:
     """How the numbers were measured; a field is None or empty where the source does not tell.
@@ -64,6 +70,10 @@ class Cell:
     problem: str = ""
     operation: str = ""
     protocol: Protocol = Protocol()
+
+    def __post_init__(self) -> None:
+        for name in ("name", "shift", "task", "run", "problem", "operation"):
+            object.__setattr__(self, name, printable(getattr(self, name)))
 
     @property
     def outcome(self) -> Outcome | None:

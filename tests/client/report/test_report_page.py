@@ -10,7 +10,7 @@ import pytest
 from acpc_client.report import ReportData, render
 from acpc_client.report.palette import COLOURS
 from acpc_client.report.sources import from_scores
-from report_samples import judged, side, sweep
+from report_samples import judged, renamed, side, sweep
 
 
 class Outline(HTMLParser):
@@ -137,3 +137,23 @@ def test_a_single_inconclusive_score_without_reference() -> None:
     page = render(from_scores([score], shift="blur:15"))
     assert "The screen is inconclusive about alone under blur:15." in page
     assert score.verdict.summary.replace("'", "&#39;") in page
+
+
+def test_names_no_page_can_show_are_shown_with_a_sign() -> None:
+    """Control characters, which XML forbids, and lone surrogates, which UTF-8 does."""
+    data = sweep(("t",), ("1",), (0, 0.08), ("blur:15",))
+    page = render(renamed(data, "t-s1-a0.08", "a\x00b\x1b[31m\ud800\nc"))
+    assert "a\ufffdb\ufffd[31m\ufffd c" in page
+    assert page.encode()
+
+
+def test_a_shift_that_changes_nothing_has_linear_axes() -> None:
+    """Every radius is zero, which no logarithm survives."""
+    score = judged(side("still", 0.0, 2.0), None, shift="identity")
+    page = render(from_scores([score], shift="identity"))
+    assert "clean one-step motions<" in page and "log scale" not in re.sub(r"<p .*?</p>", "", page)
+
+
+def test_the_legend_of_very_many_checkpoints_ends() -> None:
+    scores = [judged(side(f"model-{n}", 0.1, 2.0, anchors=20), None) for n in range(30)]
+    assert "and 16 more" in render(from_scores(scores, shift="blur:15"))
