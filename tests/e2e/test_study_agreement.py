@@ -8,6 +8,7 @@ import score_reference
 import study_reference
 from acpc_client import (
     AcpcClient,
+    AnchorSet,
     CemBudget,
     DatasetAnchors,
     DriftStudy,
@@ -144,10 +145,17 @@ def test_both_sensitivity_estimates_agree(client: AcpcClient, content: PublicCol
     assert error < 0.12
 
 
-@pytest.mark.parametrize("history", [1, 3])
+@pytest.mark.parametrize(
+    ("history", "stored"), [(1, None), (3, None), (1, (3, 4))], ids=["frame", "history", "of-a-set"]
+)
 def test_planner(
-    client: AcpcClient, world: ServedWorld, content: PublicColumns, history: int
+    client: AcpcClient,
+    world: ServedWorld,
+    content: PublicColumns,
+    history: int,
+    stored: tuple[int, int] | None,
 ) -> None:
+    """Also on a set with more history and more future than the study asks for."""
     budget = (12, 4, 3, 3)
     study = PlannerStudy(
         SHIFTS,
@@ -157,10 +165,13 @@ def test_planner(
         history=history,
         goal_offset=2,
     )
-    result = client.run_study("lewm", source(count=3), study).result(timeout=60)
+    anchors: DatasetAnchors | AnchorSet = source(count=3)
+    if stored is not None:
+        anchors = client.anchors.create(source(count=3), history=stored[0], horizon=stored[1])
+    result = client.run_study("lewm", anchors, study).result(timeout=60)
     rows, arrays = study_reference.planner_rows(
         world.reference("lewm", loops=False),
-        drawn(content, history, 2, count=3),
+        drawn(content, *(stored or (history, 2)), count=3),
         SIGMAS,
         study_reference.Budget(*budget),
         draws=1,
