@@ -148,9 +148,11 @@ def test_frozen_anchors_give_the_scores_of_their_dataset(
     world: JobWorld, server: ServerProcess, undisturbed: list[bytes]
 ) -> None:
     anchors = {"dataset": "rooms.h5", "task": "tworoom", "count": 40, "freeze": True}
-    sweep = Sweep.load(write_sweep(world.root / "frozen", "frozen", anchors=anchors))
+    model = [{"name": "model", "reference": "base"}]
+    file = write_sweep(world.root / "frozen", "frozen", anchors=anchors, checkpoints=model)
+    sweep = Sweep.load(file)
     with AcpcClient(server.address) as client:
         results = sweep.run(client, poll=0.05)
         (stored,) = list(client.anchors.list())
     assert {item.cell.anchors for item in results} == {stored.digest}
-    assert scores(results) == undisturbed
+    assert scores(results) == undisturbed[4:8], "base, model and twin have four cells each"
