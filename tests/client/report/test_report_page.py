@@ -157,3 +157,9 @@ def test_a_shift_that_changes_nothing_has_linear_axes() -> None:
 def test_the_legend_of_very_many_checkpoints_ends() -> None:
     scores = [judged(side(f"model-{n}", 0.1, 2.0, anchors=20), None) for n in range(30)]
     assert "and 16 more" in render(from_scores(scores, shift="blur:15"))
+
+
+def test_a_task_with_dollars_is_no_formula() -> None:
+    data = sweep(("a$x_1$", "b"), ("1",), (0.08,), ("blur:15",))
+    titles = re.findall(r"<text[^>]*>([^<]*)</text>", render(data))
+    assert titles.count("a$x_1$") == 2  # anchors and steps
