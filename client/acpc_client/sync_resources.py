@@ -86,7 +86,14 @@ class Operations(Resource):
     def list(
         self, *, filter: str = "", page_size: int = 100, timeout: float | None = None
     ) -> Iterator[Operation]:
-        """Every operation; pages are fetched as they are read, ``timeout`` seconds each."""
+        """Every operation, newest first and without its answer, which :meth:`get` has.
+
+        Args:
+            filter: Terms joined by AND: ``state=failed``, ``kind=score_checkpoint``,
+                ``checkpoint=<name>``, ``created>=2026-01-31T08:00:00Z``.
+            page_size: Operations a call; pages are fetched as they are read.
+            timeout: Seconds a call.
+        """
         return self._pages(lambda token: jobs.list_page(filter, page_size, token), timeout)
 
     def get(self, name: str, *, timeout: float | None = None) -> Operation:

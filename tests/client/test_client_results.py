@@ -10,6 +10,7 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import JobState, Operation, Outcome, Score, SkipReason, results
 from acpc_client.errors import Cancelled, FailedPrecondition, Internal, MalformedAnswer
 from client_messages import operation, score_response, status
+from google.longrunning import operations_pb2
 
 
 def score() -> Score:
@@ -80,6 +81,20 @@ def test_a_running_operation_has_progress_and_no_result() -> None:
     assert running.progress.seconds_left == 75.0
     with pytest.raises(FailedPrecondition, match="operations/1 has not ended; it is running"):
         running.result()
+
+
+def test_a_listed_operation_says_that_its_answer_was_left_out() -> None:
+    metadata = pb.ScoreCheckpointMetadata(
+        state=pb.JOB_STATE_SUCCEEDED,
+        progress=pb.Progress(completed=4, total=4, steps_per_second=2.5),
+    )
+    message = operations_pb2.Operation(name="operations/1", done=True)
+    message.metadata.Pack(metadata)
+    listed = Operation.from_message(message)
+    assert listed.done
+    assert listed.progress.steps_per_second == 2.5
+    with pytest.raises(FailedPrecondition, match="operations/1 was listed without its answer"):
+        listed.result()
 
 
 @pytest.mark.parametrize(

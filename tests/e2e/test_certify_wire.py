@@ -72,7 +72,7 @@ def test_a_pool_that_cannot_be_certified_costs_nothing(
 
     def device_calls() -> float:
         url = f"http://127.0.0.1:{server.metrics_port}/metrics"
-        with urllib.request.urlopen(url) as page:  # noqa: S310 - our own server
+        with urllib.request.urlopen(url) as page:
             lines = page.read().decode().splitlines()
         counts = [line for line in lines if line.startswith("acpc_compute_seconds_count")]
         return sum(float(line.rsplit(" ", 1)[1]) for line in counts)

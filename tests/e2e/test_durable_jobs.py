@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import time
 from collections import Counter
-from collections.abc import Iterator
 
 import grpc
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
 from job_world import JobCaller, JobWorld, job, metadata, response, steps_of, write_job_world
+from kill_series import run_series, sweep
 from server_process import ServerProcess
 
+JOBS = 12
 KILLS = 4
 LONG = job("long", dataset={"dataset": "rooms.h5", "task": "tworoom", "count": 95})
 LONG.protocol.draws = 20
@@ -54,35 +53,22 @@ def ran(server: ServerProcess) -> list[int]:
     return [line["step"] for line in server.log() if line["event"] == "job_step"]
 
 
-def lives(server: ServerProcess, moments: Iterator[tuple[int, float]]) -> Iterator[list[int]]:
-    """Kill the server once it has begun ``n`` steps and ``delay`` more seconds have passed."""
-    for begun, delay in moments:
-        server.wait_for_log(lambda _, n=begun: len(ran(server)) >= n)
-        time.sleep(delay)
-        server.kill()
-        yield ran(server)
-        server.start()
-
-
-def test_a_job_killed_at_random_moments_gives_the_same_bytes(
-    world: JobWorld, undisturbed: bytes
-) -> None:
-    moment = random.Random(2025)
-    moments = [(moment.randint(1, 4), moment.uniform(0.0, 0.2)) for _ in range(KILLS)]
+def test_a_sweep_killed_at_random_moments_gives_the_same_bytes(world: JobWorld) -> None:
+    requests = sweep(JOBS, anchors=40, draws=8)
+    with world.server("left-alone") as server:
+        alone = run_series(server, requests)
     with world.server("killed") as server:
-        with calls(server) as caller:
-            name = caller.submit(LONG).name
-        begun = [step for steps in lives(server, iter(moments)) for step in steps]
-        with calls(server) as caller:
-            done = caller.finished(name)
-            again = caller.submit(LONG)
-        begun += ran(server)
-    assert done.response.SerializeToString() == undisturbed
-    assert metadata(done).attempts == KILLS + 1
-    times = Counter(begun)
-    assert sorted(times) == list(range(1, STEPS + 1)), "every step is measured"
-    assert sum(times.values()) - STEPS <= KILLS, "a kill repeats at most the step it hit"
-    assert again.response.SerializeToString() == undisturbed, "its request id still names it"
+        killed = run_series(server, requests, kills=KILLS, longest=0.6)
+        assert server.bugs() == []
+    assert killed.hits, "kills came while a job ran"
+    assert killed.responses == alone.responses
+    assert len(set(alone.responses)) == JOBS, "no two jobs are the same"
+    assert set(alone.attempts) == {1}
+    assert JOBS + killed.hits <= sum(killed.attempts) <= JOBS + KILLS
+    assert alone.repeated == 0
+    assert {step for _, step in killed.measured} == {step for _, step in alone.measured}
+    assert len(killed.measured) == len(alone.measured), "every step is measured"
+    assert killed.repeated <= KILLS, "a kill repeats at most the step it hit"
 
 
 def test_a_drained_server_hands_its_job_to_the_next(world: JobWorld, undisturbed: bytes) -> None:

@@ -218,3 +218,48 @@ def test_a_shift_the_reference_does_not_feel_fails_the_job_by_name(calls: JobCal
     assert operation.error.code == code_pb2.FAILED_PRECONDITION
     assert "relative IR is undefined" in operation.error.message
     assert metadata(operation).state == pb.JOB_STATE_FAILED
+
+
+def test_a_list_tells_how_jobs_are_and_leaves_their_results_out(calls: JobCaller) -> None:
+    done = calls.finished(calls.submit(quick("listed")).name)
+    still = calls.finished(calls.submit(job("still", perturbation={"identity": {}})).name)
+    listed = {op.name: op for op in calls.list(page_size=1000).operations}
+    assert all(not op.HasField("response") for op in listed.values())
+    for whole in (done, still):
+        short = listed[whole.name]
+        assert (short.done, short.metadata, short.error) == (True, whole.metadata, whole.error)
+
+
+def test_a_list_is_filtered_by_every_term(calls: JobCaller) -> None:
+    old = calls.finished(calls.submit(quick("filtered-1")).name)
+    time.sleep(1.0)  # SQLite notes whole seconds
+    base = calls.finished(calls.submit(quick("filtered-2", checkpoint={"name": "base"})).name)
+    since = f"created>={metadata(base).create_time.ToJsonString()}"
+
+    def found(text: str) -> set[str]:
+        return {op.name for op in calls.list(page_size=1000, filter=text).operations}
+
+    mine = {old.name, base.name}
+    assert found("state=succeeded AND kind=score_checkpoint") >= mine
+    assert found("checkpoint=base") & mine == {base.name}
+    assert found(f"{since} AND checkpoint=model") & mine == set()
+    assert found(since) & mine == {base.name}
+    assert found("kind=run_study") == set()
+    refused = refusal(lambda: calls.list(filter="checkpoint=base OR state=failed"))
+    assert refused is not None
+    assert (refused.code, refused.fields) == ("INVALID_ARGUMENT", ("filter",))
+
+
+def test_the_metadata_holds_a_request_that_gives_the_same_job(calls: JobCaller) -> None:
+    """Defaults are filled in and digests pinned, so that it means the same tomorrow."""
+    sent = job(perturbation=blur(), protocol={"draws": 2})
+    first = calls.finished(calls.submit(sent).name)
+    pinned = metadata(first).request
+    assert pinned.request_id == ""
+    assert len(pinned.checkpoint.digest) == len(pinned.reference.digest) == 64
+    assert (pinned.protocol.draws, pinned.protocol.horizon, pinned.dataset.seed) == (2, 8, 9101)
+    assert pinned.perturbation == sent.perturbation
+    again = calls.finished(calls.submit(pinned).name)
+    assert again.name != first.name
+    assert metadata(again).request == pinned
+    assert again.response == first.response

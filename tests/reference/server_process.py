@@ -110,7 +110,7 @@ class ServerProcess:
 
     def bugs(self) -> list[str]:
         """Faults of its own that the server has logged so far; a sound one has none."""
-        faults = ("rpc_bug", "job_step_failed")
+        faults = ("rpc_bug", "job_step_failed", "lease_failed")
         return [str(line.get("exception")) for line in self.log() if line["event"] in faults]
 
     def wait(self) -> int:

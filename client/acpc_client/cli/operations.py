@@ -37,7 +37,11 @@ Name = Annotated[
 @app.command("list")
 def list_operations(
     filter: Annotated[
-        str, typer.Option(help="Only operations that match, as the server reads it.")
+        str,
+        typer.Option(
+            help="Terms joined by AND: state=failed, kind=score_checkpoint, checkpoint=NAME, "
+            "created>=2026-01-31T08:00:00Z."
+        ),
     ] = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,

@@ -47,18 +47,20 @@ class Progress(Record):
         completed: Units done in all.
         total: Units there are; zero until known.
         seconds_left: Estimate; None until there is a rate.
+        steps_per_second: Mean since the job was last started; None before its first step.
     """
 
     phase: str
     completed: int
     total: int
     seconds_left: float | None
+    steps_per_second: float | None = None
 
     @classmethod
     def from_message(cls, message: pb.Progress) -> Progress:
         """Reads the wire form."""
-        seconds_left = optional(message, "seconds_left")
-        return cls(message.phase, message.completed, message.total, seconds_left)
+        rates = (optional(message, name) for name in ("seconds_left", "steps_per_second"))
+        return cls(message.phase, message.completed, message.total, *rates)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -72,8 +74,8 @@ class Operation(Record):
         checkpoint: What is being measured.
         attempts: Times the job was started, restarts included.
         error: Why it ended without an answer.
-        score: The answer of a scoring job that succeeded.
-        study: The answer of a study that succeeded.
+        score: The answer of a scoring job that succeeded; lists leave it out.
+        study: The answer of a study that succeeded; lists leave it out.
         request: What a scoring job was asked; None for other jobs.
     """
 
@@ -140,6 +142,8 @@ class Operation(Record):
             raise FailedPrecondition(f"{self.name} has not ended; it is {self.state.name.lower()}")
         if self.score is not None or self.study is not None:
             raise FailedPrecondition(f"{self.name} is no {wanted}; its answer is {other}()")
+        if self.state is JobState.SUCCEEDED:
+            raise FailedPrecondition(f"{self.name} was listed without its answer; get it by name")
         raise MalformedAnswer(f"{self.name} has ended with neither a {wanted} nor an error")
 
 

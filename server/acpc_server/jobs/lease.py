@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 from dbos import DBOS
+from dbos import error as dbos_error
 from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.errors import FailedPrecondition
@@ -60,10 +61,10 @@ class Sightings:
     def count(self, now: Mapping[str, object]) -> dict[str, int]:
         """Repeats of each value; one that moved or is new has none."""
         before = self._seen
-        self._seen = {
-            name: (value, before[name][1] + 1 if before.get(name, (None,))[0] == value else 0)
-            for name, value in now.items()
-        }
+        self._seen = {}
+        for name, value in now.items():
+            stood = name in before and before[name][0] == value
+            self._seen[name] = (value, before[name][1] + 1 if stood else 0)
         return {name: repeats for name, (_, repeats) in self._seen.items()}
 
 
@@ -162,8 +163,12 @@ class Lease:
                 if time.monotonic() >= due and self._beat():
                     due = time.monotonic() + self._terms.heartbeat
                     self._look_after_others()
-            except SQLAlchemyError as error:
+            except (SQLAlchemyError, dbos_error.DBOSException) as error:
                 log.warning("job_database_away", cause=_first_line(error))
+            except Exception:  # a server that runs jobs and does not beat is worse than none
+                log.exception("lease_failed")
+                self._on_evicted()
+                return
 
     def _look_after_own(self) -> None:
         """Withdraw runs whose job was cancelled or taken over, and say how far the others are."""
@@ -227,5 +232,5 @@ class Lease:
         log.warning("host_gone", executor_id=executor_id, jobs=len(jobs))
 
 
-def _first_line(error: SQLAlchemyError) -> str:
+def _first_line(error: Exception) -> str:
     return str(getattr(error, "orig", None) or error).partition("\n")[0]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from acpc_server.errors import AlreadyExists, FailedPrecondition, NotFound, Unavailable
 from acpc_server.jobs import Job, JobFilter, JobService, JobState, LeaseTerms
+from acpc_server.jobs.database import JobDatabase
 from acpc_server.observe import Metrics
 from counting_jobs import Counting, counting_plan
 
@@ -19,16 +22,17 @@ SHORT = counting_plan(3)
 
 
 class Desk:
-    """Services on one folder, and what they count."""
+    """Services on one folder and one record, and what they count."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str = "") -> None:
         self.folder = folder
+        self.url = url or f"sqlite:///{folder / 'jobs.sqlite'}"
         self.kind = Counting()
         self.metrics = Metrics()
         self._services: list[JobService] = []
 
-    def service(self, record: str = "jobs.sqlite", **changed: object) -> JobService:
-        given = {"database_url": f"sqlite:///{self.folder / record}", "state_dir": self.folder}
+    def service(self, **changed: object) -> JobService:
+        given = {"database_url": self.url, "state_dir": self.folder}
         service = JobService([self.kind], self.metrics, terms=TERMS, **{**given, **changed})
         self._services.append(service)
         return service
@@ -57,6 +61,17 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     opened.close()
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    """A desk on each kind of database."""
+    url = ""
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres").new_database()
+    opened = Desk(tmp_path, url)
+    yield opened
+    opened.close()
+
+
 def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
     give_up = time.monotonic() + seconds
     while not holds():
@@ -72,15 +87,15 @@ def ended(service: JobService, job_id: str) -> Job:
     return service.wait(job_id, 30, always)
 
 
-def test_a_withdrawn_job_resumes_under_the_next_service(desk: Desk) -> None:
+def test_a_withdrawn_job_resumes_under_the_next_service(either: Desk) -> None:
     plan = counting_plan(8, 0.1)
-    first = desk.started()
+    first = either.started()
     job_id = first.submit(plan, "one").job_id
     until(lambda: first.get(job_id).progress.completed >= 2)
     first.stop()
-    assert desk.counted() == {}, "it neither runs nor has ended"
+    assert either.counted() == {}, "it neither runs nor has ended"
 
-    second = desk.started()
+    second = either.started()
     left = second.get(job_id)
     assert not left.state.done
     assert left.progress.completed >= 2, "what was measured is on record"
@@ -88,7 +103,7 @@ def test_a_withdrawn_job_resumes_under_the_next_service(desk: Desk) -> None:
     assert (done.state, done.attempts) == (JobState.SUCCEEDED, 2)
     again = ended(second, second.submit(plan, "two").job_id)
     assert again.result == done.result is not None
-    assert desk.counted() == {"succeeded": 2}
+    assert either.counted() == {"succeeded": 2}
 
 
 def test_the_rules_of_submitting_cancelling_and_deleting(desk: Desk) -> None:
@@ -125,8 +140,8 @@ def test_a_job_id_that_has_ended_may_come_again_and_be_cancelled(desk: Desk) -> 
     service.cancel(holder)
 
 
-def test_a_refused_step_fails_the_job_and_is_listed_as_failed(desk: Desk) -> None:
-    service = desk.started()
+def test_a_refused_step_fails_the_job_and_is_listed_as_failed(either: Desk) -> None:
+    service = either.started()
     bad = ended(service, service.submit(counting_plan(5, bad=3), "").job_id)
     assert bad.state is JobState.FAILED
     assert bad.failure is not None
@@ -135,9 +150,9 @@ def test_a_refused_step_fails_the_job_and_is_listed_as_failed(desk: Desk) -> Non
     assert bad.progress.completed == 4, "the refusal is on record too"
 
     good = ended(service, service.submit(SHORT, "").job_id)
-    desk.kind.stamped = "changed"
+    either.kind.stamped = "changed"
     blocked = service.submit(LONG, "").job_id
-    desk.kind.stamped = "later"
+    either.kind.stamped = "later"
     changed = ended(service, blocked)
     assert changed.failure is not None
     assert (changed.failure.code, changed.failure.reason) == ("FAILED_PRECONDITION", "CHANGED")
@@ -154,8 +169,8 @@ def test_a_refused_step_fails_the_job_and_is_listed_as_failed(desk: Desk) -> Non
     assert all(job.result is None for job in listed), "results stay out of lists"
 
 
-def test_lists_are_filtered_by_checkpoint_kind_and_time(desk: Desk) -> None:
-    service = desk.started()
+def test_lists_are_filtered_by_checkpoint_kind_and_time(either: Desk) -> None:
+    service = either.started()
     jobs = []
     for name in ("a", "b", "a"):
         jobs.append(service.submit(counting_plan(1, checkpoint=name), ""))
@@ -233,3 +248,47 @@ def test_a_state_folder_is_one_servers(desk: Desk) -> None:
     desk.started()
     with pytest.raises(FailedPrecondition, match="another server runs on the state folder"):
         desk.service().start()
+
+
+def hand_over(desk: Desk, job_id: str, executor_id: str) -> None:
+    """Make the record say that a queued job was taken up by somebody, who then does nothing."""
+    with sqlite3.connect(desk.folder / "jobs.sqlite") as record:
+        changed = record.execute(
+            "UPDATE workflow_status SET status = 'PENDING', executor_id = ? "
+            "WHERE workflow_uuid = ? AND status = 'ENQUEUED'",
+            (executor_id, job_id),
+        )
+        assert changed.rowcount == 1
+
+
+def test_jobs_that_nobody_runs_are_queued_again(desk: Desk) -> None:
+    service = desk.started(executor_id="here")
+    blocker = service.submit(LONG, "").job_id
+    until(lambda: service.get(blocker).state is JobState.RUNNING)
+    dropped, orphan = (service.submit(SHORT, "").job_id for _ in range(2))
+    hand_over(desk, dropped, "here")
+    hand_over(desk, orphan, "never-seen")
+    assert service.get(orphan).state is service.get(dropped).state is JobState.RUNNING
+    for job_id in (dropped, orphan):
+        until(lambda job_id=job_id: service.get(job_id).state is JobState.QUEUED)
+    assert service.get(blocker).attempts == 1, "what runs is left alone"
+    service.cancel(blocker)
+    for job_id in (dropped, orphan):
+        assert ended(service, job_id).state is JobState.SUCCEEDED
+
+
+def test_a_service_whose_name_is_taken_says_so_once(desk: Desk) -> None:
+    evicted: list[float] = []
+    service = desk.service(executor_id="here", on_evicted=lambda: evicted.append(time.monotonic()))
+    service.start()
+    database = JobDatabase(desk.url, "queue")
+    database.open()
+    until(lambda: database.hosts()["here"].beat > 0)
+    successor = replace(database.hosts()["here"], session="another process")
+    until(lambda: database.enter(successor, database.hosts()["here"]))
+    until(lambda: bool(evicted))
+    time.sleep(3 * TERMS.heartbeat)
+    assert len(evicted) == 1
+    service.stop()
+    assert database.hosts()["here"].session == "another process", "its place is left alone"
+    database.close()

@@ -1,0 +1,258 @@
+"""Three servers on one PostgreSQL record: nothing lost, nothing twice, whatever befalls a host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from google.rpc import code_pb2
+from job_world import JobCaller, JobWorld, job, metadata, response, steps_of, write_job_world
+from postgres_server import PostgresServer
+from server_process import LogLine, ServerProcess
+from wire import refusal
+
+ROOMS = {"dataset": "rooms.h5", "task": "tworoom"}
+TERMS = {"job_heartbeat_seconds": 0.5, "job_lease_seconds": 2.0}
+SMALL_JOBS = 40
+
+
+def long(request_id: str) -> pb.ScoreCheckpointRequest:
+    return job(request_id, dataset={**ROOMS, "count": 95}, protocol={"draws": 40})
+
+
+def small(request_id: str, seed: int) -> pb.ScoreCheckpointRequest:
+    return job(
+        request_id,
+        dataset={**ROOMS, "count": 10},
+        reference=None,
+        protocol={"draws": 1, "seed": seed},
+    )
+
+
+class Hosts:
+    """Servers of one record, and a caller of each."""
+
+    def __init__(self, world: JobWorld, url: str) -> None:
+        self.servers = [
+            world.server(f"state-{number}", jobs_url=url, **TERMS) for number in range(3)
+        ]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(ServerProcess.start, self.servers))
+        self._channels: dict[str, grpc.Channel] = {}
+
+    def caller(self, server: ServerProcess) -> JobCaller:
+        if server.address not in self._channels:
+            self._channels[server.address] = grpc.insecure_channel(server.address)
+        return JobCaller(self._channels[server.address])
+
+    def others(self, server: ServerProcess) -> list[ServerProcess]:
+        return [other for other in self.servers if other is not server]
+
+    def lines(self, event: str, name: str) -> list[tuple[ServerProcess, LogLine]]:
+        """Log lines of one event and one job, with their servers."""
+        job_id = name.removeprefix("operations/")
+        return [
+            (server, line)
+            for server in self.servers
+            for line in server.log()
+            if line["event"] == event and line.get("job") == job_id
+        ]
+
+    def runner(self, name: str, step: int) -> ServerProcess:
+        """The server that measures a job, once it has begun ``step``."""
+        give_up = time.monotonic() + 60
+        while time.monotonic() < give_up:
+            for server, line in self.lines("job_step", name):
+                if line["step"] >= step:
+                    return server
+            time.sleep(0.01)
+        raise TimeoutError(f"nobody began step {step} of {name}")
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+        for server in self.servers:
+            server.__exit__()
+
+
+@pytest.fixture(scope="module")
+def url(postgres: PostgresServer) -> str:
+    return postgres.new_database()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
+    return write_job_world(tmp_path_factory.mktemp("hosts"))
+
+
+@pytest.fixture(scope="module")
+def hosts(world: JobWorld, url: str) -> Iterator[Hosts]:
+    opened = Hosts(world, url)
+    yield opened
+    faults = [bug for server in opened.servers for bug in server.bugs()]
+    opened.close()
+    assert faults == []
+
+
+@pytest.fixture(scope="module")
+def undisturbed(hosts: Hosts) -> bytes:
+    """Bytes of the long job's result, when nothing happens to it."""
+    caller = hosts.caller(hosts.servers[0])
+    done = caller.finished(caller.submit(long("")).name)
+    assert metadata(done).attempts == 1
+    return done.response.SerializeToString()
+
+
+def check_moved(hosts: Hosts, name: str, undisturbed: bytes, caller: JobCaller) -> None:
+    """The job ended once, with the same bytes, and at most one step was measured twice."""
+    done = caller.finished(name)
+    assert done.response.SerializeToString() == undisturbed
+    assert metadata(done).attempts == 2
+    steps = Counter(line["step"] for _, line in hosts.lines("job_step", name))
+    assert sorted(steps) == list(range(1, steps_of(long("")) + 1)), "every step is measured"
+    assert sum(steps.values()) - len(steps) <= 1, "only the step that was hit is repeated"
+    ends = [line["end"] for _, line in hosts.lines("job_ended", name)]
+    assert ends.count("succeeded") == 1
+
+
+def test_a_host_killed_for_good_is_taken_over(hosts: Hosts, undisturbed: bytes) -> None:
+    name = hosts.caller(hosts.servers[0]).submit(long("killed")).name
+    victim = hosts.runner(name, 3)
+    survivors = hosts.others(victim)
+    victim.kill()
+    check_moved(hosts, name, undisturbed, hosts.caller(survivors[0]))
+    gone = [line for s in survivors for line in s.log() if line["event"] == "host_gone"]
+    assert {line["executor_id"] for line in gone} == {
+        line["executor_id"] for line in victim.log() if line["event"] == "jobs_open"
+    }
+    before = victim.log()
+    victim.start()
+    assert not [line for line in victim.log() if line["event"] == "job_started"]
+    assert [line["executor_id"] for line in before if line["event"] == "jobs_open"] == [
+        line["executor_id"] for line in victim.log() if line["event"] == "jobs_open"
+    ], "the state folder keeps the name"
+
+
+def test_a_paused_host_loses_its_job_and_does_no_harm(hosts: Hosts, undisturbed: bytes) -> None:
+    name = hosts.caller(hosts.servers[0]).submit(long("paused")).name
+    victim = hosts.runner(name, 3)
+    awake = hosts.caller(hosts.others(victim)[0])
+    os.kill(victim.pid, signal.SIGSTOP)
+    try:
+        assert awake.finished(name).done
+    finally:
+        os.kill(victim.pid, signal.SIGCONT)
+    victim.wait_for_log(lambda line: line["event"] == "lease_lost")
+    ended = victim.wait_for_log(
+        lambda line: line["event"] == "job_ended" and line["job"] == name.split("/")[1]
+    )
+    assert ended["end"] == "withdrawn"
+    check_moved(hosts, name, undisturbed, awake)
+    assert hosts.caller(victim).get(name) == awake.get(name)
+
+
+def test_a_drained_hosts_job_moves_at_once(hosts: Hosts, undisturbed: bytes) -> None:
+    name = hosts.caller(hosts.servers[0]).submit(long("drained")).name
+    victim = hosts.runner(name, 3)
+    assert victim.terminate() == 0
+    check_moved(hosts, name, undisturbed, hosts.caller(hosts.others(victim)[0]))
+    victim.start()
+
+
+def test_any_host_cancels_and_shows_any_job(hosts: Hosts) -> None:
+    endless = job("far", dataset={**ROOMS, "count": 500}, protocol={"draws": 1000}, reference=None)
+    name = hosts.caller(hosts.servers[0]).submit(endless).name
+    runner = hosts.runner(name, 2)
+    far = hosts.caller(hosts.others(runner)[0])
+    watched = far.watch(name)
+    told = (metadata(operation).progress for operation in watched)
+    progress = next(progress for progress in told if progress.HasField("steps_per_second"))
+    assert progress.phase == "measuring the checkpoint", "as the host that runs it says"
+    assert 0 < progress.completed < progress.total
+    assert progress.seconds_left > 0
+    far.cancel(name)
+    runner.wait_for_log(
+        lambda line: line["event"] == "job_ended" and line.get("job") == name.split("/")[1]
+    )
+    for server in hosts.servers:
+        cancelled = hosts.caller(server).get(name)
+        assert cancelled.error.code == code_pb2.CANCELLED
+    assert [operation.done for operation in watched][-1:] == [True]
+
+
+def test_a_request_id_is_one_job_on_all_hosts(hosts: Hosts) -> None:
+    callers = [hosts.caller(server) for server in hosts.servers]
+    together = threading.Barrier(len(callers))
+
+    def submit(caller: JobCaller) -> str:
+        together.wait()
+        return str(caller.submit(small("once", 0)).name)
+
+    with ThreadPoolExecutor() as pool:
+        names = set(pool.map(submit, callers))
+    assert len(names) == 1
+    for caller in callers:
+        other = refusal(lambda caller=caller: caller.submit(small("once", 1)))
+        assert other is not None
+        assert other.reason == "REQUEST_ID_REUSED"
+
+
+def test_many_small_jobs_are_each_done_once(hosts: Hosts) -> None:
+    callers = [hosts.caller(server) for server in hosts.servers]
+    names = [
+        callers[seed % 3].submit(small(f"small-{seed}", seed)).name for seed in range(SMALL_JOBS)
+    ]
+    results = [response(callers[0].finished(name)) for name in names]
+    assert len({result.receipt.perturbation_digest for result in results}) == SMALL_JOBS
+    for event in ("job_started", "job_ended"):
+        times = Counter(
+            line["job"]
+            for server in hosts.servers
+            for line in server.log()
+            if line["event"] == event
+        )
+        assert {times[name.split("/")[1]] for name in names} == {1}
+    shares = Counter(
+        server.address for name in names for server, _ in hosts.lines("job_started", name)
+    )
+    assert len(shares) == 3, "every host took some"
+
+
+def test_a_name_or_folder_that_is_in_use_is_refused(
+    hosts: Hosts, world: JobWorld, url: str, tmp_path: Path
+) -> None:
+    opened = [line for line in hosts.servers[0].log() if line["event"] == "jobs_open"]
+    same_name = world.server(
+        str(tmp_path), jobs_url=url, executor_id=opened[0]["executor_id"], **TERMS
+    )
+    same_folder = world.server("state-0", jobs_url=url, **TERMS)
+    for server, told in ((same_name, "--executor-id"), (same_folder, "--state-dir")):
+        with pytest.raises(RuntimeError, match=r"another (running )?server"):
+            server.start()
+        assert server.wait() == 1
+        assert told in str(server.log()[-1]["event"])
+    hosts.caller(hosts.servers[0]).submit(small("still", 0))
+
+
+def test_an_outage_of_the_database_holds_jobs_up_and_costs_nobody_its_lease(
+    hosts: Hosts, postgres: PostgresServer, undisturbed: bytes
+) -> None:
+    caller = hosts.caller(hosts.servers[0])
+    name = caller.submit(long("outage")).name
+    hosts.runner(name, 3)
+    postgres.stop()
+    time.sleep(2 * TERMS["job_lease_seconds"])
+    postgres.start()
+    done = caller.finished(name)
+    assert done.response.SerializeToString() == undisturbed
+    assert metadata(done).attempts == 1
+    assert len(hosts.lines("job_started", name)) == 1

@@ -1,0 +1,103 @@
+"""A real PostgreSQL server of the tests' own, in a folder that goes with it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import psycopg
+
+STARTUP_SECONDS = 30.0
+ROLE = "acpc"
+
+
+def find_programs() -> Path | None:
+    """The folder with ``initdb`` and ``postgres``, newest release first; None without one."""
+    on_path = shutil.which("initdb")
+    folders = [Path(on_path).parent] if on_path else []
+    installed = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    folders += sorted((p.parent for p in installed), key=lambda p: int(p.parent.name), reverse=True)
+    return folders[0] if folders else None
+
+
+class PostgresServer:
+    """One server on a free port of loopback. It refuses to run as root, and so does not.
+
+    Args:
+        programs: Folder with ``initdb`` and ``postgres``.
+    """
+
+    def __init__(self, programs: Path) -> None:
+        self._programs = programs
+        self._folder = Path(tempfile.mkdtemp(prefix="acpc-postgres-"))
+        self._as: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            self._as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            os.chown(self._folder, nobody.pw_uid, nobody.pw_gid)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._databases = 0
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+
+    def start(self) -> Self:
+        """Start, on what an earlier start has left, and return once it answers."""
+        data = self._folder / "data"
+        if not data.exists():
+            self._call("initdb", f"--pgdata={data}", f"--username={ROLE}", "--auth=trust",
+                       "--no-sync", "--encoding=UTF8", "--locale=C")  # fmt: skip
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._programs / "postgres", "-D", data, "-p", str(self.port),
+                 "-k", self._folder, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"],
+                stdout=log, stderr=log, cwd=self._folder, **self._as,
+            )  # fmt: skip
+        give_up = time.monotonic() + STARTUP_SECONDS
+        while True:
+            try:
+                psycopg.connect(self._url("postgres"), connect_timeout=1).close()
+                return self
+            except psycopg.OperationalError as error:
+                if time.monotonic() > give_up or self._process.poll() is not None:
+                    told = (self._folder / "log").read_text()
+                    raise RuntimeError(f"PostgreSQL did not start; it wrote:\n{told}") from error
+                time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop at once, breaking every connection; the data stay for the next start."""
+        if self._process is not None and self._process.poll() is None:
+            data = self._folder / "data"
+            self._call("pg_ctl", "stop", f"--pgdata={data}", "--mode=immediate", "--silent")
+            self._process.wait(STARTUP_SECONDS)
+
+    def new_database(self) -> str:
+        """URL of an empty database."""
+        self._databases += 1
+        name = f"jobs_{self._databases}"
+        with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return self._url(name)
+
+    def _url(self, database: str) -> str:
+        return f"postgresql://{ROLE}@127.0.0.1:{self.port}/{database}"
+
+    def _call(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [self._programs / program, *arguments],
+            check=True, capture_output=True, cwd=self._folder, **self._as,
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
