@@ -45,7 +45,7 @@ def frames_per_call(device: str, priority: Priority, height: int, width: int) ->
 
 def rollouts_per_call(device: str, priority: Priority, card: ModelCard, blocks: int) -> int:
     """Histories that one rollout call takes."""
-    work = card.parameter_count * card.history * blocks
+    work = max(1, card.parameter_count) * card.history * blocks
     rows = int(ROLLOUT_WORK[device, priority] // work)
     return max(MIN_ROLLOUTS, min(ROLLOUTS[device, priority], rows))
 

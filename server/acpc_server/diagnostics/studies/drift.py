@@ -63,8 +63,10 @@ class DriftMeasurement(Measurement):
         steps = consistency.step_distances(recorded[:, :1], recorded[:, 1:])  # (n, views, H)
         acpc = consistency.acpc(steps, self._weights)  # (n, views)
         errors = consistency.prediction_error(recorded, observed, self._weights)
+        clean_error, perturbed_error = errors[:, :1].expand_as(acpc), errors[:, 1:]
+        drift = consistency.error_drift(clean_error, perturbed_error)
         self._check_identity(acpc[:, -1], recorded)
-        self._check_bound(acpc, errors)
+        self._check_bound(acpc, clean_error, perturbed_error, drift)
         measured = {
             "encoder_shift": consistency.encoder_shift(history[:, None], latents.views),
             "acpc_one_step": steps[..., 0],
@@ -73,9 +75,9 @@ class DriftMeasurement(Measurement):
                 name: self._acpc(rollouts)
                 for name, rollouts in zip(CONTROLS, destroyed, strict=True)
             },
-            "clean_error": errors[:, :1].expand_as(acpc),
-            "perturbed_error": errors[:, 1:],
-            "drift": consistency.error_drift(errors[:, :1], errors[:, 1:]),
+            "clean_error": clean_error,
+            "perturbed_error": perturbed_error,
+            "drift": drift,
         }
         ids = bench.anchors.anchor_ids[start:stop]
         views = self._plan.distinct()[:-1]
@@ -111,14 +113,15 @@ class DriftMeasurement(Measurement):
                 f"the unchanged view has an ACPC of up to {float(acpc.max())}, not zero"
             )
 
-    def _check_bound(self, acpc: Tensor, errors: Tensor) -> None:
+    def _check_bound(
+        self, acpc: Tensor, clean_error: Tensor, perturbed_error: Tensor, drift: Tensor
+    ) -> None:
         bound = consistency.drift_bound(
             acpc,
-            errors[:, :1],
-            errors[:, 1:],
+            clean_error,
+            perturbed_error,
             horizon=self._study.horizon,
             dim=self._bench.checkpoint.model.card.latent_dim,
         )
-        drift = consistency.error_drift(errors[:, :1], errors[:, 1:])
         if bool((drift > bound).any()):
             raise RuntimeError("an error drift exceeds ACPC, against Prop. target-free-error-drift")
