@@ -1,0 +1,151 @@
+"""``acpc study`` on rows: tables, bundles, verification and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+SWEEP = """task,run,level,ir_rel,sr,success_noisy,success_clean
+a,0,0,1,1,0,90
+a,0,1,0.5,1,10,90
+a,0,2,0.09,1,90,90
+b,0,0,1,1,0,90
+b,0,1,0.18,1,90,90
+b,0,2,0.18,1,90,90
+"""
+
+
+@pytest.fixture
+def pairs(acpc: Command, tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.csv"
+    path.write_text(acpc("study", "paper", "shifts").stdout)
+    return path
+
+
+@pytest.fixture
+def bundle(acpc: Command, pairs: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "shifts"
+    answer = acpc("study", "shifts", pairs, "--out", folder)
+    assert answer.exit_code == 0
+    assert f"acpc study verify {folder}" in answer.stderr
+    return folder
+
+
+def test_the_papers_pairs_give_the_papers_table(acpc: Command, pairs: Path) -> None:
+    answer = acpc("study", "shifts", pairs)
+    assert answer.exit_code == 0
+    for line in ("24 │ 0.889 │     0.882 │  1.000", "12 │ 0.875", "12 │ 0.900"):
+        assert line in answer.stdout
+    assert answer.stdout.count("boundary") == 3  # two pairs and the column
+
+
+def test_a_study_is_verified_and_drawn_again(acpc: Command, bundle: Path) -> None:
+    answer = acpc("study", "verify", bundle)
+    assert (answer.exit_code, answer.stdout[:3]) == (0, "OK:")
+    before = {path: path.read_bytes() for path in bundle.glob("figures/*")}
+    for path in before:
+        path.unlink()
+    assert acpc("study", "verify", bundle).exit_code == 1
+    assert acpc("study", "plot", bundle).exit_code == 0
+    assert {path: path.read_bytes() for path in bundle.glob("figures/*")} == before
+    assert acpc("study", "verify", bundle).exit_code == 0
+
+
+def test_the_first_difference_is_named(acpc: Command, bundle: Path) -> None:
+    summary = (bundle / "summary.json").read_text()
+    (bundle / "summary.json").write_text(summary.replace("0.8888", "0.9888"))
+    answer = acpc("study", "verify", bundle)
+    assert answer.exit_code == 1
+    assert "first difference: summary.json has the SHA-256" in answer.stderr
+    answer = acpc("study", "verify", bundle, "--json")
+    assert answer.exit_code == 1
+    assert json.loads(answer.stdout)["difference"].startswith("summary.json")
+
+
+def test_a_bundle_takes_the_thresholds_of_another(
+    acpc: Command, pairs: Path, tmp_path: Path
+) -> None:
+    sweep, chosen, out = tmp_path / "sweep.csv", tmp_path / "thresholds", tmp_path / "out"
+    sweep.write_text(SWEEP)
+    assert acpc("study", "thresholds", sweep, "--out", chosen).exit_code == 0
+    header, _, rest = pairs.read_text().partition("\n")
+    pairs.write_text(f"{header}\n" + rest.replace("TwoRoom", "a").splitlines()[0] + "\n")
+    answer = acpc("study", "shifts", pairs, "--thresholds-from", chosen, "--out", out, "--json")
+    assert answer.exit_code == 0
+    assert "a,3072,blur,0.499,0.885,55.7,0.2,0.95" in (out / "rows.csv").read_text()
+    (pair,) = json.loads(answer.stdout)["pairs"]
+    assert pair["reference_score"] == pytest.approx((0.2 - 1) / 0.2)
+    manifest = json.loads((out / "study.json").read_text())
+    assert [source["kind"] for source in manifest["sources"]] == ["file", "study", "computed"]
+    assert acpc("study", "verify", out).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["collapse"])
+def test_model_based_studies_take_rows_without_a_server(
+    acpc: Command, tmp_path: Path, name: str
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text(acpc("study", "paper", name).stdout)
+    answer = acpc("study", name, "--rows", rows, "--target", "nowhere:1", "--out", tmp_path / "o")
+    assert answer.exit_code == 0
+    assert "raw IR alone prefers 0, which has collapsed" in answer.stdout
+    assert acpc("study", "verify", tmp_path / "o").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["shifts", "PAIRS", "--out", "BUNDLE"], 2, "holds a study already"),
+        (["shifts", "BAD"], 2, "line 2, column ir_rel: found 'x'"),
+        (["thresholds", "SWEEP", "--t-ir", "a"], 2, "wanted numbers like"),
+        (["thresholds", "SWEEP", "--t-sr", "2"], 2, "sr_grid"),
+        (["verify", "EMPTY"], 2, "is no manifest of a study"),
+        (["plot", "EMPTY"], 2, "is no manifest of a study"),
+        (["paper", "drift"], 2, "wanted one of shifts, collapse"),
+        (["drift"], 2, "found neither --checkpoints and --rows"),
+        (["drift", "--rows", "BAD", "--checkpoints", "BAD"], 2, "found both"),
+        (["drift", "--checkpoints", "CELLS"], 2, "--out"),
+        (["drift", "--checkpoints", "CELLS", "--out", "NEW"], 2, "row 2: found neither dataset"),
+        (["horizons", "--rows", "BAD", "--more-horizons", "1,x"], 2, "wanted numbers like"),
+    ],
+)
+def test_wrong_usage_is_refused(
+    acpc: Command,
+    pairs: Path,
+    bundle: Path,
+    tmp_path: Path,
+    arguments: list[str],
+    code: int,
+    words: str,
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for name, content in {
+        "bad.csv": "task,run,shift,ir_rel,sr,success_gain\na,0,blur,x,1,1\n",
+        "sweep.csv": SWEEP,
+        "cells.csv": "task,run,checkpoint,dataset,preset\na,0,c,d,p\na,1,c,,p\n",
+    }.items():
+        (tmp_path / name).write_text(content)
+    places = {
+        "PAIRS": pairs, "BUNDLE": bundle, "EMPTY": tmp_path / "empty", "NEW": tmp_path / "new",
+        "BAD": tmp_path / "bad.csv", "SWEEP": tmp_path / "sweep.csv",
+        "CELLS": tmp_path / "cells.csv",
+    }  # fmt: skip
+    answer = acpc("study", *(places.get(item, item) for item in arguments))
+    assert answer.exit_code == code
+    assert words in answer.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["thresholds", "shifts", "drift", "planner", "geometry", "sensitivity", "horizons", "collapse"],
+)
+def test_help_tells_question_columns_and_an_example(acpc: Command, name: str) -> None:
+    answer = acpc("study", name, "--help")
+    assert answer.exit_code == 0
+    for word in ("Columns", "task", f"acpc study {name}", "?"):
+        assert word in answer.stdout

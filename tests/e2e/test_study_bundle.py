@@ -1,0 +1,155 @@
+"""``acpc study`` against a server: from checkpoints to a bundle that verifies without it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from acpc_client import AcpcClient, DatasetAnchors, DriftStudy
+from acpc_client.cli import app
+from acpc_client.studies import bundle
+from acpc_client.studies.cells import CheckpointRows, read_cells
+from acpc_client.studies.measuring import JOURNAL, AskStudy, measure
+from acpc_client.studies.verification import verify
+from public_dataset import public_columns, write_public_dataset
+from served_world import ServedWorld
+from server_process import ServerProcess
+from typer.testing import CliRunner
+
+ONE = "task,run,checkpoint,dataset,preset\nroom,3072,lewm,measured.h5,tworoom\n"
+TWO = """task,run,level,checkpoint,dataset,preset
+room,3072,0,lewm-base,measured.h5,tworoom
+room,3072,0.08,lewm,measured.h5,tworoom
+"""
+TASKS = """task,run,level,checkpoint,dataset,preset
+room,3072,0,lewm,measured.h5,tworoom
+maze,3072,0,pldm,measured.h5,tworoom
+"""
+STUDIES = {
+    "drift": (ONE, ["--groups", "4", "--horizon", "4", "--draws", "1"]),
+    "planner": (
+        TASKS,
+        ["--candidates", "8", "--elites", "2", "--iterations", "2", "--horizon", "3",
+         "--shift", "gaussian_noise:0.02,0.08"],
+    ),
+    "geometry": (TWO, ["--draws", "2", "--horizon", "2", "--perplexity", "5"]),
+    "sensitivity": (TWO, ["--probes", "2", "--horizon", "2"]),
+    "horizons": (TWO, ["--draws", "2", "--horizon", "4", "--more-horizons", "1,2"]),
+    "collapse": (TWO, ["--draws", "2"]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def acpc(world: ServedWorld, server: ServerProcess) -> Callable[..., Any]:
+    write_public_dataset(world.dataset_root / "measured.h5", public_columns((60,) * 8, side=28))
+
+    def run(*arguments: object, target: str = server.address) -> Any:  # noqa: ANN401
+        environment = {"ACPC_TARGET": target, "COLUMNS": "200"}
+        return CliRunner().invoke(app, ["study", *map(str, arguments)], env=environment)
+
+    return run
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_of_checkpoints_verifies_and_is_drawn_without_the_server(
+    acpc: Callable[..., Any], tmp_path: Path, name: str
+) -> None:
+    content, options = STUDIES[name]
+    checkpoints, out = tmp_path / "checkpoints.csv", tmp_path / "study"
+    checkpoints.write_text(content)
+    answer = acpc(name, "--checkpoints", checkpoints, "--anchors", 8, "--out", out, *options)
+    assert answer.exit_code == 0, answer.stderr
+    assert "done" in answer.stderr
+    assert verify(out).difference is None
+    assert not (out / JOURNAL).exists()
+    held = bundle.read(out)
+    assert held.figures
+    jobs = [source for source in held.sources if source["kind"] == "job"]
+    assert [job["checkpoint"] for job in jobs] == [
+        line.split(",")[-3] for line in content.splitlines()[1:]
+    ]
+    for job in jobs:
+        assert len(job["receipt"]["checkpoint_digest"]) == 64
+        assert job["operation"].startswith("operations/")
+    again = acpc(name, "--rows", next(out.glob("rows.csv")), "--json", target="nowhere:1")
+    assert again.exit_code == 0
+    assert json.loads(again.stdout).keys() == held.evidence().summary.to_dict().keys()
+    for figure in out.glob("figures/*"):
+        figure.unlink()
+    assert acpc("plot", out, target="nowhere:1").exit_code == 0
+    assert verify(out).difference is None
+
+
+def test_rows_are_the_columns_the_server_answered(
+    acpc: Callable[..., Any], client: AcpcClient, tmp_path: Path
+) -> None:
+    checkpoints, out = tmp_path / "checkpoints.csv", tmp_path / "study"
+    checkpoints.write_text(ONE)
+    study = DriftStudy(draws=1, horizon=4, groups=4)
+    anchors = DatasetAnchors("measured.h5", "tworoom", count=8)
+    direct = client.run_study("lewm", anchors, study).result()
+    _, options = STUDIES["drift"]
+    assert acpc(
+        "drift", "--checkpoints", checkpoints, "--anchors", 8, "--out", out, *options
+    ).exit_code == 0  # fmt: skip
+    rows = bundle.read(out).evidence().rows
+    for name, values in direct.columns.items():
+        np.testing.assert_array_equal(getattr(rows, name), values)
+
+
+class Interruption(Exception):
+    """Stands for a user who closes the lid."""
+
+
+def test_an_interrupted_measurement_goes_on_with_the_same_jobs(
+    acpc: Callable[..., Any], client: AcpcClient, tmp_path: Path
+) -> None:
+    cells = read_cells(CheckpointRows.of(
+        {"task": ["room"] * 3, "run": ["0", "1", "2"], "checkpoint": ["lewm", "lewm-base", "pldm"],
+         "dataset": ["measured.h5"] * 3, "preset": ["tworoom"] * 3}
+    ), anchors=8)  # fmt: skip
+    ask = AskStudy(DriftStudy(draws=1, horizon=3, groups=4))
+    out = tmp_path / "study"
+
+    def interrupt(index: int, cell: object, operation: object) -> None:
+        if index == 1:
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        measure(client, cells, ask, out, interrupt)
+    noted = json.loads((out / JOURNAL).read_bytes())["jobs"]
+    assert set(noted) == {"0", "1", "2"}
+    with pytest.raises(Exception, match="other checkpoints or parameters"):
+        measure(client, cells[:2], ask, out, lambda *_: None)
+    client.operations.wait(noted["0"])
+    client.operations.delete(noted["0"])  # the server forgets one
+    measured = measure(client, cells, ask, out, lambda *_: None)
+    assert [item.operation for item in measured[1:]] == [noted["1"], noted["2"]]
+    assert measured[0].operation != noted["0"]
+    assert [item.answer.checkpoint.name for item in measured] == ["lewm", "lewm-base", "pldm"]
+    assert not (out / JOURNAL).exists()
+
+
+def test_failures_have_exit_codes_and_leave_no_study(
+    acpc: Callable[..., Any], tmp_path: Path
+) -> None:
+    checkpoints, out = tmp_path / "checkpoints.csv", tmp_path / "study"
+    checkpoints.write_text(ONE.replace("lewm", "nowhere"))
+    arguments = ["drift", "--checkpoints", checkpoints, "--anchors", 8, "--out", out]
+    answer = acpc(*arguments)
+    assert answer.exit_code == 1
+    assert "NOT_FOUND" in answer.stderr
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        answer = acpc(*arguments, "--timeout", 1, target=f"127.0.0.1:{taken.getsockname()[1]}")
+    assert answer.exit_code == 1
+    checkpoints.write_text(ONE + "room,3072,pldm,measured.h5,tworoom\n")
+    answer = acpc(*arguments)
+    assert answer.exit_code == 2
+    assert "takes one checkpoint of each" in answer.stderr
+    assert not (out / "study.json").exists()
