@@ -13,7 +13,8 @@ from rich.progress import Progress as Bar
 from acpc_client.cli import render
 from acpc_client.cli.options import Exit
 from acpc_client.downloads import save_score
-from acpc_client.results import Operation, Outcome, Progress
+from acpc_client.errors import ArgumentError
+from acpc_client.results import Operation, Outcome, Progress, StudyResult
 from acpc_client.sync_client import AcpcClient
 
 
@@ -33,9 +34,24 @@ def follow(
         render.note(f"  watch it:  acpc operations watch {name}")
         render.note(f"  cancel it: acpc operations cancel {name}")
         raise typer.Exit(Exit.INTERRUPTED) from interrupt
-    if output is not None and last.score is not None:
-        save_score(last.score, output)
+    if output is not None and last.error is None:
+        save(last, output)
     finish(last, as_json)
+
+
+def save(operation: Operation, output: Path) -> None:
+    """Writes the answer of a job that succeeded: a score in any format, a study as npz.
+
+    Raises:
+        ArgumentError: The format cannot hold the answer.
+        AcpcError: There is no answer.
+    """
+    if operation.study is None:
+        save_score(operation.result(), output)
+    elif output.suffix == ".npz":
+        operation.study.save(output)
+    else:
+        raise ArgumentError("output", f"found {output.name}; a study is written as .npz")
 
 
 def finish(operation: Operation, as_json: bool) -> None:
@@ -51,6 +67,9 @@ def finish(operation: Operation, as_json: bool) -> None:
         render.error(operation.error)
         render.note(f"  {operation.name} {operation.state.name.lower()}")
         raise typer.Exit(Exit.JOB_ENDED_BADLY)
+    if operation.study is not None:
+        render.line(operation.study.to_json(indent=2) if as_json else study_line(operation.study))
+        raise typer.Exit(Exit.OK)
     score = operation.result()
     if as_json:
         render.line(score.to_json(indent=2))
@@ -63,6 +82,12 @@ def finish(operation: Operation, as_json: bool) -> None:
         render.note("error: the server gave no outcome this client knows; update the client")
         raise typer.Exit(Exit.ERROR)
     raise typer.Exit(Exit.OK)
+
+
+def study_line(study: StudyResult) -> str:
+    """A study in one line."""
+    names = ", ".join(study.columns)
+    return f"{study.kind} study of {study.checkpoint.name}: {study.rows} rows of {names}"
 
 
 def _show(updates: Iterable[Operation]) -> Operation:

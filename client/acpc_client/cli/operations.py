@@ -10,7 +10,7 @@ import typer
 
 from acpc_client.base import DEFAULT_TARGET
 from acpc_client.cli import render
-from acpc_client.cli.follow import follow
+from acpc_client.cli.follow import follow, save, study_line
 from acpc_client.cli.options import (
     Json,
     ScoreOutput,
@@ -20,7 +20,6 @@ from acpc_client.cli.options import (
     connect,
     score_format,
 )
-from acpc_client.downloads import save_score
 
 app = typer.Typer(no_args_is_help=True, help="Lists, shows, watches, cancels and deletes jobs.")
 
@@ -66,7 +65,7 @@ def show(
     tls_ca: TlsCa = None,
     as_json: Json = False,
 ) -> None:
-    """Shows one job as it is now, and its score when it has one."""
+    """Shows one job as it is now, and its answer when it has one."""
     with connect(target, timeout, tls_ca) as client:
         operation = client.operations.get(name)
     if as_json:
@@ -75,6 +74,8 @@ def show(
     render.operations([operation])
     if operation.score is not None:
         render.score(operation.score)
+    if operation.study is not None:
+        render.line(study_line(operation.study))
     if operation.error is not None:
         render.line(f"{operation.error.code}: {operation.error.message}")
 
@@ -111,12 +112,13 @@ def download(
     timeout: Timeout = None,
     tls_ca: TlsCa = None,
 ) -> None:
-    """Writes the score of a job that succeeded, with its per-anchor values, into a file.
+    """Writes the answer of a job that succeeded into a file.
 
-    Read it again with `acpc_client.load_score`.
+    Read a score, which holds its per-anchor values, again with `acpc_client.load_score`, and the
+    rows of a study, which are written as .npz, with `acpc_client.StudyResult.load`.
     """
     with connect(target, timeout, tls_ca) as client:
-        save_score(client.operations.get(name).result(), output)
+        save(client.operations.get(name), output)
     render.line(f"{name}: {output}")
 
 
