@@ -59,9 +59,10 @@ def _of_folder(path: Path) -> dict[str, Any]:
 
 
 def _of_archive(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as archive:
-        if isinstance(archive, np.ndarray):
-            raise ValueError("one array is not enough")
+    found = np.load(path, allow_pickle=False)
+    if isinstance(found, np.ndarray):
+        raise ValueError("it holds one array")
+    with found as archive:
         arrays = {name: archive[name] for name in archive.files if name != "frames"}
         if "frames" in archive.files:
             arrays["frames"] = ArchivedFrames(path)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
-import grpc
-from acpc.v1 import anchor_service_pb2 as pb
-
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.async_resources import Resource
 from acpc_client.calls import anchors as calls
-from acpc_client.errors import AcpcError, NotFound, from_rpc_error
 from acpc_client.inputs import DatasetAnchors
-from acpc_client.results import AnchorSet
-from acpc_client.uploads import Progress, Upload, UploadOptions
+from acpc_client.results import AnchorSet, UploadProgress
+from acpc_client.sync_client import AcpcClient
+from acpc_client.uploads import Progress
 
 
 class AsyncAnchors(Resource):
@@ -31,40 +28,30 @@ class AsyncAnchors(Resource):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> AnchorSet:
-        """See ``Anchors.upload``; reading, hashing and compressing go on in threads."""
-        client = self._client
-        options = UploadOptions(
-            count, description, compress, progress, request_id, client._positive(timeout)
-        )
-        upload = Upload(anchors, options, retries=client._policy.attempts > 1)
-        await asyncio.to_thread(upload.prepare)
-        while True:
-            try:
-                done = await (self._find(upload) if upload.lost else self._send(upload))
-            except AcpcError as error:
-                upload.check()
-                await asyncio.sleep(upload.failed(error))
-                continue
-            if done is not None:
-                return done
+        """See ``Anchors.upload``, which runs in a thread; ``progress`` is called in the loop.
 
-    async def _find(self, upload: Upload) -> AnchorSet | None:
-        """Asks where an upload goes on."""
-        try:
-            answer = await self._client._run(calls.progress(upload.request_id), None)
-            return upload.begin(answer)
-        except NotFound:
-            return upload.begin(None)
+        grpc.aio tells a stream that was refused while it was writing as a fault of its own, so that
+        the server's reason would be lost; the blocking stream keeps it.
+        """
+        client, loop = self._client, asyncio.get_running_loop()
 
-    async def _send(self, upload: Upload) -> AnchorSet | None:
-        """One stream of an upload."""
-        rpc = self._client._rpc(calls.UPLOAD)
-        try:
-            answer = await rpc(_messages(upload), timeout=upload.timeout())
-        except grpc.RpcError as raised:
-            raise from_rpc_error(raised, upload.request_id) from raised
-        upload.check()
-        return upload.stored(answer)
+        def tell(told: UploadProgress) -> None:
+            if progress is not None:
+                loop.call_soon_threadsafe(progress, told)
+
+        # Leaving ends the thread's call, also when this task is cancelled.
+        with AcpcClient(client.target, timeout=client._timeout, retry=client._policy) as blocking:
+            blocking._credentials = client._credentials
+            return await asyncio.to_thread(
+                blocking.anchors.upload,
+                anchors,
+                count=count,
+                description=description,
+                compress=compress,
+                progress=tell,
+                request_id=request_id,
+                timeout=timeout,
+            )
 
     async def create(
         self,
@@ -94,9 +81,3 @@ class AsyncAnchors(Resource):
     async def delete(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> None:
         """Removes a set that no job needs. Not tried again."""
         await self._client._run(calls.delete(anchor_set), timeout)
-
-
-async def _messages(upload: Upload) -> AsyncIterator[pb.UploadAnchorsRequest]:
-    step = upload.stream()
-    while (message := await asyncio.to_thread(step)) is not None:
-        yield message

@@ -1,0 +1,278 @@
+"""Anchor sets from the client: what is sent, how it goes on, and what is not believed."""
+
+# ruff: noqa: ANN401 - a side passes on whatever the question asks and the client answers
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anchor_wire
+import grpc
+import numpy as np
+import pytest
+from acpc.v1 import anchor_service_pb2 as pb
+from acpc_client import AnchorArrays, DatasetAnchors, RetryPolicy, UploadProgress, errors
+from acpc_client.anchor_arrays import digest_of
+from acpc_client.anchor_files import load_anchors
+from anchor_counterparty import AnchorCounterparty, serve_anchors
+from client_messages import status
+from google.rpc import error_details_pb2
+
+COUNT = 20
+ARRAYS = anchor_wire.anchor_arrays(COUNT)
+DIGEST = anchor_wire.digest(ARRAYS)
+
+
+@pytest.fixture
+def store() -> AnchorCounterparty:
+    return AnchorCounterparty()
+
+
+@pytest.fixture
+def side(side_of: Any, store: AnchorCounterparty) -> Iterator[Any]:
+    server, target = serve_anchors(store)
+    yield side_of(target)
+    server.stop(None).wait()
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards of three anchors, streams of a few of them, and no long waits."""
+    monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", 3 * ARRAYS["frames"][0].nbytes)
+    monkeypatch.setattr("acpc_client.uploads.STREAM_BYTES", 10_000)
+    quick = RetryPolicy(attempts=6, initial=0.01, maximum=0.05)
+    monkeypatch.setattr("acpc_client.uploads._PATIENCE", quick)
+
+
+def anchors(**changed: Any) -> AnchorArrays:
+    return AnchorArrays(history=anchor_wire.HISTORY, **{**ARRAYS, **changed})
+
+
+def upload(side: Any, given: Any, **options: Any) -> Any:
+    return side.ask(lambda client: client.anchors.upload(given, **options))
+
+
+def test_the_digest_is_the_contracts() -> None:
+    assert digest_of(anchors()) == DIGEST
+    own = digest_of(anchors(trajectory_ids=None))
+    assert own == anchor_wire.digest({**ARRAYS, "trajectory_ids": np.arange(COUNT)})
+
+
+def test_whole_arrays_are_sent_in_shards_and_streams(side: Any, store: AnchorCounterparty) -> None:
+    told: list[UploadProgress] = []
+    stored = upload(side, anchors(), description="mine", progress=told.append)
+    assert (stored.digest, stored.anchors, stored.description) == (DIGEST, COUNT, "mine")
+    assert (stored.history, stored.horizon) == (anchor_wire.HISTORY, anchor_wire.HORIZON)
+    assert [shard.offset for shard in store.shards] == list(range(0, COUNT, 3))
+    assert {shard.frame_compression for shard in store.shards} == {pb.COMPRESSION_ZLIB}
+    assert len(store.headers) == len(told) - 1 > 1
+    assert {header.expected_digest for header in store.headers} == {DIGEST}
+    assert [progress.stored for progress in told] == sorted({p.stored for p in told})
+    assert told[-1].sent_bytes == sum(shard.ByteSize() for shard in store.shards)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_parts_are_sent_as_they_come(side: Any, store: AnchorCounterparty, own: bool) -> None:
+    whole = anchors(trajectory_ids=None) if own else anchors()
+    parts = (whole.part(start, stop) for start, stop in ((0, 7), (7, 8), (8, 20)))
+    assert upload(side, parts, count=COUNT).digest == digest_of(whole)
+    assert [shard.offset for shard in store.shards] == [0, 3, 6, 7, 8, 11, 14, 17]
+    assert {header.expected_digest for header in store.headers} == {""}
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_frames_travel_in_the_smaller_form(
+    side: Any, store: AnchorCounterparty, compress: bool
+) -> None:
+    noise = np.random.default_rng(3).integers(0, 256, ARRAYS["frames"].shape, np.uint8)
+    for frames, shrinks in ((noise, False), (ARRAYS["frames"], True)):
+        upload(side, anchors(frames=frames), compress=compress)
+        used = pb.COMPRESSION_ZLIB if compress and shrinks else pb.COMPRESSION_NONE
+        assert store.shards[-1].frame_compression == used
+
+
+def refusal(code: str, reason: str = "", retry: float | None = None) -> Any:
+    details: list[Any] = [error_details_pb2.ErrorInfo(reason=reason, domain="acpc.v1")]
+    if retry is not None:
+        info = error_details_pb2.RetryInfo()
+        info.retry_delay.FromMilliseconds(int(retry * 1000))
+        details.append(info)
+    return status(grpc.StatusCode[code], "told to", *details)
+
+
+PASSING = [
+    refusal("UNAVAILABLE"),
+    refusal("ABORTED", "CONCURRENT_CALL", 0.01),
+    refusal("DEADLINE_EXCEEDED", "UPLOAD_IDLE"),
+    refusal("RESOURCE_EXHAUSTED", "TOO_MANY_UPLOADS", 0.01),
+    refusal("INVALID_ARGUMENT", "CORRUPT_SHARD"),
+    refusal("FAILED_PRECONDITION", "UPLOAD_OFFSET"),
+]
+LASTING = [
+    refusal("RESOURCE_EXHAUSTED", "ANCHOR_STORE_FULL"),
+    refusal("INVALID_ARGUMENT", "INVALID_FIELD"),
+    refusal("ALREADY_EXISTS", "REQUEST_ID_REUSED"),
+]
+
+
+@pytest.mark.parametrize("given", ["whole", "parts"])
+def test_what_passes_is_waited_for(side: Any, store: AnchorCounterparty, given: str) -> None:
+    """After each refusal the upload goes on with what is not stored, and sends nothing twice."""
+    store.refusals.extend(PASSING)
+    whole = given == "whole"
+    stored = upload(
+        side, anchors() if whole else anchors().cuts(), **({} if whole else {"count": COUNT})
+    )
+    assert stored.digest == DIGEST
+    assert [shard.offset for shard in store.shards] == list(range(0, COUNT, 3))
+    assert len({header.request_id for header in store.headers}) == 1
+
+
+@pytest.mark.parametrize("refused", LASTING, ids=lambda refused: str(refused.code))
+def test_what_does_not_pass_is_raised_with_the_uploads_name(
+    side: Any, store: AnchorCounterparty, refused: Any
+) -> None:
+    store.refusals.append(refused)
+    with pytest.raises(errors.AcpcError, match="told to") as caught:
+        upload(side, anchors(), request_id="named")
+    assert caught.value.request_id == "named"
+    assert len(store.headers) == 1
+
+
+def test_patience_ends(side: Any, store: AnchorCounterparty) -> None:
+    """Six attempts without progress, and no more."""
+    store.refusals.extend([refusal("UNAVAILABLE")] * 50)
+    store.keeps = False
+    with pytest.raises(errors.Unavailable):
+        upload(side, anchors())
+    assert len(store.headers) == 6
+
+
+def test_no_retries_when_they_are_off(side: Any, store: AnchorCounterparty) -> None:
+    store.refusals.append(refusal("UNAVAILABLE"))
+    with pytest.raises(errors.Unavailable):
+        side.ask(lambda client: client.anchors.upload(anchors()), retry=RetryPolicy(attempts=1))
+    assert len(store.headers) == 1
+
+
+def test_an_upload_that_the_server_forgot(side: Any, store: AnchorCounterparty) -> None:
+    """Whole arrays are sent again from the start; parts that were given away cannot be."""
+    store.forgets = 2
+    assert upload(side, anchors()).digest == DIGEST
+    assert [shard.offset for shard in store.shards].count(0) == 2
+    store.forgets = 2
+    with pytest.raises(errors.FailedPrecondition, match="has only 0 anchors") as caught:
+        upload(side, anchors().cuts(), count=COUNT)
+    assert caught.value.reason == "UPLOAD_FORGOTTEN"
+
+
+def test_a_set_that_is_not_what_was_sent_is_refused(side: Any, store: AnchorCounterparty) -> None:
+    store.lies = True
+    for given, options in ((anchors(), {}), (anchors().cuts(), {"count": COUNT})):
+        with pytest.raises(errors.DataLoss, match=f"has digest {DIGEST}"):
+            upload(side, given, **options)
+
+
+def test_sets_are_created_listed_shown_and_deleted(side: Any, store: AnchorCounterparty) -> None:
+    source = DatasetAnchors("a.h5", "pusht", 7, 5, 2, one_per_episode=True)
+    made = side.ask(lambda c: c.anchors.create(source, description="d", request_id="r"))
+    (sent,) = store.created
+    assert (sent.history, sent.horizon, sent.description, sent.request_id) == (3, 8, "d", "r")
+    assert made.source == source
+    assert side.collect(lambda c: c.anchors.list(page_size=1)) == [made]
+    assert side.ask(lambda c: c.anchors.get(made)) == made
+    assert made.to_dict()["source"]["one_per_episode"] is True
+    side.ask(lambda c: c.anchors.delete(made.digest))
+    with pytest.raises(errors.NotFound):
+        side.ask(lambda c: c.anchors.get(made.digest))
+
+
+BAD = [
+    ("history", {"history": 0}),
+    ("history", {"history": 5}),
+    ("frames", {"frames": ARRAYS["frames"].astype(np.float32)}),
+    ("frames", {"frames": ARRAYS["frames"][0]}),
+    ("action_blocks", {"action_blocks": ARRAYS["action_blocks"][:3]}),
+    ("action_blocks", {"action_blocks": ARRAYS["action_blocks"][:, :3]}),
+    ("endpoint_states", {"endpoint_states": ARRAYS["endpoint_states"].astype(np.float32)}),
+    ("labels", {"labels": ARRAYS["labels"][:, None]}),
+    ("trajectory_ids", {"trajectory_ids": ARRAYS["trajectory_ids"].astype(np.int32)}),
+]
+
+
+@pytest.mark.parametrize(("field", "changed"), BAD)
+def test_arrays_that_do_not_fit_are_told_before_anything_is_sent(
+    field: str, changed: dict[str, Any]
+) -> None:
+    with pytest.raises(errors.ArgumentError) as caught:
+        AnchorArrays(**{"history": 2, **ARRAYS, **changed})
+    assert caught.value.argument == f"anchors.{field}"
+
+
+def write(path: Path, form: str, arrays: dict[str, Any]) -> Path:
+    if form == "folder":
+        path.mkdir()
+        for name, array in arrays.items():
+            np.save(path / f"{name}.npy", array)
+        return path
+    save = np.savez_compressed if form == "deflated" else np.savez
+    save(path.with_suffix(".npz"), **arrays)
+    return path.with_suffix(".npz")
+
+
+@pytest.mark.parametrize("form", ["plain", "deflated", "folder"])
+def test_files_hold_what_arrays_hold(tmp_path: Path, form: str) -> None:
+    loaded = load_anchors(write(tmp_path / "a", form, {**ARRAYS, "history": np.array(2)}))
+    assert (len(loaded), loaded.history, loaded.horizon) == (COUNT, 2, 3)
+    assert digest_of(loaded) == digest_of(loaded) == DIGEST  # read twice, from the start
+    np.testing.assert_array_equal(loaded.frames[15:18], ARRAYS["frames"][15:18])
+    np.testing.assert_array_equal(loaded.frames[2:5], ARRAYS["frames"][2:5])
+    bare = {name: ARRAYS[name] for name in ARRAYS if name != "trajectory_ids"}
+    other = load_anchors(write(tmp_path / "b", form, bare), history=4)
+    assert (other.history, other.trajectory_ids) == (4, None)
+    assert load_anchors(write(tmp_path / "c", form, bare)).history == 3
+
+
+@pytest.mark.parametrize("form", ["plain", "deflated"])
+def test_a_file_larger_than_memory_is_read_in_slices(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 4, (60, 5, 120, 120, 3), np.uint8)  # 13 MB
+    many = {**anchor_wire.anchor_arrays(60), "frames": frames}
+    path = write(tmp_path / "large", form, many)
+    monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", 2**20)
+    tracemalloc.start()
+    digest = digest_of(load_anchors(path, history=2))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert digest == anchor_wire.digest(many)
+    assert peak < frames.nbytes / 2
+
+
+def test_files_that_are_no_anchors_say_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "text.npz").write_text("nothing")
+    np.save(tmp_path / "one.npy", ARRAYS["labels"])
+    fortran = {**ARRAYS, "frames": np.asfortranarray(ARRAYS["frames"])}
+    pickled = {**ARRAYS, "labels": np.array([object()])}
+    damaged = write(tmp_path / "damaged", "deflated", ARRAYS)
+    data = bytearray(damaged.read_bytes())
+    data[2000] ^= 0xFF
+    damaged.write_bytes(data)
+    cases = [
+        (tmp_path / "text.npz", "cannot be read"),
+        (tmp_path / "one.npy", "cannot be read"),
+        (tmp_path / "absent.npz", "cannot be read"),
+        (write(tmp_path / "f", "plain", fortran), "C order"),
+        (write(tmp_path / "p", "plain", pickled), "cannot be read"),
+        (write(tmp_path / "m", "plain", {"frames": ARRAYS["frames"]}), "missing action_blocks"),
+        (write(tmp_path / "u", "plain", {**ARRAYS, "extra": np.zeros(2)}), "unknown extra"),
+    ]
+    for path, message in cases:
+        with pytest.raises(errors.ArgumentError, match=message):
+            load_anchors(path)
+    with pytest.raises(errors.ArgumentError, match="damaged"):
+        digest_of(load_anchors(damaged))
