@@ -13,10 +13,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from acpc_client import AcpcClient
 from acpc_client.downloads.plain import encode
-from acpc_client.sweeps import CellState, Sweep, SweepResults
+from acpc_client.sweeps import CellState, Sweep, SweepFileError, SweepResults
 from job_world import JobWorld, write_job_world
 from server_process import ServerProcess
 
@@ -156,3 +157,34 @@ def test_frozen_anchors_give_the_scores_of_their_dataset(
         (stored,) = list(client.anchors.list())
     assert {item.cell.anchors for item in results} == {stored.digest}
     assert scores(results) == undisturbed[4:8], "base, model and twin have four cells each"
+
+
+def test_anchors_of_ones_own_are_uploaded_once(world: JobWorld, server: ServerProcess) -> None:
+    rng = np.random.default_rng(0)
+    folder = world.root / "own"
+    file = write_sweep(folder, "own", anchors={"upload": "windows.npz"}, seeds=[0])
+    windows = {
+        "frames": rng.integers(0, 256, (6, 11, 28, 28, 3), np.uint8),
+        "action_blocks": rng.standard_normal((6, 10, 10)).astype(np.float32),
+        "endpoint_states": rng.standard_normal((6, 2)),
+        "labels": np.arange(6) % 2,
+        "anchor_ids": np.arange(6),
+    }
+    with (
+        AcpcClient(server.address) as client,
+        pytest.raises(SweepFileError, match=r"anchors: .*\.npz"),
+    ):
+        Sweep.load(file).run(client)
+    np.savez(folder / "windows.npz", **windows)
+    with AcpcClient(server.address) as client:
+        results = Sweep.load(file).run(client, poll=0.05)
+        digests = [item.digest for item in client.anchors.list() if item.description == "sweep own"]
+        preview = Sweep.load(file).preview(client)
+    assert len(results) == 6
+    assert {item.cell.anchors for item in results} == set(digests)
+    assert len(digests) == 1
+    assert [cell.id for cell in preview.cells] == [item.cell.id for item in results]
+    for item in results:
+        assert item.score is not None
+        assert item.score.receipt.anchors_digest == digests[0]
+        assert item.score.checkpoint.anchors == 6

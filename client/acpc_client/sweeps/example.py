@@ -34,6 +34,7 @@ anchors:
   # one_per_episode: false
   # freeze: true                   # make an anchor set of it first, and score all cells on that,
   # history: 3                     # with so many frames of history
+# anchors: {{upload: windows.npz}}   # or windows of your own, beside this file
 # anchors: {{set: <digest>}}         # or a set that is there already; see `acpc anchors`
 
 # Under which visual changes; severities are a number, a list, or evenly spaced: 0.02..0.08/4

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from acpc_client.inputs import CheckpointRef, DatasetAnchors
+from acpc_client.inputs import CheckpointRef
 from acpc_client.results import Checkpoint
-from acpc_client.sweeps.cells import NAMESPACE, Cell
+from acpc_client.sweeps.anchors import Anchors, Source, Store
+from acpc_client.sweeps.cells import Cell
 from acpc_client.sweeps.patterns import Pattern, as_value, fill
 from acpc_client.sweeps.reading import Label, Node
-from acpc_client.sweeps.spec import Anchors, Group, Named, SweepSpec
+from acpc_client.sweeps.spec import Group, Named, SweepSpec
 
 _DEFAULT_WEIGHTS = "weights.pt"
 _SHOWN = 8
 Listing = Mapping[str, Sequence[str]]
-Source = DatasetAnchors | str
-Freeze = Callable[[DatasetAnchors, int], Source]
 
 
 @dataclass(frozen=True)
@@ -57,20 +54,13 @@ class Plan:
         return cls(document["name"], document["description"], document["sweep"], cells)
 
 
-def freeze_id(sweep: str, source: DatasetAnchors, history: int, horizon: int) -> str:
-    """The request id that makes an anchor set once, whoever asks."""
-    content = [sweep, dataclasses.asdict(source), history, horizon]
-    return str(uuid.uuid5(NAMESPACE, json.dumps(content)))
-
-
-def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], freeze: Freeze) -> Plan:
+def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], store: Store) -> Plan:
     """Every cell of a sweep.
 
     Args:
         spec: The sweep file.
         checkpoints: What the server has.
-        freeze: Makes an anchor set of a dataset, with so many frames of history, and answers its
-            digest.
+        store: Answers what to score on, once for the same anchors.
 
     Raises:
         SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.
@@ -80,12 +70,13 @@ def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], freeze: Freeze
         listing.setdefault(item.name, []).append(item.weights)
     cells: list[Cell] = []
     owners: dict[CheckpointRef, str] = {}
-    frozen: dict[tuple[DatasetAnchors, int], Source] = {}
+    stored: dict[tuple[object, ...], Source] = {}
 
-    def freeze_once(source: DatasetAnchors, history: int) -> Source:
-        if (source, history) not in frozen:
-            frozen[source, history] = freeze(source, history)
-        return frozen[source, history]
+    def store_once(anchors: Anchors) -> Source:
+        key = (anchors.dataset, anchors.digest, anchors.upload, anchors.freeze, anchors.history)
+        if key not in stored:
+            stored[key] = store(anchors)
+        return stored[key]
 
     for group in spec.groups:
         for checkpoint, texts in _members(group, listing):
@@ -94,7 +85,7 @@ def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], freeze: Freeze
                     f"{_shown(checkpoint)} is already in {owners[checkpoint]}; narrow one of them"
                 )
             owners[checkpoint] = group.node.path
-            cells += _cells_of(spec, group, checkpoint, texts, listing, freeze_once)
+            cells += _cells_of(spec, group, checkpoint, texts, listing, store_once)
     return Plan(spec.name, spec.description, spec.document, tuple(cells))
 
 
@@ -104,14 +95,15 @@ def _cells_of(
     checkpoint: CheckpointRef,
     texts: Mapping[str, str],
     listing: Listing,
-    freeze: Freeze,
+    store: Store,
 ) -> Iterator[Cell]:
     labels: dict[str, Label] = {**group.labels, **{k: as_value(v) for k, v in texts.items()}}
     fills = {**{key: str(value) for key, value in group.labels.items()}, **texts}
     reference = None
     if group.reference is not None:
         reference = _reference(group.reference, group.node, fills, listing)
-    anchors = _anchors(group.anchors, fills, freeze)
+    filled = group.anchors.filled(lambda text: _fill(text, fills, group.anchors.node))
+    anchors = store(filled)
     for shift in spec.shifts:
         for seed in spec.seeds:
             yield Cell(
@@ -181,17 +173,6 @@ def _reference(
             f"{', '.join(listing[name][:_SHOWN])}"
         )
     return CheckpointRef(name, weights)
-
-
-def _anchors(anchors: Anchors, fills: Mapping[str, str], freeze: Freeze) -> Source:
-    if anchors.dataset is None:
-        return anchors.digest
-    dataset = dataclasses.replace(
-        anchors.dataset,
-        dataset=_fill(anchors.dataset.dataset, fills, anchors.node),
-        task=_fill(anchors.dataset.task, fills, anchors.node),
-    )
-    return freeze(dataset, anchors.history) if anchors.freeze else dataset
 
 
 def _fill(template: str, fills: Mapping[str, str], node: Node) -> str:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from acpc_client.channel import Tls
-from acpc_client.inputs import DatasetAnchors, NumericMode, ScoreProtocol, Thresholds
+from acpc_client.inputs import NumericMode, ScoreProtocol, Thresholds
 from acpc_client.perturbations import Perturbation
+from acpc_client.sweeps.anchors import SEED_LIMIT, Anchors, read_anchors
 from acpc_client.sweeps.patterns import Pattern
 from acpc_client.sweeps.reading import Label, Node, Section, read_document
 from acpc_client.sweeps.shifts import read_shifts
@@ -21,7 +22,6 @@ KEYS = (
     "protocol", "thresholds", "numeric_mode", "concurrency", "retries",
 )  # fmt: skip
 _GROUP_KEYS = ("name", "weights", "reference", "labels", "anchors")
-_SEED_LIMIT = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -30,25 +30,6 @@ class Named:
 
     name: str
     weights: str = ""
-
-
-@dataclass(frozen=True)
-class Anchors:
-    """Where anchors come from.
-
-    Attributes:
-        dataset: Dataset and task; both may have ``{label}`` parts. None: ``digest`` is set.
-        digest: Digest of an anchor set.
-        freeze: Make an anchor set of the dataset first, and score on that.
-        history: Frames of history in such a set.
-        node: Where it stands.
-    """
-
-    dataset: DatasetAnchors | None
-    digest: str
-    freeze: bool
-    history: int
-    node: Node
 
 
 @dataclass(frozen=True)
@@ -190,7 +171,7 @@ def _group(node: Node, top: Section) -> Group:
         weights=weights,
         reference=None if reference is None else _reference(reference),
         labels=labels,
-        anchors=_anchors(anchors),
+        anchors=read_anchors(anchors),
         node=node,
     )
 
@@ -209,53 +190,10 @@ def _reference(node: Node) -> Named:
     return Named(section["name"].text(), section["weights"].text() if "weights" in section else "")
 
 
-def _anchors(node: Node) -> Anchors:
-    section = node.section(
-        (
-            "dataset",
-            "task",
-            "count",
-            "seed",
-            "frameskip",
-            "one_per_episode",
-            "freeze",
-            "history",
-            "set",
-        )
-    )
-    if "set" in section:
-        if len(section.values) > 1:
-            others = ", ".join(key for key in section.values if key != "set")
-            raise node.error(f"set names finished anchors; leave out {others}")
-        digest = section["set"].text()
-        if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise section["set"].found("the digest of an anchor set, 64 hexadecimal digits")
-        return Anchors(None, digest, freeze=False, history=0, node=node)
-    for key in ("dataset", "task"):
-        if key not in section:
-            raise node.error(f"lacks the key {key}; or name an anchor set by its digest with set")
-    given: dict[str, Any] = {}
-    for key, least, most in (
-        ("count", 2, 2**32 - 1),
-        ("seed", 0, _SEED_LIMIT),
-        ("frameskip", 1, 2**32 - 1),
-    ):
-        if key in section:
-            given[key] = section[key].integer(least, most)
-    if "one_per_episode" in section:
-        given["one_per_episode"] = section["one_per_episode"].flag()
-    dataset = DatasetAnchors(section["dataset"].text(), section["task"].text(), **given)
-    freeze = section["freeze"].flag() if "freeze" in section else False
-    if "history" in section and not freeze:
-        raise section["history"].error("is for an anchor set; add freeze: true, or leave it out")
-    history = section["history"].integer(1) if "history" in section else 3
-    return Anchors(dataset, "", freeze=freeze, history=history, node=node)
-
-
 def _seeds(node: Node | None) -> tuple[int, ...]:
     if node is None:
         return (0,)
-    seeds = [item.integer(0, _SEED_LIMIT) for item in node.one_or_many()]
+    seeds = [item.integer(0, SEED_LIMIT) for item in node.one_or_many()]
     if len(set(seeds)) < len(seeds):
         raise node.found("every seed once")
     return tuple(seeds)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from acpc_client.errors import AcpcError, FailedPrecondition
-from acpc_client.inputs import DatasetAnchors
+from acpc_client.sweeps.anchors import Depot, named
 from acpc_client.sweeps.changes import check_dropped
 from acpc_client.sweeps.journal import Entry, Journal
 from acpc_client.sweeps.link import Link
-from acpc_client.sweeps.plan import Plan, freeze_id, make_plan
+from acpc_client.sweeps.plan import Plan, make_plan
 from acpc_client.sweeps.progress import SweepProgress
 from acpc_client.sweeps.reading import Node
 from acpc_client.sweeps.results import SweepResults
@@ -190,7 +190,8 @@ class Sweep:
         Raises:
             SweepFileError: A name fits no checkpoint at the server.
         """
-        return make_plan(self.spec, list(client.checkpoints.list()), lambda source, _: source)
+        listed = list(client.checkpoints.list())
+        return make_plan(self.spec, listed, lambda anchors: named(anchors, self.folder.parent))
 
     def results(self) -> SweepResults:
         """What has been measured so far; needs no server.
@@ -243,22 +244,11 @@ class Sweep:
         if before is not None and not rescan and before.document == self.spec.document:
             return before
 
-        def freeze(source: DatasetAnchors, history: int) -> str:
-            horizon = max(self.spec.protocol.horizon or 8, *self.spec.protocol.extra_horizons, 1)
-            request_id = freeze_id(self.spec.name, source, history, horizon)
-            made = link.ask(
-                lambda: client.anchors.create(
-                    source,
-                    history=history,
-                    horizon=horizon,
-                    description=f"sweep {self.spec.name}",
-                    request_id=request_id,
-                )
-            )
-            return made.digest
-
+        protocol = self.spec.protocol
+        horizon = max(protocol.horizon or 8, *protocol.extra_horizons, 1)
+        depot = Depot(client, link, self.spec.name, self.folder.parent, horizon)
         listed = link.ask(lambda: list(client.checkpoints.list()))
-        plan = make_plan(self.spec, listed, freeze)
+        plan = make_plan(self.spec, listed, depot.store)
         if before is not None and not drop:
             check_dropped(before, plan, self._journal.entries(), self.folder)
         if plan != before:

@@ -142,6 +142,8 @@ REFUSED: list[tuple[str, int | None, str, str]] = [
     ("anchors: {dataset: a.h5}", 2, "anchors", "lacks the key task"),
     ("anchors: {set: abc}", 2, "anchors.set", "64 hexadecimal digits"),
     ("anchors: {set: DIGEST, count: 5}", 2, "anchors", "leave out count"),
+    ("anchors: {upload: a.npz, task: t}", 2, "anchors", "upload names finished anchors; leave out"),
+    ("anchors: {dataset: a.h5, task: t, history: 3}", 2, "anchors.history", "add freeze: true"),
     ("anchors: {dataset: a.h5, task: t, count: 1}", 2, "anchors.count", "found 1, wanted a whole"),
     ("anchors: {dataset: a.h5, task: t, freeze: 1}", 2, "anchors.freeze", "wanted true or false"),
     ("shifts: blur", 3, "shifts", "found 'blur', wanted a list"),

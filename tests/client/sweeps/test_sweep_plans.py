@@ -17,6 +17,7 @@ from acpc_client import (
 )
 from acpc_client.results import Checkpoint, CheckpointState
 from acpc_client.sweeps import Cell, Sweep, SweepFileError
+from acpc_client.sweeps.anchors import Anchors
 from acpc_client.sweeps.patterns import Pattern, as_value, fill
 from acpc_client.sweeps.plan import Plan, make_plan
 from hypothesis import given
@@ -36,9 +37,7 @@ def listed(names: dict[str, list[str]] | list[str]) -> list[Checkpoint]:
 
 
 def planned(sweep: Sweep, names: dict[str, list[str]] | list[str]) -> Plan:
-    return make_plan(
-        sweep.spec, listed(names), lambda source, history: f"{source.dataset}{history}"
-    )
+    return make_plan(sweep.spec, listed(names), lambda anchors: anchors.dataset or anchors.digest)
 
 
 @pytest.mark.parametrize(
@@ -116,21 +115,25 @@ def test_weights_files_can_be_a_ladder(sweep_of: Make) -> None:
     assert plan.cells[0].of_reference
 
 
-@pytest.mark.parametrize("freeze", [False, True])
-def test_a_dataset_is_frozen_once(freeze: bool, sweep_of: Make) -> None:
-    asked = []
+def test_anchors_are_stored_once_for_all_that_share_them(sweep_of: Make) -> None:
+    asked: list[Anchors] = []
 
-    def make(source: DatasetAnchors, history: int) -> str:
-        asked.append((source.dataset, history))
-        return "ab" * 32
+    def store(anchors: Anchors) -> str:
+        asked.append(anchors)
+        return f"{len(asked)}" * 64
 
-    anchors = {"dataset": "a.h5", "task": "t", "freeze": freeze}
-    sweep = sweep_of(checkpoints=["*"], anchors=anchors)
-    cells = make_plan(sweep.spec, listed(["x", "y"]), make).cells
-    assert asked == ([("a.h5", 3)] if freeze else [])
-    assert {cell.anchors for cell in cells} == {
-        "ab" * 32 if freeze else DatasetAnchors("a.h5", "t")
-    }
+    anchors = {"dataset": "{task}.h5", "task": "t", "freeze": True}
+    group = {"name": "{task}-*", "anchors": anchors}
+    sweep = sweep_of(checkpoints=[group, {"name": "z", "anchors": {"upload": "w.npz"}}])
+    cells = make_plan(sweep.spec, listed(["x-1", "x-2", "y-1", "z"]), store).cells
+    assert [str(item.dataset and item.dataset.dataset) for item in asked] == [
+        "x.h5",
+        "y.h5",
+        "None",
+    ]
+    assert [item.upload for item in asked] == ["", "", "w.npz"]
+    found = [(cell.checkpoint.name, str(cell.anchors)[0]) for cell in cells[::2]]
+    assert found == [("x-1", "1"), ("x-2", "1"), ("y-1", "2"), ("z", "3")]
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
