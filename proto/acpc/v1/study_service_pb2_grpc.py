@@ -53,7 +53,8 @@ class StudyServiceServicer(object):
 
     def RunStudy(self, request, context):
         """Measures the rows of one study on one checkpoint. The operation answers
-        RunStudyResponse; its metadata is RunStudyMetadata.
+        RunStudyResponse; its metadata is RunStudyMetadata. A study whose answer
+        would be larger than 32 MiB is refused.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """

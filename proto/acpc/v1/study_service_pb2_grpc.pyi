@@ -39,7 +39,8 @@ class StudyServiceStub:
     def __new__(cls, channel: _aio.Channel) -> StudyServiceAsyncStub: ...
     RunStudy: _grpc.UnaryUnaryMultiCallable[_study_service_pb2.RunStudyRequest, _operations_pb2.Operation]
     """Measures the rows of one study on one checkpoint. The operation answers
-    RunStudyResponse; its metadata is RunStudyMetadata.
+    RunStudyResponse; its metadata is RunStudyMetadata. A study whose answer
+    would be larger than 32 MiB is refused.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
@@ -54,7 +55,8 @@ class StudyServiceAsyncStub(StudyServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     RunStudy: _aio.UnaryUnaryMultiCallable[_study_service_pb2.RunStudyRequest, _operations_pb2.Operation]  # type: ignore[assignment]
     """Measures the rows of one study on one checkpoint. The operation answers
-    RunStudyResponse; its metadata is RunStudyMetadata.
+    RunStudyResponse; its metadata is RunStudyMetadata. A study whose answer
+    would be larger than 32 MiB is refused.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
@@ -72,7 +74,8 @@ class StudyServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_operations_pb2.Operation, _abc.Awaitable[_operations_pb2.Operation]]:
         """Measures the rows of one study on one checkpoint. The operation answers
-        RunStudyResponse; its metadata is RunStudyMetadata.
+        RunStudyResponse; its metadata is RunStudyMetadata. A study whose answer
+        would be larger than 32 MiB is refused.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """
