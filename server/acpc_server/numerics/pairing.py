@@ -26,8 +26,9 @@ MAX_LABEL_BITS = 62
 _BLOCK_ENTRIES = 2**20
 """Distances computed at once while scanning all pairs, 8 MiB."""
 
-_SAMPLE = 2**17
-"""Pairs that tell where among all distances a quantile lies."""
+_LEAST_SAMPLE, _LARGEST_SAMPLE, _PAIRS_PER_SAMPLE = 2**17, 2**20, 2**8
+"""Pairs that tell where among all distances a quantile lies: enough for one pass up to some ten
+thousand points, and a small part of the work."""
 
 
 Check = Callable[[], None]
@@ -145,7 +146,8 @@ def off_diagonal_quantile(
     place = QuantilePlace.of(quantile, 2 * pairs)
     guess = (-math.inf, math.inf)
     if pairs > ROOM:
-        guess = bracket(_sampled_distances(points), quantile)
+        size = min(max(_LEAST_SAMPLE, pairs // _PAIRS_PER_SAMPLE), _LARGEST_SAMPLE)
+        guess = bracket(_sampled_distances(points, size), quantile)
     low, high = order_statistics(
         lambda: _upper_distances(points, check), [place.lower // 2, place.upper // 2], guess
     )
@@ -197,15 +199,15 @@ def _upper_distances(points: Tensor, check: Check) -> Iterator[np.ndarray]:
             yield (distances[above] if first == second else distances.flatten()).cpu().numpy()
 
 
-def _sampled_distances(points: Tensor) -> np.ndarray:
+def _sampled_distances(points: Tensor, size: int) -> np.ndarray:
     """Distances of random pairs. They say where to look; no result depends on them."""
     generator = np.random.default_rng(0)
-    first = generator.integers(0, len(points), _SAMPLE)
-    second = (first + generator.integers(1, len(points), _SAMPLE)) % len(points)
+    first = generator.integers(0, len(points), size)
+    second = (first + generator.integers(1, len(points), size)) % len(points)
     step = max(1, _BLOCK_ENTRIES // points.shape[1])
     parts = [
         (points[first[part]].double() - points[second[part]].double()).norm(dim=1)
-        for part in (slice(start, start + step) for start in range(0, _SAMPLE, step))
+        for part in (slice(start, start + step) for start in range(0, size, step))
     ]
     return torch.cat(parts).cpu().numpy()
 
