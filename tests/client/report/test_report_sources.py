@@ -181,7 +181,7 @@ def test_the_recipe_gives_the_same_cell(anchors: DatasetAnchors | str, shift: Ga
         Checkpoint(name, weights, CheckpointState.AVAILABLE, 1, False, None)
         for name, weights in (("trained", "weights_epoch_3.pt"), ("base", "weights.pt"))
     ]
-    (cell,) = make_plan(spec, listed, lambda dataset: "").cells
+    (cell,) = make_plan(spec, listed, lambda given: given.dataset or given.digest).cells
     wanted = Cell(
         request.checkpoint, request.reference, anchors, shift, request.protocol,
         request.thresholds, request.numeric_mode, {},
