@@ -100,7 +100,7 @@ def test_model_based_studies_take_rows_without_a_server(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["shifts", "PAIRS", "--out", "BUNDLE"], 2, "holds a study already"),
+        (["shifts", "BAD", "--out", "TAKEN"], 2, "holds a study already"),
         (["shifts", "BAD"], 2, "line 2, column ir_rel: found 'x'"),
         (["thresholds", "SWEEP", "--t-ir", "a"], 2, "wanted numbers like"),
         (["thresholds", "SWEEP", "--t-sr", "2"], 2, "sr_grid"),
@@ -116,14 +116,14 @@ def test_model_based_studies_take_rows_without_a_server(
 )
 def test_wrong_usage_is_refused(
     acpc: Command,
-    pairs: Path,
-    bundle: Path,
     tmp_path: Path,
     arguments: list[str],
     code: int,
     words: str,
 ) -> None:
-    (tmp_path / "empty").mkdir()
+    for folder in ("empty", "taken"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "taken" / "study.json").touch()
     for name, content in {
         "bad.csv": "task,run,shift,ir_rel,sr,success_gain\na,0,blur,x,1,1\n",
         "sweep.csv": SWEEP,
@@ -131,7 +131,7 @@ def test_wrong_usage_is_refused(
     }.items():
         (tmp_path / name).write_text(content)
     places = {
-        "PAIRS": pairs, "BUNDLE": bundle, "EMPTY": tmp_path / "empty", "NEW": tmp_path / "new",
+        "TAKEN": tmp_path / "taken", "EMPTY": tmp_path / "empty", "NEW": tmp_path / "new",
         "BAD": tmp_path / "bad.csv", "SWEEP": tmp_path / "sweep.csv",
         "CELLS": tmp_path / "cells.csv",
     }  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from acpc_client.studies.catalogue import Evidence
-from acpc_client.studies.figures.base import hue, panels, zero_line
+from acpc_client.studies.figures.base import hue, marker, panels, zero_line
 from acpc_client.studies.sensitivity import (
     METHODS,
     Sensitivity,
@@ -17,63 +17,70 @@ from acpc_client.studies.sensitivity import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NAMES = {"jvp": "JVP", "finite_difference": "finite difference"}
+NAMES = {"jvp": "Jacobian-vector products", "finite_difference": "finite differences"}
+OFFSETS = {"jvp": -0.19, "finite_difference": 0.19}
 
 
 def draw(
     evidence: Evidence[SensitivityRows, SensitivityParameters, SensitivitySummary],
 ) -> Mapping[str, Figure]:
     """The figures of a sensitivity study."""
-    summary = evidence.summary
-    drawn = {"checkpoints": checkpoints(summary.checkpoints)}
-    return drawn | ({"ratios": ratios(summary.ratios)} if summary.ratios else {})
+    held = evidence.summary
+    drawn = {"checkpoints": checkpoints(held.checkpoints)}
+    return drawn | ({"ratios": ratios(held.ratios)} if held.ratios else {})
 
 
 def ratios(held: Sequence[SensitivityRatio]) -> Figure:
     """Bars of the ratio by checkpoint and method, with a standard error; below one is lower."""
-    figure, (axis,) = panels(1, width=max(3.2, 0.5 * len(held)), height=2.4)
-    _bars(
-        axis,
-        [(_name(r.task, r.run, r.level), r.method, r.ratio, r.standard_error) for r in held],
-    )
+    places = {name: place for place, name in enumerate(dict.fromkeys(map(_name, held)))}
+    figure, (axis,) = panels(1, width=max(4.2, 0.6 * len(places)), height=2.6)
+    for index, method in enumerate(METHODS):
+        mine = [item for item in held if item.method == method]
+        drawn = axis.bar(
+            [places[_name(item)] + OFFSETS[method] for item in mine],
+            [item.ratio for item in mine],
+            0.36,
+            yerr=[item.standard_error for item in mine],
+            color=hue(index),
+            error_kw={"linewidth": 0.8},
+            label=NAMES[method],
+        )
+        axis.bar_label(drawn, fmt="%.2g", fontsize=6)
     zero_line(axis, 1.0)
-    axis.set_ylabel("sensitivity over the unaugmented one's")
+    axis.set_xticks(list(places.values()), list(places))
+    axis.set_xlim(-0.75, len(places) - 0.25)
+    axis.set_ylabel("sensitivity over the\nunaugmented checkpoint's")
+    figure.legend(loc="outside upper center", ncols=2)
     return figure
 
 
 def checkpoints(held: Sequence[Sensitivity]) -> Figure:
-    """The squared Frobenius norm of every checkpoint, with a standard error."""
-    figure, (axis,) = panels(1, width=max(3.2, 0.5 * len(held)), height=2.4)
-    _bars(
-        axis,
-        [(_name(r.task, r.run, r.level), r.method, r.mean, r.standard_error) for r in held],
-    )
+    """The squared Frobenius norm of every checkpoint, with a standard error, on a log scale."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(map(_name, held)))}
+    figure, (axis,) = panels(1, width=max(4.2, 0.6 * len(places)), height=2.6)
+    for index, method in enumerate(METHODS):
+        mine = [item for item in held if item.method == method]
+        axis.errorbar(
+            [places[_name(item)] + 0.4 * OFFSETS[method] for item in mine],
+            [item.mean for item in mine],
+            [item.standard_error for item in mine],
+            color=hue(index),
+            marker=marker(index),
+            linewidth=0,
+            elinewidth=0.8,
+            label=NAMES[method],
+        )
     axis.set_yscale("log")
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter("")
+    axis.set_xticks(list(places.values()), list(places))
+    axis.set_xlim(-0.5, len(places) - 0.5)
     axis.set_ylabel("squared Frobenius norm")
+    figure.legend(loc="outside upper center", ncols=2)
     return figure
 
 
-def _bars(axis: Axes, values: Sequence[tuple[str, str, float, float]]) -> None:
-    places = {name: place for place, name in enumerate(dict.fromkeys(v[0] for v in values))}
-    for index, method in enumerate(METHODS):
-        mine = [value for value in values if value[1] == method]
-        if mine:
-            drawn = axis.bar(
-                [places[name] + (index - 0.5) * 0.38 for name, _, _, _ in mine],
-                [value for _, _, value, _ in mine],
-                0.36,
-                yerr=[error for _, _, _, error in mine],
-                color=hue(index),
-                error_kw={"linewidth": 0.8},
-                label=NAMES[method],
-            )
-            axis.bar_label(drawn, fmt="%.3g", fontsize=6)
-    axis.set_xticks(list(places.values()), list(places))
-    axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
-
-
-def _name(task: str, run: str, level: float) -> str:
-    return f"{task}\nrun {run}, {level:g}"
+def _name(item: Sensitivity | SensitivityRatio) -> str:
+    return f"{item.task}\nrun {item.run}, {item.level:g}"
