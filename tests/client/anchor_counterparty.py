@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
@@ -42,6 +42,7 @@ class AnchorCounterparty(pb_grpc.AnchorServiceServicer):
         forgets: Streams that end well until one loses its upload; 0: none does.
         lies: Whether sets are answered under another digest.
         keeps: Whether shards before a refusal are kept.
+        on_stream_end: Called with the anchors that are stored when a stream has ended well.
     """
 
     def __init__(self) -> None:
@@ -52,6 +53,7 @@ class AnchorCounterparty(pb_grpc.AnchorServiceServicer):
         self.forgets = 0
         self.lies = False
         self.keeps = True
+        self.on_stream_end: Callable[[int], object] = lambda stored: None
         self.uploads: dict[str, list[pb.AnchorShard]] = {}
         self.sets: dict[str, pb.AnchorSet] = {}
 
@@ -76,6 +78,7 @@ class AnchorCounterparty(pb_grpc.AnchorServiceServicer):
             del self.uploads[header.request_id]
             return pb.UploadAnchorsResponse(next_offset=0)
         found = self._finished(header, kept)
+        self.on_stream_end(self._next(kept))
         return pb.UploadAnchorsResponse(anchor_set=found, next_offset=self._next(kept))
 
     @staticmethod
