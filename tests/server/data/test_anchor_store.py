@@ -6,6 +6,7 @@ import dataclasses
 import os
 import threading
 import time
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -374,6 +375,31 @@ def test_a_set_is_made_from_a_dataset_without_its_frames_in_memory(tmp_path: Pat
         assert info.digest == drawn.digest
         batch = drawn.batch()
     np.testing.assert_array_equal(where.open(info.digest).read_frames(0, COUNT), batch.frames)
+
+
+def test_making_a_set_holds_a_few_windows_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 150
+    write_public_dataset(tmp_path / "a.h5", public_columns([60] * 5, side=48))
+    where = store(tmp_path, store_bytes=2**30, set_bytes=2**30, set_anchors=count)
+    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+        drawn = draw_anchors(
+            dataset, load_task("tworoom", tmp_path),
+            history=HISTORY, horizon=HORIZON, count=count, frameskip=2,
+        )  # fmt: skip
+        whole = drawn.batch().frames.nbytes
+        monkeypatch.setattr("acpc_server.data.drawn.CUT_BYTES", whole // 50)
+        tracemalloc.start()
+        with where.upload(header(anchors=count)) as upload:
+            info = store_drawn(upload, drawn, lambda: None)
+        stored = where.open(info.digest)
+        for start in range(0, count, 10):
+            stored.read_frames(start, start + 10)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert info.digest == drawn.digest
+    assert peak < whole / 3
 
 
 def test_threads_read_one_set(tmp_path: Path) -> None:
