@@ -40,8 +40,11 @@ class JobWorld:
         return ServerProcess(self.checkpoints, self.datasets, self.root / state, **flags)
 
     def write_weights(self, name: str, seed: int) -> None:
-        """Put other weights into a checkpoint folder."""
-        write_checkpoint(self.checkpoints / name, public_config(), seed=seed)
+        """Put other weights into a checkpoint folder, each file whole at once."""
+        folder = self.checkpoints / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for fresh in write_checkpoint(self.root / "fresh", public_config(), seed=seed).iterdir():
+            fresh.replace(folder / fresh.name)
 
     def write_dataset(self, seed: int) -> None:
         """Put other episodes into ``rooms.h5``, as a new file under the old name."""
