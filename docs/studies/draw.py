@@ -1,0 +1,39 @@
+"""Draws the pictures of these pages that show the paper's printed tables.
+
+    python docs/studies/draw.py
+
+The others are figures of studies of the demo's checkpoints; each page says with which command.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from acpc_client.report.canvas import styled
+from acpc_client.studies import paper
+from acpc_client.studies.catalogue import STUDIES, Evidence
+from acpc_client.studies.figures import collapse, drift, horizons, shifts, thresholds
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    """Write one SVG per page."""
+    with styled():
+        pairs = Evidence.of(STUDIES["shifts"], paper.shift_rows()).summary.pairs
+        lines = Evidence.of(STUDIES["collapse"], paper.collapse_rows()).summary.checkpoints
+        figures = {
+            "thresholds": thresholds.splits(paper.splits()),
+            "shifts": shifts.scatter(pairs),
+            "drift": drift.errors(paper.drift_cells()),
+            "horizons": horizons.ratios(paper.ir_reductions(), 8, 0.90),
+            "collapse": collapse.checkpoints(lines),
+        }
+        for name, figure in figures.items():
+            figure.savefig(
+                HERE / f"{name}.svg", metadata={"Date": None, "Creator": None}, facecolor="white"
+            )
+
+
+if __name__ == "__main__":
+    main()
