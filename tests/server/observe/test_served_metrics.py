@@ -6,9 +6,14 @@ import json
 import urllib.request
 from collections.abc import Iterator
 
+import anchor_wire
 import grpc
 import pytest
-from acpc.v1 import diagnostic_service_pb2_grpc
+from acpc.v1 import (
+    anchor_service_pb2,
+    anchor_service_pb2_grpc,
+    diagnostic_service_pb2_grpc,
+)
 from acpc_server.observe import Metrics
 from acpc_server.observe.metrics import JOB_STATES
 from job_world import JobCaller, job, write_job_world
@@ -30,6 +35,10 @@ DOCUMENTED = {
     "acpc_jobs": ("gauge", {"state"}),
     "acpc_checkpoint_load_seconds": ("histogram", set()),
     "acpc_checkpoints_loaded": ("gauge", set()),
+    "acpc_anchor_sets": ("gauge", set()),
+    "acpc_anchor_store_bytes": ("gauge", set()),
+    "acpc_anchor_uploads": ("gauge", set()),
+    "acpc_anchors_stored": ("counter", {"origin"}),
     "acpc_build_info": ("gauge", {"version", "torch", "device"}),
 }
 
@@ -46,6 +55,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
             lambda: diagnostic.ComparePair(
                 pair(checkpoint={"name": "model"}, action_blocks=narrow, request_id="bad-pair")
             )
+        )
+        sets = anchor_service_pb2_grpc.AnchorServiceStub(channel)
+        sets.UploadAnchors(anchor_wire.upload("twelve"))
+        sets.UploadAnchors(iter([anchor_wire.header("four"), anchor_wire.shard()]))
+        source = {"dataset": "rooms.h5", "task": "tworoom", "count": 5}
+        sets.CreateAnchorSet(
+            anchor_service_pb2.CreateAnchorSetRequest(source=source, history=3, horizon=8)
         )
         calls = JobCaller(channel)
         calls.result(job("good-job"))
@@ -117,6 +133,19 @@ def test_jobs_and_checkpoints_are_what_happened(scraped: dict[str, Metric]) -> N
     (build,) = scraped["acpc_build_info"].samples
     assert build.labels["device"] == "cpu"
     assert build.value == 1
+
+
+def test_the_anchor_store_is_counted(
+    scraped: dict[str, Metric], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    stored = scraped["acpc_anchors_stored"]
+    assert values(stored, "_total", origin="upload") == 12 + 4
+    assert values(stored, "_total", origin="dataset") == 5
+    assert values(scraped["acpc_anchor_sets"], "sets") == 2
+    assert values(scraped["acpc_anchor_uploads"], "uploads") == 0
+    (root,) = tmp_path_factory.getbasetemp().glob("observed0/state/anchors")
+    on_disk = sum(path.stat().st_size for path in root.rglob("*.npz"))
+    assert values(scraped["acpc_anchor_store_bytes"], "bytes") == pytest.approx(on_disk, rel=0.05)
 
 
 def test_every_line_of_the_log_is_an_object_with_event_level_and_time(
