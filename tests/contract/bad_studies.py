@@ -63,6 +63,7 @@ def _of_shifted_studies() -> list[MethodCase]:
     rows: list[tuple[str, dict[str, Any], str]] = [
         ("draws-0", {"draws": 0}, "draws"),
         ("draws-over", {"draws": 1001}, "draws"),
+        ("views-over", {"draws": 501, "shifts": [wire.noise()] * 2}, "draws"),
         ("shifts-many", {"shifts": [wire.noise()] * 257}, "shifts"),
         ("sigma-2", {"shifts": [wire.noise(), wire.noise(2)]}, "shifts[1].gaussian_noise.sigma"),
         ("kernel-57", {"shifts": [wire.blur(57)]}, "shifts[0].gaussian_blur.kernel_size"),
@@ -129,7 +130,7 @@ BAD_STUDIES = [
     _case("bf16", request("sensitivity", numeric_mode=3), field="numeric_mode"),
     _case(
         "large",
-        request("geometry", {"draws": 1000}, dataset=_dataset(count=100)),
+        request("geometry", {"draws": 1000, "shifts": [wire.noise()]}, dataset=_dataset(count=500)),
         field="geometry.draws",
     ),
     _case(

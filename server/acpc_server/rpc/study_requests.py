@@ -24,7 +24,8 @@ from acpc_server.rpc import codec
 from acpc_server.rpc.planner import RETURNS, read_budget, read_returns
 
 MAX_SHIFTS = 256
-MAX_DRAWS = 1000
+# Views of one anchor; their frames are there at once.
+MAX_VIEWS = 1000
 MAX_HORIZON = 256
 MAX_GROUPS = 1000
 MAX_PROBES = 1000
@@ -140,7 +141,7 @@ def _shifted(message: pb.DriftStudy | pb.PlannerStudy | pb.GeometryStudy) -> dic
     if len(message.shifts) > MAX_SHIFTS:
         raise InvalidArgument("shifts", f"{len(message.shifts)} shifts are over {MAX_SHIFTS}")
     given = _given(message, "draws", "seed")
-    _require_range("draws", given.get("draws", 1), 1, MAX_DRAWS)
+    _require_range("draws", given.get("draws", 1), 1, MAX_VIEWS // max(1, len(message.shifts)))
     shifts: list[AnyPerturbation] = [
         codec.read_spec(spec, f"shifts[{index}]") for index, spec in enumerate(message.shifts)
     ]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from acpc_server.diagnostics.encoding import anchor_groups, read_inputs
+from acpc_server.diagnostics.encoding import read_inputs
 from acpc_server.diagnostics.studies.measurement import Bench, Measurement
 from acpc_server.diagnostics.studies.plan import SensitivityStudy
 from acpc_server.diagnostics.studies.table import Table
-from acpc_server.engine import Ticket
+from acpc_server.engine import Priority, Ticket
+from acpc_server.engine.sizes import frames_per_call
 from acpc_server.numerics import sensitivity
 from acpc_server.numerics.consistency import horizon_weights
 
 JACOBIAN, DIFFERENCE = 0, 1
+Draw: TypeAlias = Callable[..., Tensor]
+"""A probe of a shape, by seed, anchor and probe."""
 
 
 class SensitivityMeasurement(Measurement):
@@ -33,60 +39,71 @@ class SensitivityMeasurement(Measurement):
 
     def measure(self, start: int, stop: int, ticket: Ticket) -> Table:
         """Rows of anchors [start, stop): anchor-major, then by method, then by probe."""
-        bench, probes = self._bench, self._study.probes
-        model, frames = bench.checkpoint.model, self._history * (1 + probes)
-        groups = anchor_groups(bench.engine, model, start, stop, frames)
-        norms = torch.cat([self._measure_group(group, ticket) for group in groups])  # (n, 2, K)
-        n = len(norms)
+        bench, h, probes = self._bench, self._history, self._study.probes
+        now, n = bench.anchors.history, stop - start
+        model = bench.checkpoint.model
+        clean = read_inputs(bench.anchors, range(start, stop), range(now - h, now), model)
+        blocks = torch.from_numpy(bench.blocks(h, self._study.horizon)[start:stop])
+        still = self._predict(clean, blocks, ticket)  # (n, H, dim)
+        norms: tuple[list[Tensor], list[Tensor]] = [], []
+        # Probes are as large as the history: only a device call's worth is there at a time.
+        for rows in torch.split(torch.arange(n * probes), self._rows_per_call()):
+            anchor = rows // probes
+            ids = bench.anchors.anchor_ids[start:stop][anchor.numpy()]
+            keys = list(zip(ids.tolist(), (rows % probes).tolist(), strict=True))
+            frames, actions = clean[anchor], blocks[anchor]
+            norms[JACOBIAN].append(self._jacobian(frames, actions, keys, ticket))
+            norms[DIFFERENCE].append(self._difference(frames, actions, still[anchor], keys, ticket))
+        by_method = torch.stack([torch.cat(part).reshape(n, probes) for part in norms], dim=1)
         methods = np.repeat(np.array([JACOBIAN, DIFFERENCE], np.int64), probes)
         columns = {
             "anchor": np.repeat(bench.anchors.anchor_ids[start:stop], 2 * probes),
             "method": np.tile(methods, n),
             "probe": np.tile(np.arange(probes), 2 * n),
-            "squared_norm": norms.flatten().numpy(),
+            "squared_norm": by_method.flatten().numpy(),
         }
         return Table(columns)
 
-    def _measure_group(self, group: range, ticket: Ticket) -> Tensor:
-        bench, study, h = self._bench, self._study, self._history
-        now = bench.anchors.history
-        clean = read_inputs(bench.anchors, group, range(now - h, now), bench.checkpoint.model)
-        blocks = torch.from_numpy(bench.blocks(h, study.horizon)[group.start : group.stop])
-        signs, normals = (
-            torch.stack(
-                [
-                    draw(clean.shape[1:], seed=study.seed, anchor=int(anchor), probe=probe)
-                    for anchor in bench.anchors.anchor_ids[group.start : group.stop]
-                    for probe in range(study.probes)
-                ]
-            ).reshape(len(group), study.probes, *clean.shape[1:])
-            for draw in (sensitivity.rademacher_probe, sensitivity.gaussian_probe)
-        )  # each (n, K, h, 3, height, width)
-        norms = [
-            self._jacobian(clean, signs, blocks, ticket),
-            self._difference(clean, normals, blocks, ticket),
+    def _rows_per_call(self) -> int:
+        size = self._bench.checkpoint.model.card.image_size
+        frames = frames_per_call(self._bench.engine.device.type, Priority.JOB, size, size)
+        return max(1, frames // self._history)
+
+    def _directions(self, draw: Draw, frames: Tensor, keys: Sequence[tuple[int, int]]) -> Tensor:
+        """One direction of the model input for each anchor and probe, like ``frames``."""
+        probes = [
+            draw(frames.shape[1:], seed=self._study.seed, anchor=anchor, probe=probe)
+            for anchor, probe in keys
         ]
-        return torch.stack(norms, dim=1)  # (n, 2, K)
+        return sensitivity.pixel_direction(torch.stack(probes))
 
-    def _jacobian(self, clean: Tensor, probes: Tensor, blocks: Tensor, ticket: Ticket) -> Tensor:
-        """Hutchinson's estimates, one a probe, (n, K)."""
-        tangents = self._bench.engine.rollout_tangent(
-            self._bench.checkpoint.model,
-            clean[:, None].expand_as(probes).flatten(0, 1),
-            sensitivity.pixel_direction(probes).flatten(0, 1),
-            blocks[:, None].expand(-1, probes.shape[1], -1, -1).flatten(0, 1),
-            ticket,
-        )
-        return sensitivity.squared_norm(tangents, self._weights).reshape(probes.shape[:2])
+    def _jacobian(
+        self, frames: Tensor, blocks: Tensor, keys: Sequence[tuple[int, int]], ticket: Ticket
+    ) -> Tensor:
+        """Hutchinson's estimates, one a row."""
+        directions = self._directions(sensitivity.rademacher_probe, frames, keys)
+        model = self._bench.checkpoint.model
+        tangents = self._bench.engine.rollout_tangent(model, frames, directions, blocks, ticket)
+        return sensitivity.squared_norm(tangents, self._weights)
 
-    def _difference(self, clean: Tensor, probes: Tensor, blocks: Tensor, ticket: Ticket) -> Tensor:
-        """Finite differences, one a probe, (n, K)."""
-        bench, step = self._bench, self._study.step
-        moved = clean[:, None] + step * sensitivity.pixel_direction(probes)
-        frames = torch.cat([clean[:, None], moved], dim=1)  # (n, 1 + K, h, 3, height, width)
+    def _difference(
+        self,
+        frames: Tensor,
+        blocks: Tensor,
+        still: Tensor,
+        keys: Sequence[tuple[int, int]],
+        ticket: Ticket,
+    ) -> Tensor:
+        """Finite differences from the rollouts ``still`` of unmoved frames, one a row."""
+        step = self._study.step
+        moved = frames + step * self._directions(sensitivity.gaussian_probe, frames, keys)
+        rollouts = self._predict(moved, blocks, ticket)
+        return sensitivity.finite_difference(still, rollouts, self._weights, step)
+
+    def _predict(self, frames: Tensor, blocks: Tensor, ticket: Ticket) -> Tensor:
+        """Rollouts (n, H, dim) of histories (n, h, 3, height, width)."""
+        bench = self._bench
         latents = bench.engine.encode(
-            bench.checkpoint.model, frames.flatten(0, 2), ticket, bench.mode
+            bench.checkpoint.model, frames.flatten(0, 1), ticket, bench.mode
         )
-        histories = latents.reshape(*frames.shape[:3], -1)  # (n, 1 + K, h, dim)
-        rollouts = bench.rollout(histories, blocks[:, None], ticket)
-        return sensitivity.finite_difference(rollouts[:, :1], rollouts[:, 1:], self._weights, step)
+        return bench.rollout(latents.reshape(*frames.shape[:2], -1), blocks, ticket)
