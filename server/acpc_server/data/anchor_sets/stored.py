@@ -1,5 +1,7 @@
 """A stored set as anchors: what a score reads from disk."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,8 @@ from acpc_server.data.anchors import SMALL_ARRAYS, Anchors, anchors_digest
 
 SMALL = f"anchors{SUFFIX}"
 """What ``StoredAnchors`` holds in memory: the arrays of ``read_small``."""
+
+_READERS = ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="anchor-reader")
 
 
 class StoredAnchors(Anchors):
@@ -60,22 +64,28 @@ class StoredAnchors(Anchors):
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """RGB frames of anchors [start, stop), history first.
 
+        Shards are inflated side by side: on a fast device they would be what a score waits for.
+
         Raises:
             FailedPrecondition: A file is gone or damaged.
         """
         first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
         out = np.empty((stop - start, self.history + self.horizon, *self.frame_size, 3), np.uint8)
-        for index in range(first, last + 1):
+
+        def fill(index: int) -> None:
             begin, end = int(self._starts[index]), int(self._starts[index + 1])
             low, high = max(start, begin), min(stop, end)
-            out[low - start : high - start] = self._shard(begin, end)[low - begin : high - begin]
+            frames = self._shard(begin, end)
+            out[low - start : high - start] = frames[low - begin : high - begin]
+            if index == last:  # what comes next begins in this shard, or after it
+                self._latest = begin, frames
+
+        list(_READERS.map(fill, range(first, last + 1)))
         return out
 
     def _shard(self, begin: int, end: int) -> np.ndarray:
-        """The frames of a shard; the latest one is kept, for its neighbours are asked for next."""
         latest = self._latest
-        if latest is None or latest[0] != begin:
-            digests = self._digests[DIGEST_BYTES * begin : DIGEST_BYTES * end]
-            frames = read_frames(self._folder / f"{begin:08d}{SUFFIX}", digests)
-            self._latest = latest = begin, frames
-        return latest[1]
+        if latest is not None and latest[0] == begin:
+            return latest[1]
+        digests = self._digests[DIGEST_BYTES * begin : DIGEST_BYTES * end]
+        return read_frames(self._folder / f"{begin:08d}{SUFFIX}", digests)
