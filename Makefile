@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo sweep-demo test lint format types proto bench train-demo clean
+.PHONY: help demo sweep-demo study-demo test lint format types proto bench train-demo clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | \
@@ -25,6 +25,9 @@ demo: $(READY) ## Judge three trained world models over gRPC: robust, fragile, c
 
 sweep-demo: $(READY) ## Score ten checkpoints under five shifts and write an HTML report (minutes)
 	@$(BIN)/python examples/sweep_demo.py
+
+study-demo: $(READY) ## Run the paper's studies on the demo's checkpoints (minutes)
+	@$(BIN)/python examples/study_demo.py
 
 test: $(READY) lint types ## Lint, type-check, check the contract, and run every test
 	@$(BIN)/python -m pytest
@@ -46,9 +49,10 @@ format: $(READY) ## Format the code
 proto: $(READY) ## Generate the code of the wire contract
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py
 
-bench: $(READY) ## Measure (ten minutes); writes build/benchmarks/*.json
+bench: $(READY) ## Measure (a quarter of an hour); writes build/benchmarks/*.json
 	@$(BIN)/python benchmarks/score_job.py
 	@$(BIN)/python benchmarks/scaling.py
+	@$(BIN)/python benchmarks/anchors.py
 	@$(BIN)/python benchmarks/planning.py
 	@$(BIN)/python benchmarks/interactive.py
 
