@@ -58,6 +58,7 @@ def acpc(
         acpc anchors upload windows.npz
         acpc sweep run sweep.yaml
         acpc operations watch operations/5f0c
+        acpc study drift --checkpoints checkpoints.csv --out drift/
         acpc report noise.sweep --output noise.html
 
     **Exit codes**
