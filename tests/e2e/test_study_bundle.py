@@ -76,6 +76,7 @@ def test_a_study_of_checkpoints_verifies_and_is_drawn_without_the_server(
     for job in jobs:
         assert len(job["receipt"]["checkpoint_digest"]) == 64
         assert job["operation"].startswith("operations/")
+        assert job["request"]["checkpoint"]["name"] == job["checkpoint"]
     again = acpc(name, "--rows", next(out.glob("rows.csv")), "--json", target="nowhere:1")
     assert again.exit_code == 0
     assert json.loads(again.stdout).keys() == held.evidence().summary.to_dict().keys()
@@ -122,15 +123,19 @@ def test_an_interrupted_measurement_goes_on_with_the_same_jobs(
 
     with pytest.raises(Interruption):
         measure(client, cells, ask, out, interrupt)
-    noted = json.loads((out / JOURNAL).read_bytes())["jobs"]
+    journal = json.loads((out / JOURNAL).read_bytes())
+    noted = journal["jobs"]
     assert set(noted) == {"0", "1", "2"}
+    # As if the power had failed between the submission and the note of it.
+    kept = {**journal, "jobs": {index: noted[index] for index in ("0", "1")}}
+    (out / JOURNAL).write_text(json.dumps(kept))
     with pytest.raises(Exception, match="other checkpoints or parameters"):
         measure(client, cells[:2], ask, out, lambda *_: None)
     client.operations.wait(noted["0"])
     client.operations.delete(noted["0"])  # the server forgets one
     measured = measure(client, cells, ask, out, lambda *_: None)
-    assert [item.operation for item in measured[1:]] == [noted["1"], noted["2"]]
-    assert measured[0].operation != noted["0"]
+    assert [item.operation.name for item in measured[1:]] == [noted["1"], noted["2"]]
+    assert measured[0].operation.name != noted["0"]
     assert [item.answer.checkpoint.name for item in measured] == ["lewm", "lewm-base", "pldm"]
     assert not (out / JOURNAL).exists()
 

@@ -6,6 +6,7 @@ import csv
 import difflib
 import io
 import math
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -83,6 +84,8 @@ def _match(names: list[str], kind: type[Rows], where: str) -> list[Field]:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
+            if len(names) == 1 and re.search(r"[;\t]", name):
+                hint = "; separate columns by commas"
             raise ArgumentError(
                 where, f"unknown column {name!r}; the columns are {', '.join(known)}{hint}"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ Report = Callable[[int, Cell, Operation], None]
 class Ask(Protocol[Given_co]):
     """What is measured on every checkpoint."""
 
-    def submit(self, client: AcpcClient, cell: Cell) -> str:
+    def submit(self, client: AcpcClient, cell: Cell, request_id: str) -> str:
         """Submits the job of a checkpoint and answers its name."""
 
     def answer(self, operation: Operation) -> Given_co:
@@ -48,10 +49,14 @@ class AskStudy:
     study: Study
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
 
-    def submit(self, client: AcpcClient, cell: Cell) -> str:
+    def submit(self, client: AcpcClient, cell: Cell, request_id: str) -> str:
         """Submits RunStudy."""
         job = client.run_study(
-            cell.checkpoint, cell.anchors, self.study, numeric_mode=self.numeric_mode
+            cell.checkpoint,
+            cell.anchors,
+            self.study,
+            numeric_mode=self.numeric_mode,
+            request_id=request_id,
         )
         return job.name
 
@@ -73,7 +78,7 @@ class AskScore:
     protocol: ScoreProtocol
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
 
-    def submit(self, client: AcpcClient, cell: Cell) -> str:
+    def submit(self, client: AcpcClient, cell: Cell, request_id: str) -> str:
         """Submits ScoreCheckpoint."""
         job = client.score_checkpoint(
             cell.checkpoint,
@@ -81,6 +86,7 @@ class AskScore:
             self.shift,
             protocol=self.protocol,
             numeric_mode=self.numeric_mode,
+            request_id=request_id,
         )
         return job.name
 
@@ -102,20 +108,21 @@ class Measured(Generic[Answer]):
     """What was measured on one checkpoint, and by which job."""
 
     cell: Cell
-    operation: str
+    operation: Operation
     answer: Answer
 
     def source(self) -> dict[str, Any]:
-        """For a bundle: checkpoint, job, receipt and, where it is told, the request."""
+        """For a bundle: checkpoint, job, receipt, and the request as the server took it."""
         receipt: Receipt = self.answer.receipt
-        request = getattr(self.answer, "request", None)
+        scored, measured = self.operation.request, self.operation.study
+        request = scored.to_dict() if scored else dict(measured.request) if measured else {}
         return {
             "kind": "job",
             "task": self.cell.task,
             "run": self.cell.run,
             "level": self.cell.level,
             "checkpoint": self.cell.checkpoint.name,
-            "operation": self.operation,
+            "operation": self.operation.name,
             "receipt": receipt.to_dict(),
             "request": request,
         }
@@ -152,9 +159,9 @@ def measure(
     for index, cell in enumerate(cells):
         for ahead in range(index, min(index + 1 + AHEAD, len(cells))):
             if ahead not in journal.jobs:
-                journal.keep(ahead, ask.submit(client, cells[ahead]))
+                journal.keep(ahead, ask.submit(client, cells[ahead], journal.request_id(ahead)))
         operation = _watch(client, journal, index, cell, ask, report, timeout)
-        measured.append(Measured(cell, operation.name, ask.answer(operation)))
+        measured.append(Measured(cell, operation, ask.answer(operation)))
     journal.forget()
     return measured
 
@@ -171,7 +178,8 @@ def _watch(
     try:
         operation = client.operations.get(journal.jobs[index])
     except NotFound:  # the server has forgotten it
-        journal.keep(index, ask.submit(client, cell))
+        journal.drop(index)
+        journal.keep(index, ask.submit(client, cell, journal.request_id(index)))
         operation = client.operations.get(journal.jobs[index])
     name = operation.name
     watched = client.operations.watch(name, timeout=timeout)
@@ -185,27 +193,43 @@ def _watch(
 
 
 class _Journal:
-    """Names of the jobs of a measurement, by the index of the checkpoint."""
+    """Names of the jobs of a measurement, by the index of the checkpoint.
+
+    Request ids follow from the journal, so that a job whose name was lost in a crash between its
+    submission and the next line is found again.
+    """
 
     def __init__(self, folder: Path, digest: str) -> None:
         self._path = folder / JOURNAL
         self._digest = digest
+        self._identity = uuid.uuid4()
+        self._dropped: dict[int, int] = {}
         self.jobs: dict[int, str] = {}
         folder.mkdir(parents=True, exist_ok=True)
-        if not self._path.exists():
-            return
+        if self._path.exists():
+            self._read(folder)
+        else:
+            self._write()
+
+    def _read(self, folder: Path) -> None:
         try:
             document = json.loads(self._path.read_bytes())
             found = document["digest"]
+            self._identity = uuid.UUID(document["identity"])
+            self._dropped = {int(index): int(n) for index, n in document["dropped"].items()}
             self.jobs = {int(index): str(name) for index, name in document["jobs"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ArgumentError(str(self._path), f"is no journal: {error}; delete it") from error
-        if found != digest:
+        if found != self._digest:
             raise ArgumentError(
                 str(folder),
                 "is in the middle of a measurement with other checkpoints or parameters; name "
                 f"another folder, or delete {self._path}",
             )
+
+    def request_id(self, index: int) -> str:
+        """Of the job of a checkpoint; another one after each that was dropped."""
+        return str(uuid.uuid5(self._identity, f"{index}.{self._dropped.get(index, 0)}"))
 
     def keep(self, index: int, name: str) -> None:
         self.jobs[index] = name
@@ -213,13 +237,19 @@ class _Journal:
 
     def drop(self, index: int) -> None:
         del self.jobs[index]
+        self._dropped[index] = self._dropped.get(index, 0) + 1
         self._write()
 
     def forget(self) -> None:
         self._path.unlink(missing_ok=True)
 
     def _write(self) -> None:
-        document = {"digest": self._digest, "jobs": self.jobs}
+        document = {
+            "digest": self._digest,
+            "identity": str(self._identity),
+            "dropped": self._dropped,
+            "jobs": self.jobs,
+        }
         write_whole(self._path, json.dumps(document, indent=1).encode())
 
 

@@ -90,7 +90,7 @@ class Field:
             raise ArgumentError(self.name, f"has shape {found.shape}; a column has one axis")
         try:
             array = found.astype(self.kind)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise ArgumentError(self.name, f"{error}; wanted {self.wanted} in each row") from error
         exact = self.kind is not np.int64 or found.dtype.kind in "iub" or (array == found).all()
         if not exact:

@@ -16,6 +16,8 @@ from acpc_client.studies.bundle import Bundle
 
 TOLERANCE = 1e-9
 """Relative difference that another machine's linear algebra may make."""
+NOTHING = 1e-12
+"""Absolute difference that counts as none, for numbers that are zero but for rounding."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -112,8 +114,8 @@ def _gap(found: Any, wanted: Any) -> float:  # noqa: ANN401 - any JSON value
     numbers = [isinstance(value, int | float) for value in (found, wanted)]
     flags = [isinstance(value, bool) for value in (found, wanted)]
     if all(numbers) and not any(flags):
-        scale = max(abs(float(found)), abs(float(wanted)), 1e-300)
-        return abs(float(found) - float(wanted)) / scale
+        apart = abs(float(found) - float(wanted))
+        return apart / max(abs(found), abs(wanted)) if apart > NOTHING else 0.0
     return 0.0 if type(found) is type(wanted) and found == wanted else math.inf
 
 

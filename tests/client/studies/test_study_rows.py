@@ -42,6 +42,7 @@ def test_a_csv_with_comments_blank_lines_spaces_and_another_order_reads() -> Non
         (f"{HEADER},ir_rell\n", ["line 1", "unknown column 'ir_rell'", "did you mean ir_rel?"]),
         (f"{HEADER},sr\n", ["line 1", "column sr occurs 2 times"]),
         ("task,run,shift,ir_rel,sr\n", ["line 1", "column success_gain is missing"]),
+        (HEADER.replace(",", ";"), ["line 1", "unknown column", "separate columns by commas"]),
         ("", ["line 1", "column task is missing"]),
         (f"{HEADER}\n", ["has a header and no rows"]),
         (f'{GOOD}"maze,1,blur,1,1,1\n', ["is not CSV"]),
