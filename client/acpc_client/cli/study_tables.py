@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from acpc_client.cli.render import line, table
@@ -39,6 +39,18 @@ def _spread(spread: Spread) -> str:
     return f"{100 * spread.mean:.1f}{deviation}%"
 
 
+def _ranges(held: Sequence[float], levels: Sequence[float]) -> str:
+    """Levels as ranges of neighbours in the grid, for example ``0.03-0.07``."""
+    places = [levels.index(level) for level in held]
+    starts = [place for place in places if place - 1 not in places]
+    ends = [place for place in places if place + 1 not in places]
+    shown = [
+        f"{levels[start]:g}" if start == end else f"{levels[start]:g}-{levels[end]:g}"
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    return ", ".join(shown) or "-"
+
+
 def _thresholds(summary: ThresholdSummary) -> None:
     table(
         ["task", "unaugmented", "best", "at", "relative IR", "SR", "recovered levels"],
@@ -50,13 +62,13 @@ def _thresholds(summary: ThresholdSummary) -> None:
                 f"{task.best_level:g}",
                 _number(task.best_ir_rel, 2),
                 f"{task.base_sr:.2f} -> {task.best_sr:.2f}",
-                ", ".join(f"{level:g}" for level in task.recovered_levels) or "-",
+                _ranges(task.recovered_levels, summary.levels),
             ]
             for task in summary.tasks
         ],
     )
     table(
-        ["chosen on", "t_IR", "t_SR", "BA", "precision", "recall", "onset mismatch, worst"],
+        ["chosen on", "t_IR", "t_SR", "BA", "precision", "recall", "onset off by, worst"],
         [
             [
                 " + ".join(split.source),

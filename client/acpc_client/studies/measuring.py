@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+
 from acpc_client.errors import ArgumentError, NotFound
 from acpc_client.files import write_whole
 from acpc_client.inputs import NumericMode, ScoreProtocol
@@ -67,7 +70,7 @@ class AskStudy:
     def document(self) -> dict[str, Any]:
         """The study with its parameters."""
         ((kind, message),) = self.study.to_fields().items()
-        return {"study": kind, "request": str(message), "numeric_mode": str(self.numeric_mode)}
+        return {"study": kind, "request": _plain(message), "numeric_mode": str(self.numeric_mode)}
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class AskScore:
     def document(self) -> dict[str, Any]:
         """Shift and protocol."""
         return {
-            "shift": str(self.shift.to_message()),
+            "shift": _plain(self.shift.to_message()),
             "protocol": dataclasses.asdict(self.protocol),
             "numeric_mode": str(self.numeric_mode),
         }
@@ -251,6 +254,11 @@ class _Journal:
             "jobs": self.jobs,
         }
         write_whole(self._path, json.dumps(document, indent=1).encode())
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    plain: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    return plain
 
 
 def _digest(cells: Sequence[Cell], ask: Ask[Any]) -> str:
