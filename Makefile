@@ -49,12 +49,13 @@ format: $(READY) ## Format the code
 proto: $(READY) ## Generate the code of the wire contract
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py
 
-bench: $(READY) ## Measure (a quarter of an hour); writes build/benchmarks/*.json
+bench: $(READY) ## Measure (half an hour, needs PostgreSQL); writes build/benchmarks/*.json
 	@$(BIN)/python benchmarks/score_job.py
 	@$(BIN)/python benchmarks/scaling.py
 	@$(BIN)/python benchmarks/anchors.py
 	@$(BIN)/python benchmarks/planning.py
 	@$(BIN)/python benchmarks/interactive.py
+	@$(BIN)/python benchmarks/durability.py
 
 train-demo: $(READY) ## Train the demo's checkpoints again (a few minutes)
 	@$(BIN)/python examples/two_room/train.py

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 MEBIBYTE = 1024 * 1024
 
@@ -150,7 +152,13 @@ class Settings(BaseSettings):
     @field_validator("jobs_url")
     @classmethod
     def _jobs_url(cls, value: str) -> str:
-        if value and not value.startswith(("sqlite:///", "postgresql://")):
+        if not value:
+            return value
+        try:
+            make_url(value)
+        except (ArgumentError, ValueError) as error:  # a port may be no number
+            raise ValueError(f"not a database URL ({error})") from error
+        if not value.startswith(("sqlite:///", "postgresql://")):
             raise ValueError("use sqlite:///<path> or postgresql://<user>@<host>/<database>")
         return value
 

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import grpc
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
 from google.rpc import code_pb2
+from job_hosts import Hosts, small
 from job_world import JobCaller, JobWorld, job, metadata, response, steps_of, write_job_world
 from postgres_server import PostgresServer
-from server_process import LogLine, ServerProcess
 from wire import refusal
 
 ROOMS = {"dataset": "rooms.h5", "task": "tworoom"}
@@ -27,61 +26,6 @@ SMALL_JOBS = 40
 
 def long(request_id: str) -> pb.ScoreCheckpointRequest:
     return job(request_id, dataset={**ROOMS, "count": 95}, protocol={"draws": 40})
-
-
-def small(request_id: str, seed: int) -> pb.ScoreCheckpointRequest:
-    return job(
-        request_id,
-        dataset={**ROOMS, "count": 10},
-        reference=None,
-        protocol={"draws": 1, "seed": seed},
-    )
-
-
-class Hosts:
-    """Servers of one record, and a caller of each."""
-
-    def __init__(self, world: JobWorld, url: str) -> None:
-        self.servers = [
-            world.server(f"state-{number}", jobs_url=url, **TERMS) for number in range(3)
-        ]
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(ServerProcess.start, self.servers))
-        self._channels: dict[str, grpc.Channel] = {}
-
-    def caller(self, server: ServerProcess) -> JobCaller:
-        if server.address not in self._channels:
-            self._channels[server.address] = grpc.insecure_channel(server.address)
-        return JobCaller(self._channels[server.address])
-
-    def others(self, server: ServerProcess) -> list[ServerProcess]:
-        return [other for other in self.servers if other is not server]
-
-    def lines(self, event: str, name: str) -> list[tuple[ServerProcess, LogLine]]:
-        """Log lines of one event and one job, with their servers."""
-        job_id = name.removeprefix("operations/")
-        return [
-            (server, line)
-            for server in self.servers
-            for line in server.log()
-            if line["event"] == event and line.get("job") == job_id
-        ]
-
-    def runner(self, name: str, step: int) -> ServerProcess:
-        """The server that measures a job, once it has begun ``step``."""
-        give_up = time.monotonic() + 60
-        while time.monotonic() < give_up:
-            for server, line in self.lines("job_step", name):
-                if line["step"] >= step:
-                    return server
-            time.sleep(0.01)
-        raise TimeoutError(f"nobody began step {step} of {name}")
-
-    def close(self) -> None:
-        for channel in self._channels.values():
-            channel.close()
-        for server in self.servers:
-            server.__exit__()
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +40,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
 
 @pytest.fixture(scope="module")
 def hosts(world: JobWorld, url: str) -> Iterator[Hosts]:
-    opened = Hosts(world, url)
+    opened = Hosts(world, url, **TERMS)
     yield opened
     faults = [bug for server in opened.servers for bug in server.bugs()]
     opened.close()
@@ -214,12 +158,7 @@ def test_many_small_jobs_are_each_done_once(hosts: Hosts) -> None:
     results = [response(callers[0].finished(name)) for name in names]
     assert len({result.receipt.perturbation_digest for result in results}) == SMALL_JOBS
     for event in ("job_started", "job_ended"):
-        times = Counter(
-            line["job"]
-            for server in hosts.servers
-            for line in server.log()
-            if line["event"] == event
-        )
+        times = hosts.times(event)
         assert {times[name.split("/")[1]] for name in names} == {1}
     shares = Counter(
         server.address for name in names for server, _ in hosts.lines("job_started", name)

@@ -185,3 +185,12 @@ def test_jobs_and_anchors_are_in_the_state_folder_unless_told_otherwise(
     assert parse(bare).anchor_folder == tmp_path / "state_dir" / "anchors"
     url = "postgresql://me@host/jobs"
     assert parse({**needed, "jobs_url": url}).database_url == url
+
+
+@pytest.mark.parametrize(
+    "url", ["jobs.sqlite", "postgresql://user@host:port/jobs", "postgres://h/d"]
+)
+def test_a_jobs_url_that_is_none_is_refused(url: str, needed: dict[str, str]) -> None:
+    refused = CliRunner().invoke(app, ["serve", *flags({**needed, "jobs_url": url})])
+    assert refused.exit_code == 2
+    assert "--jobs-url (ACPC_JOBS_URL): " in refused.output

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dbos import DBOS
@@ -117,9 +118,8 @@ class JobReader:
             return Progress("done", total, total)
         if state is JobState.RUNNING:
             live = self._running.progress(job_id) or self._elsewhere().get(job_id)
-            # A report may be older than the record.
-            if live is not None and live.completed >= recorded:
-                return live
+            if live is not None:  # another host's report may be older than the record
+                return replace(live, completed=max(live.completed, recorded))
         phase = "waiting" if state is JobState.QUEUED else state.value
         return Progress(phase, recorded, total)
 

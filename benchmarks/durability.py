@@ -1,0 +1,186 @@
+"""Jobs under kill -9 and on several hosts: real servers, SQLite, and a real PostgreSQL.
+
+    python benchmarks/durability.py [--kills 20] [--jobs 200]
+
+Needs PostgreSQL's programs (apt-get install postgresql). Every server is a process of its own with
+one CPU thread. Ends with 1 when a promise is broken: a job lost or doubled, other bytes, more
+repeated shards than kills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "reference"))
+
+from job_hosts import Hosts, small  # noqa: E402
+from job_world import JobWorld, job, metadata, write_job_world  # noqa: E402
+from kill_series import run_series, sweep  # noqa: E402
+from postgres_server import PostgresServer, find_programs  # noqa: E402
+
+SWEEP_JOBS = 14
+ROOMS = {"dataset": "rooms.h5", "task": "tworoom", "count": 95}
+
+
+def kill_at_random(world: JobWorld, kills: int) -> dict[str, Any]:
+    """One server on SQLite, killed at random moments while it works through a sweep."""
+    requests = sweep(SWEEP_JOBS, anchors=95, draws=40)
+    with world.server("left-alone") as server:
+        alone = run_series(server, requests)
+    with world.server("killed") as server:
+        killed = run_series(server, requests, kills=kills, longest=2.0)
+    return {
+        "jobs": len(requests),
+        "kills": kills,
+        "kills_while_a_job_ran": killed.hits,
+        "jobs_ended": len(killed.responses),
+        "bytes_identical": killed.responses == alone.responses,
+        "steps": len(alone.measured),
+        "steps_repeated": killed.repeated,
+        "undisturbed_seconds": alone.wall_seconds,
+        "disturbed_seconds": killed.wall_seconds,
+        "kept": killed.responses == alone.responses
+        and killed.repeated <= kills
+        and len(killed.measured) == len(alone.measured),
+    }
+
+
+def take_over(world: JobWorld, url: str) -> dict[str, Any]:
+    """Three servers at the default lease; the one that runs a job is killed for good."""
+    hosts = Hosts(world, url)
+    try:
+        caller = hosts.caller(hosts.servers[0])
+        request = job("", dataset=ROOMS, protocol={"draws": 40})
+        alone = caller.finished(caller.submit(request).name)
+        name = caller.submit(request).name
+        victim = hosts.runner(name, 3)
+        victim.kill()
+        killed = time.monotonic()
+        survivors = hosts.others(victim)
+        job_id = name.split("/")[1]
+        while not any(
+            line["event"] == "job_started" and line["job"] == job_id
+            for server in survivors
+            for line in server.log()
+        ):
+            time.sleep(0.01)
+        taken = time.monotonic() - killed
+        done = hosts.caller(survivors[0]).finished(name, 600)
+        steps = Counter(line["step"] for _, line in hosts.lines("job_step", name))
+        repeated = sum(steps.values()) - len(steps)
+    finally:
+        hosts.close()
+    identical = done.response == alone.response
+    return {
+        "heartbeat_seconds": 5.0,
+        "lease_seconds": 20.0,
+        "seconds_until_taken_over": taken,
+        "seconds_until_done": time.monotonic() - killed,
+        "attempts": metadata(done).attempts,
+        "steps_repeated": repeated,
+        "bytes_identical": identical,
+        "kept": identical and taken < 60 and repeated <= 1,
+    }
+
+
+def small_jobs(world: JobWorld, url: str, jobs: int, count: int) -> dict[str, Any]:
+    """Many small jobs, submitted to all hosts in turn."""
+    hosts = Hosts(world, url, count)
+    try:
+        callers = [hosts.caller(server) for server in hosts.servers]
+        for caller in callers:  # every host has its checkpoint loaded
+            caller.finished(caller.submit(small("", 10**6)).name)
+        began = time.monotonic()
+        names = [callers[seed % count].submit(small("", seed)).name for seed in range(jobs)]
+        submitted = time.monotonic() - began
+        done = [callers[0].finished(name, 600) for name in names]
+        wall = time.monotonic() - began
+        times = {event: hosts.times(event) for event in ("job_started", "job_ended")}
+        shares = [
+            sum(
+                1
+                for name in names
+                for host, _ in hosts.lines("job_started", name)
+                if host is server
+            )
+            for server in hosts.servers
+        ]
+    finally:
+        hosts.close()
+    ids = [name.split("/")[1] for name in names]
+    succeeded = sum(operation.WhichOneof("result") == "response" for operation in done)
+    once = all(times[event][job_id] == 1 for event in times for job_id in ids)
+    return {
+        "hosts": count,
+        "jobs": jobs,
+        "succeeded": succeeded,
+        "each_run_once": once,
+        "jobs_by_host": shares,
+        "submit_seconds": submitted,
+        "wall_seconds": wall,
+        "jobs_per_second": jobs / wall,
+        "kept": succeeded == jobs and once,
+    }
+
+
+def throughput(world: JobWorld, url: str, count: int) -> dict[str, Any]:
+    """Jobs of some length, by the number of hosts."""
+    hosts = Hosts(world, url, count)
+    requests = sweep(6 * count, anchors=95, draws=40)
+    try:
+        callers = [hosts.caller(server) for server in hosts.servers]
+        for caller in callers:
+            caller.finished(caller.submit(small("", 10**6)).name)
+        began = time.monotonic()
+        names = [callers[0].submit(request).name for request in requests]
+        for name in names:
+            callers[0].finished(name, 600)
+        wall = time.monotonic() - began
+    finally:
+        hosts.close()
+    return {"hosts": count, "jobs": len(names), "jobs_per_second": len(names) / wall}
+
+
+def main() -> None:
+    """Command line entry."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--jobs", type=int, default=200, help="small jobs on three hosts")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/durability.json")
+    options = parser.parse_args()
+    programs = find_programs()
+    if programs is None:
+        sys.exit("no PostgreSQL: apt-get install postgresql")
+    with tempfile.TemporaryDirectory() as folder, PostgresServer(programs) as postgres:
+        made = iter(range(100))
+
+        def world() -> JobWorld:
+            return write_job_world(Path(folder) / str(next(made)))
+
+        report = {
+            "machine": {"processors": os.cpu_count(), "load_before": os.getloadavg()[0]},
+            "kill_9": kill_at_random(world(), options.kills),
+            "takeover": take_over(world(), postgres.new_database()),
+            "small_jobs": small_jobs(world(), postgres.new_database(), options.jobs, 3),
+            "throughput": [
+                throughput(world(), postgres.new_database(), count) for count in (1, 2, 3)
+            ],
+        }
+        report["machine"]["load_after"] = os.getloadavg()[0]
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report, indent=2))
+    sys.exit(not all(report[part]["kept"] for part in ("kill_9", "takeover", "small_jobs")))
+
+
+if __name__ == "__main__":
+    main()
