@@ -159,6 +159,22 @@ def test_a_finish_that_was_killed_is_taken_up(tmp_path: Path, left: str) -> None
     np.testing.assert_array_equal(where.open(info.digest).read_frames(0, 2), batch.frames[:2])
 
 
+@pytest.mark.parametrize("shard", [0, 1, 2])
+def test_an_upload_whose_shards_are_damaged_begins_anew(tmp_path: Path, shard: int) -> None:
+    batch, where = anchors(), store(tmp_path)
+    with where.upload(header()) as upload:
+        for start in (0, 4, 8):
+            upload.append(part(batch, start, min(start + 4, COUNT)))
+    (folder,) = (tmp_path / "anchors/uploads").iterdir()
+    path = folder / f"set/{4 * shard:08d}.npz"
+    path.write_bytes(path.read_bytes()[:-100])
+    assert where.progress("mine")[0] == (0 if shard == 2 else COUNT)
+    if shard == 1:
+        with pytest.raises(FailedPrecondition), where.upload(header()) as upload:
+            upload.finish()
+    assert put(where, batch, header()).digest == batch.digest
+
+
 def test_one_call_at_a_time_works_on_an_upload(tmp_path: Path) -> None:
     where = store(tmp_path)
     with where.upload(header()):

@@ -20,6 +20,7 @@ from acpc_server.data.anchor_sets.limits import AnchorLimits
 from acpc_server.data.anchor_sets.shards import next_offset
 from acpc_server.data.anchor_sets.stored import StoredAnchors
 from acpc_server.data.anchor_sets.uploads import DATA, DONE, AnchorUpload, finished_digest
+from acpc_server.data.anchor_sets.usage import Count, Usage
 from acpc_server.errors import (
     Aborted,
     AlreadyExists,
@@ -32,8 +33,6 @@ from acpc_server.observe import Metrics
 
 HEADER = "header.json"
 BUSY_SECONDS = 5.0
-# Counting reads the whole store, so it is not done at every call.
-MEASURE_SECONDS = 10.0
 # Unfinished uploads on disk, so that headers alone cannot fill the folder.
 MAX_STAGED = 1024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -56,8 +55,7 @@ class AnchorStore:
         self._sets, self._uploads, self._trash = root / "sets", root / "uploads", root / "trash"
         self._metrics = metrics
         self._open = threading.BoundedSemaphore(limits.uploads)
-        self._lock = threading.Lock()  # guards the three below
-        self._bytes, self._staged, self._measured = 0, 0, 0.0
+        self._usage = Usage(self._count, limits.store_bytes, metrics)
         try:
             for folder in (self._sets, self._uploads, self._trash):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +64,7 @@ class AnchorStore:
                 f"cannot make the folder of anchor sets {root} ({error.strerror}); choose another "
                 "--anchor-dir"
             ) from error
-        self._measure()
+        self._usage.measure()
 
     def open(self, digest: str) -> StoredAnchors:
         """The anchors of a set, checked; the set counts as used.
@@ -134,7 +132,7 @@ class AnchorStore:
                 reason="ANCHOR_SET_IN_USE",
             )
         discard(self._sets / digest, self._trash)
-        self._measure()
+        self._usage.measure()
 
     @contextmanager
     def upload(self, header: UploadHeader) -> Iterator[AnchorUpload]:
@@ -161,8 +159,7 @@ class AnchorStore:
             self._metrics.anchor_uploads.inc()
             folder = self._folder(header.request_id)
             busy = f"upload {header.request_id!r} is being worked on by another call"
-            self._measure(MEASURE_SECONDS)
-            if self._staged >= MAX_STAGED and not folder.exists():
+            if self._usage.recent().staged >= MAX_STAGED and not folder.exists():
                 raise ResourceExhausted(
                     f"{MAX_STAGED} uploads are unfinished; finish some, or wait until they lapse",
                     reason="TOO_MANY_UPLOADS",
@@ -170,7 +167,7 @@ class AnchorStore:
             with held(folder, busy):
                 self._check_header(folder / HEADER, header)
                 upload = AnchorUpload(
-                    folder, self._sets, self._trash, header, self.limits, self._reserve
+                    folder, self._sets, self._trash, header, self.limits, self._usage.reserve
                 )
                 try:
                     yield upload
@@ -178,11 +175,10 @@ class AnchorStore:
                     origin = "dataset" if header.source else "upload"
                     self._metrics.anchors_stored.labels(origin).inc(upload.appended)
                     if upload.finished:
-                        self._measure()
+                        self._usage.measure()
         finally:
             self._metrics.anchor_uploads.dec()
             self._open.release()
-            self._measure(MEASURE_SECONDS)
 
     def _check_header(self, path: Path, header: UploadHeader) -> None:
         if not path.exists():
@@ -216,7 +212,12 @@ class AnchorStore:
         stored = read_stored(self._sets / digest) if digest else None
         if stored is not None:
             return stored.info.anchors, stored
-        return next_offset(folder / DATA), None
+        try:
+            return next_offset(folder / DATA), None
+        except FailedPrecondition:
+            if finished_digest(folder / DONE) != digest:  # it became a set at this moment
+                return self.progress(request_id)
+            return 0, None  # damaged: the upload will begin anew
 
     def tidy(self, in_use: Callable[[str], bool]) -> None:
         """Removes sets that have expired, uploads that were abandoned, and remains.
@@ -233,7 +234,7 @@ class AnchorStore:
             self._lapse(folder, now)
         for remains in self._trash.iterdir():
             discard(remains, self._trash)
-        self._measure()
+        self._usage.measure()
 
     def _lapse(self, folder: Path, now: float) -> None:
         try:
@@ -251,35 +252,11 @@ class AnchorStore:
     def _folder(self, request_id: str) -> Path:
         return self._uploads / hashlib.sha256(request_id.encode()).hexdigest()
 
-    def _reserve(self, more: int) -> None:
-        """Takes bytes of the store's quota; ``_measure`` puts the count right."""
-        if self._bytes + more > self.limits.store_bytes:
-            self._measure()
-        with self._lock:
-            if self._bytes + more > self.limits.store_bytes:
-                raise ResourceExhausted(
-                    f"the anchor sets of this server are at their quota of "
-                    f"{self.limits.store_bytes} bytes; delete sets that are not needed",
-                    reason="ANCHOR_STORE_FULL",
-                )
-            self._bytes += more
-        self._metrics.anchor_bytes.set(self._bytes)
-
-    def _measure(self, unless_within: float = 0.0) -> None:
-        """Counts what is on disk, this server's and the others'.
-
-        Args:
-            unless_within: Seconds after the last count in which it is taken to hold.
-        """
-        if time.monotonic() < self._measured + unless_within:
-            return
+    def _count(self) -> Count:
         sets = self.list()
         staged = [folder for folder in self._uploads.iterdir() if not (folder / DONE).exists()]
-        total = sum(stored.info.size_bytes for stored in sets) + sum(map(folder_bytes, staged))
-        with self._lock:
-            self._bytes, self._staged, self._measured = total, len(staged), time.monotonic()
-        self._metrics.anchor_sets.set(len(sets))
-        self._metrics.anchor_bytes.set(total)
+        of_sets = sum(stored.info.size_bytes for stored in sets)
+        return Count(len(sets), len(staged), of_sets + sum(map(folder_bytes, staged)))
 
 
 def _no_set(digest: str) -> NotFound:

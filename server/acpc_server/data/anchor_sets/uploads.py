@@ -89,6 +89,13 @@ class AnchorUpload:
             self._conclude(stored.info)
             return
         self._done.unlink(missing_ok=True)  # of a set that was deleted since
+        try:
+            self._read_shards()
+        except FailedPrecondition:  # damaged on the disk
+            discard(self._data, self._trash)
+            self._read_shards()
+
+    def _read_shards(self) -> None:
         self._data.mkdir(exist_ok=True)
         paths = shard_paths(self._data)
         self._bytes = sum(path.stat().st_size for path in paths)
@@ -190,7 +197,8 @@ class AnchorUpload:
         """The set, once all of its anchors have arrived.
 
         Raises:
-            FailedPrecondition: Anchors are missing.
+            FailedPrecondition: Anchors are missing, or a file is damaged; in that case the upload
+                begins anew.
             InvalidArgument: The content has another digest than the expected one; the upload
                 begins anew.
         """
@@ -203,7 +211,11 @@ class AnchorUpload:
                 "request_id may come in several streams",
                 reason="UPLOAD_INCOMPLETE",
             )
-        small = read_small(shard_paths(self._data))
+        try:
+            small = read_small(shard_paths(self._data))
+        except FailedPrecondition:  # damaged on the disk
+            self.restart()
+            raise
         layout = self._layout
         digest = anchors_digest(
             header.history, layout[:2], small, [small["frame_digests"].tobytes()]
