@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from acpc_client.cli import render, study_jobs
+from acpc_client.cli import render, study_jobs, study_scores
 from acpc_client.cli.options import Exit, Json, reported
 from acpc_client.cli.study_output import (
     Out,
@@ -141,6 +141,7 @@ def shifts(
 
 
 study_jobs.add_to(app)
+study_scores.add_to(app)
 
 
 @app.command()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from acpc_client.base import DEFAULT_TARGET
 from acpc_client.cli import render
-from acpc_client.cli.options import Json, Target, Timeout, TlsCa, read_grid, read_shift
+from acpc_client.cli.options import Json, Target, Timeout, TlsCa, read_grid
 from acpc_client.cli.study_output import Out, Parquet, with_columns
 from acpc_client.cli.study_run import (
     Anchors,
@@ -20,15 +20,13 @@ from acpc_client.cli.study_run import (
     protocol,
 )
 from acpc_client.errors import FailedPrecondition
-from acpc_client.inputs import CemBudget, ScoreProtocol
+from acpc_client.inputs import CemBudget
 from acpc_client.studies import cells as cell_rows
 from acpc_client.studies.catalogue import STUDIES
 from acpc_client.studies.cells import Cell, CheckpointRows, require_one_per_run
-from acpc_client.studies.collapse import CollapseParameters
 from acpc_client.studies.drift import DriftParameters
 from acpc_client.studies.geometry import GeometryParameters
-from acpc_client.studies.horizons import HorizonParameters
-from acpc_client.studies.measuring import AskScore, AskStudy
+from acpc_client.studies.measuring import AskStudy
 from acpc_client.studies.planner import PlannerParameters
 from acpc_client.studies.projection import embedded
 from acpc_client.studies.rows import Arrays, Rows
@@ -45,7 +43,6 @@ Draws = Annotated[int | None, protocol("Draws per shift.", 1)]
 Seed = Annotated[int | None, protocol("Seed of the draws [0].", 0)]
 Horizon = Annotated[int | None, protocol("Predicted steps H.", 1)]
 Alpha = Annotated[float, protocol("Penalty of the ridge on standardised features.")]
-OneShift = Annotated[str, typer.Option("--shift", metavar="KIND:SEVERITY", help="The shift.")]
 
 _FILE = """
 
@@ -57,6 +54,13 @@ def _help(question: str, examples: Sequence[str]) -> str:
     lines = "\n".join(f"    {example}" for example in examples)
     text = f"{question}{_FILE}\n\n**Examples**\n\n{lines}\n"
     return with_columns(text, CheckpointRows)
+
+
+def add(app: typer.Typer, commands: Mapping[Callable[..., None], Sequence[str]]) -> None:
+    """Adds commands that are called as their studies are, with their examples."""
+    for command, examples in commands.items():
+        name = command.__name__
+        app.command(name, help=_help(STUDIES[name].question, examples))(command)
 
 
 def _study_rows(name: str) -> Callable[[Sequence[tuple[Cell, Any]]], tuple[Rows, Arrays]]:
@@ -216,87 +220,6 @@ def sensitivity(
     )
 
 
-def _numbers(text: str, kind: type, option: str) -> tuple[Any, ...]:
-    try:
-        return tuple(kind(item) for item in text.split(","))
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"found {text!r}, wanted numbers like 1,2", param_hint=option
-        ) from error
-
-
-def horizons(
-    *,
-    checkpoints: Checkpoints = None,
-    rows: FromRows = None,
-    shift: OneShift = "gaussian_noise:0.08",
-    horizon: Annotated[int, protocol("The protocol's own horizon.", 1)] = 8,
-    quantile: Annotated[float, protocol("The protocol's own quantile.")] = 0.90,
-    more_horizons: Annotated[str, typer.Option(metavar="A,B", help="Others to try.")] = "1,2,4",
-    more_quantiles: Annotated[str, typer.Option(metavar="A,B", help="Others to try.")] = "0.8,0.95",
-    draws: Draws = None,
-    seed: Seed = None,
-    anchors: Anchors = None,
-    anchor_seed: AnchorSeed = None,
-    out: Out = None,
-    parquet: Parquet = False,
-    target: Target = DEFAULT_TARGET,
-    timeout: Timeout = None,
-    tls_ca: TlsCa = None,
-    as_json: Json = False,
-) -> None:
-    """Horizon and quantile sensitivity."""
-    command = Command(
-        checkpoints, rows, anchors, anchor_seed, out, parquet, as_json, target, timeout, tls_ca
-    )
-    asked = ScoreProtocol(
-        draws=draws,
-        seed=seed,
-        horizon=horizon,
-        quantile=quantile,
-        extra_horizons=_numbers(more_horizons, int, "--more-horizons"),
-        extra_quantiles=_numbers(more_quantiles, float, "--more-quantiles"),
-    )
-    command.run(
-        STUDIES["horizons"],
-        HorizonParameters(horizon, quantile),
-        AskScore(read_shift(shift), asked),
-        lambda answers: (cell_rows.horizon_rows(answers), {}),
-    )
-
-
-def collapse(
-    *,
-    checkpoints: Checkpoints = None,
-    rows: FromRows = None,
-    shift: OneShift = "gaussian_noise:0.005",
-    distance_share: Annotated[
-        float, typer.Option(help="Collapsed: less latent distance than this share of the largest.")
-    ] = 0.01,
-    draws: Draws = None,
-    seed: Seed = None,
-    horizon: Horizon = None,
-    anchors: Anchors = None,
-    anchor_seed: AnchorSeed = None,
-    out: Out = None,
-    parquet: Parquet = False,
-    target: Target = DEFAULT_TARGET,
-    timeout: Timeout = None,
-    tls_ca: TlsCa = None,
-    as_json: Json = False,
-) -> None:
-    """Collapse control."""
-    command = Command(
-        checkpoints, rows, anchors, anchor_seed, out, parquet, as_json, target, timeout, tls_ca
-    )
-    command.run(
-        STUDIES["collapse"],
-        CollapseParameters(distance_share),
-        AskScore(read_shift(shift), ScoreProtocol(draws=draws, seed=seed, horizon=horizon)),
-        lambda answers: (cell_rows.collapse_rows(answers), {}),
-    )
-
-
 _EXAMPLES: dict[Callable[..., None], Sequence[str]] = {
     drift: (
         "acpc study drift --checkpoints unaugmented.csv --out drift/",
@@ -308,16 +231,9 @@ _EXAMPLES: dict[Callable[..., None], Sequence[str]] = {
         "acpc study geometry --checkpoints pair.csv --shift blur:5,15 --out blurred/",
     ),
     sensitivity: ("acpc study sensitivity --checkpoints pair.csv --out sensitivity/",),
-    horizons: ("acpc study horizons --checkpoints pairs.csv --more-horizons 1,4 --out horizons/",),
-    collapse: (
-        "acpc study collapse --checkpoints weights.csv --out collapse/",
-        "acpc study paper collapse > rows.csv && acpc study collapse --rows rows.csv",
-    ),
 }
 
 
 def add_to(app: typer.Typer) -> None:
     """Adds the commands."""
-    for command, examples in _EXAMPLES.items():
-        name = command.__name__
-        app.command(name, help=_help(STUDIES[name].question, examples))(command)
+    add(app, _EXAMPLES)
