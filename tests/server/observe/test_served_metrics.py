@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections.abc import Iterator
 
@@ -71,10 +72,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="module")
 def scraped(server: ServerProcess) -> dict[str, Metric]:
+    """The series once a beat has counted the queue, which the job has left."""
     url = f"http://127.0.0.1:{server.metrics_port}/metrics"
-    with urllib.request.urlopen(url) as answer:
-        text = answer.read().decode()
-    return {family.name: family for family in text_string_to_metric_families(text)}
+    give_up = time.monotonic() + 20
+    while True:
+        with urllib.request.urlopen(url) as answer:
+            text = answer.read().decode()
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        if not values(families["acpc_jobs"], "jobs", state="queued"):
+            return families
+        assert time.monotonic() < give_up, "the job is counted as queued for ever"
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
