@@ -8,11 +8,10 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from acpc.v1 import anchor_service_pb2 as pb
 
-from acpc_client.anchor_arrays import AnchorArrays, Digest, digest_of
+from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls import anchors as calls
 from acpc_client.errors import (
     Aborted,
@@ -27,6 +26,7 @@ from acpc_client.errors import (
 from acpc_client.inputs import unsigned
 from acpc_client.results import AnchorSet, UploadProgress
 from acpc_client.retries import Attempts, RetryPolicy
+from acpc_client.upload_source import Shard, Source
 
 # One stream carries about so much; then the server says what is stored.
 STREAM_BYTES = 2**25
@@ -38,13 +38,6 @@ _RESUMABLE = (Unavailable, Aborted, DeadlineExceeded)
 _RESUMABLE_REASONS = ("UPLOAD_OFFSET", "CORRUPT_SHARD")
 
 Progress = Callable[[UploadProgress], object]
-
-
-class _Made(NamedTuple):
-    """A shard that was made and may have to be sent again."""
-
-    message: pb.AnchorShard
-    stop: int
 
 
 @dataclass(frozen=True)
@@ -77,16 +70,13 @@ class Upload:
     def __init__(
         self, anchors: AnchorArrays | Iterable[AnchorArrays], options: UploadOptions, retries: bool
     ) -> None:
-        self._whole = anchors if isinstance(anchors, AnchorArrays) else None
-        self._parts = iter(()) if isinstance(anchors, AnchorArrays) else iter(anchors)
+        self._source = Source(anchors, options.count, options.compress)
         self._options = options
-        self._total = _count(self._whole, options.count)
         policy = _PATIENCE if retries else RetryPolicy(attempts=1)
         self._attempts = Attempts(policy, options.timeout or TIMEOUT_S)
         self._header = pb.UploadHeader()
-        self._digest = Digest(0)
-        self._made: Iterator[_Made] = iter(())
-        self._held: deque[_Made] = deque()
+        self._made: Iterator[Shard] = iter(())
+        self._held: deque[Shard] = deque()
         self._stored = self._sent_bytes = self._stream = 0
         self._failure: Exception | None = None
         self.lost = True
@@ -103,23 +93,16 @@ class Upload:
         Raises:
             ArgumentError: There is no part, or it does not fit the options.
         """
-        first = self._whole
-        if first is None:
-            first = next(self._parts, None)
-            if first is None:
-                raise ArgumentError("anchors", "found no part, wanted at least one")
-            self._parts = _chain(first, self._parts)
-        expected = "" if self._whole is None else digest_of(self._whole)
-        self._digest = Digest(first.history)
+        source, options = self._source, self._options
+        source.prepare()
         self._header = pb.UploadHeader(
-            request_id=self._options.request_id or _identity(expected, self._options.description),
-            anchors=unsigned(self._total, "count"),
-            history=first.history,
-            horizon=first.horizon,
-            description=self._options.description,
-            expected_digest=expected,
+            request_id=options.request_id or _identity(source.expected, options.description),
+            anchors=unsigned(source.total, "count"),
+            history=source.history,
+            horizon=source.horizon,
+            description=options.description,
+            expected_digest=source.expected,
         )
-        self._made = self._make(0)
 
     def stream(self) -> Callable[[], pb.UploadAnchorsRequest | None]:
         """A new stream: gives its messages one by one, None after the last.
@@ -149,7 +132,7 @@ class Upload:
 
         return step
 
-    def _next(self, size: int) -> _Made | None:
+    def _next(self, size: int) -> Shard | None:
         if size >= STREAM_BYTES or self._failure is not None:
             return None
         try:
@@ -160,37 +143,6 @@ class Upload:
         if made is not None:
             self._held.append(made)
         return made
-
-    def _make(self, start: int) -> Iterator[_Made]:
-        """Shards from anchor ``start`` on; an iterable of parts is read from where it is."""
-        offset = start if self._whole is not None else len(self._digest)
-        for part in self._cut(start):
-            if self._whole is None:
-                self._check(part, offset)
-                self._digest.add(part)
-            skipped = max(0, self._stored - offset)
-            if skipped < len(part):
-                rest = part.part(skipped, len(part)) if skipped else part
-                message = calls.shard(rest, offset + skipped, self._options.compress)
-                yield _Made(message, offset + len(part))
-            offset += len(part)
-
-    def _cut(self, start: int) -> Iterator[AnchorArrays]:
-        if self._whole is not None:
-            yield from self._whole.cuts(start)
-        for part in self._parts:
-            yield from part.cuts()
-
-    def _check(self, part: AnchorArrays, offset: int) -> None:
-        header = self._header
-        if (part.history, part.horizon) != (header.history, header.horizon):
-            raise ArgumentError(
-                "anchors",
-                f"found a part of history {part.history} and horizon {part.horizon} after one of "
-                f"{header.history} and {header.horizon}",
-            )
-        if offset + len(part) > self._total:
-            raise ArgumentError("anchors", f"found more anchors than count, {self._total}")
 
     def begin(self, answer: pb.GetUploadResponse | None) -> AnchorSet | None:
         """Takes where the upload is, None for one the server does not know.
@@ -220,7 +172,8 @@ class Upload:
                 return self._finished(answer.anchor_set)
             if answer.next_offset == self._stored and not self._held:
                 raise ArgumentError(
-                    "anchors", f"ended after {self._stored} anchors, but count is {self._total}"
+                    "anchors",
+                    f"ended after {self._stored} anchors, but count is {self._source.total}",
                 )
             self._move(answer.next_offset)
             return None
@@ -259,48 +212,37 @@ class Upload:
         """Goes on at anchor ``offset``."""
         while self._held and self._held[0].stop <= offset:
             self._held.popleft()
-        begins = self._held[0].message.offset if self._held else len(self._digest)
-        if offset > self._stored:
-            self._attempts.succeeded()
-        self._stored = offset
-        if self._whole is not None and (not self._held or begins != offset):
-            self._held.clear()
-            self._made = self._make(offset)
-        elif begins > offset:
+        begins = self._held[0].message.offset if self._held else self._source.read
+        if begins is not None and begins > offset and self._source.read is not None:
             raise FailedPrecondition(
                 f"the server has only {offset} anchors of upload {self.request_id!r}, and the "
                 "parts after them were given away; upload again with another request_id",
                 reason="UPLOAD_FORGOTTEN",
                 request_id=self.request_id,
             )
+        if begins != offset or not self._held:
+            self._held.clear()
+            self._made = self._source.shards(offset)
+        if offset > self._stored:
+            self._attempts.succeeded()
+        self._stored = offset
         self._tell(offset)
 
     def _finished(self, message: pb.AnchorSet) -> AnchorSet:
         anchor_set = AnchorSet.from_message(message)
-        whole = len(self._digest) == self._total
-        wanted = self._header.expected_digest or (self._digest.value() if whole else "")
+        wanted = self._source.digest()
         if wanted not in ("", anchor_set.digest):
             raise DataLoss(
                 f"the server stored {anchor_set.digest}, but what was sent has digest {wanted}",
                 request_id=self.request_id,
             )
-        self._tell(self._total)
+        self._tell(self._source.total)
         return anchor_set
 
     def _tell(self, stored: int) -> None:
         if self._options.progress is not None:
-            told = UploadProgress(stored, self._total, self._sent_bytes, self.request_id)
+            told = UploadProgress(stored, self._source.total, self._sent_bytes, self.request_id)
             self._options.progress(told)
-
-
-def _count(whole: AnchorArrays | None, count: int | None) -> int:
-    if whole is None:
-        if count is None:
-            raise ArgumentError("count", "say how many anchors the parts have together")
-        return count
-    if count not in (None, len(whole)):
-        raise ArgumentError("count", f"found {count}, but there are {len(whole)} anchors")
-    return len(whole)
 
 
 def _identity(digest: str, description: str) -> str:
@@ -308,8 +250,3 @@ def _identity(digest: str, description: str) -> str:
     if not digest:
         return str(uuid.uuid4())
     return hashlib.sha256(f"{digest} {description}".encode()).hexdigest()[:32]
-
-
-def _chain(first: AnchorArrays, rest: Iterator[AnchorArrays]) -> Iterator[AnchorArrays]:
-    yield first
-    yield from rest
