@@ -190,7 +190,16 @@ def test_an_outage_of_the_database_holds_jobs_up_and_costs_nobody_its_lease(
     hosts.runner(name, 3)
     postgres.stop()
     time.sleep(2 * TERMS["job_lease_seconds"])
+    for call in (caller.get, caller.cancel, lambda _: caller.submit(small("", 0))):
+        away = refusal(lambda call=call: call(name))
+        assert away is not None
+        assert (away.code, away.reason) == ("UNAVAILABLE", "JOB_RECORD_AWAY")
+        assert away.retry_after
     postgres.start()
+    give_up = time.monotonic() + 30
+    while refusal(lambda: caller.get(name)) is not None:
+        assert time.monotonic() < give_up, "the database is back"
+        time.sleep(0.1)
     done = caller.finished(name)
     assert done.response.SerializeToString() == undisturbed
     assert metadata(done).attempts == 1

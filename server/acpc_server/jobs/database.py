@@ -16,6 +16,15 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 TIMEOUT_SECONDS = 5
+# A host that is cut off notices within seconds; TCP alone takes a quarter of an hour.
+POSTGRES_CONNECTION = {
+    "connect_timeout": TIMEOUT_SECONDS,
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 # Key of the lock under which the table is made; no other user of the database takes it.
 SCHEMA_LOCK = 0x61637063
 
@@ -79,7 +88,7 @@ class JobDatabase:
             return sa.create_engine(self._url, connect_args={"timeout": TIMEOUT_SECONDS})
         return sa.create_engine(
             self._url.set(drivername="postgresql+psycopg"),
-            connect_args={"connect_timeout": TIMEOUT_SECONDS},
+            connect_args=POSTGRES_CONNECTION,
             pool_size=2,
             pool_timeout=TIMEOUT_SECONDS,
             pool_pre_ping=True,
@@ -226,3 +235,8 @@ class JobDatabase:
         query = sa.select(job, sa.func.count()).where(job.in_(job_ids)).group_by(job)
         with self._begin() as connection:
             return {job_id: count for job_id, count in connection.execute(query)}
+
+
+def first_line(error: Exception) -> str:
+    """What went wrong, without SQLAlchemy's statement and advice."""
+    return str(getattr(error, "orig", None) or error).partition("\n")[0]

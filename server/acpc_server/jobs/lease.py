@@ -26,7 +26,7 @@ from dbos import error as dbos_error
 from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs.database import Host, JobDatabase
+from acpc_server.jobs.database import Host, JobDatabase, first_line
 from acpc_server.jobs.running import RunningJobs
 
 log = structlog.get_logger("acpc.jobs")
@@ -78,6 +78,9 @@ class Lease:
         terms: How often to beat, and when to take over.
         on_queued: Told the number of queued jobs, every second.
         on_evicted: Called when another process has this host's name: this one must stop.
+
+    Attributes:
+        away: Whether the database could not be asked lately.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Lease:
         self._others = Sightings()
         self._strays = Sightings()
         self._told = ""
+        self.away = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
 
@@ -153,18 +157,20 @@ class Lease:
         try:
             self._database.leave(self._host)
         except SQLAlchemyError as error:
-            log.warning("job_database_away", cause=_first_line(error))
+            log.warning("job_database_away", cause=first_line(error))
 
     def _keep(self) -> None:
         due = time.monotonic()
         while not self._stop.wait(min(TICK_SECONDS, self._terms.heartbeat)):
             try:
                 self._look_after_own()
+                self.away = False
                 if time.monotonic() >= due and self._beat():
                     due = time.monotonic() + self._terms.heartbeat
                     self._look_after_others()
             except (SQLAlchemyError, dbos_error.DBOSException) as error:
-                log.warning("job_database_away", cause=_first_line(error))
+                self.away = isinstance(error, SQLAlchemyError)
+                log.warning("job_database_away", cause=first_line(error))
             except Exception:  # a server that runs jobs and does not beat is worse than none
                 log.exception("lease_failed")
                 self._on_evicted()
@@ -230,7 +236,3 @@ class Lease:
         # it was started.
         jobs = DBOS._recover_pending_workflows([executor_id])
         log.warning("host_gone", executor_id=executor_id, jobs=len(jobs))
-
-
-def _first_line(error: Exception) -> str:
-    return str(getattr(error, "orig", None) or error).partition("\n")[0]

@@ -9,6 +9,7 @@ from functools import cache
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, PortableWorkflowError
 
 from acpc_server.diagnostics import Json
+from acpc_server.jobs.database import POSTGRES_CONNECTION
 
 QUEUE = "acpc-score"
 QUEUE_SECONDS = 0.2
@@ -43,20 +44,21 @@ def launch(url: str, executor_id: str, concurrency: int, runner: Runner) -> None
         runner: Runs a job: its kind, its id, its plan, the stamp it was accepted with.
 
     Raises:
-        SQLAlchemyError, ImportError: The database cannot be opened.
+        SQLAlchemyError, DBOSException, ImportError: The database cannot be opened.
     """
     global _runner  # noqa: PLW0603  DBOS calls the workflow by name, in any thread
     _runner = runner
-    DBOS(
-        config=DBOSConfig(
-            name="acpc",
-            system_database_url=url,
-            application_version=WORKFLOW_VERSION,
-            executor_id=executor_id,
-            serializer=DBOSPortableJSONSerializer(),
-            log_level="WARNING",
-        )
+    config = DBOSConfig(
+        name="acpc",
+        system_database_url=url,
+        application_version=WORKFLOW_VERSION,
+        executor_id=executor_id,
+        serializer=DBOSPortableJSONSerializer(),
+        log_level="WARNING",
     )
+    if url.startswith("postgresql"):
+        config["db_engine_kwargs"] = {"connect_args": POSTGRES_CONNECTION}
+    DBOS(config=config)
     # DBOS prints to a handler of its own; its lines belong into the server's log.
     library = logging.getLogger("dbos")
     library.handlers.clear()

@@ -10,6 +10,7 @@ import structlog
 from dbos import DBOS
 from sqlalchemy.exc import SQLAlchemyError
 
+from acpc_server.jobs.database import first_line
 from acpc_server.jobs.reader import ENDED
 
 log = structlog.get_logger("acpc.jobs")
@@ -48,7 +49,7 @@ class Retention:
             try:
                 self.sweep()
             except SQLAlchemyError as error:
-                log.warning("retention_sweep_failed", cause=str(error).partition("\n")[0])
+                log.warning("retention_sweep_failed", cause=first_line(error))
             self._stop.wait(SWEEP_SECONDS)
 
     def sweep(self) -> None:

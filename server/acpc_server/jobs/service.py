@@ -10,17 +10,19 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import structlog
 from dbos import DBOS, SetWorkflowAttributes, SetWorkflowID
+from dbos import error as dbos_error
 from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.diagnostics import JobKind, JobPlan, Json
 from acpc_server.errors import AlreadyExists, FailedPrecondition, Unavailable
 from acpc_server.jobs import process
-from acpc_server.jobs.database import JobDatabase
+from acpc_server.jobs.database import JobDatabase, first_line
 from acpc_server.jobs.lease import Lease, LeaseTerms
 from acpc_server.jobs.reader import JobReader
 from acpc_server.jobs.record import Job, JobFilter, JobState, Progress
@@ -31,6 +33,8 @@ from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.jobs")
 NAMESPACE = uuid.UUID("5f6f3c1e-7c1b-4d0f-9a57-0f2b8f6d4a10")
+# When to ask again for a record that cannot be reached.
+RETRY_SECONDS = 2.0
 # Between two looks at a job: at first, at most, and as a share of the time waited so far.
 FIRST_LOOK_SECONDS = 0.1
 LOOK_SECONDS = 1.0
@@ -97,11 +101,10 @@ class JobService:
         folder = self._folder.claim()
         try:
             self._open(self._executor_id or folder, folder)
-        except (SQLAlchemyError, ImportError) as error:
+        except (SQLAlchemyError, dbos_error.DBOSException, ImportError) as error:
             self._close()
-            cause = str(getattr(error, "orig", None) or error).partition("\n")[0]
             raise FailedPrecondition(
-                f"cannot open the job record ({cause}); see --jobs-url and --state-dir"
+                f"cannot open the job record ({first_line(error)}); see --jobs-url and --state-dir"
             ) from error
         except FailedPrecondition:
             self._close()
@@ -134,22 +137,35 @@ class JobService:
         self._database.close()
         self._folder.release()
 
+    @contextmanager
+    def _record(self) -> Iterator[None]:
+        """Refuse while the database is away; DBOS would hold the caller until it is back."""
+        away = Unavailable(
+            "the job record cannot be reached at the moment; jobs go on when it can",
+            reason="JOB_RECORD_AWAY",
+            retry_after=RETRY_SECONDS,
+        )
+        if self._lease.away:
+            raise away
+        try:
+            yield
+        except SQLAlchemyError as error:
+            log.warning("job_database_away", cause=first_line(error))
+            raise away from error
+
     def submit(self, plan: JobPlan, request_id: str) -> Job:
         """Queue a job of the kind the plan belongs to; the same request id gives the same job.
 
         Raises:
             AlreadyExists: The request id belongs to a job with another plan.
+            Unavailable: The job record cannot be reached, here and in every call below.
         """
         job_id = str(uuid.uuid5(NAMESPACE, request_id) if request_id else uuid.uuid4())
         kind = self._kind_of[type(plan)]
+        body, stamp = process.workflow(kind.name), kind.stamp(plan)
         attributes = {"checkpoint": plan.checkpoint.name}
-        with SetWorkflowID(job_id), SetWorkflowAttributes(attributes):
-            DBOS.enqueue_workflow(
-                process.QUEUE,
-                process.workflow(kind.name),
-                plan.model_dump(mode="json"),
-                kind.stamp(plan),
-            )
+        with self._record(), SetWorkflowID(job_id), SetWorkflowAttributes(attributes):
+            DBOS.enqueue_workflow(process.QUEUE, body, plan.model_dump(mode="json"), stamp)
         job = self.get(job_id)
         if job.plan != plan:
             raise AlreadyExists(
@@ -165,19 +181,23 @@ class JobService:
 
     def get(self, job_id: str) -> Job:
         """The job, or NotFound."""
-        return self._reader.get(job_id)
+        with self._record():
+            return self._reader.get(job_id)
 
     def list(self, offset: int, limit: int, wanted: JobFilter | None = None) -> list[Job]:
         """Jobs without their results, newest first."""
-        return self._reader.page(offset, limit, wanted or JobFilter())
+        with self._record():
+            return self._reader.page(offset, limit, wanted or JobFilter())
 
     def cancel(self, job_id: str) -> None:
         """Stop a job at its next chunk, on whatever host it runs; nothing happens once it ended."""
-        if self._running.cancel(
-            job_id,
-            done=lambda: self.get(job_id).state.done,
-            cancel=lambda: DBOS.cancel_workflow(job_id),
-        ):
+        with self._record():
+            cancelled = self._running.cancel(
+                job_id,
+                done=lambda: self.get(job_id).state.done,
+                cancel=lambda: DBOS.cancel_workflow(job_id),
+            )
+        if cancelled:
             log.info("job_cancelled", job=job_id)
 
     def delete(self, job_id: str) -> None:
@@ -186,7 +206,8 @@ class JobService:
             raise FailedPrecondition(
                 f"operations/{job_id} is not done; cancel it first", reason="OPERATION_RUNNING"
             )
-        DBOS.delete_workflow(job_id)
+        with self._record():
+            DBOS.delete_workflow(job_id)
         self._running.forget(job_id)  # its request id may come again
 
     def wait(self, job_id: str, seconds: float, wanted: Callable[[], bool]) -> Job:

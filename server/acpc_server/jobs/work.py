@@ -3,7 +3,7 @@
 A step that has finished is never run again: after a crash the workflow replays the recorded
 results and goes on with the first step that has none. Steps record plain JSON. A step that is
 refused records the refusal, so that a replay ends the same way. A step that is withdrawn, because
-the job was cancelled or taken over or the server stops, records nothing.
+the job was cancelled or taken over, the server stops or the database is away, records nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import structlog
 from dbos import DBOS, PortableWorkflowError
 from dbos import error as dbos_error
 from pydantic import BaseModel
+from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.diagnostics import JobKind, Json
 from acpc_server.engine import Priority, Ticket
 from acpc_server.errors import AcpcError, Cancelled, Unavailable
+from acpc_server.jobs.database import first_line
 from acpc_server.jobs.record import JobFailure, Progress
 
 log = structlog.get_logger("acpc.jobs")
@@ -98,6 +100,11 @@ class JobRun:
             value = _value(DBOS.run_step({"name": phase}, measured))
         except (dbos_error.DBOSWorkflowCancelledError, dbos_error.DBOSWorkflowConflictIDError):
             raise Withdrawn from None  # cancelled, or taken over, by another host
+        except SQLAlchemyError as error:
+            # What DBOS does not wait for, such as a standby that takes no writes. The lease sees
+            # that nobody runs the job, and queues it again.
+            log.warning("job_database_away", cause=first_line(error))
+            raise Withdrawn from None
         self._advance(phase, 1)
         return value
 

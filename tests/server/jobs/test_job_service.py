@@ -9,12 +9,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 from acpc_server.errors import AlreadyExists, FailedPrecondition, NotFound, Unavailable
 from acpc_server.jobs import Job, JobFilter, JobService, JobState, LeaseTerms
 from acpc_server.jobs.database import JobDatabase
 from acpc_server.observe import Metrics
 from counting_jobs import Counting, counting_plan
+from postgres_server import PostgresServer
 
 TERMS = LeaseTerms(heartbeat=0.1, lease=0.4)
 LONG = counting_plan(600, 0.1)
@@ -292,3 +294,40 @@ def test_a_service_whose_name_is_taken_says_so_once(desk: Desk) -> None:
     service.stop()
     assert database.hosts()["here"].session == "another process", "its place is left alone"
     database.close()
+
+
+def attempt(look: Callable[[], list[Job]]) -> list[Job]:
+    """What was asked for; nothing while the record cannot be reached."""
+    try:
+        return look()
+    except Unavailable:
+        return []
+
+
+def test_a_database_that_takes_no_writes_for_a_while_costs_no_job(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """As in a failover: DBOS waits for a database that is away, not for one that refuses."""
+    desk = Desk(tmp_path, postgres.new_database())
+    name = desk.url.rpartition("/")[2]
+
+    def turn(read_only: str) -> None:
+        with psycopg.connect(desk.url.replace(name, "postgres"), autocommit=True) as admin:
+            setting = f"ALTER DATABASE {name} SET default_transaction_read_only = {read_only}"
+            admin.execute(setting.encode())
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+            )
+
+    service = desk.started()
+    job_id = service.submit(counting_plan(12, 0.1), "").job_id
+    until(lambda: service.get(job_id).progress.completed >= 3)
+    turn("on")
+    time.sleep(2.0)
+    turn("off")
+    until(lambda: any(job.state.done for job in attempt(lambda: service.list(0, 1))))
+    done = service.get(job_id)
+    assert done.state is JobState.SUCCEEDED
+    again = ended(service, service.submit(counting_plan(12), "").job_id)
+    assert again.result == done.result
+    desk.close()
