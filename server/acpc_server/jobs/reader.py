@@ -11,9 +11,10 @@ from typing import Any
 
 from dbos import DBOS
 from dbos import WorkflowStatus as Row
+from pydantic import ValidationError
 
 from acpc_server.diagnostics import JobKind
-from acpc_server.errors import NotFound
+from acpc_server.errors import FailedPrecondition, NotFound
 from acpc_server.jobs.database import JobDatabase
 from acpc_server.jobs.record import Job, JobFailure, JobFilter, JobState, Progress
 from acpc_server.jobs.running import RunningJobs
@@ -56,14 +57,20 @@ class JobReader:
 
         Raises:
             NotFound: There is no such job.
+            FailedPrecondition: A newer release accepted it, in a form that this one cannot read.
         """
         row = DBOS.get_workflow_status(job_id)
         if row is None or row.name not in self._kinds:
             raise NotFound(f"no operation is named operations/{job_id}")
-        return self._jobs([row])[0]
+        for job in self._jobs([row]):
+            return job
+        raise FailedPrecondition(
+            f"operations/{job_id} was submitted to a newer release; ask a server of that release",
+            reason="NEWER_RELEASE",
+        )
 
     def page(self, offset: int, limit: int, wanted: JobFilter) -> list[Job]:
-        """Jobs without their results, newest first."""
+        """Jobs without their results, newest first; those of a newer release are left out."""
         statuses = [status for status, state in STATES.items() if state is wanted.state]
         ids = self._database.page(
             offset=offset,
@@ -86,17 +93,21 @@ class JobReader:
     def _jobs(self, rows: Sequence[Row]) -> list[Job]:
         asked = [row.workflow_id for row in rows if self._must_count(row)]
         recorded = self._database.steps(asked) if asked else {}
-        return [self._job(row, recorded.get(row.workflow_id, 0)) for row in rows]
+        jobs = (self._job(row, recorded.get(row.workflow_id, 0)) for row in rows)
+        return [job for job in jobs if job is not None]
 
     def _must_count(self, row: Row) -> bool:
         started = bool(row.recovery_attempts)
         here = self._running.progress(row.workflow_id) is not None
         return started and not here and row.status != "SUCCESS"
 
-    def _job(self, row: Row, recorded: int) -> Job:
+    def _job(self, row: Row, recorded: int) -> Job | None:
         kind, state = self._kinds[row.name], STATES[row.status]
         arguments: Any = row.input or {}
-        plan = kind.plan_type.model_validate(arguments["args"][0])
+        try:
+            plan = kind.plan_type.model_validate(arguments["args"][0])
+        except ValidationError:
+            return None
         output: Any = row.output or {}
         total = kind.count_steps(plan)
         return Job(

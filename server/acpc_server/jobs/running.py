@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import structlog
+from pydantic import ValidationError
 
 from acpc_server.diagnostics import JobKind, Json
 from acpc_server.jobs.record import Progress
-from acpc_server.jobs.work import JobRun
+from acpc_server.jobs.work import JobRun, Withdrawn
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.jobs")
@@ -43,11 +44,16 @@ class RunningJobs:
 
         Raises:
             PortableWorkflowError: The job failed; holds the failure.
-            Withdrawn: It was cancelled, taken over, or the server stops.
+            Withdrawn: It was cancelled, taken over, or cannot be read, or the server stops.
         """
         with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
+            try:
+                run = JobRun(kind, kind.plan_type.model_validate(plan), stamp)
+            except ValidationError:
+                # Of a newer release; the lease queues it again, for a host that can read it.
+                log.warning("job_unreadable")
+                raise Withdrawn from None
             log.info("job_started")
-            run = JobRun(kind, kind.plan_type.model_validate(plan), stamp)
             with self._changed:
                 self._runs[job_id] = run
                 self._count("running", 1)

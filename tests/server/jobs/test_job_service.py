@@ -2,58 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import psycopg
 import pytest
 from acpc_server.errors import AlreadyExists, FailedPrecondition, NotFound, Unavailable
-from acpc_server.jobs import Job, JobFilter, JobService, JobState, LeaseTerms
-from acpc_server.jobs.database import JobDatabase
-from acpc_server.observe import Metrics
-from counting_jobs import Counting, counting_plan
-from postgres_server import PostgresServer
-
-TERMS = LeaseTerms(heartbeat=0.1, lease=0.4)
-LONG = counting_plan(600, 0.1)
-SHORT = counting_plan(3)
-
-
-class Desk:
-    """Services on one folder and one record, and what they count."""
-
-    def __init__(self, folder: Path, url: str = "") -> None:
-        self.folder = folder
-        self.url = url or f"sqlite:///{folder / 'jobs.sqlite'}"
-        self.kind = Counting()
-        self.metrics = Metrics()
-        self._services: list[JobService] = []
-
-    def service(self, **changed: object) -> JobService:
-        given = {"database_url": self.url, "state_dir": self.folder}
-        service = JobService([self.kind], self.metrics, terms=TERMS, **{**given, **changed})
-        self._services.append(service)
-        return service
-
-    def started(self, **changed: object) -> JobService:
-        service = self.service(**changed)
-        service.start()
-        return service
-
-    def counted(self) -> dict[str, float]:
-        found = {
-            state.value: self.metrics.registry.get_sample_value("acpc_jobs", {"state": state.value})
-            for state in JobState
-        }
-        return {state: value for state, value in found.items() if value}
-
-    def close(self) -> None:
-        for service in self._services:
-            service.stop()
+from acpc_server.jobs import Job, JobFilter, JobState
+from counting_jobs import counting_plan
+from job_desk import LONG, SHORT, Desk, always, ended, until
 
 
 @pytest.fixture
@@ -72,21 +30,6 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
     opened = Desk(tmp_path, url)
     yield opened
     opened.close()
-
-
-def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
-    give_up = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < give_up, "it never came to pass"
-        time.sleep(0.01)
-
-
-def always() -> bool:
-    return True
-
-
-def ended(service: JobService, job_id: str) -> Job:
-    return service.wait(job_id, 30, always)
 
 
 def test_a_withdrawn_job_resumes_under_the_next_service(either: Desk) -> None:
@@ -250,84 +193,3 @@ def test_a_state_folder_is_one_servers(desk: Desk) -> None:
     desk.started()
     with pytest.raises(FailedPrecondition, match="another server runs on the state folder"):
         desk.service().start()
-
-
-def hand_over(desk: Desk, job_id: str, executor_id: str) -> None:
-    """Make the record say that a queued job was taken up by somebody, who then does nothing."""
-    with sqlite3.connect(desk.folder / "jobs.sqlite") as record:
-        changed = record.execute(
-            "UPDATE workflow_status SET status = 'PENDING', executor_id = ? "
-            "WHERE workflow_uuid = ? AND status = 'ENQUEUED'",
-            (executor_id, job_id),
-        )
-        assert changed.rowcount == 1
-
-
-def test_jobs_that_nobody_runs_are_queued_again(desk: Desk) -> None:
-    service = desk.started(executor_id="here")
-    blocker = service.submit(LONG, "").job_id
-    until(lambda: service.get(blocker).state is JobState.RUNNING)
-    dropped, orphan = (service.submit(SHORT, "").job_id for _ in range(2))
-    hand_over(desk, dropped, "here")
-    hand_over(desk, orphan, "never-seen")
-    assert service.get(orphan).state is service.get(dropped).state is JobState.RUNNING
-    for job_id in (dropped, orphan):
-        until(lambda job_id=job_id: service.get(job_id).state is JobState.QUEUED)
-    assert service.get(blocker).attempts == 1, "what runs is left alone"
-    service.cancel(blocker)
-    for job_id in (dropped, orphan):
-        assert ended(service, job_id).state is JobState.SUCCEEDED
-
-
-def test_a_service_whose_name_is_taken_says_so_once(desk: Desk) -> None:
-    evicted: list[float] = []
-    service = desk.service(executor_id="here", on_evicted=lambda: evicted.append(time.monotonic()))
-    service.start()
-    database = JobDatabase(desk.url, "queue")
-    database.open()
-    until(lambda: database.hosts()["here"].beat > 0)
-    successor = replace(database.hosts()["here"], session="another process")
-    until(lambda: database.enter(successor, database.hosts()["here"]))
-    until(lambda: bool(evicted))
-    time.sleep(3 * TERMS.heartbeat)
-    assert len(evicted) == 1
-    service.stop()
-    assert database.hosts()["here"].session == "another process", "its place is left alone"
-    database.close()
-
-
-def attempt(look: Callable[[], list[Job]]) -> list[Job]:
-    """What was asked for; nothing while the record cannot be reached."""
-    try:
-        return look()
-    except Unavailable:
-        return []
-
-
-def test_a_database_that_takes_no_writes_for_a_while_costs_no_job(
-    postgres: PostgresServer, tmp_path: Path
-) -> None:
-    """As in a failover: DBOS waits for a database that is away, not for one that refuses."""
-    desk = Desk(tmp_path, postgres.new_database())
-    name = desk.url.rpartition("/")[2]
-
-    def turn(read_only: str) -> None:
-        with psycopg.connect(desk.url.replace(name, "postgres"), autocommit=True) as admin:
-            setting = f"ALTER DATABASE {name} SET default_transaction_read_only = {read_only}"
-            admin.execute(setting.encode())
-            admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
-            )
-
-    service = desk.started()
-    job_id = service.submit(counting_plan(12, 0.1), "").job_id
-    until(lambda: service.get(job_id).progress.completed >= 3)
-    turn("on")
-    time.sleep(2.0)
-    turn("off")
-    until(lambda: any(job.state.done for job in attempt(lambda: service.list(0, 1))))
-    done = service.get(job_id)
-    assert done.state is JobState.SUCCEEDED
-    again = ended(service, service.submit(counting_plan(12), "").job_id)
-    assert again.result == done.result
-    desk.close()

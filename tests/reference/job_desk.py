@@ -1,0 +1,63 @@
+"""Job services in this process, on one folder and one record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from acpc_server.jobs import Job, JobService, JobState, LeaseTerms
+from acpc_server.observe import Metrics
+from counting_jobs import Counting, counting_plan
+
+TERMS = LeaseTerms(heartbeat=0.1, lease=0.4)
+LONG = counting_plan(600, 0.1)
+SHORT = counting_plan(3)
+
+
+class Desk:
+    """Services on one folder and one record, and what they count."""
+
+    def __init__(self, folder: Path, url: str = "") -> None:
+        self.folder = folder
+        self.url = url or f"sqlite:///{folder / 'jobs.sqlite'}"
+        self.kind = Counting()
+        self.metrics = Metrics()
+        self._services: list[JobService] = []
+
+    def service(self, **changed: object) -> JobService:
+        given = {"database_url": self.url, "state_dir": self.folder}
+        service = JobService([self.kind], self.metrics, terms=TERMS, **{**given, **changed})
+        self._services.append(service)
+        return service
+
+    def started(self, **changed: object) -> JobService:
+        service = self.service(**changed)
+        service.start()
+        return service
+
+    def counted(self) -> dict[str, float]:
+        found = {
+            state.value: self.metrics.registry.get_sample_value("acpc_jobs", {"state": state.value})
+            for state in JobState
+        }
+        return {state: value for state, value in found.items() if value}
+
+    def close(self) -> None:
+        for service in self._services:
+            service.stop()
+
+
+def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    give_up = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < give_up, "it never came to pass"
+        time.sleep(0.01)
+
+
+def always() -> bool:
+    return True
+
+
+def ended(service: JobService, job_id: str) -> Job:
+    return service.wait(job_id, 30, always)

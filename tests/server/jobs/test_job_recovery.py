@@ -1,0 +1,134 @@
+"""Jobs that nobody runs, names that are taken, and a database in trouble."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from acpc_server.errors import FailedPrecondition, Unavailable
+from acpc_server.jobs import Job, JobState
+from acpc_server.jobs.database import JobDatabase
+from counting_jobs import Counting, CountingPlan, counting_plan
+from job_desk import LONG, SHORT, TERMS, Desk, ended, until
+from postgres_server import PostgresServer
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    opened = Desk(tmp_path)
+    yield opened
+    opened.close()
+
+
+def hand_over(desk: Desk, job_id: str, executor_id: str) -> None:
+    """Make the record say that a queued job was taken up by somebody, who then does nothing."""
+    with sqlite3.connect(desk.folder / "jobs.sqlite") as record:
+        changed = record.execute(
+            "UPDATE workflow_status SET status = 'PENDING', executor_id = ? "
+            "WHERE workflow_uuid = ? AND status = 'ENQUEUED'",
+            (executor_id, job_id),
+        )
+        assert changed.rowcount == 1
+
+
+def test_jobs_that_nobody_runs_are_queued_again(desk: Desk) -> None:
+    service = desk.started(executor_id="here")
+    blocker = service.submit(LONG, "").job_id
+    until(lambda: service.get(blocker).state is JobState.RUNNING)
+    dropped, orphan = (service.submit(SHORT, "").job_id for _ in range(2))
+    hand_over(desk, dropped, "here")
+    hand_over(desk, orphan, "never-seen")
+    assert service.get(orphan).state is service.get(dropped).state is JobState.RUNNING
+    for job_id in (dropped, orphan):
+        until(lambda job_id=job_id: service.get(job_id).state is JobState.QUEUED)
+    assert service.get(blocker).attempts == 1, "what runs is left alone"
+    service.cancel(blocker)
+    for job_id in (dropped, orphan):
+        assert ended(service, job_id).state is JobState.SUCCEEDED
+
+
+def test_a_service_whose_name_is_taken_says_so_once(desk: Desk) -> None:
+    evicted: list[float] = []
+    service = desk.service(executor_id="here", on_evicted=lambda: evicted.append(time.monotonic()))
+    service.start()
+    database = JobDatabase(desk.url, "queue")
+    database.open()
+    until(lambda: database.hosts()["here"].beat > 0)
+    successor = replace(database.hosts()["here"], session="another process")
+    until(lambda: database.enter(successor, database.hosts()["here"]))
+    until(lambda: bool(evicted))
+    time.sleep(3 * TERMS.heartbeat)
+    assert len(evicted) == 1
+    service.stop()
+    assert database.hosts()["here"].session == "another process", "its place is left alone"
+    database.close()
+
+
+class LaterPlan(CountingPlan):
+    """The plan of a release that knows more."""
+
+    more: int = 1
+
+
+class LaterCounting(Counting):
+    plan_type = LaterPlan
+
+
+def test_a_job_of_a_newer_release_waits_for_a_host_that_can_read_it(desk: Desk) -> None:
+    desk.kind = LaterCounting()
+    later = desk.started()
+    plan = LaterPlan(**counting_plan(30, 0.1).model_dump())
+    job_id = later.submit(plan, "").job_id
+    until(lambda: later.get(job_id).progress.completed >= 1)
+    later.stop()
+    desk.kind = Counting()
+    older = desk.started()
+    time.sleep(0.5)
+    with pytest.raises(FailedPrecondition, match="newer release"):
+        older.get(job_id)
+    assert older.list(0, 10) == []
+    older.stop()
+    desk.kind = LaterCounting()
+    assert ended(desk.started(), job_id).state is JobState.SUCCEEDED
+
+
+def attempt(look: Callable[[], list[Job]]) -> list[Job]:
+    """What was asked for; nothing while the record cannot be reached."""
+    try:
+        return look()
+    except Unavailable:
+        return []
+
+
+def test_a_database_that_takes_no_writes_for_a_while_costs_no_job(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """As in a failover: DBOS waits for a database that is away, not for one that refuses."""
+    desk = Desk(tmp_path, postgres.new_database())
+    name = desk.url.rpartition("/")[2]
+
+    def turn(read_only: str) -> None:
+        with psycopg.connect(desk.url.replace(name, "postgres"), autocommit=True) as admin:
+            setting = f"ALTER DATABASE {name} SET default_transaction_read_only = {read_only}"
+            admin.execute(setting.encode())
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+            )
+
+    service = desk.started()
+    job_id = service.submit(counting_plan(12, 0.1), "").job_id
+    until(lambda: service.get(job_id).progress.completed >= 3)
+    turn("on")
+    time.sleep(2.0)
+    turn("off")
+    until(lambda: any(job.state.done for job in attempt(lambda: service.list(0, 1))))
+    done = service.get(job_id)
+    assert done.state is JobState.SUCCEEDED
+    again = ended(service, service.submit(counting_plan(12), "").job_id)
+    assert again.result == done.result
+    desk.close()
