@@ -47,7 +47,6 @@ sys.path.insert(0, str(ROOT / "tests" / "reference"))
 from public_checkpoint import public_config, write_checkpoint  # noqa: E402
 
 HISTORY, HORIZON, DRAWS, SIGMA = 3, 8, 5, 0.08
-CPU = torch.device("cpu")
 
 
 def make_anchors(count: int, side: int) -> AnchorBatch:
@@ -88,18 +87,19 @@ def straightforward_path(
 ) -> dict[str, float]:
     """For every draw, encode every frame of the clean-future window again and roll out again."""
     size = model.card.image_size
-    blocks = torch.from_numpy(anchors.action_blocks)
+    blocks = torch.from_numpy(anchors.action_blocks).to(model.device)
     weights = consistency.horizon_weights((), HORIZON)
 
     def encode(windows: Tensor) -> Tensor:
         flat = windows.flatten(0, 1)
-        latents = torch.cat([model.encode(part) for part in torch.split(flat, batch)])
+        parts = torch.split(flat, batch)
+        latents = torch.cat([model.encode(part.to(model.device)) for part in parts])
         return latents.reshape(*windows.shape[:2], -1)
 
     windows = to_model_input(torch.from_numpy(anchors.frames).flatten(0, 1), size)
     windows = windows.reshape(*anchors.frames.shape[:2], *windows.shape[1:])
     clean = encode(windows)
-    scale = screening.motion_scale(clean[:, HISTORY - 1 :])
+    scale = screening.motion_scale(clean[:, HISTORY - 1 :].cpu())
     radii = []
     for draw in range(DRAWS):
         perturbed = windows.clone()
@@ -108,7 +108,7 @@ def straightforward_path(
                 windows[row, :HISTORY], GaussianNoise(sigma=SIGMA), seed=0, anchor=anchor, draw=draw
             )
         latents = encode(perturbed)
-        pair = [rollout(model, x[:, :HISTORY], blocks) for x in (clean, latents)]
+        pair = [rollout(model, x[:, :HISTORY], blocks).cpu() for x in (clean, latents)]
         radii.append(consistency.acpc(consistency.step_distances(*pair), weights))
     radius = screening.normalised_radius(torch.stack(radii, dim=1), scale)
     ir_raw = screening.invariance_radius(radius, 0.9)
@@ -117,8 +117,8 @@ def straightforward_path(
     kept = partner >= 0
     other = torch.cat([blocks[partner[kept], : HISTORY - 1], blocks[kept, HISTORY - 1 :]], dim=1)
     distance = screening.different_state_distance(
-        rollout(model, clean[kept, :HISTORY], blocks[kept]),
-        rollout(model, clean[partner[kept], :HISTORY], other),
+        rollout(model, clean[kept, :HISTORY], blocks[kept]).cpu(),
+        rollout(model, clean[partner[kept], :HISTORY], other).cpu(),
         weights,
         scale[kept],
     )
@@ -128,23 +128,30 @@ def straightforward_path(
 def count_flops(model: FrozenWorldModel, anchors: AnchorBatch) -> dict[str, float]:
     """FLOPs of one encoded frame and one rollout; attention is spelled out to be counted."""
     size = model.card.image_size
-    frames = to_model_input(torch.from_numpy(anchors.frames[0, :2]), size)
+    frames = to_model_input(torch.from_numpy(anchors.frames[0, :2]), size).to(model.device)
     counts = {}
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         latents = model.encode(frames)
     counts["encode_frame"] = counter.get_total_flops() / len(frames)
     history = latents.new_zeros(1, HISTORY, latents.shape[1])
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        rollout(model, history, torch.from_numpy(anchors.action_blocks[:1]))
+        rollout(model, history, torch.from_numpy(anchors.action_blocks[:1]).to(model.device))
     counts["rollout"] = float(counter.get_total_flops())
     return counts
 
 
-def matmul_peak() -> float:
-    """Best fp32 matrix-product rate of this machine now, FLOP/s."""
-    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
-    best = min(timed(lambda: a @ b)[0] for _ in range(12))
-    return 2 * 2048**3 / best
+def matmul_peak(device: str, dtype: torch.dtype = torch.float32) -> float:
+    """Best matrix-product rate of this device now, FLOP/s."""
+    side = 2048 if device == "cpu" else 8192
+    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+
+    def product() -> None:
+        a @ b
+        if device != "cpu":
+            torch.cuda.synchronize()
+
+    best = min(timed(product)[0] for _ in range(12))
+    return 2 * side**3 / best
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -154,19 +161,19 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - started, result
 
 
-def load_model() -> FrozenWorldModel:
+def load_model(device: str) -> FrozenWorldModel:
     """A checkpoint of the published size with random weights."""
     with tempfile.TemporaryDirectory() as folder:
         write_checkpoint(Path(folder) / "paper", public_config("paper"))
-        return load_checkpoint(Path(folder), "paper", device=CPU)
+        return load_checkpoint(Path(folder), "paper", device=torch.device(device))
 
 
-def measure_server(count: int) -> dict[str, Any]:
+def measure_server(count: int, device: str) -> dict[str, Any]:
     """The server's path in a process set up as the server's is."""
     keep_freed_memory()
-    engine = DeviceEngine(CPU, Metrics(), threads=torch.get_num_threads())
+    engine = DeviceEngine(torch.device(device), Metrics(), threads=torch.get_num_threads())
     torch.set_num_threads(1)
-    model = load_model()
+    model = load_model(device)
     anchors = make_anchors(count, model.card.image_size)
     plan = ScorePlan(
         checkpoint=CheckpointName(name="paper", weights="weights.pt", digest=model.card.digest),
@@ -181,14 +188,14 @@ def measure_server(count: int) -> dict[str, Any]:
     return {"seconds": seconds, "peak_memory_bytes": memory, **result}
 
 
-def measure_plain(count: int, batch: int) -> dict[str, Any]:
+def measure_plain(count: int, batch: int, device: str) -> dict[str, Any]:
     """The straightforward path, with torch as it comes; and the machine's peak and the FLOPs."""
-    model = load_model()
+    model = load_model(device)
     anchors = make_anchors(count, model.card.image_size)
-    before = matmul_peak()
+    before = matmul_peak(device)
     seconds, result = timed(lambda: straightforward_path(model, anchors, batch))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    peak = max(before, matmul_peak())
+    peak = max(before, matmul_peak(device))
     flops = count_flops(model, anchors)
     return {
         "seconds": seconds,
@@ -206,11 +213,12 @@ def main() -> None:
     parser.add_argument(
         "--batch", type=int, default=55, help="straightforward path: frames a batch"
     )
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/score_job.json")
     options = parser.parse_args()
     count = options.anchors
-    ours = cast("dict[str, Any]", elsewhere(measure_server, count))
-    plain = cast("dict[str, Any]", elsewhere(measure_plain, count, options.batch))
+    ours = cast("dict[str, Any]", elsewhere(measure_server, count, options.device))
+    plain = cast("dict[str, Any]", elsewhere(measure_plain, count, options.batch, options.device))
     flops, peak = plain["flops"], plain["matmul_peak"]
     frames = count * (HISTORY + HORIZON + DRAWS * HISTORY)
     rollouts = count * (1 + DRAWS + 2)
@@ -220,6 +228,7 @@ def main() -> None:
             "processor": platform.processor() or platform.machine(),
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
+            "device": options.device,
         },
         "job": {"anchors": count, "draws": DRAWS, "horizon": HORIZON},
         "server_seconds": ours["seconds"],

@@ -1,0 +1,182 @@
+"""Absolute figures of one device at the paper's size: certificates, encoding, and a whole job.
+
+    python benchmarks/device.py --device cuda [--calls 500] [--out build/benchmarks/device.json]
+
+CertifyPool 64 x 5 over loopback in float32 and bfloat16, with eager rollouts and with repeated
+shapes compiled or captured as a graph, beside the public eager path on the same device; frames
+encoded a second and the share of the matrix-product peak that is; and benchmarks/score_job.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from acpc_client import AcpcClient, NumericMode
+from acpc_server.numerics.pixels import to_model_input
+from load import quantiles
+from planning import CANDIDATES, ELITES, HISTORY, HORIZON, ROOT, SIDE, WIDTH, PublicWay
+from public_checkpoint import public_config, random_state_dict, write_checkpoint
+from score_job import count_flops, load_model, make_anchors, matmul_peak
+from server_process import ServerProcess
+
+# Histories that differ, so that no call finds its latents cached.
+FRESH = 8
+
+
+def scene(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """History with one view, goal, past blocks and a pool."""
+    rng = np.random.default_rng(seed)
+    frames = rng.integers(0, 256, (2, HISTORY, SIDE, SIDE, 3), dtype=np.uint8)
+    goal = rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+    past = rng.standard_normal((HISTORY - 1, WIDTH)).astype(np.float32)
+    pool = rng.standard_normal((CANDIDATES, HORIZON, WIDTH)).astype(np.float32)
+    return frames, goal, past, pool
+
+
+def served(root: Path, device: str, mode: NumericMode, fast: bool, calls: int) -> dict[str, Any]:
+    """Latency of CertifyPool from another process."""
+    with (
+        ServerProcess(
+            root / "checkpoints",
+            root / "data",
+            root / f"state-{mode.name}-{fast}",
+            device=device,
+            torch_threads=0,
+            latent_cache_mib=0,
+            compile_pools_after=int(fast),
+        ) as server,
+        AcpcClient(server.address) as client,
+    ):
+
+        def ask(seed: int) -> float:
+            frames, goal, past, pool = scene(seed % FRESH)
+            started = time.perf_counter()
+            client.certify_pool(
+                "paper",
+                frames[0],
+                pool,
+                goal,
+                past_blocks=past,
+                views=frames[1:],
+                elite_count=ELITES,
+                numeric_mode=mode,
+            )
+            return time.perf_counter() - started
+
+        url = f"http://127.0.0.1:{server.metrics_port}/metrics"
+        give_up = time.monotonic() + 300
+        while True:
+            ask(0)
+            ready = b"acpc_compiled_pools 1.0" in urllib.request.urlopen(url).read()
+            if not fast or ready or time.monotonic() > give_up:
+                break
+        seconds = [ask(seed) for seed in range(calls)]
+    return {"served_fast": ready, **quantiles(seconds[calls // 10 :])}
+
+
+@torch.inference_mode()
+def eager(device: str, bf16: bool, calls: int) -> dict[str, Any]:
+    """The public way in process: both branches encoded and scored from their frames."""
+    config = public_config("paper")
+    public = PublicWay(random_state_dict(config), config)
+    public.encoder.to(device)
+    public.network.to(device)
+    cast = torch.autocast(device, torch.bfloat16) if bf16 else nullcontext()
+    seconds = []
+    for seed in range(calls):
+        frames, goal, past, pool = scene(seed % FRESH)
+        started = time.perf_counter()
+        target = to_model_input(torch.from_numpy(goal[None]), SIDE)[0].to(device)
+        inputs = [torch.from_numpy(x).to(device) for x in (past, pool)]
+        with cast:
+            for history in frames:
+                seen = to_model_input(torch.from_numpy(history), SIDE).to(device)
+                public.cost(seen, inputs[0], target, inputs[1]).cpu()
+        seconds.append(time.perf_counter() - started)
+    return quantiles(seconds[calls // 10 :])
+
+
+@torch.inference_mode()
+def encoding(device: str, batch: int, rounds: int) -> dict[str, Any]:
+    """Frames a second of the encoder, and its share of the matrix-product peak."""
+    model = load_model(device)
+    flops = count_flops(model, make_anchors(1, model.card.image_size))["encode_frame"]
+    frames = torch.randn(batch, 3, SIDE, SIDE, device=device)
+    report: dict[str, Any] = {"batch": batch, "flops_per_frame": flops}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        with torch.autocast(device, torch.bfloat16, enabled=dtype is torch.bfloat16):
+            best = np.inf
+            for _ in range(rounds):
+                started = time.perf_counter()
+                model.encode(frames).sum().item()
+                best = min(best, time.perf_counter() - started)
+        peak = matmul_peak(device, dtype)
+        rate = batch / best
+        report[name] = {
+            "frames_per_second": rate,
+            "matmul_peak_flops_per_second": peak,
+            "share_of_peak": rate * flops / peak,
+        }
+    return report
+
+
+def job(device: str, anchors: int) -> dict[str, Any]:
+    """benchmarks/score_job.py on the device."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "job.json"
+        script = Path(__file__).with_name("score_job.py")
+        options = [f"--anchors={anchors}", f"--device={device}", f"--out={out}"]
+        subprocess.run([sys.executable, str(script), *options], check=True)
+        report: dict[str, Any] = json.loads(out.read_text())
+    return report
+
+
+def main() -> None:
+    """Command line entry."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda", help="cpu or cuda")
+    parser.add_argument("--calls", type=int, default=500, help="certificates of each kind")
+    parser.add_argument("--batch", type=int, default=256, help="frames of one encoder call")
+    parser.add_argument("--anchors", type=int, default=100, help="anchors of the job")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/device.json")
+    options = parser.parse_args()
+    device, calls = options.device, options.calls
+    config = public_config("paper")
+    certificates: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "data").mkdir()
+        write_checkpoint(root / "checkpoints" / "paper", config, random_state_dict(config))
+        for mode in (NumericMode.FP32, NumericMode.BF16):
+            name = mode.name.lower()
+            certificates[name] = {
+                "served": served(root, device, mode, False, calls),
+                "eager": eager(device, mode is NumericMode.BF16, calls),
+            }
+            if device != "cpu" or mode is NumericMode.FP32:  # what repeats may be compiled for
+                certificates[name]["served_repeated"] = served(root, device, mode, True, calls)
+    report = {
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "torch": torch.__version__,
+        "certify_64x5": certificates,
+        "encoding": encoding(device, options.batch, 20),
+        "job": job(device, options.anchors),
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()
