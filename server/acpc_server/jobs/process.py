@@ -14,7 +14,7 @@ from acpc_server.jobs.database import POSTGRES_CONNECTION
 QUEUE = "acpc-score"
 QUEUE_SECONDS = 0.2
 # Workflows of this version resume after an upgrade; raise it when the steps of a job change.
-WORKFLOW_VERSION = "1"
+WORKFLOW_VERSION = "2"
 # A job that takes its server down with it every time must not do so for ever.
 MAX_STARTS = 50
 Runner = Callable[[str, str, Json, str], Json]
