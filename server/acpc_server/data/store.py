@@ -134,7 +134,8 @@ class DatasetStore:
             one_per_episode=one_per_episode,
         ) as drawn:
             reopen = partial(Hdf5Dataset.open, self._root, dataset)
-            return DatasetAnchors(drawn, reopen, frame_digests, check)
+            stamp = partial(self.stamp, dataset, task)
+            return DatasetAnchors(drawn, reopen, stamp, frame_digests, check)
 
     def stamp(self, dataset: str, task: str) -> str:
         """Changes when the dataset file or the task file is replaced or written to.
