@@ -154,7 +154,7 @@ def planner_findings(summary: PlannerSummary) -> list[Finding]:
         Finding(
             "ACPC at the planner's horizon lowers the error",
             reduction.mean > 0,
-            f"{reduction.mean:.1%} +- {reduction.deviation:.1%}, "
+            f"{reduction.mean:.1%} +- {reduction.sd:.1%}, "
             f"{summary.improved} of {len(summary.cells)} cells",
         ),
         Finding(
