@@ -196,7 +196,8 @@ def run_study(name: str, study: Study, address: str, out: Path) -> list[Finding]
     """Measure, verify and read one study."""
     table, folder = out / f"{name}.csv", out / name
     table.write_text("\n".join((HEADER, *study.checkpoints)) + "\n")
-    _acpc(address, "study", *study.command, "--checkpoints", str(table), "--out", str(folder))
+    if not (folder / "study.json").exists():  # else it is from an earlier run
+        _acpc(address, "study", *study.command, "--checkpoints", str(table), "--out", str(folder))
     _acpc(address, "study", "verify", str(folder))
     return study.findings(bundle.read(folder).evidence().summary)
 
