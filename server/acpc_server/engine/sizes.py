@@ -17,7 +17,7 @@ PIXELS = {
     ("cuda", INTERACTIVE): 256 * 224 * 224,
     ("cuda", JOB): 128 * 224 * 224,
 }
-FRAMES = {INTERACTIVE: 512, JOB: 96}
+FRAMES = {INTERACTIVE: 512, JOB: 52}
 # Parameters x predicted tokens of one rollout call; a model of 18 million parameters on a CPU
 # spends about a tenth of a second on 10^10.
 ROLLOUT_WORK = {
@@ -28,7 +28,7 @@ ROLLOUT_WORK = {
 }
 ROLLOUTS = {
     ("cpu", INTERACTIVE): 512,
-    ("cpu", JOB): 64,
+    ("cpu", JOB): 32,
     ("cuda", INTERACTIVE): 8192,
     ("cuda", JOB): 4096,
 }
