@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
+from acpc_client.async_base import AsyncBase
 from acpc_client.calls import checkpoints as checkpoint_calls
 from acpc_client.calls import jobs
 from acpc_client.calls.base import Call, Page
@@ -24,16 +25,13 @@ from acpc_client.results import (
 )
 from acpc_client.retries import WatchPlan
 
-if TYPE_CHECKING:
-    from acpc_client.async_client import AsyncAcpcClient
-
 Item = TypeVar("Item")
 
 
 class Resource:
     """What the resources of the asyncio client share: the client, and lists in pages."""
 
-    def __init__(self, client: AsyncAcpcClient) -> None:
+    def __init__(self, client: AsyncBase) -> None:
         self._client = client
 
     async def _pages(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
@@ -22,9 +22,7 @@ from acpc_client.results import (
     StudyResult,
 )
 from acpc_client.retries import WatchPlan
-
-if TYPE_CHECKING:
-    from acpc_client.sync_client import AcpcClient
+from acpc_client.sync_base import SyncBase
 
 Item = TypeVar("Item")
 
@@ -32,7 +30,7 @@ Item = TypeVar("Item")
 class Resource:
     """What the resources of the blocking client share: the client, and lists in pages."""
 
-    def __init__(self, client: AcpcClient) -> None:
+    def __init__(self, client: SyncBase) -> None:
         self._client = client
 
     def _pages(
