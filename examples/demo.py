@@ -22,7 +22,7 @@ from acpc_client import (
     Pair,
     Score,
 )
-from acpc_server.data import AnchorBatch, DatasetStore
+from acpc_server.data import Anchors, DatasetStore
 from picture import draw
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -66,11 +66,11 @@ def score_all(client: AcpcClient, console: Console) -> dict[str, Score]:
     return scores
 
 
-def steps_of(client: AcpcClient, anchors: AnchorBatch, score: Score) -> list[float]:
+def steps_of(client: AcpcClient, anchors: Anchors, score: Score) -> list[float]:
     """Mean distance after each predicted step, in units of the anchors' clean motion."""
     pairs = (
         Pair(
-            anchors.frames[index, : anchors.history],
+            anchors.read_frames(index, index + 1)[0, : anchors.history],
             anchors.action_blocks[index],
             perturbations=GaussianNoise(SIGMA),
             anchor=int(anchors.anchor_ids[index]),
@@ -167,7 +167,7 @@ def main() -> None:
     verdicts = [row(name, score) for name, score in scores.items()]
     results.write_text(json.dumps({"verdicts": verdicts}, indent=2) + "\n")
     picture = out / "verdicts.png"
-    draw(picture, scores, steps, anchors.frames[0, 0], SIGMA)
+    draw(picture, scores, steps, anchors.read_frames(0, 1)[0, 0], SIGMA)
     console.print(f"\nNumbers: {results}\nPicture: {picture}", highlight=False)
 
 

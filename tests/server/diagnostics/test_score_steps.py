@@ -13,6 +13,7 @@ from acpc_server.data import AnchorBatch
 from acpc_server.diagnostics import AnchorSetSource, CheckpointName, Protocol, ScorePlan, score
 from acpc_server.diagnostics.shard import ShardRecord, ShardScorer
 from acpc_server.engine import DeviceEngine, Priority, Ticket
+from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled
 from acpc_server.models import FrozenWorldModel
 from acpc_server.models.loader import load_checkpoint
@@ -96,7 +97,9 @@ def test_every_frame_is_read_once_a_few_anchors_at_a_time(
     measured(engine, model, anchors, plan(GaussianNoise(sigma=0.1)))
     covered = [anchor for start, stop in anchors.reads for anchor in range(start, stop)]
     assert covered == list(range(COUNT))
-    together = 96 // (HISTORY + HORIZON + DRAWS * HISTORY)
+    size = model.card.image_size
+    frames = frames_per_call("cpu", Priority.JOB, size, size)
+    together = max(1, frames // (HISTORY + HORIZON + DRAWS * HISTORY))
     assert max(stop - start for start, stop in anchors.reads) == together
     anchors.reads.clear()
     monkeypatch.setattr("acpc_server.diagnostics.plan.SHARD_ANCHORS", 1000)
