@@ -8,6 +8,7 @@ package that the server loads.
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -57,7 +58,8 @@ def compile_pool(
     Blocks for a minute or more. Needs a C++ compiler.
 
     Raises:
-        CompilationFailed: The model shows no network, or the child could not compile.
+        CompilationFailed: The model shows no network or cannot be pickled, or the child could not
+            compile.
     """
     if not isinstance(model, HasNetwork):
         raise CompilationFailed("the model's family does not show its network")
@@ -66,7 +68,10 @@ def compile_pool(
     child = multiprocessing.get_context("spawn").Process(
         target=_compile, args=(model, inputs, str(package), threads), name="compiler", daemon=True
     )
-    child.start()
+    try:
+        child.start()
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise CompilationFailed(f"the model cannot be sent to the compiler: {error}") from error
     child.join()
     if child.exitcode or not package.is_file():
         raise CompilationFailed(
