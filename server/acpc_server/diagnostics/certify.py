@@ -106,6 +106,11 @@ def certify_pool(session: PlanningSession, candidates: np.ndarray, ticket: Ticke
         FailedPrecondition: A prediction is not finite.
         Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
     """
+    with session.seated(ticket):
+        return _certify_pool(session, candidates, ticket)
+
+
+def _certify_pool(session: PlanningSession, candidates: np.ndarray, ticket: Ticket) -> PoolAnswer:
     request = session.request
     check_pool(session, candidates.shape)
     weights = consistency.horizon_weights(request.weights, candidates.shape[1])  # (H,)

@@ -101,6 +101,12 @@ class PairComparison:
             FailedPrecondition: The predictions are not finite.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
+        with self._engine.desks.seated(ticket):
+            return self._compare(checkpoint, request, ticket)
+
+    def _compare(
+        self, checkpoint: LoadedCheckpoint, request: PairRequest, ticket: Ticket
+    ) -> PairAnswer:
         model, mode = checkpoint.model, request.numeric_mode
         weights = consistency.horizon_weights(request.weights, request.horizon)  # (H,)
         mode.require(self._engine.device)

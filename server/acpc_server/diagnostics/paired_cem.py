@@ -183,6 +183,10 @@ class PairedCem:
             FailedPrecondition: A prediction is not finite.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
+        with self._session.seated(ticket):
+            return self._run(ticket)
+
+    def _run(self, ticket: Ticket) -> PairedAnswer:
         session = self._session
         clean = _Run(self)
         iterations = [

@@ -6,6 +6,7 @@ One session serves CertifyPool (one pool), Plan (a pool per CEM iteration) and P
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,14 +99,15 @@ class Planner:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
         request = session.request
-        latents = self._encoder.encode(
-            session.checkpoint.model,
-            request.history,
-            request.views,
-            request.goal[None] if request.goal_is_frame else None,
-            ticket,
-            request.numeric_mode,
-        )
+        with session.seated(ticket):
+            latents = self._encoder.encode(
+                session.checkpoint.model,
+                request.history,
+                request.views,
+                request.goal[None] if request.goal_is_frame else None,
+                ticket,
+                request.numeric_mode,
+            )
         check_predictions(latents.clean, latents.views, latents.extra)
         session.adopt(latents)
 
@@ -174,6 +176,10 @@ class PlanningSession:
                 f"{self._max_predictions}; send fewer candidates or fewer views",
                 reason="TOO_MANY_PREDICTIONS",
             )
+
+    def seated(self, ticket: Ticket) -> AbstractContextManager[None]:
+        """A seat to work on the session; raises as :meth:`Desks.seated`."""
+        return self._engine.desks.seated(ticket)
 
     def rollout(self, histories: Tensor, pools: Tensor, ticket: Ticket) -> Tensor:
         """Predicted latents of every candidate of a pool per history.

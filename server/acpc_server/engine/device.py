@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from acpc_server.engine.admission import Pace
+from acpc_server.engine.desks import Desks
 from acpc_server.engine.latents import LatentCache
 from acpc_server.engine.modes import NumericMode, arithmetic
 from acpc_server.engine.queue import RETRY_SECONDS, Chunk, ChunkQueue
@@ -49,6 +50,7 @@ class DeviceEngine:
     Attributes:
         device: Where checkpoints live and compute.
         latents: Those latents; :meth:`encode` itself neither reads nor fills it.
+        desks: Where interactive requests are worked on; a seat is given up during a device call.
     """
 
     def __init__(
@@ -64,9 +66,10 @@ class DeviceEngine:
     ) -> None:
         self.device = device
         self.latents = LatentCache(latent_bytes, metrics)
+        self.desks = Desks()
         self._metrics = metrics
         self._merge = merge
-        self._queue = ChunkQueue(metrics, max_queue)
+        self._queue = ChunkQueue(metrics, max_queue, self.desks)
         self._pace = Pace()
         self._repeats = RepeatedPools(
             device, metrics, after=compile_after, threads=threads or torch.get_num_threads()
@@ -209,7 +212,8 @@ class DeviceEngine:
         # Pinned here, in the caller's thread, lest the device's owner spend its time on copies.
         pinned = (tuple(self._pin(x) for x in part) for part in parts)
         chunks = (Chunk(primitive, kind, part, in_mode, ticket, merge, capacity) for part in pinned)
-        return torch.cat([self._run(chunk) for chunk in chunks])
+        outputs = [self._run(chunk) for chunk in chunks]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _pin(self, tensor: Tensor) -> Tensor:
         """Page-locked on its way to a GPU, which copies it without the processor's help."""
@@ -223,7 +227,7 @@ class DeviceEngine:
         self._queue.put(chunk, self._pace.admit)
         ticket.wait_on(chunk.future)
         try:
-            return chunk.future.result(ticket.remaining())
+            return self.desks.result(chunk.future, ticket.remaining())
         except CancelledError:
             raise Cancelled("the request was cancelled") from None
         except TimeoutError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from acpc_server.engine.desks import Desks
 from acpc_server.engine.ticket import Priority, Ticket
 from acpc_server.errors import ResourceExhausted, Unavailable
 from acpc_server.observe import Metrics
@@ -18,6 +19,10 @@ from acpc_server.observe import Metrics
 RETRY_SECONDS = 0.25
 # A job chunk that has waited this long goes next, so that jobs progress under steady load.
 JOB_PATIENCE = 0.5
+# While requests are being prepared, a call that others may share is held back: until none has come
+# for the first of these seconds, and never longer than the second.
+ARRIVAL_GAP, MOST_HELD = 0.004, 0.02
+LOOK_AGAIN = 0.001
 
 
 @dataclass(eq=False)
@@ -56,11 +61,13 @@ class ChunkQueue:
     Args:
         metrics: Series for the depth of the queue.
         limit: Interactive chunks that may wait.
+        desks: Where further interactive chunks are being prepared.
     """
 
-    def __init__(self, metrics: Metrics, limit: int) -> None:
+    def __init__(self, metrics: Metrics, limit: int, desks: Desks) -> None:
         self._metrics = metrics
         self._limit = limit
+        self._desks = desks
         self._waiting: dict[Priority, deque[Chunk]] = {p: deque() for p in Priority}
         self._changed = threading.Condition()
         self._closed = False
@@ -107,6 +114,7 @@ class ChunkQueue:
             first = chosen.popleft()
             batch = [first]
             if first.mergeable:
+                self._hold_back(first, chosen)
                 batch += self._alike(first, chosen)
             self._report(first.ticket.priority)
             return batch
@@ -119,6 +127,19 @@ class ChunkQueue:
 
     def _patient(self, chunk: Chunk) -> bool:
         return time.perf_counter() - chunk.queued_at < JOB_PATIENCE
+
+    def _hold_back(self, first: Chunk, waiting: deque[Chunk]) -> None:
+        """Let requests that are being prepared join; together they take little longer than one."""
+        begun = latest = time.perf_counter()
+        seen = len(waiting)
+        while self._desks.busy and not self._waiting[Priority.JOB] and not self._closed:
+            now = time.perf_counter()
+            if len(waiting) > seen:
+                seen, latest = len(waiting), now
+            rows = first.rows + sum(chunk.rows for chunk in waiting)
+            if now > min(latest + ARRIVAL_GAP, begun + MOST_HELD) or rows >= first.capacity:
+                return
+            self._changed.wait(LOOK_AGAIN)
 
     def _alike(self, first: Chunk, waiting: deque[Chunk]) -> list[Chunk]:
         rows, alike = first.rows, []
