@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -66,6 +67,9 @@ def serve(context: typer.Context) -> None:
 
     server = Server(settings, on_evicted=leave)
     server.start()
+    # What is here now stays; looking through it for garbage would stop all calls for a while.
+    gc.collect()
+    gc.freeze()
     stop.wait()
     server.stop()
     # A job's thread may be inside a device call, which nothing can interrupt. Its shards are on

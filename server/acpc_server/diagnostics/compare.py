@@ -158,16 +158,17 @@ def _measure(rollouts: Tensor, latents: EncodedHistories, weights: Tensor) -> li
     drifts: list[ErrorDrift | None] = [None] * len(acpc)
     if len(latents.extra):
         drifts[:] = _error_drifts(rollouts, latents.extra, weights, acpc)
+    rows = zip(acpc.tolist(), steps.tolist(), shift.tolist(), drifts, strict=True)
     return [
         PairResult(
             view=View(0, row),
-            acpc=float(acpc[row]),
-            acpc_one_step=float(steps[row, 0]),
-            step_distances=steps[row].tolist(),
-            encoder_shift=float(shift[row]),
-            error_drift=drifts[row],
+            acpc=pair_acpc,
+            acpc_one_step=distances[0],
+            step_distances=distances,
+            encoder_shift=shifted,
+            error_drift=drift,
         )
-        for row in range(len(acpc))
+        for row, (pair_acpc, distances, shifted, drift) in enumerate(rows)
     ]
 
 

@@ -146,7 +146,7 @@ def check_block_width(card: ModelCard, width: int, field: str) -> None:
 
 def check_predictions(*latents: Tensor) -> None:
     """Raise FailedPrecondition when the checkpoint gave NaN or infinity."""
-    if not all(bool(torch.isfinite(values).all()) for values in latents):
+    if not all(bool(torch.isfinite(values).all()) for values in latents if values.numel()):
         raise FailedPrecondition(
             "the checkpoint's predictions are not finite for this history and these actions; check "
             "that the action blocks are normalised as in training",

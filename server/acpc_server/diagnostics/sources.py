@@ -69,10 +69,13 @@ class FrameSources:
             except InvalidArgument as error:
                 raise error.below("perturbations") from error
 
+        specs = [spec.digest for spec in views.specs]
         return [
             None
             if views.specs[view.spec_index].changes_nothing
-            else FrameSource(self._drawn_key(content, views, view), partial(draw, view))
+            else FrameSource(
+                self._drawn_key(content, specs[view.spec_index], views, view), partial(draw, view)
+            )
             for view in views.distinct()
         ]
 
@@ -86,7 +89,6 @@ class FrameSources:
         content.update(np.ascontiguousarray(frames).data)
         return content.digest()
 
-    def _drawn_key(self, content: bytes, plan: PerturbationPlan, view: View) -> bytes:
-        spec = plan.specs[view.spec_index].digest
+    def _drawn_key(self, content: bytes, spec: str, plan: PerturbationPlan, view: View) -> bytes:
         text = f"{spec}:{plan.seed}:{plan.anchor}:{view.draw}".encode()
         return hashlib.blake2b(content + text, digest_size=KEY_BYTES).digest()

@@ -25,7 +25,7 @@ class LatentCache:
 
     def __init__(self, budget_bytes: int, metrics: Metrics) -> None:
         self._budget = budget_bytes
-        self._metrics = metrics
+        self._hits, self._misses = (metrics.latent_lookups.labels(x) for x in ("hit", "miss"))
         self._kept: OrderedDict[bytes, Tensor] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -36,7 +36,7 @@ class LatentCache:
             latents = self._kept.get(key)
             if latents is not None:
                 self._kept.move_to_end(key)
-        self._metrics.latent_lookups.labels("miss" if latents is None else "hit").inc()
+        (self._misses if latents is None else self._hits).inc()
         return latents
 
     def put(self, key: bytes, latents: Float[Tensor, "n dim"]) -> None:

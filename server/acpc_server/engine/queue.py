@@ -65,7 +65,7 @@ class ChunkQueue:
     """
 
     def __init__(self, metrics: Metrics, limit: int, desks: Desks) -> None:
-        self._metrics = metrics
+        self._depths = {p: metrics.queue_depth.labels(p.name.lower()) for p in Priority}
         self._limit = limit
         self._desks = desks
         self._waiting: dict[Priority, deque[Chunk]] = {p: deque() for p in Priority}
@@ -154,5 +154,4 @@ class ChunkQueue:
         return alike
 
     def _report(self, priority: Priority) -> None:
-        depth = len(self._waiting[priority])
-        self._metrics.queue_depth.labels(priority.name.lower()).set(depth)
+        self._depths[priority].set(len(self._waiting[priority]))

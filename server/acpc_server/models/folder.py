@@ -217,7 +217,10 @@ def _regular_file(folder: int, filename: str) -> os.stat_result | None:
 
 
 def _stat_file(folder: int, filename: str) -> os.stat_result:
-    descriptor = _open_file(folder, filename)
+    status = _regular_file(folder, filename)
+    if status is not None:
+        return status
+    descriptor = _open_file(folder, filename)  # says what is wrong with it
     try:
         return os.fstat(descriptor)
     finally:

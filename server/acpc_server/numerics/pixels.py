@@ -13,6 +13,9 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 """Channel standard deviations of the input normalisation, RGB in [0, 1]."""
 
+_MEAN = torch.tensor(IMAGENET_MEAN).view(3, 1, 1)
+_STD = torch.tensor(IMAGENET_STD).view(3, 1, 1)
+
 
 def to_model_input(
     frames: UInt8[Tensor, "n height width 3"], image_size: int
@@ -40,8 +43,7 @@ def to_model_input(
     if min(height, width) < 1:
         raise InvalidArgument("frames", f"are {height} x {width} pixels; no side may be empty")
     pixels = frames.permute(0, 3, 1, 2).to(torch.float32) / 255  # (n, 3, height, width)
-    mean = torch.tensor(IMAGENET_MEAN, device=frames.device).view(3, 1, 1)
-    std = torch.tensor(IMAGENET_STD, device=frames.device).view(3, 1, 1)
+    mean, std = _MEAN.to(frames.device), _STD.to(frames.device)
     normalised = ((pixels - mean) / std).contiguous()
     shorter, longer = min(height, width), max(height, width)
     if shorter == image_size:
@@ -64,7 +66,6 @@ def to_pixels(
     Args:
         model_input: Normalised frames, channels first.
     """
-    mean = torch.tensor(IMAGENET_MEAN, device=model_input.device).view(3, 1, 1)
-    std = torch.tensor(IMAGENET_STD, device=model_input.device).view(3, 1, 1)
+    mean, std = _MEAN.to(model_input.device), _STD.to(model_input.device)
     levels = ((model_input * std + mean) * 255).round().clamp(0, 255)
     return levels.to(torch.uint8).permute(0, 2, 3, 1).contiguous()  # (n, height, width, 3)

@@ -5,6 +5,8 @@ or product element by element, torch's own interpolation or a codec given one fr
 frame's result does not depend on the frames beside it.
 """
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -74,9 +76,15 @@ def gaussian_noise(
 
     Frames are normalised already, so sigma is divided by the channel's standard deviation.
     """
-    std = torch.tensor(IMAGENET_STD, device=frames.device, dtype=torch.float32).view(3, 1, 1)
-    noise = standard_normals(generator, frames.shape, frames.device).mul_(parameters.sigma / std)
+    scale = _noise_scale(parameters.sigma).to(frames.device)
+    noise = standard_normals(generator, frames.shape, frames.device).mul_(scale)
     return noise.to(frames.dtype).add_(frames)
+
+
+@lru_cache(maxsize=256)
+def _noise_scale(sigma: float) -> Float[Tensor, "3 1 1"]:
+    """Standard deviation of the noise in each normalised channel, float32."""
+    return sigma / torch.tensor(IMAGENET_STD).view(3, 1, 1)
 
 
 @perturbation("resize", parameters=Resize, stochastic=False)

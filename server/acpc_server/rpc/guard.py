@@ -151,6 +151,8 @@ class _Call:
         streams |= {(True, False): "client_stream", (True, True): "bidi_stream"}
         kind = streams[bool(handler.request_streaming), bool(handler.response_streaming)]
         self._labels = (kind, self.service, self._method)
+        self._started = metrics.rpc_started.labels(*self._labels)
+        self._handling = metrics.rpc_handling.labels(*self._labels)
 
     @contextmanager
     def observed(self, request: Any, context: Any) -> Iterator[None]:
@@ -158,7 +160,7 @@ class _Call:
         request_id = _request_id(request, context)
         structlog.contextvars.bind_contextvars(request_id=request_id)
         CALL_ID.set(request_id)
-        self._metrics.rpc_started.labels(*self._labels).inc()
+        self._started.inc()
         started = time.perf_counter()
         code = "OK"
         try:
@@ -180,7 +182,7 @@ class _Call:
         finally:
             seconds = time.perf_counter() - started
             self._metrics.rpc_handled.labels(*self._labels, code).inc()
-            self._metrics.rpc_handling.labels(*self._labels).observe(seconds)
+            self._handling.observe(seconds)
             if self.service not in PROBES:
                 log.info(
                     "rpc",
