@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -62,6 +63,11 @@ def pair_request(checkpoint: str, rng: np.random.Generator, draws: int) -> pb.Co
     )
 
 
+def fresh_seed() -> int:
+    """A seed whose views no earlier load has asked for."""
+    return secrets.randbits(62)
+
+
 def closed_loop(
     address: str, checkpoint: str, callers: int, seconds: float, draws: int
 ) -> list[list[float]]:
@@ -70,11 +76,11 @@ def closed_loop(
     def caller(index: int) -> list[float]:
         rng = np.random.default_rng(index)
         requests = [pair_request(checkpoint, rng, draws) for _ in range(64)]
-        found, position = [], 0
+        found, position, seed = [], 0, fresh_seed()
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             request = requests[position % len(requests)]
-            request.perturbations.seed = position  # new views, so that no latent is cached
+            request.perturbations.seed = seed + position  # new views: no latent is cached
             position += 1
             started = time.perf_counter()
             stub.ComparePair(request, timeout=60)
@@ -93,7 +99,7 @@ def open_loop(
     seen, lock, left = Seen(), threading.Lock(), threading.Semaphore(0)
     rng = np.random.default_rng(1)
     requests = [pair_request(checkpoint, rng, draws) for _ in range(64)]
-    total = int(rate * seconds)
+    total, seed = int(rate * seconds), fresh_seed()
 
     def answered(started: float) -> Callable[[grpc.Future], None]:
         def done(future: grpc.Future) -> None:
@@ -112,7 +118,7 @@ def open_loop(
             if pause > 0:
                 time.sleep(pause)
             request = requests[index % len(requests)]
-            request.perturbations.seed = index
+            request.perturbations.seed = seed + index
             started = time.perf_counter()
             future = stub.ComparePair.future(request, timeout=deadline)
             future.add_done_callback(answered(started))

@@ -9,17 +9,18 @@ from contextlib import contextmanager
 
 from acpc_server.errors import ResourceExhausted
 
-# Weight of the newest interval between two answers.
+# Weight of the newest call in what a place costs.
 SMOOTHING = 0.1
 # A call enters only if it is expected to end within this share of the time it has left.
 MARGIN = 0.5
 
 
 class Gate:
-    """Refuses at once the calls that are expected to be late, to leave room for those inside.
+    """Refuses at once the calls of a method that are expected to be late: room for those inside.
 
-    By Little's law a call that enters behind n others is answered after about n + 1 of the
-    intervals at which answers leave. The interval is learned while the server is busy.
+    A call that enters behind n others leaves after about n + 1 times what a place costs. Each call
+    that leaves tells what a place cost it: the time it was inside over the places it had before it
+    and its own. Answers that leave in batches, as merged ones do, so count like any others.
 
     Args:
         limit: Calls inside at a time, whatever their deadlines.
@@ -28,8 +29,7 @@ class Gate:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._inside = 0
-        self._interval = 0.0
-        self._left_at = 0.0
+        self._place_seconds = 0.0
         self._lock = threading.Lock()
 
     @contextmanager
@@ -42,29 +42,27 @@ class Gate:
         Raises:
             ResourceExhausted: There is no place, or not one that would be in time.
         """
-        self._enter(remaining)
+        place = self._enter(remaining)
+        entered_at = time.monotonic()
         try:
             yield
         finally:
-            self._leave()
+            self._leave((time.monotonic() - entered_at) / place)
 
-    def _enter(self, remaining: float | None) -> None:
+    def _enter(self, remaining: float | None) -> int:
         with self._lock:
-            expected = (self._inside + 1) * self._interval
+            expected = (self._inside + 1) * self._place_seconds
             late = remaining is not None and expected > MARGIN * remaining
             if self._inside >= self._limit or (late and self._inside):
                 raise ResourceExhausted(
                     f"{self._inside} calls are ahead and would take {expected:.3f} s",
                     reason="SERVER_BUSY",
-                    retry_after=max(expected, self._interval),
+                    retry_after=expected,
                 )
-            if not self._inside:
-                self._left_at = time.monotonic()
             self._inside += 1
+            return self._inside
 
-    def _leave(self) -> None:
+    def _leave(self, place_seconds: float) -> None:
         with self._lock:
-            now = time.monotonic()
-            self._interval += SMOOTHING * (now - self._left_at - self._interval)
-            self._left_at = now
+            self._place_seconds += SMOOTHING * (place_seconds - self._place_seconds)
             self._inside -= 1

@@ -74,7 +74,6 @@ class Guard(grpc.ServerInterceptor):
         self._streams = threading.BoundedSemaphore(max(1, int(threads.size * STREAM_SHARE)))
         # Refusals and probes must not queue behind the calls that keep all threads busy.
         self._spare = ThreadPoolExecutor(SPARE_THREADS, thread_name_prefix="spare")
-        self._gate = Gate(threads.size)
         self._handlers: dict[str, _Handlers] = {}
 
     def intercept_service(
@@ -97,7 +96,7 @@ class Guard(grpc.ServerInterceptor):
         kind, make = _KINDS[bool(handler.request_streaming), bool(handler.response_streaming)]
         behaviour: Callable[..., Any] = getattr(handler, kind)
 
-        gate = self._gate if call.service in GATED else None
+        gate = Gate(self._threads.size) if call.service in GATED else None
 
         def one(request: Any, context: Any) -> Any:
             entry: AbstractContextManager[None] = nullcontext()

@@ -13,7 +13,7 @@ from acpc_server.rpc.threads import RpcThreads
 
 
 def taught(seconds: float, calls: int = 60) -> Gate:
-    """A gate that has seen answers leave at this interval."""
+    """A gate that has seen calls inside for this long, one at a time."""
     gate = Gate(limit=8)
     for _ in range(calls):
         with gate.entered(None):
