@@ -16,7 +16,7 @@ from acpc_server.diagnostics.histories import (
     check_history_frames,
     check_predictions,
 )
-from acpc_server.diagnostics.receipt import Receipt, interactive_receipt
+from acpc_server.diagnostics.receipt import ArraysDigest, Receipt, interactive_receipt
 from acpc_server.diagnostics.views import View, Views, view_rows, views_digest
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode, Ticket
 from acpc_server.errors import InvalidArgument
@@ -126,11 +126,13 @@ class PairComparison:
     def _receipt(self, checkpoint: LoadedCheckpoint, request: PairRequest) -> Receipt:
         return interactive_receipt(
             checkpoint,
-            evaluated=[
-                ("history", request.history),
-                ("action_blocks", request.action_blocks),
-                ("observed_future", request.observed_future),
-            ],
+            evaluated=ArraysDigest(
+                [
+                    ("history", request.history),
+                    ("action_blocks", request.action_blocks),
+                    ("observed_future", request.observed_future),
+                ]
+            ),
             perturbation_digest=views_digest(request.perturbation),
             parameters={"weights": list(request.weights)},
             mode=request.numeric_mode,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from acpc_server.diagnostics.histories import (
     check_history_frames,
     check_predictions,
 )
-from acpc_server.diagnostics.receipt import Receipt, interactive_receipt
+from acpc_server.diagnostics.receipt import ArraysDigest, Receipt, interactive_receipt
 from acpc_server.diagnostics.views import Views, view_rows, views_digest
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode, Ticket
 from acpc_server.errors import InvalidArgument
@@ -221,17 +222,28 @@ class PlanningSession:
         """
         return interactive_receipt(
             self.checkpoint,
-            evaluated=[
-                ("history", self.request.history),
-                ("past_blocks", self.request.past_blocks),
-                ("goal", self.request.goal),
-                ("candidates", candidates),
-            ],
-            perturbation_digest=views_digest(self.request.views),
+            evaluated=self._moment_digest.followed_by([("candidates", candidates)]),
+            perturbation_digest=self._views_digest,
             parameters={"cost_reduction": self.request.reduction, **parameters},
             mode=self.request.numeric_mode,
             device=self._engine.device,
         )
+
+    # A planner asks for one pool after another from the same frames.
+    @cached_property
+    def _moment_digest(self) -> ArraysDigest:
+        request = self.request
+        return ArraysDigest(
+            [
+                ("history", request.history),
+                ("past_blocks", request.past_blocks),
+                ("goal", request.goal),
+            ]
+        )
+
+    @cached_property
+    def _views_digest(self) -> str:
+        return views_digest(self.request.views)
 
 
 def _check_fit(card: ModelCard, request: PlanningRequest) -> None:

@@ -40,15 +40,30 @@ def digest_json(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def digest_arrays(arrays: Iterable[tuple[str, np.ndarray | None]]) -> str:
+class ArraysDigest:
     """sha256 over names, dtypes, shapes and bytes; an absent array counts as absent."""
-    total = hashlib.sha256()
-    for name, array in arrays:
-        if array is None:
-            continue
-        total.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
-        total.update(np.ascontiguousarray(array).data)
-    return total.hexdigest()
+
+    def __init__(self, arrays: Iterable[tuple[str, np.ndarray | None]]) -> None:
+        self._total = hashlib.sha256()
+        self._add(arrays)
+
+    def followed_by(self, arrays: Iterable[tuple[str, np.ndarray | None]]) -> ArraysDigest:
+        """The digest of further arrays too; this one stays as it is."""
+        longer = ArraysDigest(())
+        longer._total = self._total.copy()
+        longer._add(arrays)
+        return longer
+
+    @property
+    def hex(self) -> str:
+        """The digest in hexadecimal."""
+        return self._total.hexdigest()
+
+    def _add(self, arrays: Iterable[tuple[str, np.ndarray | None]]) -> None:
+        for name, array in arrays:
+            if array is not None:
+                self._total.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+                self._total.update(np.ascontiguousarray(array).data)
 
 
 def device_name(device: torch.device) -> str:
@@ -61,7 +76,7 @@ def device_name(device: torch.device) -> str:
 def interactive_receipt(
     checkpoint: LoadedCheckpoint,
     *,
-    evaluated: Iterable[tuple[str, np.ndarray | None]],
+    evaluated: ArraysDigest,
     perturbation_digest: str,
     parameters: Mapping[str, Any],
     mode: NumericMode,
@@ -71,7 +86,7 @@ def interactive_receipt(
 
     Args:
         checkpoint: What computed it.
-        evaluated: Names and arrays of the frames, latents and actions it was computed from.
+        evaluated: Digest of the frames, latents and actions it was computed from.
         perturbation_digest: Digest of the views.
         parameters: Everything else that can change a number.
         mode: Arithmetic of the network.
@@ -80,7 +95,7 @@ def interactive_receipt(
     return Receipt(
         checkpoint_digest=checkpoint.model.card.digest,
         reference_digest="",
-        anchors_digest=digest_arrays(evaluated),
+        anchors_digest=evaluated.hex,
         perturbation_digest=perturbation_digest,
         parameters_digest=digest_json(parameters),
         numeric_mode=mode,

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from acpc_server.diagnostics.receipt import digest_arrays, digest_json
+from acpc_server.diagnostics.receipt import ArraysDigest, digest_json
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb import PerturbationSpec, perturb_frames
 
@@ -60,7 +60,7 @@ def view_rows(views: Views) -> list[tuple[View, int]]:
 def views_digest(views: Views) -> str:
     """sha256 over specs, draws, seed and anchor, or over a caller's own frames."""
     if not isinstance(views, PerturbationPlan):
-        return digest_arrays([("explicit_views", views)])
+        return ArraysDigest([("explicit_views", views)]).hex
     return digest_json(
         {
             "specs": [spec.digest for spec in views.specs],

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from acpc_server.errors import FailedPrecondition, NotFound
-from acpc_server.models import FrozenWorldModel, ModelCard
+from acpc_server.models import FrozenWorldModel, ModelCard, Reduces
 from acpc_server.models.loader import (
     CheckpointEntry,
     CheckpointLimits,
@@ -180,8 +180,7 @@ class CheckpointCache:
                 del self._loaded[key]
 
     def _bytes(self) -> int:
-        # Parameters are held in float32.
-        return sum(4 * loaded.model.card.parameter_count for loaded in self._loaded.values())
+        return sum(_bytes(loaded.model) for loaded in self._loaded.values())
 
     def _report(self) -> None:
         self._metrics.checkpoints_loaded.set(len(self._loaded))
@@ -196,6 +195,12 @@ class CheckpointCache:
                 card=None if loaded is None else loaded.model.card,
                 pinned=_key(stored) in self._pinned,
             )
+
+
+def _bytes(model: FrozenWorldModel) -> int:
+    """Parameters are held in float32, and where asked for in bfloat16 too."""
+    reduced = model.reduced_bytes if isinstance(model, Reduces) else 0
+    return 4 * model.card.parameter_count + reduced
 
 
 def _key(stored: CheckpointEntry) -> Key:

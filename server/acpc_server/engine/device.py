@@ -23,7 +23,7 @@ from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, 
 from acpc_server.engine.tangent import load_derivatives, rollout_tangent
 from acpc_server.engine.ticket import Priority, Ticket
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
-from acpc_server.models import FrozenWorldModel
+from acpc_server.models import FrozenWorldModel, Reduces
 from acpc_server.models.rollout import rollout, rollout_pool
 from acpc_server.observe import Metrics
 
@@ -100,7 +100,11 @@ class DeviceEngine:
         size = frames_per_call(self.device.type, ticket.priority, *shape[1:])
         parts = [(part,) for part in torch.split(frames, size)]
         kind = (id(model), shape)
-        return self._run_all("encode", mode, kind, parts, model.encode, ticket, size)
+
+        def compute(part: Tensor) -> Tensor:
+            return _for_mode(model, mode).encode(part)
+
+        return self._run_all("encode", mode, kind, parts, compute, ticket, size)
 
     def rollout(
         self,
@@ -120,7 +124,7 @@ class DeviceEngine:
         kind = (id(model), histories.shape[1], blocks.shape[1])
 
         def compute(history: Tensor, block: Tensor) -> Tensor:
-            return rollout(model, history, block)
+            return rollout(_for_mode(model, mode), history, block)
 
         return self._run_all("rollout", mode, kind, parts, compute, ticket, size)
 
@@ -150,9 +154,9 @@ class DeviceEngine:
         def compute(part: Tensor) -> Tensor:
             inputs = histories.to(self.device), past.to(self.device), part.transpose(0, 1)
             if interactive:
-                out = self._repeats.rollout(model, inputs, mode)
+                out = self._repeats.rollout(_for_mode(model, mode), inputs, mode)
             else:
-                out = rollout_pool(model, *inputs)
+                out = rollout_pool(_for_mode(model, mode), *inputs)
             return out.transpose(0, 1)  # (j, v, horizon, dim)
 
         out = self._run_all("pool", mode, kind, parts, compute, ticket, size, mergeable=False)
@@ -278,6 +282,13 @@ class DeviceEngine:
             chunk.ticket.compute_seconds += seconds
             self._metrics.queue_wait.labels(priority).observe(waited)
             chunk.future.set_result(part)
+
+
+def _for_mode(model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
+    """The model, or its twin with the weights in bfloat16, which autocast need not cast again."""
+    if mode is NumericMode.BF16 and isinstance(model, Reduces):
+        return model.in_bfloat16()
+    return model
 
 
 def _still_wanted(chunk: Chunk) -> bool:

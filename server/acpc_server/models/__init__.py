@@ -5,6 +5,7 @@ from acpc_server.models.frozen import (
     FrozenJepa,
     FrozenWorldModel,
     ModelCard,
+    Reduces,
     check_actions,
     check_history,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "FrozenWorldModel",
     "JepaModel",
     "ModelCard",
+    "Reduces",
     "check_actions",
     "check_history",
     "list_checkpoints",

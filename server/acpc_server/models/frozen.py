@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.models.jepa import JepaModel
 from acpc_server.models.unroll import unroll
+
+# What autocast computes in bfloat16 here, and so casts the weights of.
+PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,20 @@ class FrozenWorldModel(Protocol):
         ...
 
 
+@runtime_checkable
+class Reduces(Protocol):
+    """A model that keeps its weights in bfloat16 too, instead of casting them in every call."""
+
+    @property
+    def reduced_bytes(self) -> int:
+        """Bytes of the bfloat16 weights held now."""
+        ...
+
+    def in_bfloat16(self) -> FrozenWorldModel:
+        """The same numbers under bfloat16 autocast, without its casts. For one thread only."""
+        ...
+
+
 class FrozenJepa:
     """A LeWM or PLDM network as a FrozenWorldModel.
 
@@ -84,6 +102,7 @@ class FrozenJepa:
         self._network = network.to(device).eval().requires_grad_(False)
         self._card = card
         self._device = device
+        self._reduced: FrozenJepa | None = None
 
     @property
     def card(self) -> ModelCard:
@@ -99,6 +118,21 @@ class FrozenJepa:
     def network(self) -> JepaModel:
         """The network, for a compiler."""
         return self._network
+
+    @property
+    def reduced_bytes(self) -> int:
+        """Bytes of the bfloat16 weights held now."""
+        return 2 * self._card.parameter_count if self._reduced else 0
+
+    def in_bfloat16(self) -> FrozenJepa:
+        """This model with the weights of its products in bfloat16; made once, then kept."""
+        if self._reduced is None:
+            network = copy.deepcopy(self._network)
+            for module in network.modules():
+                if isinstance(module, PRODUCTS):
+                    module.to(torch.bfloat16)
+            self._reduced = FrozenJepa(network, self._card, self._device)
+        return self._reduced
 
     @torch.no_grad()
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from acpc_server.diagnostics import PairComparison, PairRequest, PerturbationPlan
 from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode, Priority, Ticket
-from acpc_server.engine.latents import LatentCache
+from acpc_server.engine.latents import ENTRY_BYTES, LatentCache
 from acpc_server.models.loader import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.perturb import GaussianBlur, GaussianNoise, Identity
@@ -101,14 +101,14 @@ def test_what_can_change_a_latent_is_part_of_its_key(root: Path, change: str) ->
 
 
 def test_the_least_recently_used_make_room() -> None:
-    row = torch.zeros(1, 4)  # 16 bytes
-    cache = LatentCache(32, Metrics())
+    row = torch.zeros(1, 4)  # 16 bytes, and what the entry takes
+    cache = LatentCache(2 * (16 + ENTRY_BYTES), Metrics())
     cache.put(b"a", row)
     cache.put(b"b", row)
     assert cache.get(b"a") is not None
     cache.put(b"c", row)
     assert cache.get(b"b") is None
     assert cache.get(b"a") is not None
-    cache.put(b"d", torch.zeros(100, 4))  # larger than the budget
+    cache.put(b"d", torch.zeros(1000, 4))  # larger than the budget
     assert cache.get(b"d") is None
     assert cache.get(b"c") is not None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from acpc_server.engine import DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.engine.modes import arithmetic
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import InvalidArgument
-from acpc_server.models import FrozenWorldModel
+from acpc_server.models import FrozenJepa, FrozenWorldModel
 from acpc_server.models.loader import load_checkpoint
-from acpc_server.models.rollout import rollout
+from acpc_server.models.rollout import rollout, rollout_pool
 from acpc_server.observe import Metrics
-from public_checkpoint import write_checkpoint
+from public_checkpoint import public_config, write_checkpoint
 
 CPU = torch.device("cpu")
 
@@ -88,6 +91,31 @@ def test_bf16_is_close_to_fp32_and_not_the_same(
     error = float((rough - exact).norm() / exact.norm())
     assert 1e-4 < error < 0.05
     assert torch.equal(exact, engine.encode(model, frames, ticket(), NumericMode.FP32))
+
+
+@pytest.mark.parametrize("family", ["lewm", "pldm"])
+def test_bf16_weights_kept_give_the_bits_of_weights_cast_in_every_call(
+    tmp_path: Path, family: str
+) -> None:
+    write_checkpoint(tmp_path / "model", public_config(family=family))
+    model = load_checkpoint(tmp_path, "model", device=CPU)
+    assert isinstance(model, FrozenJepa)
+    generator = torch.Generator().manual_seed(4)
+    frames = torch.randn(5, 3, 28, 28, generator=generator)
+    histories = torch.randn(3, 3, model.card.latent_dim, generator=generator)
+    past = torch.randn(2, model.card.action_block_dim, generator=generator)
+    pools = torch.randn(1, 6, 4, model.card.action_block_dim, generator=generator)
+    reduced = model.in_bfloat16()
+    assert reduced is model.in_bfloat16(), "made once"
+    with arithmetic(NumericMode.BF16, CPU):
+        assert torch.equal(reduced.encode(frames), model.encode(frames))
+        assert torch.equal(
+            rollout_pool(reduced, histories, past, pools),
+            rollout_pool(model, histories, past, pools),
+        )
+    kept = {name: x.dtype for name, x in model.network.named_parameters()}
+    assert set(kept.values()) == {torch.float32}, "the model itself stays as it was"
+    assert model.reduced_bytes == 2 * model.card.parameter_count
 
 
 def test_a_ticket_adds_up_its_times(engine: DeviceEngine, model: FrozenWorldModel) -> None:

@@ -45,6 +45,23 @@ def test_a_call_that_would_be_late_is_refused_and_one_with_time_is_not() -> None
             pass
 
 
+def test_answers_that_leave_together_cost_no_less_than_they_took() -> None:
+    """Eight calls that share 10 ms leave at once; a ninth behind seven would take about as long."""
+    gate = Gate(limit=8)
+    for _ in range(30):
+        with ExitStack() as batch:
+            for _ in range(8):
+                batch.enter_context(gate.entered(None))
+            time.sleep(0.01)
+    with ExitStack() as inside:
+        for _ in range(7):
+            inside.enter_context(gate.entered(None))
+        with pytest.raises(ResourceExhausted) as refused, gate.entered(0.005):
+            pass
+        assert refused.value.retry_after is not None
+        assert refused.value.retry_after >= 0.01
+
+
 def test_an_idle_server_lets_every_call_try() -> None:
     """Nobody is ahead, so what was slow before may be fast now."""
     with taught(0.01).entered(0.001):
