@@ -5,7 +5,9 @@
 The public way scores each branch on its own at every iteration, as the public ``get_cost`` does:
 encode the history and the goal, embed the actions, predict window by window with all output
 tokens; once for the clean history and once for its perturbed view. Plan sends history and goal
-once and then only pools. Both run on the same weights and pools, the server over loopback.
+once and then only pools. Both run on the same weights and pools, the server over loopback, in
+float32, with pools compiled, and in bfloat16, which the caller may choose; the public way always in
+float32.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from acpc_client import AcpcClient
+from acpc_client import AcpcClient, NumericMode
 from acpc_server.models.config import parse_jepa_config
 from acpc_server.models.jepa_family import build_network
 from acpc_server.numerics.pixels import to_model_input
@@ -35,6 +37,7 @@ sys.path.insert(0, str(ROOT / "tests" / "reference"))
 from public_checkpoint import public_config, random_state_dict, write_checkpoint  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
 
+WAYS = {"eager": NumericMode.FP32, "compiled": NumericMode.FP32, "bf16": NumericMode.BF16}
 HISTORY, HORIZON, CANDIDATES, ELITES, WIDTH, SIDE = 3, 5, 64, 8, 10, 224
 
 
@@ -139,11 +142,11 @@ def main() -> None:
         root = Path(folder)
         (root / "data").mkdir()
         write_checkpoint(root / "checkpoints" / "paper", config, state)
-        for name in ("eager", "compiled"):
+        for name, mode in WAYS.items():
             with plan_server(root, compiled=name == "compiled") as server:
                 client = AcpcClient(server.address)
 
-                def plan_step(client: AcpcClient = client) -> np.ndarray:
+                def plan_step(client: AcpcClient = client, mode: NumericMode = mode) -> np.ndarray:
                     with client.plan(
                         "paper",
                         history,
@@ -151,6 +154,7 @@ def main() -> None:
                         past_blocks=past,
                         views=view[None],
                         elite_count=ELITES,
+                        numeric_mode=mode,
                     ) as session:
                         answers = [session.certify(pool) for pool in pools]
                     return np.array([[a.clean_costs, a.views[0].perturbed_costs] for a in answers])

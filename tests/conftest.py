@@ -1,6 +1,7 @@
 """Runs every tensor annotation of the server as a check; lends a PostgreSQL server."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,8 @@ ROOMS = ("numerics", "models", "perturb", "data", "engine", "diagnostics")
 
 install_import_hook([f"acpc_server.{room}" for room in ROOMS], "beartype.beartype")
 torch.set_num_threads(1)
+# A run in the background inherits an ignored SIGINT, and so would every program that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -106,10 +106,9 @@ class ChunkQueue:
         Blocks while there is no work.
         """
         with self._changed:
-            while not (queues := [q for q in self._waiting.values() if q]):
-                if self._closed:
-                    return []
-                self._changed.wait()
+            if not self._wait_for_work():
+                return []
+            queues = [q for q in self._waiting.values() if q]
             chosen = queues[0] if self._patient(queues[-1][0]) else queues[-1]
             first = chosen.popleft()
             batch = [first]
@@ -124,6 +123,28 @@ class ChunkQueue:
         with self._changed:
             self._closed = True
             self._changed.notify()
+
+    def _wait_for_work(self) -> bool:
+        """Until a chunk may start; False once closed and drained.
+
+        A job's chunk starts a moment late while an interactive request is worked on, which has
+        perhaps just been given its latents and asks for rollouts next.
+        """
+        jobs = self._waiting[Priority.JOB]
+        found: float | None = None
+        while not self._waiting[Priority.INTERACTIVE]:
+            if not jobs:
+                if self._closed:
+                    return False
+                self._changed.wait()
+                continue
+            now = time.perf_counter()
+            found = found or now
+            held = now < found + ARRIVAL_GAP and self._patient(jobs[0]) and not self._closed
+            if not (held and self._desks.busy):
+                return True
+            self._changed.wait(LOOK_AGAIN)
+        return True
 
     def _patient(self, chunk: Chunk) -> bool:
         return time.perf_counter() - chunk.queued_at < JOB_PATIENCE

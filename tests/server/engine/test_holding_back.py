@@ -86,10 +86,8 @@ def test_nothing_is_held_once_nobody_is_at_work(
 
 
 @pytest.mark.usefixtures("patience")
-@pytest.mark.parametrize("lone", [chunk(mergeable=False), chunk(JOB, mergeable=False)])
-def test_what_cannot_be_shared_is_not_held(
-    desks: Desks, queue: ChunkQueue, take: Take, lone: Chunk
-) -> None:
+def test_what_cannot_be_shared_is_not_held(desks: Desks, queue: ChunkQueue, take: Take) -> None:
+    lone = chunk(mergeable=False)
     with desks.seated(Ticket(INTERACTIVE, EVER)):
         put(queue, lone)
         assert take().result(SOON) == [lone]
@@ -106,6 +104,34 @@ def test_a_job_does_not_wait_for_a_call_that_is_held(
         assert_held(taken)
         put(queue, job)
         assert taken.result(SOON) == [first]
+        assert take().result(SOON) == [job]
+
+
+@pytest.mark.usefixtures("patience")
+def test_a_request_at_work_goes_before_a_job_that_waits_already(
+    desks: Desks, queue: ChunkQueue, take: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acpc_server.engine.queue.JOB_PATIENCE", EVER)
+    job, first = chunk(JOB, mergeable=False), chunk()
+    with desks.seated(Ticket(INTERACTIVE, EVER)):
+        put(queue, job)
+        taken = take()
+        assert_held(taken)
+        put(queue, first)
+    assert taken.result(SOON) == [first]
+    assert take().result(SOON) == [job]
+
+
+@pytest.mark.parametrize("limit", ["ARRIVAL_GAP", "JOB_PATIENCE"])
+def test_a_job_is_not_held_for_long(
+    desks: Desks, queue: ChunkQueue, take: Take, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Each limit alone is enough."""
+    for name in {"ARRIVAL_GAP", "JOB_PATIENCE"} - {limit}:
+        monkeypatch.setattr(f"acpc_server.engine.queue.{name}", EVER)
+    job = chunk(JOB, mergeable=False)
+    with desks.seated(Ticket(INTERACTIVE, EVER)):
+        put(queue, job)
         assert take().result(SOON) == [job]
 
 
