@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -147,39 +145,29 @@ def beside_a_job(address: str, seconds: float) -> dict[str, Any]:
 def overload(server: ServerProcess, capacity: float, seconds: float, draws: int) -> dict[str, Any]:
     """Ten times the capacity, open loop; then the time until service is as before."""
     deadline = 0.5
-    before = resident_bytes(server.pid)
-    peak = [before]
-    stop = threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(0.1):
-            peak.append(resident_bytes(server.pid))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
+    before = peak_resident_bytes(server.pid)
     arguments = (server.address, MODEL, 10 * capacity, seconds, deadline, draws)
     seen = cast("Seen", elsewhere(open_loop, *arguments))
     time.sleep(1.0)
     after = throughput(server.address, 8, 2.0, draws)["per_second"]
-    stop.set()
-    watcher.join()
     refused = seen.latencies.get("RESOURCE_EXHAUSTED", [])
     return {
         "offered_per_second": 10 * capacity,
         "deadline_ms": deadline * 1e3,
         "answers": seen.summary(),
         "refused": quantiles(refused) if refused else None,
-        "resident_growth_bytes": max(peak) - before,
+        "peak_resident_bytes": before,
+        "peak_growth_bytes": peak_resident_bytes(server.pid) - before,
         "answered_in_time_per_second": len(seen.latencies.get("OK", [])) / seconds,
         "capacity_per_second": capacity,
         "capacity_one_second_after_per_second": after,
     }
 
 
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
+def peak_resident_bytes(pid: int) -> int:
+    """The most resident memory a process has had; at rest it gives some back, now and then."""
+    status = Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1]
+    return 1024 * int(status.split()[0])
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from acpc_server.errors import ResourceExhausted
 # Weight of the newest call in what a place costs.
 SMOOTHING = 0.1
 # A call enters only if it is expected to end within this share of the time it has left.
-MARGIN = 0.5
+MARGIN = 0.4
 
 
 class Gate:
