@@ -119,6 +119,10 @@ class FrozenJepa:
         """The network, for a compiler."""
         return self._network
 
+    def __getstate__(self) -> dict[str, object]:
+        """Without the bfloat16 weights, which a compiler's process has no use for."""
+        return {**self.__dict__, "_reduced": None}
+
     @property
     def reduced_bytes(self) -> int:
         """Bytes of the bfloat16 weights held now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,8 @@ def test_bf16_weights_kept_give_the_bits_of_weights_cast_in_every_call(
     kept = {name: x.dtype for name, x in model.network.named_parameters()}
     assert set(kept.values()) == {torch.float32}, "the model itself stays as it was"
     assert model.reduced_bytes == 2 * model.card.parameter_count
+    copied = copy.copy(model)  # as a pickle would carry it
+    assert copied.reduced_bytes == 0, "a compiler's process is sent the model alone"
 
 
 def test_a_ticket_adds_up_its_times(engine: DeviceEngine, model: FrozenWorldModel) -> None:
