@@ -180,7 +180,7 @@ class CheckpointCache:
                 del self._loaded[key]
 
     def _bytes(self) -> int:
-        return sum(_bytes(loaded.model) for loaded in self._loaded.values())
+        return sum(_held_bytes(loaded.model) for loaded in self._loaded.values())
 
     def _report(self) -> None:
         self._metrics.checkpoints_loaded.set(len(self._loaded))
@@ -197,7 +197,7 @@ class CheckpointCache:
             )
 
 
-def _bytes(model: FrozenWorldModel) -> int:
+def _held_bytes(model: FrozenWorldModel) -> int:
     """Parameters are held in float32, and where asked for in bfloat16 too."""
     reduced = model.reduced_bytes if isinstance(model, Reduces) else 0
     return 4 * model.card.parameter_count + reduced

@@ -35,7 +35,7 @@ class Desks:
     """Seats to work at, first come, first served, and given up while a request waits.
 
     Every array operation lets go of Python's interpreter lock and takes it again. Dozens of threads
-    that do so at once spend most of their time handing the lock around; a few do not.
+    that do so at once lose much of their time to it; docs/performance.md has it by number of seats.
 
     Args:
         seats: Requests that may work at a time; half the processors, 1 to 4, when 0.

@@ -217,10 +217,7 @@ def _regular_file(folder: int, filename: str) -> os.stat_result | None:
 
 
 def _stat_file(folder: int, filename: str) -> os.stat_result:
-    status = _regular_file(folder, filename)
-    if status is not None:
-        return status
-    descriptor = _open_file(folder, filename)  # says what is wrong with it
+    descriptor = _open_file(folder, filename)
     try:
         return os.fstat(descriptor)
     finally:

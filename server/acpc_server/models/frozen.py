@@ -80,7 +80,7 @@ class Reduces(Protocol):
 
     @property
     def reduced_bytes(self) -> int:
-        """Bytes of the bfloat16 weights held now."""
+        """Bytes that the model in bfloat16 takes now."""
         ...
 
     def in_bfloat16(self) -> FrozenWorldModel:
@@ -103,6 +103,7 @@ class FrozenJepa:
         self._card = card
         self._device = device
         self._reduced: FrozenJepa | None = None
+        self._reduced_bytes = 0
 
     @property
     def card(self) -> ModelCard:
@@ -121,12 +122,12 @@ class FrozenJepa:
 
     def __getstate__(self) -> dict[str, object]:
         """Without the bfloat16 weights, which a compiler's process has no use for."""
-        return {**self.__dict__, "_reduced": None}
+        return {**self.__dict__, "_reduced": None, "_reduced_bytes": 0}
 
     @property
     def reduced_bytes(self) -> int:
-        """Bytes of the bfloat16 weights held now."""
-        return 2 * self._card.parameter_count if self._reduced else 0
+        """Bytes that the model in bfloat16 takes now."""
+        return self._reduced_bytes
 
     def in_bfloat16(self) -> FrozenJepa:
         """This model with the weights of its products in bfloat16; made once, then kept."""
@@ -135,6 +136,7 @@ class FrozenJepa:
             for module in network.modules():
                 if isinstance(module, PRODUCTS):
                     module.to(torch.bfloat16)
+            self._reduced_bytes = sum(x.nbytes for x in network.state_dict().values())
             self._reduced = FrozenJepa(network, self._card, self._device)
         return self._reduced
 

@@ -7,7 +7,6 @@ distances that are not finite; the functions that decide something refuse those.
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from jaxtyping import Float, Float64
@@ -39,7 +38,7 @@ def horizon_weights(weights: Sequence[float], horizon: int) -> Float64[Tensor, "
     if horizon < 1:
         raise InvalidArgument("horizon", f"is {horizon}; predict at least 1 step")
     if len(weights) == 0:
-        return _uniform_weights(horizon)
+        return torch.full((horizon,), 1 / horizon, dtype=torch.float64)
     if len(weights) != horizon:
         raise InvalidArgument(
             "weights",
@@ -56,11 +55,6 @@ def horizon_weights(weights: Sequence[float], horizon: int) -> Float64[Tensor, "
             "weights", f"sum to {total}; they must sum to 1: divide each by their sum"
         )
     return torch.tensor(list(weights), dtype=torch.float64)
-
-
-@lru_cache(maxsize=64)
-def _uniform_weights(horizon: int) -> Float64[Tensor, "horizon"]:
-    return torch.full((horizon,), 1 / horizon, dtype=torch.float64)
 
 
 def step_distances(

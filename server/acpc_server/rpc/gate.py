@@ -13,6 +13,8 @@ from acpc_server.errors import ResourceExhausted
 SMOOTHING = 0.1
 # A call enters only if it is expected to end within this share of the time it has left.
 MARGIN = 0.4
+# Seconds after which a refused call may come again where nothing has been learned yet.
+SOONEST_RETRY = 0.05
 
 
 class Gate:
@@ -57,7 +59,7 @@ class Gate:
                 raise ResourceExhausted(
                     f"{self._inside} calls are ahead and would take {expected:.3f} s",
                     reason="SERVER_BUSY",
-                    retry_after=expected,
+                    retry_after=max(expected, SOONEST_RETRY),
                 )
             self._inside += 1
             return self._inside
