@@ -17,10 +17,15 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from acpc_client import AcpcClient, DatasetAnchors, GaussianNoise, JobState, ScoreProtocol
-from acpc_server.diagnostics import PerturbationPlan, Planner, PlanningRequest, certify_pool
+from acpc_client.inputs import DatasetAnchors, ScoreProtocol
+from acpc_client.perturbations import GaussianNoise
+from acpc_client.results.operations import JobState
+from acpc_client.sync.client import AcpcClient
+from acpc_server.encoding.views import PerturbationPlan
 from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode, Priority, Ticket
-from acpc_server.models.loader import CheckpointLimits
+from acpc_server.interactive.certify import certify_pool
+from acpc_server.interactive.planning import Planner, PlanningRequest
+from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.perturb import GaussianNoise as NoiseSpec
 from load import HISTORY, SIDE, WIDTH, Seen, closed_loop, elsewhere, open_loop, quantiles

@@ -21,7 +21,10 @@ from typing import Any
 import h5py
 import hdf5plugin
 import numpy as np
-from acpc_client import AcpcClient, DatasetAnchors, GaussianNoise, ScoreJob, ScoreProtocol
+from acpc_client.inputs import DatasetAnchors, ScoreProtocol
+from acpc_client.perturbations import GaussianNoise
+from acpc_client.sync.client import AcpcClient
+from acpc_client.sync.resources import ScoreJob
 
 ROOT = Path(__file__).resolve().parent.parent
 WORLD = ROOT / "examples" / "two_room"

@@ -24,11 +24,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 from acpc_server.data import AnchorBatch
-from acpc_server.diagnostics import AnchorSource, CheckpointName, Protocol, ScorePlan
-from acpc_server.diagnostics.score import different_state_distances, summarise_checkpoint
-from acpc_server.diagnostics.shard import ShardRecord, ShardScorer
+from acpc_server.encoding.anchor_source import AnchorSource
 from acpc_server.engine import DeviceEngine, Priority, Ticket
 from acpc_server.engine.allocator import keep_freed_memory
+from acpc_server.jobs.plan import CheckpointName
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, screening
@@ -36,6 +35,9 @@ from acpc_server.numerics.pairing import median_split_labels, pair_different_lab
 from acpc_server.numerics.pixels import to_model_input
 from acpc_server.observe import Metrics
 from acpc_server.perturb import GaussianNoise, perturb_frames
+from acpc_server.scoring.plan import Protocol, ScorePlan
+from acpc_server.scoring.score import different_state_distances, summarise_checkpoint
+from acpc_server.scoring.shard import ShardRecord, ShardScorer
 from load import elsewhere
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel

@@ -14,14 +14,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from acpc_client import (
-    AcpcClient,
-    DatasetAnchors,
-    GaussianNoise,
-    Outcome,
-    Pair,
-    Score,
-)
+from acpc_client.inputs import DatasetAnchors, Pair
+from acpc_client.perturbations import GaussianNoise
+from acpc_client.results.scores import Outcome, Score
+from acpc_client.sync.client import AcpcClient
 from acpc_server.data import Anchors, DatasetStore
 from picture import draw
 from rich.console import Console

@@ -31,7 +31,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from acpc_client import AcpcClient, GaussianNoise, PlanSession
+from acpc_client.perturbations import GaussianNoise
+from acpc_client.sync.client import AcpcClient
+from acpc_client.sync.session import PlanSession
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table

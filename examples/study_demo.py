@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from acpc_client.studies import bundle
-from acpc_client.studies.collapse import CollapseSummary
-from acpc_client.studies.drift import DriftSummary
-from acpc_client.studies.geometry import GeometrySummary
-from acpc_client.studies.horizons import HorizonSummary
-from acpc_client.studies.planner import PlannerSummary
-from acpc_client.studies.sensitivity import SensitivitySummary
+from acpc_lab.studies import bundle
+from acpc_lab.studies.collapse import CollapseSummary
+from acpc_lab.studies.drift import DriftSummary
+from acpc_lab.studies.geometry import GeometrySummary
+from acpc_lab.studies.horizons import HorizonSummary
+from acpc_lab.studies.planner import PlannerSummary
+from acpc_lab.studies.sensitivity import SensitivitySummary
 from rich.console import Console
 from rich.table import Table
 from server_process import running_server

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from acpc_client.report.canvas import styled
-from acpc_client.studies import paper
-from acpc_client.studies.catalogue import STUDIES, Evidence
-from acpc_client.studies.figures import collapse, drift, horizons, shifts, thresholds
+from acpc_lab.report.canvas import styled
+from acpc_lab.studies import paper
+from acpc_lab.studies.catalogue import STUDIES, Evidence
+from acpc_lab.studies.figures import collapse, drift, horizons, shifts, thresholds
 
 HERE = Path(__file__).parent
 

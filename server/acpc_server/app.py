@@ -26,27 +26,30 @@ from grpc_reflection.v1alpha import reflection
 
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
-from acpc_server.diagnostics import AnchorReaders, CheckpointScoring, PairComparison, Planner
-from acpc_server.diagnostics.receipt import CODE_VERSION, device_name
-from acpc_server.diagnostics.studies import StudyMeasuring
+from acpc_server.encoding import CODE_VERSION, AnchorReaders, device_name
 from acpc_server.engine import CheckpointCache, DeviceEngine
 from acpc_server.errors import FailedPrecondition
+from acpc_server.interactive import PairComparison, Planner
 from acpc_server.jobs import JobFilter, JobService, JobState, LeaseTerms
-from acpc_server.models.loader import CheckpointLimits
+from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
-from acpc_server.rpc.anchor import AnchorServicer
-from acpc_server.rpc.checkpoint import CheckpointServicer
-from acpc_server.rpc.diagnostic import DiagnosticServicer
-from acpc_server.rpc.guard import Guard
-from acpc_server.rpc.job_messages import OperationWriter
-from acpc_server.rpc.operations import OperationsServicer
-from acpc_server.rpc.planner import PlannerRpcs
-from acpc_server.rpc.score_messages import SCORE_WRITER
-from acpc_server.rpc.scoring import ScoringServicer
-from acpc_server.rpc.study import StudyServicer
-from acpc_server.rpc.study_messages import STUDY_WRITER
-from acpc_server.rpc.threads import RpcThreads
+from acpc_server.rpc import (
+    SCORE_WRITER,
+    STUDY_WRITER,
+    AnchorServicer,
+    CheckpointServicer,
+    DiagnosticServicer,
+    Guard,
+    OperationsServicer,
+    OperationWriter,
+    PlannerRpcs,
+    ScoringServicer,
+    StudyServicer,
+)
+from acpc_server.scheduling import RpcThreads
+from acpc_server.scoring import CheckpointScoring
 from acpc_server.settings import MEBIBYTE, Settings
+from acpc_server.studies import StudyMeasuring
 
 log = structlog.get_logger("acpc.app")
 SERVICES = (

@@ -18,13 +18,19 @@ from rich.console import Console
 from rich.table import Table
 
 from acpc_server.app import Server
-from acpc_server.engine.allocator import keep_freed_memory
+from acpc_server.engine import keep_freed_memory
 from acpc_server.errors import AcpcError
 from acpc_server.health_check import health
-from acpc_server.models import FrozenWorldModel
-from acpc_server.models.conformance import check_model
-from acpc_server.models.convert import Container, DtypeName, convert_object, convert_weights
-from acpc_server.models.loader import CheckpointLimits, load_checkpoint
+from acpc_server.models import (
+    CheckpointLimits,
+    Container,
+    DtypeName,
+    FrozenWorldModel,
+    check_model,
+    convert_object,
+    convert_weights,
+    load_checkpoint,
+)
 from acpc_server.observe import configure_logs
 from acpc_server.settings import MEBIBYTE, Settings
 

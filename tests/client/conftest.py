@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acpc_client import AcpcClient, AcpcError, AsyncAcpcClient, RetryPolicy
+from acpc_client.aio.client import AsyncAcpcClient
+from acpc_client.errors import AcpcError
+from acpc_client.retries import RetryPolicy
+from acpc_client.sync.client import AcpcClient
 from client_counterparty import Counterparty, serve
 
 QUICK = RetryPolicy(attempts=3, initial=0.01, maximum=0.02)

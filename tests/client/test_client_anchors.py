@@ -14,9 +14,12 @@ import grpc
 import numpy as np
 import pytest
 from acpc.v1 import anchor_service_pb2 as pb
-from acpc_client import AnchorArrays, DatasetAnchors, RetryPolicy, UploadProgress, errors
-from acpc_client.anchor_arrays import digest_of
-from acpc_client.anchor_files import load_anchors
+from acpc_client import errors
+from acpc_client.anchor_arrays import AnchorArrays, digest_of
+from acpc_client.inputs import DatasetAnchors
+from acpc_client.results.anchors import UploadProgress
+from acpc_client.retries import RetryPolicy
+from acpc_lab.tables.anchor_files import load_anchors
 from anchor_counterparty import AnchorCounterparty, serve_anchors
 from client_messages import status
 from google.rpc import error_details_pb2
@@ -42,9 +45,9 @@ def side(side_of: Any, store: AnchorCounterparty) -> Iterator[Any]:
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards of three anchors, streams of a few of them, and no long waits."""
     monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", 3 * ARRAYS["frames"][0].nbytes)
-    monkeypatch.setattr("acpc_client.uploads.STREAM_BYTES", 10_000)
+    monkeypatch.setattr("acpc_client.uploads.upload.STREAM_BYTES", 10_000)
     quick = RetryPolicy(attempts=6, initial=0.01, maximum=0.05)
-    monkeypatch.setattr("acpc_client.uploads._PATIENCE", quick)
+    monkeypatch.setattr("acpc_client.uploads.upload._PATIENCE", quick)
 
 
 def anchors(**changed: Any) -> AnchorArrays:

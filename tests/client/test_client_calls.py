@@ -11,21 +11,19 @@ import numpy as np
 import pytest
 from acpc.v1 import receipt_pb2, tensor_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import (
+from acpc_client.errors import ArgumentError, Internal
+from acpc_client.inputs import (
     CheckpointRef,
-    CheckpointState,
     CostReduction,
     DatasetAnchors,
-    GaussianBlur,
-    GaussianNoise,
-    Identity,
-    JobState,
     NumericMode,
-    Outcome,
     ScoreProtocol,
     Thresholds,
 )
-from acpc_client.errors import ArgumentError, Internal
+from acpc_client.perturbations import GaussianBlur, GaussianNoise, Identity
+from acpc_client.results.checkpoints import CheckpointState
+from acpc_client.results.operations import JobState
+from acpc_client.results.scores import Outcome
 from client_counterparty import Counterparty
 from client_messages import operation, score_response
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
-from acpc_client import AcpcClient, errors
+from acpc_client import errors
 from acpc_client.errors import (
     AcpcError,
     ClientClosed,
@@ -15,6 +15,7 @@ from acpc_client.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from acpc_client.sync.client import AcpcClient
 from client_counterparty import Counterparty
 from client_messages import retry_info, status
 from google.rpc import error_details_pb2, status_pb2

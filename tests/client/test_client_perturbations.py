@@ -2,7 +2,8 @@
 
 import pytest
 from acpc.v1 import perturbation_pb2 as pb
-from acpc_client import (
+from acpc_client.errors import ArgumentError
+from acpc_client.perturbations import (
     Brightness,
     ColorJitter,
     Contrast,
@@ -13,14 +14,12 @@ from acpc_client import (
     Jpeg,
     MotionBlur,
     Occlusion,
+    Perturbation,
     RandomShift,
     Registered,
     Resize,
-    severity_grid,
 )
-from acpc_client.errors import ArgumentError
-from acpc_client.perturbations import Perturbation
-from acpc_client.severities import CHOICES, parse, parse_grid
+from acpc_client.severities import CHOICES, parse, parse_grid, severity_grid
 
 SPECS = {
     "gaussian_noise:0.08": (GaussianNoise(0.08), {"gaussian_noise": {"sigma": 0.08}}),

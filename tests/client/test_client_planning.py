@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from acpc_client import AcpcClient, AsyncAcpcClient, CemBudget, CemReturn, GaussianNoise
+from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import (
     ArgumentError,
     Cancelled,
@@ -20,6 +20,9 @@ from acpc_client.errors import (
     SessionClosed,
     Unavailable,
 )
+from acpc_client.inputs import CemBudget, CemReturn
+from acpc_client.perturbations import GaussianNoise
+from acpc_client.sync.client import AcpcClient
 from client_counterparty import Counterparty
 from client_messages import status
 

@@ -8,7 +8,6 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from acpc_client import Identity, RetryPolicy
 from acpc_client.errors import (
     AcpcError,
     DeadlineExceeded,
@@ -16,7 +15,8 @@ from acpc_client.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from acpc_client.retries import Attempts
+from acpc_client.perturbations import Identity
+from acpc_client.retries import Attempts, RetryPolicy
 from client_counterparty import Counterparty
 from client_messages import retry_info, status
 

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import GaussianNoise, Pair, retries
+from acpc_client import retries
 from acpc_client.errors import (
     ArgumentError,
     Cancelled,
@@ -18,6 +18,8 @@ from acpc_client.errors import (
     NotFound,
     Unavailable,
 )
+from acpc_client.inputs import Pair
+from acpc_client.perturbations import GaussianNoise
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, status
 

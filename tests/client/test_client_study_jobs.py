@@ -11,23 +11,12 @@ import numpy as np
 import pytest
 from acpc.v1 import diagnostic_service_pb2 as diagnostic
 from acpc.v1 import study_service_pb2 as pb
-from acpc_client import (
-    CemBudget,
-    CemReturn,
-    CostReduction,
-    DatasetAnchors,
-    DriftStudy,
-    GaussianBlur,
-    GaussianNoise,
-    GeometryStudy,
-    JobState,
-    NumericMode,
-    Operation,
-    PlannerStudy,
-    SensitivityStudy,
-    StudyResult,
-)
 from acpc_client.errors import ArgumentError, FailedPrecondition, MalformedAnswer
+from acpc_client.inputs import CemBudget, CemReturn, CostReduction, DatasetAnchors, NumericMode
+from acpc_client.perturbations import GaussianBlur, GaussianNoise
+from acpc_client.results.operations import JobState, Operation
+from acpc_client.results.studies import StudyResult
+from acpc_client.study_inputs import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, study_operation, study_response
 

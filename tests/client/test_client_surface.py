@@ -8,20 +8,19 @@ import sys
 
 import acpc_client
 import pytest
-from acpc_client import (
-    AcpcClient,
-    AsyncAcpcClient,
-    AsyncPlanSession,
+from acpc_client.aio.anchors import AsyncAnchors
+from acpc_client.aio.client import AsyncAcpcClient
+from acpc_client.aio.resources import (
+    AsyncCheckpoints,
+    AsyncOperations,
     AsyncScoreJob,
     AsyncStudyJob,
-    PlanSession,
-    ScoreJob,
-    StudyJob,
 )
-from acpc_client.async_anchors import AsyncAnchors
-from acpc_client.async_resources import AsyncCheckpoints, AsyncOperations
-from acpc_client.sync_anchors import Anchors
-from acpc_client.sync_resources import Checkpoints, Operations
+from acpc_client.aio.session import AsyncPlanSession
+from acpc_client.sync.anchors import Anchors
+from acpc_client.sync.client import AcpcClient
+from acpc_client.sync.resources import Checkpoints, Operations, ScoreJob, StudyJob
+from acpc_client.sync.session import PlanSession
 
 PUBLIC = [
     "AcpcClient",
@@ -186,17 +185,17 @@ def test_the_whole_library_loads_nothing_heavy() -> None:
 
 
 def test_the_integrations_load_neither_torch_nor_the_library_they_fit() -> None:
-    loaded = loaded_after("from acpc_client.integrations import *")
+    loaded = loaded_after("from acpc_lab.integrations import *")
     assert not loaded & (HEAVY | {"stable_worldmodel", "gymnasium"})
 
 
 def test_sweeps_and_downloads_load_what_they_need_when_they_need_it() -> None:
-    loaded = loaded_after("from acpc_client.sweeps import *; import acpc_client.downloads")
+    loaded = loaded_after("from acpc_lab.sweeps import *; import acpc_lab.tables")
     assert not loaded & (HEAVY | {"yaml", "pyarrow", "matplotlib", "jinja2"})
 
 
 def test_the_command_line_loads_no_server() -> None:
-    loaded = loaded_after("import acpc_client.cli")
+    loaded = loaded_after("import acpc_lab.cli")
     assert "typer" in loaded
     assert not loaded & {"torch", "acpc_server", "pandas", "h5py"}
 
@@ -219,9 +218,9 @@ REPORT = [
 
 
 def test_the_report_offers_these_and_loads_its_libraries_when_it_draws() -> None:
-    from acpc_client import report
+    from acpc_lab import report
 
     assert sorted(report.__all__) == sorted(REPORT)
     assert all(getattr(report, name) is not None for name in REPORT)
-    loaded = loaded_after("from acpc_client.report import *")
+    loaded = loaded_after("from acpc_lab.report import *")
     assert not loaded & (HEAVY | {"matplotlib", "jinja2", "PIL", "pyarrow", "yaml"})

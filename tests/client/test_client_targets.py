@@ -3,7 +3,9 @@
 import contextlib
 
 import numpy as np
-from acpc_client import AcpcClient, Identity, RetryPolicy
+from acpc_client.perturbations import Identity
+from acpc_client.retries import RetryPolicy
+from acpc_client.sync.client import AcpcClient
 from client_counterparty import Counterparty, serve
 
 CALLS = 12

@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 import pytest
-from acpc_client import Tls
 from acpc_client.errors import ArgumentError, Unavailable
+from acpc_client.transport.channel import Tls
 from client_counterparty import Counterparty, serve
 
 

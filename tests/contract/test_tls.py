@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 import wire
-from acpc_client import AcpcClient, GaussianNoise, RetryPolicy, Tls, errors
+from acpc_client import errors
+from acpc_client.perturbations import GaussianNoise
+from acpc_client.retries import RetryPolicy
+from acpc_client.sync.client import AcpcClient
+from acpc_client.transport.channel import Tls
 from served_world import ServedWorld
 from server_process import ServerProcess
 

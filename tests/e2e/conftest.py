@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from acpc_client import AcpcClient
+from acpc_client.sync.client import AcpcClient
 from served_world import ServedWorld, write_world
 from server_process import ServerProcess
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from acpc_client import AcpcClient, AnchorArrays
+from acpc_client.anchor_arrays import AnchorArrays
+from acpc_client.sync.client import AcpcClient
 from server_process import ServerProcess
 
 HISTORY, STEPS, SIDE, PART, COUNT = 3, 11, 224, 6, 240

@@ -18,16 +18,13 @@ import pytest
 import wire
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
-from acpc_client import (
-    AcpcClient,
-    AnchorArrays,
-    AnchorSet,
-    AsyncAcpcClient,
-    DatasetAnchors,
-    RetryPolicy,
-    UploadProgress,
-    errors,
-)
+from acpc_client import errors
+from acpc_client.aio.client import AsyncAcpcClient
+from acpc_client.anchor_arrays import AnchorArrays
+from acpc_client.inputs import DatasetAnchors
+from acpc_client.results.anchors import AnchorSet, UploadProgress
+from acpc_client.retries import RetryPolicy
+from acpc_client.sync.client import AcpcClient
 from cutting_proxy import CuttingProxy
 from served_world import ServedWorld, write_world
 from server_process import ServerProcess
@@ -57,7 +54,7 @@ def client(server: ServerProcess) -> Iterator[AcpcClient]:
 
 @pytest.fixture(autouse=True)
 def small_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acpc_client.uploads.STREAM_BYTES", STREAM_BYTES)
+    monkeypatch.setattr("acpc_client.uploads.upload.STREAM_BYTES", STREAM_BYTES)
     monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", PART * 2100)
 
 

@@ -7,8 +7,7 @@ import pair_reference
 import pixel_reference as pixels
 import pytest
 import wire
-from acpc_client import (
-    AcpcClient,
+from acpc_client.perturbations import (
     Brightness,
     ColorJitter,
     Contrast,
@@ -19,11 +18,12 @@ from acpc_client import (
     Jpeg,
     MotionBlur,
     Occlusion,
-    PairComparison,
     Perturbation,
     RandomShift,
     Resize,
 )
+from acpc_client.results.pairs import PairComparison
+from acpc_client.sync.client import AcpcClient
 from pair_reference import ReferencePair
 from served_world import ServedWorld
 

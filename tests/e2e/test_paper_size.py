@@ -14,7 +14,9 @@ import pixel_reference as pixels
 import pytest
 import score_reference
 import wire
-from acpc_client import AcpcClient, DatasetAnchors, GaussianBlur, GaussianNoise, ScoreProtocol
+from acpc_client.inputs import DatasetAnchors, ScoreProtocol
+from acpc_client.perturbations import GaussianBlur, GaussianNoise
+from acpc_client.sync.client import AcpcClient
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import PublicColumns, public_columns, write_public_dataset
 from reference_model import ReferenceModel

@@ -14,19 +14,14 @@ import pixel_reference as pixels
 import pytest
 import torch
 import wire
-from acpc_client import (
-    AcpcClient,
-    AsyncAcpcClient,
-    CemBudget,
-    CemReturn,
-    CostReduction,
-    GaussianNoise,
-    Identity,
-    PoolCertificate,
-)
-from acpc_client.cli import app
+from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import InvalidArgument, NotFound, SessionClosed
-from acpc_client.integrations import CemCertificates
+from acpc_client.inputs import CemBudget, CemReturn, CostReduction
+from acpc_client.perturbations import GaussianNoise, Identity
+from acpc_client.results.pools import PoolCertificate
+from acpc_client.sync.client import AcpcClient
+from acpc_lab.cli import app
+from acpc_lab.integrations import CemCertificates
 from numpy.typing import ArrayLike, NDArray
 from public_cem import PublicCem
 from reference_model import ReferenceModel

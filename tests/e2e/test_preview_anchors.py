@@ -14,18 +14,13 @@ import pytest
 import score_reference
 import wire
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import (
-    AcpcClient,
-    AnchorPreview,
-    AsyncAcpcClient,
-    DatasetAnchors,
-    GaussianBlur,
-    GaussianNoise,
-    Perturbation,
-    ScoreJob,
-    ScoreProtocol,
-)
+from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import FailedPrecondition, InvalidArgument, NotFound
+from acpc_client.inputs import DatasetAnchors, ScoreProtocol
+from acpc_client.perturbations import GaussianBlur, GaussianNoise, Perturbation
+from acpc_client.results.scores import AnchorPreview
+from acpc_client.sync.client import AcpcClient
+from acpc_client.sync.resources import ScoreJob
 from job_world import JobCaller, JobWorld, job, metadata, write_job_world
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld

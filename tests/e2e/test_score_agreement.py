@@ -9,19 +9,10 @@ import numpy_reference as metrics
 import pytest
 import score_reference
 import wire
-from acpc_client import (
-    AcpcClient,
-    CheckpointScore,
-    DatasetAnchors,
-    GaussianBlur,
-    GaussianNoise,
-    Outcome,
-    Perturbation,
-    Resize,
-    ScoreProtocol,
-    SkipReason,
-    Thresholds,
-)
+from acpc_client.inputs import DatasetAnchors, ScoreProtocol, Thresholds
+from acpc_client.perturbations import GaussianBlur, GaussianNoise, Perturbation, Resize
+from acpc_client.results.scores import CheckpointScore, Outcome, SkipReason
+from acpc_client.sync.client import AcpcClient
 from numpy.typing import ArrayLike
 from score_reference import ReferenceScore
 from served_world import SMALL, ServedWorld

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acpc_client import AcpcClient, DatasetAnchors, DriftStudy
-from acpc_client.cli import app
-from acpc_client.studies import bundle
-from acpc_client.studies.cells import CheckpointRows, read_cells
-from acpc_client.studies.measuring import JOURNAL, AskStudy, measure
-from acpc_client.studies.verification import verify
+from acpc_client.inputs import DatasetAnchors
+from acpc_client.study_inputs import DriftStudy
+from acpc_client.sync.client import AcpcClient
+from acpc_lab.cli import app
+from acpc_lab.studies import bundle
+from acpc_lab.studies.cells import CheckpointRows, read_cells
+from acpc_lab.studies.measuring import JOURNAL, AskStudy, measure
+from acpc_lab.studies.verification import verify
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
 from server_process import ServerProcess

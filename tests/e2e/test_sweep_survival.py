@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from acpc_client import AcpcClient
-from acpc_client.downloads.plain import encode
-from acpc_client.sweeps import CellState, Sweep, SweepFileError, SweepResults
+from acpc_client.sync.client import AcpcClient
+from acpc_lab.sweeps import CellState, Sweep, SweepFileError, SweepResults
+from acpc_lab.tables.plain import encode
 from job_world import JobWorld, write_job_world
 from server_process import ServerProcess
 

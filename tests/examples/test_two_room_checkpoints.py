@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 from acpc_server.data.tasks import load_task
-from acpc_server.models.loader import list_checkpoints, load_checkpoint
+from acpc_server.models.folder import list_checkpoints
+from acpc_server.models.loader import load_checkpoint
 from model import CONFIG
 from train import RECIPES, add_noise, sigreg
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy_reference as metrics
 import pixel_reference as pixels
-from acpc_server.diagnostics.studies import controls
 from acpc_server.numerics.cem import pool_normals
 from acpc_server.numerics.sensitivity import gaussian_probe, rademacher_probe
 from acpc_server.perturb.draws import draw_generator
+from acpc_server.studies import controls
 from numpy.typing import NDArray
 from reference_model import ReferenceModel
 from score_reference import Anchors

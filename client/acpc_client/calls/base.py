@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from acpc_client.errors import MalformedAnswer
 from acpc_client.inputs import CheckpointRef, DatasetAnchors
-from acpc_client.results.anchors import AnchorSet
+from acpc_client.results import AnchorSet
 
 Answer = TypeVar("Answer")
 

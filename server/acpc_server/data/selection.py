@@ -12,7 +12,7 @@ from acpc_server.data.statistics import StatisticsCache
 from acpc_server.data.tasks import TaskPreset
 from acpc_server.data.windows import WindowIndex
 from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.numerics.pairing import median_split_labels
+from acpc_server.numerics import median_split_labels
 
 ANCHOR_COUNT = 100
 ANCHOR_SEED = 9101

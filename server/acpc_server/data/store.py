@@ -14,7 +14,7 @@ from acpc_server.data.selection import ANCHOR_COUNT, ANCHOR_SEED, draw_anchors
 from acpc_server.data.statistics import StatisticsCache
 from acpc_server.data.tasks import load_task, preset_names
 from acpc_server.data.windows import WindowIndex
-from acpc_server.numerics.pairing import go_on
+from acpc_server.numerics import go_on
 
 
 @dataclass(frozen=True)

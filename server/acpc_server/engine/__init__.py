@@ -1,18 +1,8 @@
 """Sole owner of the accelerator: queue, chunks, priorities, loaded checkpoints."""
 
+from acpc_server.engine.allocator import keep_freed_memory
 from acpc_server.engine.checkpoints import CheckpointCache, CheckpointStatus, LoadedCheckpoint
-from acpc_server.engine.desks import Desks
 from acpc_server.engine.device import DeviceEngine
-from acpc_server.engine.modes import NumericMode
-from acpc_server.engine.ticket import Priority, Ticket
-
-__all__ = [
-    "CheckpointCache",
-    "CheckpointStatus",
-    "Desks",
-    "DeviceEngine",
-    "LoadedCheckpoint",
-    "NumericMode",
-    "Priority",
-    "Ticket",
-]
+from acpc_server.engine.precision import NumericMode
+from acpc_server.engine.sizes import frames_per_call
+from acpc_server.scheduling import Desks, Priority, Ticket

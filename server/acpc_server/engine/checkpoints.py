@@ -11,10 +11,12 @@ from pathlib import Path
 import torch
 
 from acpc_server.errors import FailedPrecondition, NotFound
-from acpc_server.models import FrozenWorldModel, ModelCard, Reduces
-from acpc_server.models.loader import (
+from acpc_server.models import (
     CheckpointEntry,
     CheckpointLimits,
+    FrozenWorldModel,
+    ModelCard,
+    Reduces,
     find_checkpoint,
     list_checkpoints,
     load_checkpoint,

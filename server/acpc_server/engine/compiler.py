@@ -16,8 +16,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from acpc_server.models import FrozenWorldModel
-from acpc_server.models.rollout import rollout_pool
+from acpc_server.models import FrozenWorldModel, rollout_pool
 
 Compute = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Histories (v, h, dim), past blocks and pools to (v, j, horizon, dim)."""

@@ -13,19 +13,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from acpc_server.engine.admission import Pace
-from acpc_server.engine.desks import Desks
+from acpc_server.engine.compiled import RepeatedPools
 from acpc_server.engine.latents import LatentCache
-from acpc_server.engine.modes import NumericMode, arithmetic
-from acpc_server.engine.queue import RETRY_SECONDS, Chunk, ChunkQueue
-from acpc_server.engine.repeats import RepeatedPools
+from acpc_server.engine.precision import NumericMode, arithmetic
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
 from acpc_server.engine.tangent import load_derivatives, rollout_tangent
-from acpc_server.engine.ticket import Priority, Ticket
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
-from acpc_server.models import FrozenWorldModel, Reduces
-from acpc_server.models.rollout import rollout, rollout_pool
+from acpc_server.models import FrozenWorldModel, Reduces, rollout, rollout_pool
 from acpc_server.observe import Metrics
+from acpc_server.scheduling import RETRY_SECONDS, Chunk, ChunkQueue, Desks, Pace, Priority, Ticket
 
 log = structlog.get_logger("acpc.engine")
 # A chunk on a CPU may take this long; the thread is a daemon and does not outlive the process.

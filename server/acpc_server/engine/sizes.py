@@ -6,8 +6,8 @@ depend on shapes alone, never on load: a repeated job is cut alike and gives the
 
 from __future__ import annotations
 
-from acpc_server.engine.ticket import Priority
 from acpc_server.models import ModelCard
+from acpc_server.scheduling import Priority
 
 INTERACTIVE, JOB = Priority.INTERACTIVE, Priority.JOB
 # Pixels and frames of one encoder call.

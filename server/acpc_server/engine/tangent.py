@@ -13,8 +13,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from acpc_server.errors import FailedPrecondition
-from acpc_server.models import FrozenWorldModel
-from acpc_server.models.rollout import rollout
+from acpc_server.models import FrozenWorldModel, rollout
 
 _LOADING = threading.Lock()  # forward mode knows one level of differentiation in a process
 

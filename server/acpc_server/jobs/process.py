@@ -8,8 +8,8 @@ from functools import cache
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, PortableWorkflowError
 
-from acpc_server.diagnostics import Json
 from acpc_server.jobs.database import POSTGRES_CONNECTION
+from acpc_server.jobs.kind import Json
 
 QUEUE = "acpc-score"
 QUEUE_SECONDS = 0.2

@@ -13,9 +13,9 @@ from dbos import DBOS
 from dbos import WorkflowStatus as Row
 from pydantic import ValidationError
 
-from acpc_server.diagnostics import JobKind
 from acpc_server.errors import FailedPrecondition, NotFound
 from acpc_server.jobs.database import JobDatabase
+from acpc_server.jobs.kind import JobKind
 from acpc_server.jobs.record import Job, JobFailure, JobFilter, JobState, Progress
 from acpc_server.jobs.running import RunningJobs
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from acpc_server.diagnostics import JobPlan
 from acpc_server.errors import AcpcError
+from acpc_server.jobs.plan import JobPlan
 
 
 class JobState(enum.StrEnum):

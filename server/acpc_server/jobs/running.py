@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from acpc_server.diagnostics import JobKind, Json
+from acpc_server.jobs.kind import JobKind, Json
 from acpc_server.jobs.record import Progress
 from acpc_server.jobs.work import JobRun, Withdrawn
 from acpc_server.observe import Metrics

@@ -19,11 +19,12 @@ from dbos import DBOS, SetWorkflowAttributes, SetWorkflowID
 from dbos import error as dbos_error
 from sqlalchemy.exc import SQLAlchemyError
 
-from acpc_server.diagnostics import JobKind, JobPlan, Json
 from acpc_server.errors import AlreadyExists, FailedPrecondition, Unavailable
 from acpc_server.jobs import process
 from acpc_server.jobs.database import JobDatabase, first_line
+from acpc_server.jobs.kind import JobKind, Json
 from acpc_server.jobs.lease import Lease, LeaseTerms
+from acpc_server.jobs.plan import JobPlan
 from acpc_server.jobs.reader import JobReader
 from acpc_server.jobs.record import Job, JobFilter, JobState, Progress
 from acpc_server.jobs.retention import Retention

@@ -18,11 +18,11 @@ from dbos import error as dbos_error
 from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
 
-from acpc_server.diagnostics import JobKind, Json
-from acpc_server.engine import Priority, Ticket
 from acpc_server.errors import AcpcError, Cancelled, Unavailable
 from acpc_server.jobs.database import first_line
+from acpc_server.jobs.kind import JobKind, Json
 from acpc_server.jobs.record import JobFailure, Progress
+from acpc_server.scheduling import Priority, Ticket
 
 log = structlog.get_logger("acpc.jobs")
 

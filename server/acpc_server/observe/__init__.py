@@ -2,5 +2,3 @@
 
 from acpc_server.observe.logs import configure_logs
 from acpc_server.observe.metrics import Metrics
-
-__all__ = ["Metrics", "configure_logs"]

@@ -8,7 +8,7 @@ its first frames.
 
 import numpy as np
 
-from acpc_server.numerics.keyed_random import keyed_generator
+from acpc_server.numerics import keyed_generator
 
 _DOMAIN = b"acpc/draw/1\0"
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD
+from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 from acpc_server.perturb.camera_specs import Occlusion, RandomShift
 from acpc_server.perturb.registry import perturbation
 

@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from acpc_server.errors import FailedPrecondition
-from acpc_server.numerics.keyed_random import standard_normals
-from acpc_server.numerics.pixels import IMAGENET_STD
+from acpc_server.numerics import IMAGENET_STD, standard_normals
 from acpc_server.perturb.base import PerturbationSpec
 from acpc_server.perturb.draws import draw_generator
 from acpc_server.perturb.registry import perturbation

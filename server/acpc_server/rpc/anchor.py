@@ -26,11 +26,11 @@ from acpc_server.rpc.anchor_messages import (
     read_steps,
     write_set,
 )
-from acpc_server.rpc.idle import within
 from acpc_server.rpc.paging import read_page, write_token
 from acpc_server.rpc.request import MAX_REQUEST_ID
 from acpc_server.rpc.shards import read_shard
 from acpc_server.rpc.sources import read_dataset
+from acpc_server.rpc.streams import within
 
 IDLE_SECONDS = 60.0
 

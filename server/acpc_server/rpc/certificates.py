@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from acpc.v1 import diagnostic_service_pb2 as pb
 
-from acpc_server.diagnostics import PairedPlan, PoolAnswer, Selection, ViewCertificate
-from acpc_server.engine import Ticket
+from acpc_server.interactive import PairedPlan, PoolAnswer, Selection, ViewCertificate
 from acpc_server.rpc import codec
+from acpc_server.scheduling import Ticket
 
 
 def write_pool(

@@ -10,10 +10,12 @@ import numpy as np
 from acpc.v1 import diagnostic_service_pb2, perturbation_pb2, receipt_pb2, tensor_pb2
 from google.protobuf import duration_pb2
 
-from acpc_server.diagnostics import CheckpointName, PerturbationPlan, Receipt, Views
-from acpc_server.engine import NumericMode, Ticket
+from acpc_server.encoding import PerturbationPlan, Receipt, Views
+from acpc_server.engine import NumericMode
 from acpc_server.errors import InvalidArgument
+from acpc_server.jobs import CheckpointName
 from acpc_server.perturb import AnyPerturbation, parse_spec
+from acpc_server.scheduling import Ticket
 
 DTYPES: dict[tensor_pb2.Dtype.ValueType, np.dtype[Any]] = {
     tensor_pb2.DTYPE_UINT8: np.dtype("u1"),

@@ -9,14 +9,15 @@ import grpc
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
 
-from acpc_server.diagnostics import PairAnswer, PairComparison, PairRequest
-from acpc_server.diagnostics.histories import MAX_HORIZON
-from acpc_server.engine import CheckpointCache, Ticket
+from acpc_server.encoding import MAX_HORIZON
+from acpc_server.engine import CheckpointCache
 from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.interactive import PairAnswer, PairComparison, PairRequest
 from acpc_server.rpc import codec
 from acpc_server.rpc.planner import PlannerRpcs
 from acpc_server.rpc.request import StreamTickets, load, open_ticket, request_id, shown_id
 from acpc_server.rpc.status import to_status
+from acpc_server.scheduling import Ticket
 
 
 class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):

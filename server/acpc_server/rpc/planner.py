@@ -12,25 +12,26 @@ import torch
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 
-from acpc_server.diagnostics import (
+from acpc_server.encoding import check_block_width
+from acpc_server.engine import CheckpointCache
+from acpc_server.errors import InvalidArgument
+from acpc_server.interactive import (
     CemBudget,
     PairedCem,
     Planner,
     PlanningRequest,
     PlanningSession,
+    Returns,
     certify_pool,
+    check_pool,
+    selection_parameters,
 )
-from acpc_server.diagnostics.certify import check_pool, selection_parameters
-from acpc_server.diagnostics.histories import check_block_width
-from acpc_server.diagnostics.paired_cem import Returns
-from acpc_server.engine import CheckpointCache, Ticket
-from acpc_server.errors import InvalidArgument
-from acpc_server.numerics.cem import Proposal, pool_normals, sample_pool
-from acpc_server.numerics.cost_bounds import Reduction
+from acpc_server.numerics import Proposal, Reduction, pool_normals, sample_pool
 from acpc_server.rpc import codec
 from acpc_server.rpc.certificates import write_paired_plan, write_pool
-from acpc_server.rpc.idle import within
 from acpc_server.rpc.request import StreamTickets, load, request_id
+from acpc_server.rpc.streams import within
+from acpc_server.scheduling import Ticket
 
 REDUCTIONS: dict[int, Reduction] = {
     pb.COST_REDUCTION_UNSPECIFIED: "sum",

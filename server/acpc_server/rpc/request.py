@@ -9,8 +9,9 @@ from typing import Protocol
 import grpc
 from acpc.v1 import receipt_pb2
 
-from acpc_server.engine import CheckpointCache, LoadedCheckpoint, Priority, Ticket
+from acpc_server.engine import CheckpointCache, LoadedCheckpoint
 from acpc_server.errors import InvalidArgument
+from acpc_server.scheduling import Priority, Ticket
 
 DEFAULT_SECONDS = 300.0
 MAX_NAME = 1024

@@ -7,13 +7,13 @@ from typing import Any
 
 from acpc.v1 import scoring_service_pb2 as pb
 
-from acpc_server.diagnostics import AnchorPreview, CheckpointName, Receipt, ScorePlan
-from acpc_server.diagnostics.packing import unpack
+from acpc_server.encoding import Receipt
 from acpc_server.engine import NumericMode
-from acpc_server.jobs import Job
+from acpc_server.jobs import CheckpointName, Job, unpack
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import JobWriter, write_life
 from acpc_server.rpc.sources import write_source
+from acpc_server.scoring import AnchorPreview, ScorePlan
 
 PER_ANCHOR = (
     "anchor_ids",

@@ -11,25 +11,18 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import scoring_service_pb2_grpc as pb_grpc
 from google.longrunning import operations_pb2
 
-from acpc_server.diagnostics import (
-    AnchorReaders,
-    CheckpointName,
-    CheckpointScoring,
-    Protocol,
-    ScorePlan,
-    ScreenThresholds,
-)
+from acpc_server.encoding import AnchorReaders
 from acpc_server.engine import CheckpointCache
 from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.jobs import JobService, JobState
-from acpc_server.numerics.consistency import horizon_weights
-from acpc_server.numerics.verdict import check_thresholds
+from acpc_server.jobs import CheckpointName, JobService, JobState
+from acpc_server.numerics import check_thresholds, horizon_weights
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import OperationWriter
 from acpc_server.rpc.operations import read_name
 from acpc_server.rpc.request import load, request_id
 from acpc_server.rpc.score_messages import write_previews
 from acpc_server.rpc.sources import read_source
+from acpc_server.scoring import CheckpointScoring, Protocol, ScorePlan, ScreenThresholds
 
 MAX_DRAWS = 1000
 MAX_HORIZON = 256

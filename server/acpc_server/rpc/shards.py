@@ -10,9 +10,8 @@ import numpy as np
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 
-from acpc_server.data import AnchorBatch
+from acpc_server.data import MAX_FRAME_SIDE, AnchorBatch
 from acpc_server.data.anchor_sets import UploadHeader
-from acpc_server.data.hdf5 import MAX_FRAME_SIDE
 from acpc_server.errors import InvalidArgument
 from acpc_server.rpc import codec
 

@@ -7,15 +7,15 @@ from acpc.v1 import study_service_pb2 as pb
 from acpc.v1 import study_service_pb2_grpc as pb_grpc
 from google.longrunning import operations_pb2
 
-from acpc_server.diagnostics import AnchorReaders, CheckpointName
-from acpc_server.diagnostics.studies import StudyMeasuring, StudyPlan
+from acpc_server.encoding import AnchorReaders
 from acpc_server.engine import CheckpointCache
-from acpc_server.jobs import JobService
+from acpc_server.jobs import CheckpointName, JobService
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import OperationWriter
 from acpc_server.rpc.request import load, request_id
 from acpc_server.rpc.sources import read_source
 from acpc_server.rpc.study_requests import read_study, with_study_defaults
+from acpc_server.studies import StudyMeasuring, StudyPlan
 
 
 class StudyServicer(pb_grpc.StudyServiceServicer):

@@ -6,15 +6,14 @@ from typing import Any
 
 from acpc.v1 import study_service_pb2 as pb
 
-from acpc_server.diagnostics import Receipt
-from acpc_server.diagnostics.studies import StudyPlan
-from acpc_server.diagnostics.studies.table import Arrays, Table
+from acpc_server.encoding import Receipt
 from acpc_server.engine import NumericMode
 from acpc_server.jobs import Job
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import JobWriter, write_life
 from acpc_server.rpc.sources import write_source
 from acpc_server.rpc.study_requests import write_study
+from acpc_server.studies import Arrays, StudyPlan, Table
 
 
 def write_request(plan: StudyPlan) -> pb.RunStudyRequest:

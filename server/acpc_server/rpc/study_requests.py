@@ -9,19 +9,13 @@ from typing import Any
 from acpc.v1 import diagnostic_service_pb2
 from acpc.v1 import study_service_pb2 as pb
 
-from acpc_server.diagnostics.paired_cem import check_budget
-from acpc_server.diagnostics.studies import (
-    AnyStudy,
-    DriftStudy,
-    GeometryStudy,
-    PlannerStudy,
-    SensitivityStudy,
-)
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics.cost_bounds import Reduction
+from acpc_server.interactive import check_budget
+from acpc_server.numerics import Reduction
 from acpc_server.perturb import AnyPerturbation
 from acpc_server.rpc import codec
 from acpc_server.rpc.planner import RETURNS, read_budget, read_returns
+from acpc_server.studies import AnyStudy, DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
 
 MAX_SHIFTS = 256
 # Views of one anchor; their frames are there at once.

@@ -14,7 +14,7 @@ import pytest
 import torch
 from acpc_server.engine import CheckpointCache
 from acpc_server.errors import AcpcError, FailedPrecondition, NotFound, UnsafeCheckpoint
-from acpc_server.models.loader import CheckpointLimits
+from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from public_checkpoint import write_checkpoint
 

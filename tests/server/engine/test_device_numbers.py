@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from acpc_server.engine import DeviceEngine, NumericMode, Priority, Ticket
-from acpc_server.engine.modes import arithmetic
+from acpc_server.engine.precision import arithmetic
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import FrozenJepa, FrozenWorldModel

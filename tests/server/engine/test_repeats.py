@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from acpc_server.engine import DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.engine.compiled import RepeatedPools
 from acpc_server.engine.compiler import CompilationFailed, compile_pool
-from acpc_server.engine.repeats import RepeatedPools
 from acpc_server.models import FrozenWorldModel, rollout_pool
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.observe import Metrics

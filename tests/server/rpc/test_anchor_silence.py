@@ -17,8 +17,8 @@ from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.observe import Metrics
 from acpc_server.rpc.anchor import AnchorServicer
-from acpc_server.rpc.guard import Guard
-from acpc_server.rpc.threads import RpcThreads
+from acpc_server.rpc.interceptor import Guard
+from acpc_server.scheduling.threads import RpcThreads
 
 LIMITS = AnchorLimits(2**24, 2**24, 100, 4, 0.0, 3600.0)
 IDLE = 0.3

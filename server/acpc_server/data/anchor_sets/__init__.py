@@ -14,16 +14,3 @@ from acpc_server.data.anchor_sets.limits import AnchorLimits
 from acpc_server.data.anchor_sets.store import AnchorStore, check_digest
 from acpc_server.data.anchor_sets.stored import StoredAnchors
 from acpc_server.data.anchor_sets.uploads import AnchorUpload
-
-__all__ = [
-    "AnchorLimits",
-    "AnchorStore",
-    "AnchorUpload",
-    "DatasetSource",
-    "SetInfo",
-    "StoredAnchors",
-    "StoredSet",
-    "UploadHeader",
-    "check_digest",
-    "store_drawn",
-]

@@ -1,0 +1,83 @@
+"""Anchor sets of the asyncio client; see ``sync_anchors``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+from acpc_client.aio.resources import Resource
+from acpc_client.anchor_arrays import AnchorArrays
+from acpc_client.calls import anchors as calls
+from acpc_client.inputs import DatasetAnchors
+from acpc_client.results import AnchorSet, UploadProgress
+from acpc_client.sync import AcpcClient
+from acpc_client.uploads import OnUpload
+
+
+class AsyncAnchors(Resource):
+    """The anchor sets of the server: immutable, and named by the digest of their content."""
+
+    async def upload(
+        self,
+        anchors: AnchorArrays | Iterable[AnchorArrays],
+        *,
+        count: int | None = None,
+        description: str = "",
+        compress: bool = True,
+        progress: OnUpload | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> AnchorSet:
+        """See ``Anchors.upload``, which runs in a thread; ``progress`` is called in the loop.
+
+        grpc.aio tells a stream that was refused while it was writing as a fault of its own, so that
+        the server's reason would be lost; the blocking stream keeps it.
+        """
+        client, loop = self._client, asyncio.get_running_loop()
+
+        def tell(told: UploadProgress) -> None:
+            if progress is not None:
+                loop.call_soon_threadsafe(progress, told)
+
+        # Leaving ends the thread's call, also when this task is cancelled.
+        with AcpcClient(client.target, timeout=client._timeout, retry=client._policy) as blocking:
+            blocking._credentials = client._credentials
+            return await asyncio.to_thread(
+                blocking.anchors.upload,
+                anchors,
+                count=count,
+                description=description,
+                compress=compress,
+                progress=tell,
+                request_id=request_id,
+                timeout=timeout,
+            )
+
+    async def create(
+        self,
+        source: DatasetAnchors,
+        *,
+        history: int = 3,
+        horizon: int = 8,
+        description: str = "",
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> AnchorSet:
+        """See ``Anchors.create``."""
+        return await self._client._run(
+            calls.create(source, history, horizon, description, request_id), timeout
+        )
+
+    async def get(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> AnchorSet:
+        """One set, by its digest."""
+        return await self._client._run(calls.get(anchor_set), timeout)
+
+    def list(
+        self, *, page_size: int = 100, timeout: float | None = None
+    ) -> AsyncIterator[AnchorSet]:
+        """Every set, newest first; pages are fetched as they are read, ``timeout`` seconds each."""
+        return self._pages(lambda token: calls.list_page(page_size, token), timeout)
+
+    async def delete(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> None:
+        """Removes a set that no job needs. Not tried again."""
+        await self._client._run(calls.delete(anchor_set), timeout)

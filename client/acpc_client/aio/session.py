@@ -1,0 +1,113 @@
+"""A planning session of the asyncio client."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import grpc.aio
+from acpc.v1 import diagnostic_service_pb2 as pb
+from numpy.typing import NDArray
+
+from acpc_client.calls import planning
+from acpc_client.errors import AcpcError, DeadlineExceeded, from_rpc_error
+from acpc_client.results import PoolCertificate, SampledPool
+from acpc_client.transport import GOODBYE_S, SessionBase
+
+
+class AsyncPlanSession(SessionBase):
+    """See ``PlanSession``; tasks of one event loop take turns, and a cancelled one ends it."""
+
+    _stream: Any = None
+
+    async def __aenter__(self) -> AsyncPlanSession:
+        """See ``PlanSession.__enter__``."""
+        self._check(fresh=True)
+        self._turn = asyncio.Lock()
+        attempts = self._client._attempts(planning.PLAN, self._timeout)
+        while True:
+            self._stream = self._client._rpc(planning.PLAN)(**self._options(attempts))
+            try:
+                self._entered(await self._exchange(self._first, self._message_timeout))
+                return self
+            except AcpcError as error:
+                self._hang_up(error.message)
+                delay = attempts.after(error)
+                if delay is None:
+                    raise
+            await asyncio.sleep(delay)
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            await self.close()
+        else:
+            self._hang_up("it was left by an exception")
+
+    async def certify(
+        self, candidates: NDArray[Any], *, timeout: float | None = None
+    ) -> PoolCertificate:
+        """See ``PlanSession.certify``."""
+        answer = await self._ask(planning.pool(candidates), timeout)
+        return PoolCertificate.from_message(answer.certificate)
+
+    async def certify_proposal(
+        self,
+        mean: NDArray[Any],
+        std: NDArray[Any],
+        *,
+        candidates: int = 64,
+        seed: int,
+        timeout: float | None = None,
+    ) -> SampledPool:
+        """See ``PlanSession.certify_proposal``."""
+        answer = await self._ask(planning.proposal(mean, std, candidates, seed), timeout)
+        return SampledPool.from_message(answer)
+
+    async def close(self) -> None:
+        """Says goodbye to the server; pools are refused from now on."""
+        if self._why_closed:
+            return
+        if self._turn.locked():
+            self._hang_up("it was closed")
+            return
+        self._why_closed = "it was closed"
+        # Every answer was read before the goodbye, so nothing is lost with an error here.
+        with suppress(grpc.RpcError, asyncio.InvalidStateError, TimeoutError):
+            async with asyncio.timeout(GOODBYE_S):
+                await self._stream.done_writing()
+                await self._stream.read()
+        self._stream.cancel()
+
+    async def _ask(self, pool: pb.PlanPool, timeout: float | None) -> pb.PlanCertificate:
+        limit = self._limit(timeout)
+        self._check(fresh=False)
+        async with self._turn:
+            self._check(fresh=False)
+            request = self._numbered(pool)
+            try:
+                answer = await self._exchange(request, limit)
+                return planning.certificate(answer, request.pool.iteration)
+            except BaseException as failure:
+                # The next answer would be this pool's.
+                self._hang_up(str(failure) or type(failure).__name__)
+                raise
+
+    async def _exchange(self, request: pb.PlanRequest, limit: float) -> pb.PlanResponse | None:
+        """Sends one message and waits for its answer; None: the server has ended the stream."""
+        try:
+            async with asyncio.timeout(limit):
+                if not self._stream.done():  # else there is only a status left to read
+                    await self._stream.write(request)
+                answer = await self._stream.read()
+        except TimeoutError as raised:
+            overdue = self._overdue(limit)
+            raise DeadlineExceeded(overdue, request_id=self.request_id) from raised
+        except grpc.RpcError as raised:
+            raise from_rpc_error(raised, self.request_id) from raised
+        return None if answer is grpc.aio.EOF else answer
+
+    def _hang_up(self, why: str) -> None:
+        self._why_closed = self._why_closed or why
+        self._stream.cancel()

@@ -1,0 +1,6 @@
+"""The blocking client."""
+
+from acpc_client.sync.client import AcpcClient
+from acpc_client.sync.resources import ScoreJob, StudyJob
+from acpc_client.sync.session import PlanSession
+from acpc_client.sync.streams import Feed

@@ -1,0 +1,125 @@
+"""Anchor sets of the blocking client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+import grpc
+
+from acpc_client.anchor_arrays import AnchorArrays
+from acpc_client.calls import anchors as calls
+from acpc_client.errors import AcpcError, NotFound, from_rpc_error
+from acpc_client.inputs import DatasetAnchors
+from acpc_client.results import AnchorSet
+from acpc_client.sync.resources import Resource
+from acpc_client.uploads import OnUpload, Upload, UploadOptions
+
+
+class Anchors(Resource):
+    """The anchor sets of the server: immutable, and named by the digest of their content."""
+
+    def upload(
+        self,
+        anchors: AnchorArrays | Iterable[AnchorArrays],
+        *,
+        count: int | None = None,
+        description: str = "",
+        compress: bool = True,
+        progress: OnUpload | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> AnchorSet:
+        """Stores anchors of your own at the server, and answers their set.
+
+        A broken connection is mended: the upload goes on with the first anchor that the server has
+        not stored. The answer's digest is checked against what was sent. Anchors that the server
+        has already are not stored twice.
+
+        Whole arrays are read once for their digest before they are sent, and the same call in
+        another process goes on where this one ended. Parts are read once, in another thread; the
+        parts of a broken upload can be given again with its ``request_id``.
+
+        Args:
+            anchors: All anchors, or parts of them in order. Frames may be memory maps.
+            count: Anchors of all parts together; needed for parts alone.
+            description: Free text that the server keeps.
+            compress: Send frames deflated, without loss.
+            progress: Called whenever the server has stored more.
+            request_id: Names the upload; None: from the content, or fresh for parts.
+            timeout: Seconds for the whole upload; None: a day.
+
+        Raises:
+            ArgumentError: An array or a number cannot be sent as it is.
+            DataLoss: What the server stored is not what was sent.
+            AcpcError: What the server refused, or could not do for too long. Its ``request_id``
+                is the upload's.
+        """
+        client = self._client
+        options = UploadOptions(
+            count, description, compress, progress, request_id, client._positive(timeout)
+        )
+        upload = Upload(anchors, options, retries=client._policy.attempts > 1)
+        upload.prepare()
+        while True:
+            try:
+                done = self._find(upload) if upload.lost else self._send(upload)
+            except AcpcError as error:
+                upload.check()
+                time.sleep(upload.failed(error))
+                continue
+            if done is not None:
+                return done
+
+    def _find(self, upload: Upload) -> AnchorSet | None:
+        """Asks where an upload goes on."""
+        try:
+            return upload.begin(self._client._run(calls.progress(upload.request_id), None))
+        except NotFound:
+            return upload.begin(None)
+
+    def _send(self, upload: Upload) -> AnchorSet | None:
+        """One stream of an upload."""
+        rpc = self._client._rpc(calls.UPLOAD)
+        try:
+            answer = rpc(iter(upload.stream(), None), timeout=upload.timeout())
+        except grpc.RpcError as raised:
+            raise from_rpc_error(raised, upload.request_id) from raised
+        upload.check()
+        return upload.stored(answer)
+
+    def create(
+        self,
+        source: DatasetAnchors,
+        *,
+        history: int = 3,
+        horizon: int = 8,
+        description: str = "",
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> AnchorSet:
+        """Makes a set from a dataset that the server can see, and answers it once it is stored.
+
+        Args:
+            source: Where the anchors are drawn.
+            history: Frames of history; the paper's models take 3.
+            horizon: Future frames; the paper's 8.
+            description: Free text that the server keeps.
+            request_id: The same id gives the same set; a fresh uuid4 when None.
+            timeout: Seconds for the whole call; None: an hour.
+        """
+        return self._client._run(
+            calls.create(source, history, horizon, description, request_id), timeout
+        )
+
+    def get(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> AnchorSet:
+        """One set, by its digest."""
+        return self._client._run(calls.get(anchor_set), timeout)
+
+    def list(self, *, page_size: int = 100, timeout: float | None = None) -> Iterator[AnchorSet]:
+        """Every set, newest first; pages are fetched as they are read, ``timeout`` seconds each."""
+        return self._pages(lambda token: calls.list_page(page_size, token), timeout)
+
+    def delete(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> None:
+        """Removes a set that no job needs. Not tried again."""
+        self._client._run(calls.delete(anchor_set), timeout)

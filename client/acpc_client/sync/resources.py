@@ -1,0 +1,215 @@
+"""Checkpoints, operations and jobs of the blocking client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import grpc
+
+from acpc_client.calls import Call, Page, jobs
+from acpc_client.calls import checkpoints as checkpoint_calls
+from acpc_client.errors import from_rpc_error
+from acpc_client.inputs import CheckpointRef
+from acpc_client.results import (
+    Checkpoint,
+    LoadedCheckpoint,
+    Operation,
+    Progress,
+    Score,
+    StudyResult,
+)
+from acpc_client.retries import WatchPlan
+from acpc_client.sync.base import SyncBase
+
+Item = TypeVar("Item")
+
+
+class Resource:
+    """What the resources of the blocking client share: the client, and lists in pages."""
+
+    def __init__(self, client: SyncBase) -> None:
+        self._client = client
+
+    def _pages(
+        self, page: Callable[[str], Call[Page[Item]]], timeout: float | None
+    ) -> Iterator[Item]:
+        token = ""
+        while True:
+            answer = self._client._run(page(token), timeout)
+            yield from answer.items
+            token = answer.next_token
+            if not token:
+                return
+
+
+class Checkpoints(Resource):
+    """The checkpoints below the server's root."""
+
+    def list(self, *, page_size: int = 100, timeout: float | None = None) -> Iterator[Checkpoint]:
+        """Every checkpoint; pages are fetched as they are read, ``timeout`` seconds each."""
+        return self._pages(lambda token: checkpoint_calls.list_page(page_size, token), timeout)
+
+    def get(self, checkpoint: str | CheckpointRef, *, timeout: float | None = None) -> Checkpoint:
+        """One checkpoint."""
+        return self._client._run(checkpoint_calls.get(checkpoint), timeout)
+
+    def load(
+        self,
+        checkpoint: str | CheckpointRef,
+        *,
+        pin: bool = False,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> LoadedCheckpoint:
+        """Reads a checkpoint onto the device; ``pin`` keeps it there until it is unloaded."""
+        return self._client._run(checkpoint_calls.load(checkpoint, pin, request_id), timeout)
+
+    def unload(
+        self,
+        checkpoint: str | CheckpointRef,
+        *,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> Checkpoint:
+        """Frees the device memory of a checkpoint."""
+        return self._client._run(checkpoint_calls.unload(checkpoint, request_id), timeout)
+
+
+class Operations(Resource):
+    """The jobs of the server."""
+
+    def list(
+        self, *, filter: str = "", page_size: int = 100, timeout: float | None = None
+    ) -> Iterator[Operation]:
+        """Every operation, newest first and without its answer, which :meth:`get` has.
+
+        Args:
+            filter: Terms joined by AND: ``state=failed``, ``kind=score_checkpoint``,
+                ``checkpoint=<name>``, ``created>=2026-01-31T08:00:00Z``.
+            page_size: Operations a call; pages are fetched as they are read.
+            timeout: Seconds a call.
+        """
+        return self._pages(lambda token: jobs.list_page(filter, page_size, token), timeout)
+
+    def get(self, name: str, *, timeout: float | None = None) -> Operation:
+        """One operation as it is now."""
+        return self._client._run(jobs.get(name), timeout)
+
+    def wait(self, name: str, *, timeout: float = jobs.WAIT.timeout) -> Operation:
+        """Waits at the server for ``timeout`` seconds at most; the answer may not be done."""
+        return self._client._run(jobs.wait(name, timeout), timeout + jobs.WAIT_SLACK_S)
+
+    def cancel(self, name: str, *, timeout: float | None = None) -> None:
+        """Asks for a job to be cancelled; it ends as soon as it can."""
+        self._client._run(jobs.cancel(name), timeout)
+
+    def delete(self, name: str, *, timeout: float | None = None) -> None:
+        """Forgets an operation that has ended. Not tried again."""
+        self._client._run(jobs.delete(name), timeout)
+
+    def watch(self, name: str, *, timeout: float | None = None) -> Iterator[Operation]:
+        """The operation each time it changes, the last one done.
+
+        Reconnects when the stream breaks, and polls when it keeps breaking.
+
+        Args:
+            name: ``operations/<id>``.
+            timeout: Seconds for the whole watch; None: until the operation is done.
+
+        Raises:
+            DeadlineExceeded: ``timeout`` passed; the operation goes on at the server.
+        """
+        plan = WatchPlan(self._client._policy, name, self._client._positive(timeout))
+        while True:
+            try:
+                for operation in self._updates(plan, name):
+                    if plan.news(operation):
+                        yield operation
+                    if operation.done:
+                        return
+                delay = plan.ended()
+            except grpc.RpcError as raised:
+                delay = plan.failed(from_rpc_error(raised))
+            time.sleep(delay)
+
+    def _updates(self, plan: WatchPlan, name: str) -> Iterator[Operation]:
+        """One stream of updates, or one poll."""
+        call = jobs.watch(name) if plan.streaming else jobs.get(name)
+        rpc = self._client._rpc(call.method)
+        if not plan.streaming:
+            yield call.read(rpc(call.request, timeout=min(call.method.timeout, plan.segment())))
+            return
+        stream: Any = rpc(call.request, timeout=plan.segment())
+        try:
+            yield from map(call.read, stream)
+        finally:
+            stream.cancel()
+
+
+class _Job:
+    """A job at the server. It goes on whether or not anyone waits for it.
+
+    Attributes:
+        name: ``operations/<id>``; with it, any client can watch or cancel the job.
+        submitted: The operation as the submission answered it.
+    """
+
+    def __init__(self, operations: Operations, submitted: Operation) -> None:
+        self._operations = operations
+        self.name = submitted.name
+        self.submitted = submitted
+
+    def operation(self, *, timeout: float | None = None) -> Operation:
+        """The job as it is now."""
+        return self._operations.get(self.name, timeout=timeout)
+
+    def progress(self, *, timeout: float | None = None) -> Progress:
+        """How far the job is now."""
+        return self.operation(timeout=timeout).progress
+
+    def watch(self, *, timeout: float | None = None) -> Iterator[Operation]:
+        """The job each time it changes; see ``Operations.watch``."""
+        return self._operations.watch(self.name, timeout=timeout)
+
+    def _ended(self, timeout: float | None) -> Operation:
+        operation = self.submitted
+        for update in self.watch(timeout=timeout):
+            operation = update
+        return operation
+
+    def cancel(self, *, timeout: float | None = None) -> None:
+        """Asks for the job to be cancelled; it ends as soon as it can."""
+        self._operations.cancel(self.name, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class ScoreJob(_Job):
+    """A scoring job at the server; its answer is a score."""
+
+    def result(self, timeout: float | None = None) -> Score:
+        """Waits for the score, ``timeout`` seconds at most; None: until the job ends.
+
+        Raises:
+            Cancelled: The job was cancelled.
+            DeadlineExceeded: ``timeout`` passed; the job goes on.
+            AcpcError: Why the job ended without a score.
+        """
+        return self._ended(timeout).result()
+
+
+class StudyJob(_Job):
+    """A study at the server; its answer is a table of rows."""
+
+    def result(self, timeout: float | None = None) -> StudyResult:
+        """Waits for the rows, ``timeout`` seconds at most; None: until the job ends.
+
+        Raises:
+            Cancelled: The job was cancelled.
+            DeadlineExceeded: ``timeout`` passed; the job goes on.
+            AcpcError: Why the job ended without rows.
+        """
+        return self._ended(timeout).study_result()

@@ -1,0 +1,171 @@
+"""A planning session of the blocking client: history and goal once, then pool after pool."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+from acpc.v1 import diagnostic_service_pb2 as pb
+from numpy.typing import NDArray
+
+from acpc_client.calls import planning
+from acpc_client.errors import AcpcError, DeadlineExceeded, from_rpc_error
+from acpc_client.results import PoolCertificate, SampledPool
+from acpc_client.transport import GOODBYE_S, SessionBase
+
+
+class PlanSession(SessionBase):
+    """Certificates for the pools of one planner run; a context manager, entered once.
+
+    Any error of the server ends the session: its answers would no longer match the pools. An
+    ArgumentError does not, because nothing was sent.
+
+    Threads: pools of several threads are answered one at a time, in the order of their turns.
+    ``close`` may be called from any thread; a pool under way then fails with Cancelled.
+    """
+
+    _requests: SimpleQueue[pb.PlanRequest | None]
+    _stream: Any = None
+
+    def __enter__(self) -> PlanSession:
+        """Sends the start; tried again as any call is, until the server has taken it.
+
+        Raises:
+            AcpcError: What the server refused.
+            SessionClosed: The session was entered before.
+        """
+        self._check(fresh=True)
+        self._turn = threading.Lock()
+        attempts = self._client._attempts(planning.PLAN, self._timeout)
+        while True:
+            # A queue per attempt: the thread that sent for a broken stream may still be reading.
+            self._requests = SimpleQueue()
+            rpc = self._client._rpc(planning.PLAN)
+            self._stream = rpc(iter(self._requests.get, None), **self._options(attempts))
+            try:
+                self._entered(self._exchange(self._first, self._message_timeout))
+                return self
+            except AcpcError as error:
+                self._hang_up(error.message)
+                delay = attempts.after(error)
+                if delay is None:
+                    raise
+            time.sleep(delay)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._hang_up("it was left by an exception")
+
+    def certify(self, candidates: NDArray[Any], *, timeout: float | None = None) -> PoolCertificate:
+        """Can the visual change alter the planner's choice among these candidates?
+
+        Args:
+            candidates: Action sequences, float32 (candidates, H, block width).
+            timeout: Seconds for this answer; None: the session's ``message_timeout``.
+
+        Raises:
+            ArgumentError: The candidates cannot be sent as they are; the session goes on.
+            SessionClosed: The session is not open.
+            AcpcError: What the server refused, or could not do; the session has ended.
+        """
+        answer = self._ask(planning.pool(candidates), timeout)
+        return PoolCertificate.from_message(answer.certificate)
+
+    def certify_proposal(
+        self,
+        mean: NDArray[Any],
+        std: NDArray[Any],
+        *,
+        candidates: int = 64,
+        seed: int,
+        timeout: float | None = None,
+    ) -> SampledPool:
+        """``certify`` for a pool that the server samples, which saves sending it.
+
+        Args:
+            mean: Mean of the proposal, float32 (H, block width); it is candidate 0 itself.
+            std: Standard deviations, of the same shape.
+            candidates: Pool size.
+            seed: Seed of the samples; give every iteration another.
+            timeout: Seconds for this answer; None: the session's ``message_timeout``.
+
+        Raises:
+            ArgumentError: An argument cannot be sent as it is; the session goes on.
+            SessionClosed: The session is not open.
+            AcpcError: What the server refused, or could not do; the session has ended.
+        """
+        answer = self._ask(planning.proposal(mean, std, candidates, seed), timeout)
+        return SampledPool.from_message(answer)
+
+    def close(self) -> None:
+        """Says goodbye to the server; pools are refused from now on."""
+        if self._why_closed:
+            return
+        if not self._turn.acquire(blocking=False):
+            self._hang_up("it was closed")
+            return
+        try:
+            self._why_closed = "it was closed"
+            self._requests.put(None)
+            # Every answer was read before the goodbye, so nothing is lost with an error here.
+            with self._alarm(GOODBYE_S, threading.Event()), suppress(grpc.RpcError):
+                next(self._stream, None)
+        finally:
+            self._turn.release()
+
+    def _ask(self, pool: pb.PlanPool, timeout: float | None) -> pb.PlanCertificate:
+        limit = self._limit(timeout)
+        self._check(fresh=False)
+        with self._turn:
+            self._check(fresh=False)
+            request = self._numbered(pool)
+            try:
+                answer = self._exchange(request, limit)
+                return planning.certificate(answer, request.pool.iteration)
+            except BaseException as failure:
+                # The next answer would be this pool's.
+                self._hang_up(str(failure) or type(failure).__name__)
+                raise
+
+    def _exchange(self, request: pb.PlanRequest, limit: float) -> pb.PlanResponse | None:
+        """Sends one message and waits for its answer; None: the server has ended the stream."""
+        overdue = DeadlineExceeded(self._overdue(limit), request_id=self.request_id)
+        late = threading.Event()
+        with self._alarm(limit, late):
+            try:
+                self._requests.put(request)
+                answer: pb.PlanResponse | None = next(self._stream, None)
+            except grpc.RpcError as raised:
+                error = overdue if late.is_set() else from_rpc_error(raised, self.request_id)
+                raise error from raised
+        if late.is_set():
+            raise overdue
+        return answer
+
+    @contextmanager
+    def _alarm(self, seconds: float, late: threading.Event) -> Iterator[None]:
+        """Ends the stream after a while: a blocking read has no deadline of its own."""
+
+        def expire() -> None:
+            late.set()
+            self._stream.cancel()
+
+        timer = threading.Timer(seconds, expire)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _hang_up(self, why: str) -> None:
+        self._why_closed = self._why_closed or why
+        self._requests.put(None)
+        self._stream.cancel()

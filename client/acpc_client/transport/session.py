@@ -1,0 +1,96 @@
+"""What a planning session is on either side of I/O: its messages, its limits, its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from acpc.v1 import diagnostic_service_pb2 as pb
+
+from acpc_client.calls import planning
+from acpc_client.errors import SessionClosed
+from acpc_client.results import Receipt
+from acpc_client.retries import Attempts
+from acpc_client.transport.base import ClientBase
+
+# A stream has no request id of its own; the header gives its errors and log lines the session's.
+REQUEST_ID_HEADER = "x-request-id"
+# How long a session waits for the server's goodbye before it hangs up.
+GOODBYE_S = 1.0
+
+
+class SessionBase:
+    """State of a session.
+
+    Attributes:
+        request_id: Names the session in the server's logs.
+        elite_count: Size k of the elite set; zero: no elite certificates.
+    """
+
+    def __init__(
+        self,
+        client: ClientBase,
+        start: pb.PlanStart,
+        timeout: float | None,
+        message_timeout: float | None,
+    ) -> None:
+        self.request_id = start.request_id
+        self.elite_count = start.elite_count
+        self._client = client
+        self._first = pb.PlanRequest(start=start)
+        self._timeout = client._positive(timeout) or planning.PLAN.timeout
+        self._message_timeout = (
+            client._positive(message_timeout) or client._timeout or planning.MESSAGE_TIMEOUT_S
+        )
+        self._receipt: Receipt | None = None
+        self._iteration = 0
+        self._why_closed = "it was not entered; use: with client.plan(...) as session"
+
+    @property
+    def receipt(self) -> Receipt:
+        """What the session computes with, known once it is entered.
+
+        Raises:
+            SessionClosed: The session was not entered.
+        """
+        if self._receipt is None:
+            raise self._closed()
+        return self._receipt
+
+    def _closed(self) -> SessionClosed:
+        return SessionClosed(
+            f"the planning session is not open: {self._why_closed}", request_id=self.request_id
+        )
+
+    def _entered(self, answer: pb.PlanResponse | None) -> None:
+        self._receipt = Receipt.from_message(planning.started(answer).receipt)
+        self._why_closed = ""
+
+    def _options(self, attempts: Attempts) -> dict[str, Any]:
+        """Options of the stream; an id that fits no header travels in the first message only."""
+        fits = self.request_id.isascii() and self.request_id.isprintable()
+        header = ((REQUEST_ID_HEADER, self.request_id),) if fits else ()
+        return {"timeout": attempts.remaining(), "metadata": header}
+
+    def _check(self, *, fresh: bool) -> None:
+        """Refuses a second entry, and pools for a session that is not open.
+
+        Raises:
+            SessionClosed: The session is in another state.
+        """
+        if fresh and self._receipt is not None:
+            raise SessionClosed("a planning session can be entered once; call client.plan again")
+        if not fresh and self._why_closed:
+            raise self._closed()
+
+    def _numbered(self, pool: pb.PlanPool) -> pb.PlanRequest:
+        """The pool with the next iteration's number."""
+        pool.iteration = self._iteration
+        self._iteration += 1
+        return pb.PlanRequest(pool=pool)
+
+    def _limit(self, timeout: float | None) -> float:
+        """Seconds that one answer may take."""
+        return self._client._positive(timeout) or self._message_timeout
+
+    def _overdue(self, limit: float) -> str:
+        return f"no answer within {limit:g} s; the planning session has ended"

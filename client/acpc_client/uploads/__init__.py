@@ -1,0 +1,3 @@
+"""Uploads of anchor sets."""
+
+from acpc_client.uploads.upload import OnUpload, Upload, UploadOptions

@@ -1,0 +1,3 @@
+"""The ``acpc`` command."""
+
+from acpc_lab.cli.main import app, main

@@ -1,0 +1,217 @@
+"""``acpc anchors``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from acpc_client import DEFAULT_TARGET, AnchorSet, DatasetAnchors, OnUpload, UploadProgress
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from acpc_lab.cli import render
+from acpc_lab.cli.options import Exit, Json, Target, Timeout, TlsCa, connect
+from acpc_lab.tables import load_anchors
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Anchor sets: upload once, score many checkpoints and shifts on the same windows.",
+)
+
+Digest = Annotated[str, typer.Argument(metavar="DIGEST", help="Digest of the set.")]
+Description = Annotated[str, typer.Option(help="Free text that the server keeps with the set.")]
+RequestId = Annotated[
+    str | None, typer.Option(help="Names the upload; the same id goes on with it.")
+]
+
+
+@app.command()
+def upload(
+    *,
+    file: Annotated[Path, typer.Argument(exists=True, help="NPZ file, or a folder of NPY files.")],
+    history: Annotated[
+        int | None, typer.Option(min=1, help="Frames of history [what the file says, or 3].")
+    ] = None,
+    description: Description = "",
+    compress: Annotated[bool, typer.Option(help="Send frames deflated, without loss.")] = True,
+    request_id: RequestId = None,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    r"""Stores windows of your own at the server, as an anchor set.
+
+    FILE holds these arrays, n anchors each, as `numpy.savez` writes them; a folder holds each as
+    `<name>.npy`. Frames are never in memory as a whole.
+
+        frames           uint8    n, history + H, height, width, 3
+        action_blocks    float32  n, history + H - 1, block width
+        endpoint_states  float64  n, state width
+        labels           int64    n
+        anchor_ids       int64    n
+        trajectory_ids   int64    n     optional
+        history          int64    ()    optional
+
+    Frames are RGB, history first. Actions are normalised; states are standardised, those of the
+    last frame; labels tell which states are different. Anchor ids seed the draws.
+
+    When the connection breaks, the upload goes on by itself. When the command is interrupted, run
+    it again: it goes on with the first window that the server has not stored.
+
+    **Examples**
+
+        acpc anchors upload windows.npz --description "kitchen, 2 cameras"
+        acpc anchors upload windows/ --history 3 --json | jq -r .digest
+    """
+    with connect(target, timeout, tls_ca) as client, _shown() as progress:
+        try:
+            stored = client.anchors.upload(
+                load_anchors(file, history),
+                description=description,
+                compress=compress,
+                progress=progress,
+                request_id=request_id,
+                timeout=timeout,
+            )
+        except KeyboardInterrupt as interrupt:
+            render.note("interrupted: what was stored is kept; run the command again to go on")
+            raise typer.Exit(Exit.INTERRUPTED) from interrupt
+    _print(stored, as_json)
+
+
+@app.command()
+def create(
+    *,
+    dataset: Annotated[str, typer.Argument(help="HDF5 file below the server's dataset root.")],
+    task: Annotated[str, typer.Option(help="Task preset, or task file at the server.")],
+    count: Annotated[int | None, typer.Option(min=1, help="Anchors n [100].")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the anchors [9101].")] = None,
+    frameskip: Annotated[
+        int | None, typer.Option(min=1, help="Steps between kept frames [the task's].")
+    ] = None,
+    one_per_episode: Annotated[
+        bool, typer.Option("--one-per-episode", help="At most one window of an episode.")
+    ] = False,
+    history: Annotated[int, typer.Option(min=1, help="Frames of history.")] = 3,
+    horizon: Annotated[int, typer.Option(min=1, help="Future frames H.")] = 8,
+    description: Description = "",
+    request_id: RequestId = None,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    r"""Makes an anchor set from a dataset that the server can see.
+
+    The set keeps its windows whatever happens to the dataset.
+
+    **Example**
+
+        acpc anchors create tworoom.h5 --task tworoom --count 100
+    """
+    source = DatasetAnchors(dataset, task, count, seed, frameskip, one_per_episode=one_per_episode)
+    with connect(target, timeout, tls_ca) as client:
+        made = client.anchors.create(
+            source,
+            history=history,
+            horizon=horizon,
+            description=description,
+            request_id=request_id,
+            timeout=timeout,
+        )
+    _print(made, as_json)
+
+
+@app.command("list")
+def list_sets(
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    """Lists the anchor sets of the server, newest first."""
+    with connect(target, timeout, tls_ca) as client:
+        listed = list(client.anchors.list())
+    if as_json:
+        render.line(json.dumps([item.to_dict() for item in listed], indent=2))
+    else:
+        render.anchor_sets(listed)
+
+
+@app.command()
+def show(
+    *,
+    digest: Digest,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    """Shows one anchor set."""
+    with connect(target, timeout, tls_ca) as client:
+        _print(client.anchors.get(digest), as_json)
+
+
+@app.command()
+def delete(
+    *,
+    digest: Digest,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+) -> None:
+    """Removes an anchor set that no job needs."""
+    with connect(target, timeout, tls_ca) as client:
+        client.anchors.delete(digest)
+    render.line(f"{digest}: deleted")
+
+
+@contextmanager
+def _shown() -> Iterator[OnUpload]:
+    """Shows on stderr how far an upload is: a bar on a terminal, lines elsewhere."""
+    console = Console(stderr=True, highlight=False)
+    named: set[str] = set()
+
+    def name(progress: UploadProgress) -> None:
+        if progress.request_id not in named:
+            named.add(progress.request_id)
+            render.note(f"upload {progress.request_id}: {progress.stored} anchors stored already")
+
+    if not console.is_terminal:
+
+        def tell(progress: UploadProgress) -> None:
+            name(progress)
+            sent = f"{progress.sent_bytes / 2**20:.1f} MiB sent"
+            render.note(f"stored {progress.stored}/{progress.total} anchors, {sent}")
+
+        yield tell
+        return
+    columns = (TextColumn("storing anchors"), BarColumn(), MofNCompleteColumn())
+    sent = TextColumn("{task.fields[sent]} MiB sent")
+    with Bar(*columns, sent, TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task("", total=None, sent="0.0")
+
+        def draw(progress: UploadProgress) -> None:
+            name(progress)
+            bar.update(
+                task,
+                completed=progress.stored,
+                total=progress.total,
+                sent=f"{progress.sent_bytes / 2**20:.1f}",
+            )
+
+        yield draw
+
+
+def _print(anchor_set: AnchorSet, as_json: bool) -> None:
+    if as_json:
+        render.line(anchor_set.to_json(indent=2))
+    else:
+        render.anchor_set(anchor_set)

@@ -1,0 +1,127 @@
+"""Following a job to its end: live progress, verdict, exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import typer
+from acpc_client import AcpcClient, Operation, Outcome, Progress, StudyResult
+from acpc_client.errors import ArgumentError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from acpc_lab.cli import render
+from acpc_lab.cli.options import Exit
+from acpc_lab.tables import save_score
+
+
+def follow(
+    client: AcpcClient, name: str, *, timeout: float | None, as_json: bool, output: Path | None
+) -> None:
+    """Shows a job until it ends, prints its score, and exits as the verdict says.
+
+    Raises:
+        typer.Exit: With the exit code of the verdict.
+        AcpcError: The job cannot be watched, or ``timeout`` passed.
+    """
+    try:
+        last = _show(client.operations.watch(name, timeout=timeout))
+    except KeyboardInterrupt as interrupt:
+        render.note(f"interrupted: {name} goes on at the server")
+        render.note(f"  watch it:  acpc operations watch {name}")
+        render.note(f"  cancel it: acpc operations cancel {name}")
+        raise typer.Exit(Exit.INTERRUPTED) from interrupt
+    if output is not None and last.error is None:
+        save(last, output)
+    finish(last, as_json)
+
+
+def save(operation: Operation, output: Path) -> None:
+    """Writes the answer of a job that succeeded: a score in any format, a study as npz.
+
+    Raises:
+        ArgumentError: The format cannot hold the answer.
+        AcpcError: There is no answer.
+    """
+    if operation.study is None:
+        save_score(operation.result(), output)
+    elif output.suffix == ".npz":
+        operation.study.save(output)
+    else:
+        raise ArgumentError("output", f"found {output.name}; a study is written as .npz")
+
+
+def finish(operation: Operation, as_json: bool) -> None:
+    """Prints how a job ended, and exits accordingly.
+
+    Raises:
+        typer.Exit: Always.
+        AcpcError: The job ended with an answer that cannot be read.
+    """
+    if operation.error is not None:
+        if as_json:
+            render.line(operation.to_json(indent=2))
+        render.error(operation.error)
+        render.note(f"  {operation.name} {operation.state.name.lower()}")
+        raise typer.Exit(Exit.JOB_ENDED_BADLY)
+    if operation.study is not None:
+        render.line(operation.study.to_json(indent=2) if as_json else study_line(operation.study))
+        raise typer.Exit(Exit.OK)
+    score = operation.result()
+    if as_json:
+        render.line(score.to_json(indent=2))
+    else:
+        render.score(score)
+    verdict = score.verdict
+    if verdict.outcome is Outcome.FAILED or not verdict.sr_passed:
+        raise typer.Exit(Exit.SCREEN_FAILED)
+    if verdict.outcome is Outcome.UNSPECIFIED:
+        render.note("error: the server gave no outcome this client knows; update the client")
+        raise typer.Exit(Exit.ERROR)
+    raise typer.Exit(Exit.OK)
+
+
+def study_line(study: StudyResult) -> str:
+    """A study in one line."""
+    names = ", ".join(study.columns)
+    return f"{study.kind} study of {study.checkpoint.name}: {study.rows} rows of {names}"
+
+
+def _show(updates: Iterable[Operation]) -> Operation:
+    """Draws every update on stderr and returns the last one."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        for operation in updates:
+            render.note(_line(operation))
+        return operation
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bar(*columns, TextColumn("{task.fields[left]}"), console=console, transient=True) as bar:
+        task = bar.add_task("waiting", total=None, left="")
+        for operation in updates:
+            progress = operation.progress
+            bar.update(
+                task,
+                description=progress.phase or operation.state.name.lower(),
+                completed=progress.completed,
+                total=progress.total or None,
+                left=_left(progress),
+            )
+    return operation
+
+
+def _line(operation: Operation) -> str:
+    progress = operation.progress
+    phase = progress.phase or operation.state.name.lower()
+    done = f" {progress.completed}/{progress.total}" if progress.total else ""
+    left = _left(progress)
+    return f"{phase}{done}{', ' + left if left else ''}"
+
+
+def _left(progress: Progress) -> str:
+    seconds = progress.seconds_left
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s left" if minutes else f"{rest} s left"

@@ -1,0 +1,79 @@
+"""Entry point of ``acpc``: puts the command groups together."""
+
+from __future__ import annotations
+
+import os
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from acpc_lab.cli import anchors, checkpoints, operations, study, sweep
+from acpc_lab.cli.certify import certify
+from acpc_lab.cli.compare import compare
+from acpc_lab.cli.report import report
+from acpc_lab.cli.score import score
+
+app = typer.Typer(
+    name="acpc",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(compare)
+app.command()(certify)
+app.command()(score)
+app.command()(report)
+app.add_typer(checkpoints.app, name="checkpoints")
+app.add_typer(anchors.app, name="anchors")
+app.add_typer(operations.app, name="operations")
+app.add_typer(sweep.app, name="sweep")
+app.add_typer(study.app, name="study")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"acpc {metadata.version('acpc')}")
+        raise typer.Exit
+
+
+@app.callback()
+def acpc(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    r"""Tells whether a frozen world model's predictions survive a visual change.
+
+    Every command talks to a server, at `--target` or `$ACPC_TARGET`.
+
+    **Examples**
+
+        acpc checkpoints list
+        acpc compare --input pair.npz --checkpoint lewm-pusht --shift blur:15
+        acpc certify --input pool.npz --checkpoint lewm-pusht --shift gaussian_noise:0.02,0.05
+        acpc score lewm-tworooms --reference lewm-tworooms-plain \
+            --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
+        acpc anchors upload windows.npz
+        acpc sweep run sweep.yaml
+        acpc operations watch operations/5f0c
+        acpc study drift --checkpoints checkpoints.csv --out drift/
+        acpc report noise.sweep --output noise.html
+
+    **Exit codes**
+
+        0    done; the screen passed, or was inconclusive without a reference
+        1    the server refused the call, or could not answer it
+        2    wrong usage
+        3    the screen failed, or `certify --require` was not met
+        4    the job failed or was cancelled; a cell of the sweep has no score
+        130  interrupted; a job that was submitted goes on at the server
+    """
+
+
+def main() -> None:
+    """Runs the command line."""
+    # The C library logs to stderr what we print as one typed error.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    app()

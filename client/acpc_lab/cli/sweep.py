@@ -1,0 +1,279 @@
+"""``acpc sweep``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from acpc_client import DEFAULT_TARGET, AcpcClient, Tls, write_whole
+from acpc_client.errors import FailedPrecondition
+
+from acpc_lab.cli import render
+from acpc_lab.cli.options import Exit, Json, TlsCa, reported
+from acpc_lab.cli.sweep_view import failures, results_table, shown
+from acpc_lab.sweeps import EXAMPLE, FORMATS, PATIENCE_S, ServerAway, Sweep, SweepResults
+
+app = typer.Typer(
+    no_args_is_help=True, help="Scores checkpoints x shifts x severities x seeds, from one file."
+)
+
+File = Annotated[
+    Path, typer.Argument(metavar="SWEEP.YAML", exists=True, dir_okay=False, help="The sweep file.")
+]
+Place = Annotated[
+    Path, typer.Argument(metavar="SWEEP", exists=True, help="The sweep file, or its folder.")
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ACPC_TARGET",
+        metavar="HOST:PORT",
+        help=f"The server; else the file's, else {DEFAULT_TARGET}.",
+        rich_help_panel="Server",
+    ),
+]
+
+
+def _format(path: Path | None) -> Path | None:
+    if path is not None and path.suffix not in FORMATS:
+        wanted = ", ".join(FORMATS)
+        raise typer.BadParameter(f"found {path.name!r}, wanted a name ending in one of {wanted}")
+    if path is not None and not path.parent.is_dir():
+        raise typer.BadParameter(f"the folder {path.parent} does not exist")
+    return path
+
+
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        dir_okay=False,
+        writable=True,
+        callback=_format,
+        help="Also write one row per cell here: .csv, .parquet or .json.",
+    ),
+]
+
+
+@contextmanager
+def _server(sweep: Sweep, target: str | None, tls_ca: Path | None) -> Iterator[AcpcClient]:
+    tls = sweep.spec.tls if tls_ca is None else Tls(ca_file=tls_ca)
+    with AcpcClient(target or sweep.spec.target or DEFAULT_TARGET, tls=tls) as client:
+        yield client
+
+
+@app.command()
+def init(
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.YAML", help="The file to write.")] = Path(
+        "sweep.yaml"
+    ),
+) -> None:
+    """Writes a sweep file with every key in it, explained."""
+    if file.exists():
+        raise typer.BadParameter(f"{file} is there already; name another file")
+    if not file.parent.is_dir():
+        raise typer.BadParameter(f"the folder {file.parent} does not exist")
+    write_whole(file, EXAMPLE.format(file=file.name, name=file.stem).encode())
+    render.line(f"{file}: written; change it, then run: acpc sweep check {file}")
+
+
+@app.command()
+def check(
+    *,
+    file: File,
+    target: Target = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    """Resolves a sweep file against the server and lists its cells; submits nothing."""
+    with reported():
+        sweep = Sweep.load(file)
+        with _server(sweep, target, tls_ca) as client:
+            plan = sweep.preview(client)
+    if as_json:
+        render.line(json.dumps(plan.to_document()["cells"], indent=1))
+        return
+    for cell in plan.cells:
+        reference = f" against {cell.reference.name}" if cell.reference else ", no reference"
+        labels = " ".join(f"{name}={value}" for name, value in cell.labels.items())
+        render.line(f"{cell.title}{reference}{'  ' + labels if labels else ''}")
+    render.line(f"{len(plan.cells)} cells")
+
+
+@app.command()
+def run(
+    *,
+    file: File,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow what was submitted; submit nothing.")
+    ] = False,
+    submit_only: Annotated[
+        bool, typer.Option("--submit-only", help="Submit every cell at once, and leave.")
+    ] = False,
+    rescan: Annotated[
+        bool, typer.Option("--rescan", help="Resolve names again: new checkpoints join the sweep.")
+    ] = False,
+    drop: Annotated[
+        bool, typer.Option("--drop", help="Leave out submitted cells the file no longer has.")
+    ] = False,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Jobs at the server at a time [the file's].")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0.001, metavar="SECONDS", help="For the whole run [none].")
+    ] = None,
+    patience: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="How long the server may be away."),
+    ] = PATIENCE_S,
+    no_gate: Annotated[
+        bool, typer.Option("--no-gate", help="Exit with 0 although a cell fails the screen.")
+    ] = False,
+    output: Output = None,
+    target: Target = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    r"""Runs a sweep: submits its cells, follows them, keeps their scores beside the file.
+
+    Run it again after any interruption, of the network, of this machine or of the server: cells
+    that are done are not repeated, and jobs under way are found again, also without the folder
+    beside the file. A cell that fails does not stop the others.
+
+    **Examples**
+
+        acpc sweep run sweep.yaml
+        acpc sweep run sweep.yaml --submit-only        # close the lid; later:
+        acpc sweep run sweep.yaml --watch
+        acpc sweep run gate.yaml --output gate.csv || exit 1
+
+    **Exit codes**: 0 every cell passed, or was inconclusive without a reference (a checkpoint that
+    is its own reference is there for comparison and does not count); 3 a cell failed the screen
+    (0 with `--no-gate`); 4 a cell has no score, or its inputs changed at the server meanwhile;
+    1 the server refused, was away for too long, or the time was over; 2 wrong usage or a wrong
+    sweep file; 130 interrupted, and the jobs go on. With `--submit-only`: 0 all submitted,
+    4 some refused.
+    """
+    if watch and submit_only:
+        raise typer.BadParameter("--watch and --submit-only exclude each other")
+    with reported():
+        sweep = Sweep.load(file)
+        with _server(sweep, target, tls_ca) as client, shown(live=not as_json) as on_update:
+            try:
+                if watch:
+                    results = sweep.watch(
+                        client, timeout=timeout, patience=patience, on_update=on_update
+                    )
+                elif submit_only:
+                    results = sweep.submit(
+                        client,
+                        timeout=timeout,
+                        patience=patience,
+                        rescan=rescan,
+                        drop=drop,
+                        on_update=on_update,
+                    )
+                else:
+                    results = sweep.run(
+                        client,
+                        timeout=timeout,
+                        patience=patience,
+                        concurrency=concurrency,
+                        rescan=rescan,
+                        drop=drop,
+                        on_update=on_update,
+                    )
+            except KeyboardInterrupt as interrupt:
+                render.note("interrupted: submitted jobs go on at the server")
+                render.note(f"  go on:      acpc sweep run {file}")
+                render.note(f"  cancel all: acpc sweep cancel {file}")
+                raise typer.Exit(Exit.INTERRUPTED) from interrupt
+        if output is not None:
+            results.rows().save(output)
+    if submit_only:
+        render.line(f"{sum(bool(item.operation) for item in results)} of {len(results)} submitted")
+        failures(results.failed)
+        raise typer.Exit(Exit.JOB_ENDED_BADLY if results.failed else Exit.OK)
+    _finish(results, gate=not no_gate, as_json=as_json)
+
+
+def _finish(results: SweepResults, *, gate: bool, as_json: bool) -> None:
+    """Prints what came out, and exits accordingly."""
+    if as_json:
+        render.line(results.rows().to_json())
+    else:
+        results_table(results)
+    failures(results.failed)
+    for sentence in results.inconsistencies:
+        render.note(f"error: {sentence}")
+    if results.failed or results.unfinished or results.inconsistencies:
+        render.note(f"{len(results.failed) + len(results.unfinished)} cells have no score")
+        raise typer.Exit(Exit.JOB_ENDED_BADLY)
+    if results.rejected:
+        render.note(f"{len(results.rejected)} of {len(results)} cells fail the screen")
+        raise typer.Exit(Exit.SCREEN_FAILED if gate else Exit.OK)
+
+
+@app.command()
+def status(
+    *,
+    file: File,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Only what this machine knows; ask no server.")
+    ] = False,
+    target: Target = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    """Shows where a sweep is; asks the server once about the jobs under way."""
+    with reported():
+        sweep = Sweep.load(file)
+        results = sweep.results()
+        if not offline and results.unfinished:
+            try:
+                with _server(sweep, target, tls_ca) as client:
+                    results = sweep.refresh(client)
+            except ServerAway as error:
+                render.note(f"as of the last contact: {error.message}")
+            except FailedPrecondition as error:
+                render.note(f"as of its journal: {error.message}")
+    if as_json:
+        render.line(results.rows().to_json())
+        return
+    results_table(results)
+    failures(results.failed)
+    counts = ", ".join(f"{count} {state.value}" for state, count in results.counts.items())
+    render.line(f"{results.name}: {len(results)} cells: {counts}")
+
+
+@app.command("results")
+def export(
+    *,
+    place: Place,
+    output: Output = None,
+    anchors: Annotated[
+        bool, typer.Option("--anchors", help="One row per cell and anchor instead of per cell.")
+    ] = False,
+) -> None:
+    """Exports what was measured; prints CSV without `--output`. Asks no server."""
+    with reported():
+        results = SweepResults.open(place)
+        rows = results.anchor_rows() if anchors else results.rows()
+        if output is None:
+            render.line(rows.to_csv().rstrip("\n"))
+            return
+        rows.save(output)
+    render.line(f"{output}: {len(rows)} rows")
+
+
+@app.command()
+def cancel(*, file: File, target: Target = None, tls_ca: TlsCa = None) -> None:
+    """Asks for every job under way to be cancelled; `run` takes the sweep up again."""
+    with reported():
+        sweep = Sweep.load(file)
+        with _server(sweep, target, tls_ca) as client:
+            asked = sweep.cancel(client)
+    render.line(f"{asked} cancellations requested")

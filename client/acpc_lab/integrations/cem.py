@@ -1,0 +1,251 @@
+"""A certificate for every iteration of stable-worldmodel's CEM solvers.
+
+``CemCertificates`` has the interface of ``stable_worldmodel.solver.callbacks.Callback``, so it goes
+into the ``callbacks`` of ``CEMSolver`` and ``ICEMSolver`` as it is; any other loop can call it with
+the same keywords. Neither torch nor stable_worldmodel is imported.
+
+    from acpc_client import AcpcClient, GaussianNoise
+    from acpc_lab.integrations import CemCertificates
+
+    client = AcpcClient("localhost:50051")
+    certificates = CemCertificates(
+        lambda env: client.plan(
+            "lewm-pusht",
+            frames[env],  # uint8 (1, height, width, 3), as the camera gave them
+            goals[env],  # uint8 (height, width, 3)
+            perturbations=GaussianNoise(0.02),
+            draws=5,
+            elite_count=30,  # the solver's topk
+        )
+    )
+    solver = CEMSolver(model, n_steps=30, topk=30, callbacks=[certificates])
+    ...
+    outputs = solver.solve(info_dict)
+    if not certificates.certified(env=0):
+        print("from iteration", certificates.first_uncertified(env=0))
+
+The hook sees the solver's iterations but cannot change them: what to do with a plan that is not
+certified is for the caller to decide, after ``solve``.
+
+The solver's world model and the server's must be the same, and so must what they are shown. The
+public models read the first ``h`` blocks of a candidate as the ones that leave the ``h`` history
+frames, so only ``history_len=1``, the library's default, asks both the same question. Whether they
+agree is checked in every iteration: where the server would select otherwise than the solver, its
+certificate says nothing about the solver and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from acpc_client import PlanSession, PoolCertificate, Record
+from acpc_client.errors import AcpcError, ArgumentError
+from numpy.typing import NDArray
+
+__all__ = ["CemCertificates", "IterationCertificate"]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class IterationCertificate(Record):
+    """One iteration of one environment's plan.
+
+    Attributes:
+        step: Iteration of the solver.
+        certified: Every view leaves the solver's selection unchanged, by proof.
+        margin: Smallest margin over the views; None without an answer.
+        same_selection: Whether the server, from the clean history, selects what the solver did.
+        cost_gap: Largest difference between the solver's and the server's clean costs, as a
+            fraction of the largest cost; None without an answer.
+        seconds: How long the solver was held up.
+        certificate: The server's whole answer; None: there was an error.
+        error: Why there is no answer.
+    """
+
+    step: int
+    certified: bool
+    margin: float | None
+    same_selection: bool
+    cost_gap: float | None
+    seconds: float
+    certificate: PoolCertificate | None
+    error: AcpcError | None
+
+
+class CemCertificates:
+    """Asks for a certificate at each iteration of a solver, and keeps the answers of one solve.
+
+    Args:
+        open_session: Makes the session of an environment, by its index in the solver's
+            ``info_dict``; called once per environment and solve. ``client.plan(...)`` as it is.
+        select: Certify the winner or the elite set; CEM moves with the elite set.
+        on_error: ``"raise"`` what the server refuses or cannot do out of ``solve``, or ``"deny"``:
+            plan on, with that iteration and the later ones of the environment uncertified.
+        name: Key of ``history`` among the solver's outputs.
+
+    Attributes:
+        iterations: Answers by environment, in the order of the solver's steps.
+        history: Batches x steps of plain values, as the library's own callbacks keep them.
+    """
+
+    def __init__(
+        self,
+        open_session: Callable[[int], PlanSession],
+        *,
+        select: Literal["top1", "elite"] = "elite",
+        on_error: Literal["raise", "deny"] = "raise",
+        name: str = "acpc",
+    ) -> None:
+        self._open_session = open_session
+        self._select = select
+        self._on_error = on_error
+        self.output_key = name
+        self.iterations: dict[int, list[IterationCertificate]] = {}
+        self.history: list[list[dict[str, Any]]] = []
+        self._sessions: list[PlanSession | AcpcError] = []
+        self._first_env = 0
+
+    def first_uncertified(self, env: int = 0) -> int | None:
+        """Step of the first iteration that is not certified; None: all are."""
+        return next((item.step for item in self.iterations[env] if not item.certified), None)
+
+    def certified(self, env: int = 0) -> bool:
+        """Whether every iteration of the last solve is certified."""
+        return self.first_uncertified(env) is None
+
+    def reset(self) -> None:
+        """Begins a solve; closes what one that raised has left open."""
+        self._hang_up()
+        self._first_env = 0
+        self.iterations = {}
+        self.history = []
+
+    def start_batch(self) -> None:
+        """Begins the next environments of the solve."""
+        self._hang_up()
+        self.history.append([])
+
+    def end_solve(self) -> None:
+        """Ends a solve: closes its sessions."""
+        self._hang_up()
+
+    def __call__(
+        self,
+        *,
+        step: int,
+        candidates: Any,  # noqa: ANN401 - tensors of a library that is not imported
+        costs: Any,  # noqa: ANN401
+        topk_inds: Any,  # noqa: ANN401
+        **_: object,
+    ) -> None:
+        """One iteration.
+
+        Args:
+            step: Iteration.
+            candidates: (environments, candidates, H, block width).
+            costs: (environments, candidates).
+            topk_inds: Indices of the elite set, (environments, k).
+
+        Raises:
+            ArgumentError: The session's elite count is not k, or the candidates cannot be sent.
+            AcpcError: What the server refused, or could not do, where ``on_error`` is "raise".
+        """
+        pools, solver_costs, elites = _floats(candidates), _floats(costs), _integers(topk_inds)
+        while len(self._sessions) < len(pools):
+            self._sessions.append(self._enter(self._first_env + len(self._sessions)))
+        answers = []
+        for row, pool in enumerate(pools):
+            answer = self._ask(row, step, pool, solver_costs[row], elites[row])
+            self.iterations.setdefault(self._first_env + row, []).append(answer)
+            answers.append(answer)
+        self.history[-1].append(
+            {
+                "certified": [answer.certified for answer in answers],
+                "margin": [answer.margin for answer in answers],
+                "seconds": sum(answer.seconds for answer in answers),
+            }
+        )
+
+    def _enter(self, env: int) -> PlanSession | AcpcError:
+        try:
+            return self._open_session(env).__enter__()
+        except AcpcError as error:
+            return self._denied(error)
+
+    def _denied(self, error: AcpcError) -> AcpcError:
+        if self._on_error == "raise" or isinstance(error, ArgumentError):
+            raise error
+        return error
+
+    def _ask(
+        self,
+        row: int,
+        step: int,
+        pool: NDArray[np.float32],
+        costs: NDArray[np.float32],
+        elites: NDArray[np.int64],
+    ) -> IterationCertificate:
+        session = self._sessions[row]
+        begun = time.perf_counter()
+        if isinstance(session, PlanSession):
+            if self._select == "elite" and session.elite_count != len(elites):
+                wanted = f"found {session.elite_count}, wanted the solver's topk {len(elites)}"
+                raise ArgumentError("elite_count", wanted)
+            try:
+                answer = session.certify(pool)
+                return self._judge(step, answer, costs, elites, time.perf_counter() - begun)
+            except AcpcError as error:
+                session = self._sessions[row] = self._denied(error)
+        seconds = time.perf_counter() - begun
+        return IterationCertificate(step, False, None, False, None, seconds, None, session)
+
+    def _judge(
+        self,
+        step: int,
+        answer: PoolCertificate,
+        costs: NDArray[np.float32],
+        elites: NDArray[np.int64],
+        seconds: float,
+    ) -> IterationCertificate:
+        if self._select == "elite":
+            chosen = [view.elite for view in answer.views if view.elite is not None]
+            same = set(elites.tolist()) == set(answer.clean_elites)
+        else:
+            chosen = [view.top1 for view in answer.views]
+            same = int(costs.argmin()) == answer.clean_winner
+        proven = bool(chosen) and all(certificate.certified for certificate in chosen)
+        largest = float(np.abs(answer.clean_costs).max()) or 1.0
+        gap = np.abs(costs - answer.clean_costs).max() / largest
+        return IterationCertificate(
+            step=step,
+            certified=proven and same,
+            margin=min((certificate.margin for certificate in chosen), default=None),
+            same_selection=same,
+            cost_gap=float(gap),
+            seconds=seconds,
+            certificate=answer,
+            error=None,
+        )
+
+    def _hang_up(self) -> None:
+        self._first_env += len(self._sessions)
+        for session in self._sessions:
+            if isinstance(session, PlanSession):
+                session.close()
+        self._sessions = []
+
+
+def _floats(values: Any) -> NDArray[np.float32]:  # noqa: ANN401 - tensor or array
+    """float32 of a tensor or an array; NumPy has no bfloat16, so tensors are widened first."""
+    if hasattr(values, "detach"):
+        values = values.detach().float().cpu().numpy()
+    return np.asarray(values, dtype=np.float32)
+
+
+def _integers(values: Any) -> NDArray[np.int64]:  # noqa: ANN401 - tensor or array
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    return np.asarray(values, dtype=np.int64)

@@ -1,0 +1,246 @@
+"""A Lightning callback that has checkpoints scored while training goes on.
+
+    from acpc_client import DatasetAnchors, GaussianNoise
+    from acpc_lab.integrations import ScoreCheckpointCallback
+
+    def export(trainer, module, epoch):
+        name = f"runs/7/epoch-{epoch}"
+        write_checkpoint(module.model, checkpoint_root / name)  # as stable-worldmodel does
+        return name  # below the server's checkpoint root; None: do not score this epoch
+
+    trainer = Trainer(
+        callbacks=[
+            ScoreCheckpointCallback(
+                "gpu-host:50051",
+                DatasetAnchors("tworoom.h5", "tworoom"),
+                GaussianNoise(0.08),
+                export=export,
+                reference="runs/7/epoch-0",
+            )
+        ]
+    )
+
+It fits ``lightning.pytorch`` and ``pytorch_lightning``, whichever the program uses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from acpc_client import (
+    AcpcClient,
+    CheckpointRef,
+    DatasetAnchors,
+    NumericMode,
+    Perturbation,
+    ScoreProtocol,
+    Thresholds,
+    Tls,
+)
+from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
+
+from acpc_lab.integrations.epochs import EpochScore, EpochScorer
+
+Export = Callable[[Any, Any, int], str | CheckpointRef | None]
+_FAMILIES = ("lightning.pytorch", "pytorch_lightning")
+
+
+class ScreenFailed(FailedPrecondition):
+    """The last epoch that was scored does not pass the screen."""
+
+
+class ScoreCheckpointCallback:
+    """Scores a checkpoint after an epoch; training does not wait.
+
+    After every ``every``-th epoch ``export`` is called on all ranks; rank zero has the checkpoint
+    that it names scored by a thread of its own. Scores are logged when they arrive, with the step
+    of the epoch they belong to, to every logger of the trainer: see ``EpochScore.metrics`` for the
+    names. At the end of ``fit`` the last ones are waited for. What goes wrong on the way there is
+    a warning.
+
+    Args:
+        server: ``host:port``, or a client, which stays open.
+        anchors: Where the anchors come from: a dataset, or the digest of an anchor set.
+        shifts: The visual changes; each is a job.
+        export: ``export(trainer, module, epoch)`` writes a checkpoint that the server can read and
+            answers its name, or None for an epoch not to be scored. Training waits for it. A
+            checkpoint must stay as it is until its score arrives: give each epoch its own.
+        every: Epochs from one score to the next.
+        reference: The unaugmented checkpoint of the same task, run and family.
+        protocol: How IR and SR are measured; None: the paper's protocol.
+        thresholds: None: the paper's 0.30 and 0.95.
+        numeric_mode: Arithmetic of the network.
+        tls: Transport security, where ``server`` is no client.
+        prefix: Before the names of what is logged.
+        stop_when: Told every score; where it answers True, training stops after that epoch.
+        gate: Raise ``ScreenFailed`` at the end of ``fit`` when the last scored epoch does not pass
+            under every shift, or none was scored.
+        drain: Seconds to wait for scores at the end of ``fit``.
+        backlog: Epochs that may wait to be scored; further ones are passed over, with a warning.
+        patience: Seconds the server may be away at a stretch before an epoch is given up.
+        raise_errors: Raise what goes wrong instead of warning.
+
+    Attributes:
+        scores: Everything that has arrived, errors included, in the order of its arrival.
+    """
+
+    def __new__(cls, *_: object, **__: object) -> Self:
+        """An instance that is also a callback of the trainer's library."""
+        if cls is not ScoreCheckpointCallback:
+            return super().__new__(cls)
+        made: Self = object.__new__(_bound())  # type: ignore[assignment]
+        return made
+
+    def __init__(
+        self,
+        server: str | AcpcClient,
+        anchors: DatasetAnchors | str,
+        shifts: Perturbation | Sequence[Perturbation],
+        *,
+        export: Export,
+        every: int = 1,
+        reference: str | CheckpointRef | None = None,
+        protocol: ScoreProtocol | None = None,
+        thresholds: Thresholds | None = None,
+        numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
+        tls: Tls | None = None,
+        prefix: str = "acpc",
+        stop_when: Callable[[EpochScore], bool] | None = None,
+        gate: bool = False,
+        drain: float = 600.0,
+        backlog: int = 8,
+        patience: float = 600.0,
+        raise_errors: bool = False,
+    ) -> None:
+        if every < 1:
+            raise ArgumentError("every", f"found {every}, wanted at least 1")
+        self._scoring: dict[str, Any] = {
+            "server": server,
+            "anchors": anchors,
+            "shifts": shifts,
+            "reference": reference,
+            "protocol": protocol,
+            "thresholds": thresholds,
+            "numeric_mode": numeric_mode,
+            "tls": tls,
+            "backlog": backlog,
+            "patience": patience,
+        }
+        self._export = export
+        self._every = every
+        self._prefix = prefix
+        self._stop_when = stop_when
+        self._gate = gate
+        self._drain = drain
+        self._raise_errors = raise_errors
+        self._scorer: EpochScorer | None = None
+        self._wants_stop = False
+        self.scores: list[EpochScore] = []
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        """Gets ready."""
+        self.scores, self._wants_stop = [], False
+        if trainer.is_global_zero:
+            self._scorer = EpochScorer(**self._scoring)
+
+    def on_train_batch_end(self, trainer: Any, *_: object) -> None:  # noqa: ANN401
+        """Logs what has arrived."""
+        self._log(trainer)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        """Has the epoch scored."""
+        epoch = trainer.current_epoch
+        if (epoch + 1) % self._every == 0:
+            self._submit(trainer, pl_module, epoch)
+        self._log(trainer)
+        if trainer.strategy.reduce_boolean_decision(self._wants_stop, all=False):
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        """Waits for the last scores, and gates on them."""
+        if self._scorer is not None:
+            self._scorer.drain(self._drain)
+        self._close()
+        self._log(trainer)
+        failed = self._gate and trainer.is_global_zero and not self._last_passed()
+        if trainer.strategy.reduce_boolean_decision(failed, all=False):
+            last = max((item.epoch for item in self.scores if item.score), default=None)
+            found = "no epoch was scored" if last is None else f"epoch {last} does not pass"
+            raise ScreenFailed(f"{found}; see the scores of the callback")
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
+        """Leaves the jobs to the server."""
+        self._close()
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
+        """Leaves nothing behind."""
+        self._close()
+
+    def _submit(self, trainer: Any, module: Any, epoch: int) -> None:  # noqa: ANN401
+        try:
+            checkpoint = self._export(trainer, module, epoch)
+        except Exception as error:  # noqa: BLE001 - training goes on
+            self._trouble(f"export of epoch {epoch}", error)
+            return
+        if checkpoint is not None and self._scorer is not None:
+            self._scorer.submit(epoch, checkpoint, step=trainer.global_step)
+
+    def _log(self, trainer: Any) -> None:  # noqa: ANN401
+        """Hands what has arrived to the loggers, in the thread of the training loop."""
+        if self._scorer is None:
+            return
+        for item in self._scorer.arrived():
+            self.scores.append(item)
+            try:
+                if item.error is not None:
+                    raise item.error
+                for logger in trainer.loggers:
+                    logger.log_metrics(item.metrics(self._prefix), step=item.step)
+                self._wants_stop |= self._stop_when is not None and self._stop_when(item)
+            except Exception as error:  # noqa: BLE001 - training goes on
+                self._trouble(f"epoch {item.epoch} under {item.shift}", error)
+
+    def _last_passed(self) -> bool:
+        """Whether the last epoch that was scored passes under every shift."""
+        last = max((item.epoch for item in self.scores if item.score), default=None)
+        return last is not None and all(i.passed for i in self.scores if i.epoch == last)
+
+    def _close(self) -> None:
+        if self._scorer is not None:
+            self._scorer.close()
+
+    def _trouble(self, where: str, error: Exception) -> None:
+        """Raises or warns, as was asked for."""
+        if self._raise_errors:
+            raise error
+        code = error.code if isinstance(error, AcpcError) else type(error).__name__
+        warnings.warn(f"acpc: {where}: {code}: {error}", stacklevel=2)
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[dict[str, Any]]]:
+        """Travels to spawned processes; its class is made anew there."""
+        return _rebuilt, ({**self.__dict__, "_scorer": None},)
+
+
+def _bound() -> type[ScoreCheckpointCallback]:
+    """The callback as a subclass of what the program's trainer expects."""
+    loaded = [name for name in _FAMILIES if sys.modules.get(name)]
+    for name in () if loaded else _FAMILIES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+            loaded.append(name)
+            break
+    if not loaded:
+        raise FailedPrecondition("the callback needs lightning: pip install lightning")
+    bases = tuple(sys.modules[name].Callback for name in loaded)
+    return type("ScoreCheckpointCallback", (ScoreCheckpointCallback, *bases), {})
+
+
+def _rebuilt(state: dict[str, Any]) -> ScoreCheckpointCallback:
+    callback = ScoreCheckpointCallback.__new__(ScoreCheckpointCallback)
+    callback.__dict__.update(state)
+    return callback

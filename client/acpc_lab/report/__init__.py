@@ -1,0 +1,37 @@
+"""The report of a sweep or a job: one HTML file that needs no network, and its figures as files.
+
+    data = from_sweep("noise.sweep")
+    with AcpcClient("gpu-host:50051") as client:
+        data = with_pictures(data, client)
+    write_report(data, "report.html", figures="figures")
+
+Needs ``pip install 'acpc[report]'``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from acpc_client import write_whole
+
+from acpc_lab.report import canvas
+from acpc_lab.report.exports import export_figures
+from acpc_lab.report.labels import LabelNames
+from acpc_lab.report.model import Cell, Preview, Protocol, ReportData
+from acpc_lab.report.page import render
+from acpc_lab.report.palette import KINDS, MARKERS, light
+from acpc_lab.report.previews import with_pictures
+from acpc_lab.report.sources import from_files, from_operations, from_scores, from_sweep, server_of
+from acpc_lab.report.worst import missing
+
+
+def write_report(data: ReportData, path: str | Path, *, figures: str | Path | None = None) -> None:
+    """Writes the report and, with ``figures``, its figures as SVG, PNG and CSV into a folder.
+
+    Raises:
+        FailedPrecondition: The extra ``[report]`` is not installed.
+        OSError: A file cannot be written.
+    """
+    write_whole(Path(path), render(data).encode(errors="replace"))
+    if figures is not None:
+        export_figures(data, figures)

@@ -1,0 +1,21 @@
+"""The figures of a report, each a plate of panels that share a caption and a legend."""
+
+from __future__ import annotations
+
+from acpc_lab.report.figures.distributions import distributions
+from acpc_lab.report.figures.levels import levels
+from acpc_lab.report.figures.plane import plane
+from acpc_lab.report.figures.plate import MANY_TASKS, Key, Plate
+from acpc_lab.report.figures.steps import steps
+from acpc_lab.report.model import ReportData
+
+
+def plates(data: ReportData) -> list[Plate]:
+    """Every figure that the data has values for, in the order of the page."""
+    drawn: list[Plate] = []
+    if data.has_levels:
+        drawn += [levels(data, shift) for shift in data.shifts]
+    drawn.append(plane(data))
+    drawn += [distributions(data, shift) for shift in data.shifts]
+    drawn += [steps(data, shift) for shift in data.shifts]
+    return [plate for plate in drawn if plate.panels]

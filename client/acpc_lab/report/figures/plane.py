@@ -1,0 +1,88 @@
+"""The IR-SR plane with the region where a checkpoint passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from acpc_client import Outcome
+
+from acpc_lab.report.figures.levels import ir_relative, separation
+from acpc_lab.report.figures.plate import (
+    Hues,
+    Key,
+    Panel,
+    Plate,
+    logarithmic,
+    mark,
+    scored,
+    threshold,
+)
+from acpc_lab.report.model import Cell, ReportData
+from acpc_lab.report.palette import light
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Beyond this ratio of the largest to the smallest relative IR, a linear axis hides the small ones.
+_LOG_BEYOND = 8.0
+
+
+def plane(data: ReportData) -> Plate:
+    """One panel per shift, a point per checkpoint that has a reference."""
+    hues = Hues(data, tasks=True)
+    panels, shown = [], []
+    for shift in data.shifts:
+        cells = [cell for cell in scored(data, shift) if (ir_relative(cell) or 0) > 0]
+        if cells:
+            panels.append(_panel(cells, hues, shift, several=len(data.shifts) > 1))
+            shown += cells
+    return Plate(
+        key="plane",
+        shift="",
+        title="Which checkpoints pass",
+        caption="Each mark is a checkpoint; it passes in the shaded corner, where relative IR is "
+        "at most, and SR at least, its threshold. Filled marks pass, hollow ones do not. Bottom "
+        "left is the trap: a model that ignores the perturbation because it ignores everything.",
+        panels=tuple(panels),
+        legend=(
+            *hues.legend(shown, mark="o"),
+            *hues.marks(shown),
+            Key("passes", "region", "region"),
+        ),
+        size=(3.1, 2.6),
+    )
+
+
+def _panel(cells: list[Cell], hues: Hues, shift: str, *, several: bool) -> Panel:
+    places = [(ir_relative(cell) or 0.0, separation(cell) or 0.0, cell) for cell in cells]
+    thresholds = next(cell.score.verdict.thresholds for cell in cells if cell.score)
+    t_ir, t_sr = thresholds.ir or 0.0, thresholds.sr or 0.0
+
+    def draw(axes: Sequence[Axes]) -> None:
+        (axis,) = axes
+        reach = [x for x, _, _ in places] + [t_ir, 1.0]
+        wide = max(reach) / min(reach) > _LOG_BEYOND
+        left, right = (min(reach) / 1.5, max(reach) * 1.3) if wide else (0, max(reach) * 1.1)
+        if wide:
+            logarithmic(axis, "x", left, right)
+        else:
+            axis.set_xlim(left, right)
+        axis.set_ylim(-0.04, 1.05)
+        axis.fill_between([left, t_ir], t_sr, 1.05, color=light("region"), linewidth=0, zorder=0)
+        threshold(axis, t_ir, upright=True)
+        threshold(axis, t_sr)
+        for x, y, cell in places:
+            mark(axis, x, y, cell, hues, f"{cell.name}: relative IR {x:.3g}, SR {y:.3g}", size=4.5)
+        axis.set_xlabel("relative IR" + (", log scale" if wide else ""))
+        axis.set_ylabel("SR")
+        if several:
+            axis.set_title(shift, pad=10)
+
+    passed = sum(cell.outcome is Outcome.PASSED for cell in cells)
+    return Panel(
+        shift if several else "",
+        draw,
+        f"SR against relative IR under {shift}: {passed} of {len(cells)} checkpoints lie in the "
+        f"pass region, relative IR at most {t_ir} and SR at least {t_sr}.",
+    )

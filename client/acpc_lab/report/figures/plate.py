@@ -1,0 +1,223 @@
+"""A plate of panels, and what all figures share: colours, markers, groups of cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from acpc_client import CheckpointScore, Outcome
+
+from acpc_lab.report.canvas import TIP, Draw
+from acpc_lab.report.model import Cell, ReportData
+from acpc_lab.report.palette import KINDS, MARKERS, light, spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+MANY_TASKS = 3
+"""From so many tasks on, each shift has a row of panels and a heading of its own."""
+
+
+MOST_KEYS = 14
+"""Entries of a legend; colours come round again long before, and marks tell their names."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One entry of a legend.
+
+    Attributes:
+        text: What the entry stands for.
+        role: Its colour.
+        mark: ``line``, ``dashes``, ``region`` or a marker of the drawing library.
+        hollow: Whether the marker is not filled.
+    """
+
+    text: str
+    role: str
+    mark: str = "line"
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One drawing of a plate; ``description`` says in words what it shows."""
+
+    title: str
+    draw: Draw
+    description: str
+
+
+@dataclass(frozen=True)
+class Plate:
+    """A figure: panels of one kind, side by side.
+
+    Attributes:
+        key: Kind of the figure; with the shift, its file name.
+        shift: The shift it is about; empty: all of them.
+        title: Heading.
+        caption: How to read it.
+        panels: The drawings.
+        legend: What colours and marks stand for.
+        size: Width and height of a panel in inches.
+        rows: Axes in a panel, over one x axis.
+    """
+
+    key: str
+    shift: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    legend: tuple[Key, ...]
+    size: tuple[float, float]
+    rows: int = 1
+
+
+class Hues:
+    """The colour and the marker of every cell, the same in every figure.
+
+    Levels, where there are any, make a sequence from weak to strong, with the unaugmented ones in
+    ink; otherwise every checkpoint has a colour of its own. Markers tell training runs apart or,
+    with ``tasks``, tasks where there are several.
+    """
+
+    def __init__(self, data: ReportData, *, tasks: bool = False) -> None:
+        self._by_level = data.has_levels
+        levels = sorted({cell.level for cell in data.cells if cell.level is not None})
+        raised = [level for level in levels if level > 0]
+        self._levels = dict(zip(raised, spread(len(raised)) if raised else (), strict=True))
+        others = dict.fromkeys(cell.name for cell in data.cells if not cell.is_reference)
+        self._names = {name: KINDS[index % len(KINDS)] for index, name in enumerate(others)}
+        unlevelled = {cell.name for cell in data.cells if cell.level is None}
+        self._unlevelled = unlevelled.pop() if len(unlevelled) == 1 else "no level"
+        self._tasks = tasks and len(data.tasks) > 1
+        marked = dict.fromkeys(map(self._marked, data.cells))
+        self._marks = {name: MARKERS[index % len(MARKERS)] for index, name in enumerate(marked)}
+
+    def _marked(self, cell: Cell) -> str:
+        return cell.task if self._tasks else f"run {cell.run}"
+
+    def role(self, cell: Cell) -> str:
+        """Colour of a cell."""
+        if not self._by_level:
+            return self._names.get(cell.name, "ink")
+        if cell.level is None:
+            return "kind6"
+        return self._levels.get(cell.level, "ink")
+
+    def marker(self, cell: Cell) -> str:
+        """Marker of a cell's training run or task."""
+        return self._marks[self._marked(cell)]
+
+    def legend(self, cells: Iterable[Cell], *, mark: str = "line") -> tuple[Key, ...]:
+        """An entry per level or checkpoint among ``cells``."""
+        seen: dict[str, tuple[float, Key]] = {}
+        for position, cell in enumerate(cells):
+            role = self.role(cell)
+            if not self._by_level:
+                suffix = " (reference)" if cell.is_reference else ""
+                seen.setdefault(cell.name, (position, Key(cell.name + suffix, role, mark)))
+            elif cell.level is None:
+                seen.setdefault("", (float("inf"), Key(self._unlevelled, role, mark)))
+            else:
+                text = "unaugmented" if cell.is_reference else f"{cell.level:g}"
+                seen.setdefault(text, (cell.level, Key(text, role, mark)))
+        keys = [key for _, key in sorted(seen.values(), key=lambda entry: entry[0])]
+        rest = len(keys) - MOST_KEYS
+        if rest > 0:
+            keys[MOST_KEYS:] = [Key(f"and {rest} more", "soft", mark)]
+        return tuple(keys)
+
+    def marks(self, cells: Iterable[Cell]) -> tuple[Key, ...]:
+        """An entry per marker among ``cells``, when there is more than one."""
+        shown = dict.fromkeys(map(self._marked, cells))
+        if len(shown) < 2:
+            return ()
+        return tuple(Key(name, "soft", self._marks[name]) for name in shown)
+
+
+def scored(data: ReportData, shift: str, task: str | None = None) -> list[Cell]:
+    """The cells of a shift, and of a task, that have a score."""
+    return [
+        cell
+        for cell in data.cells
+        if cell.shift == shift and cell.score is not None and task in (None, cell.task)
+    ]
+
+
+def lone_references(cells: Sequence[Cell]) -> list[CheckpointScore]:
+    """References of the cells that are not cells themselves, each once."""
+    digests = {cell.score.receipt.checkpoint_digest for cell in cells if cell.score}
+    found: dict[str, CheckpointScore] = {}
+    for cell in cells:
+        if cell.score is None or cell.score.reference is None:
+            continue
+        digest = cell.score.receipt.reference_digest
+        if digest not in digests:
+            found.setdefault(digest, cell.score.reference)
+    return list(found.values())
+
+
+def heading(data: ReportData, task: str, shift: str) -> str:
+    """Title of a panel: what tells it from the others that stand below the same heading."""
+    tasks = len(data.tasks)
+    named = len(data.shifts) > 1 and tasks < MANY_TASKS
+    parts = (task if tasks > 1 else "", shift if named else "")
+    return " \N{MIDDLE DOT} ".join(filter(None, parts))
+
+
+def mark(
+    axis: Axes, x: float, y: float, cell: Cell, hues: Hues, tip: str, *, size: float = 4.0
+) -> None:
+    """A point of a cell: filled when it passes the screen, hollow when not."""
+    colour = light(hues.role(cell))
+    axis.plot(
+        x,
+        y,
+        linestyle="none",
+        marker=hues.marker(cell),
+        markersize=size,
+        color=colour,
+        markerfacecolor=colour if cell.outcome is Outcome.PASSED else light("ground"),
+        markeredgewidth=1.0,
+        zorder=3,
+        gid=TIP + tip,
+    )
+
+
+def dotted() -> dict[str, Any]:
+    """How thresholds are drawn."""
+    return {"color": light("soft"), "linestyle": (0, (1.2, 2)), "linewidth": 1.0, "zorder": 1}
+
+
+def threshold(axis: Axes, value: float, *, upright: bool = False) -> None:
+    """A threshold across the axes, with its value at the end."""
+    text: dict[str, Any] = {"color": light("soft"), "fontsize": 6.5, "zorder": 1}
+    if upright:
+        axis.axvline(value, **dotted())
+        place = axis.get_xaxis_transform()
+        axis.text(value, 1.0, f"{value:g}", ha="center", va="bottom", transform=place, **text)
+    else:
+        axis.axhline(value, **dotted())
+        place = axis.get_yaxis_transform()
+        axis.text(1.0, value, f" {value:g}", ha="left", va="center", transform=place, **text)
+
+
+def logarithmic(axis: Axes, which: str, low: float, high: float) -> None:
+    """A log axis from ``low`` to ``high`` with plain numbers at 1 and 3 of each decade."""
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    few = high / low > 300
+    ticks = [m * 10.0**d for d in decades for m in ((1,) if few else (1, 3))]
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    if which == "x":
+        axis.set_xscale("log")
+        axis.set_xlim(low, high)
+        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    else:
+        axis.set_yscale("log")
+        axis.set_ylim(low, high)
+        axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()

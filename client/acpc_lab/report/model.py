@@ -1,0 +1,165 @@
+"""What a report shows, wherever it came from: one cell per checkpoint and shift."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from acpc_client import Outcome, Score
+from numpy.typing import NDArray
+
+
+def printable(text: str) -> str:
+    """The text on one line, with a sign in place of what no page or figure can show."""
+    shown = (char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return "".join(" " if char.isspace() else sign for char, sign in zip(text, shown, strict=True))
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How the numbers were measured; a field is None or empty where the source does not tell.
+
+    Attributes:
+        horizon: Predicted steps H.
+        quantile: Quantile q of IR across anchors.
+        margin: Margin delta of SR.
+        draws: Draws M per anchor.
+        seed: Seed of the draws.
+        weights: Horizon weights; empty: 1/H.
+        anchors: Where the anchors came from, in words.
+    """
+
+    horizon: int | None = None
+    quantile: float | None = None
+    margin: float | None = None
+    draws: int | None = None
+    seed: int | None = None
+    weights: tuple[float, ...] = ()
+    anchors: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One checkpoint under one visual shift.
+
+    Attributes:
+        name: The checkpoint's name.
+        shift: The shift in short form, for example ``gaussian_noise:0.08``.
+        score: What was measured; None when the job gave no score.
+        task: Task the checkpoint was trained on.
+        run: Training run, usually its seed.
+        level: Augmentation level of the training run; 0 is unaugmented.
+        success: Planning success rate under the shift, in [0, 1].
+        clean_success: Planning success rate on clean frames, in [0, 1].
+        problem: Why there is no score.
+        operation: ``operations/<id>`` of the job, for pictures.
+        protocol: How it was measured.
+    """
+
+    name: str
+    shift: str
+    score: Score | None = None
+    task: str = ""
+    run: str = ""
+    level: float | None = None
+    success: float | None = None
+    clean_success: float | None = None
+    problem: str = ""
+    operation: str = ""
+    protocol: Protocol = Protocol()
+
+    def __post_init__(self) -> None:
+        for name in ("name", "shift", "task", "run", "problem", "operation"):
+            object.__setattr__(self, name, printable(getattr(self, name)))
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The verdict's outcome, or None without a score."""
+        return None if self.score is None else self.score.verdict.outcome
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the checkpoint was compared with itself."""
+        if self.score is None:
+            return False
+        receipt = self.score.receipt
+        return receipt.checkpoint_digest == receipt.reference_digest != ""
+
+
+@dataclass(frozen=True, eq=False)
+class Preview:
+    """What the model saw at one anchor: uint8 (history, height, width, 3).
+
+    Attributes:
+        clean: The anchor's history.
+        perturbed: The same under one draw of the shift.
+        partner: The nearest different-state history; None where the anchor has none.
+    """
+
+    clean: NDArray[np.uint8]
+    perturbed: NDArray[np.uint8]
+    partner: NDArray[np.uint8] | None
+
+
+@dataclass(frozen=True, eq=False)
+class ReportData:
+    """Everything one report is made from.
+
+    Attributes:
+        title: Heading of the page.
+        cells: What was measured, in the order of the tables.
+        description: What the source says it is about.
+        command: Command that measures all of it again.
+        recipe: The file that the command reads.
+        level_name: What the source calls the augmentation level; empty: it has no name.
+        previews: Pictures by operation and anchor index.
+        previews_missing: Why there are no pictures; shown in their place.
+        notes: What a reader must know first, for example that cells are missing.
+        focus: Names of the checkpoints whose worst anchors are shown; empty: chosen by S.
+    """
+
+    title: str
+    cells: tuple[Cell, ...]
+    description: str = ""
+    command: str = ""
+    recipe: str = ""
+    level_name: str = ""
+    previews: Mapping[tuple[str, int], Preview] = field(default_factory=dict)
+    previews_missing: str = ""
+    notes: tuple[str, ...] = ()
+    focus: tuple[str, ...] = ()
+
+    @property
+    def shifts(self) -> tuple[str, ...]:
+        """The shifts, in the order they first appear."""
+        return tuple(dict.fromkeys(cell.shift for cell in self.cells))
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks, in the order they first appear."""
+        return tuple(dict.fromkeys(cell.task for cell in self.cells))
+
+    @property
+    def level_axis(self) -> str:
+        """The level in the words of an axis."""
+        return self.level_name if self._named else "augmentation level"
+
+    @property
+    def level_words(self) -> str:
+        """The level in the words of a sentence."""
+        return f"level ({self.level_name})" if self._named else "augmentation level"
+
+    @property
+    def _named(self) -> bool:
+        return self.level_name not in ("", "level")
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether there is an augmentation level to draw against."""
+        return len({cell.level for cell in self.cells if cell.level is not None}) > 1
+
+    def with_(self, **changes: Any) -> ReportData:  # noqa: ANN401 - dataclass fields
+        """A copy with other values."""
+        return replace(self, **changes)

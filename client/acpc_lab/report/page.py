@@ -1,0 +1,153 @@
+"""The page: everything in one file that asks the network for nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acpc_lab.extras import load
+from acpc_lab.report import canvas
+from acpc_lab.report.checks import checks
+from acpc_lab.report.figures import MANY_TASKS, Plate, plates
+from acpc_lab.report.headline import headline, tallies
+from acpc_lab.report.model import Cell, Preview, ReportData
+from acpc_lab.report.palette import style_sheet
+from acpc_lab.report.pictures import data_uri
+from acpc_lab.report.provenance import common_receipt, digests, protocol_rows
+from acpc_lab.report.tables import STANDINGS, grids, table
+from acpc_lab.report.words import LIMITS, TERMS
+from acpc_lab.report.worst import WorstAnchor, focus, preview_of
+
+_ASSETS = Path(__file__).parent / "assets"
+
+
+def render(data: ReportData) -> str:
+    """The report as HTML; the same data gives the same text.
+
+    Raises:
+        FailedPrecondition: matplotlib or jinja2 is not installed.
+    """
+    jinja: Any = load("jinja2", "report")
+    environment = jinja.Environment(
+        autoescape=True,
+        loader=jinja.FileSystemLoader(_ASSETS),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja.StrictUndefined,
+    )
+    style = style_sheet() + (_ASSETS / "report.css").read_text(encoding="utf-8")
+    script = (_ASSETS / "report.js").read_text(encoding="utf-8")
+    columns, rows = table(data)
+    worst = [(item, [_pictured(data, item.cell, a) for a in item.anchors]) for item in focus(data)]
+    page: str = environment.get_template("report.html.j2").render(
+        data=data,
+        style=_trusted(style),
+        script=_trusted(script),
+        policy=_policy(style, script),
+        headline=headline(data),
+        tallies=tallies(data),
+        grids=grids(data),
+        standings=STANDINGS,
+        columns=columns,
+        rows=rows,
+        plates=_drawn(data),
+        focus=worst,
+        checks=checks(data),
+        protocol=protocol_rows(data),
+        receipt=common_receipt(data),
+        digests=digests(data),
+        terms=TERMS,
+        limits=LIMITS,
+    )
+    return page
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The plates of one kind: rows of panels as SVG that needs no more escaping.
+
+    Attributes:
+        plate: The first plate; its title, caption and legend stand for all.
+        rows: Heading, empty for none, and panels of each row.
+    """
+
+    plate: Plate
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @property
+    def wide(self) -> bool:
+        """Whether it needs the page's whole width."""
+        return sum(len(panels) for _, panels in self.rows) > 1
+
+
+def _drawn(data: ReportData) -> list[Drawn]:
+    kinds: dict[str, list[Plate]] = {}
+    for plate in plates(data):
+        kinds.setdefault(plate.key, []).append(plate)
+    found = []
+    with canvas.styled():
+        for key, group in kinds.items():
+            rows = [
+                (plate.shift, tuple(_inline(plate, f"{key}{row}")))
+                for row, plate in enumerate(group)
+            ]
+            if len(data.tasks) < MANY_TASKS or len(rows) == 1:
+                rows = [("", tuple(panel for _, panels in rows for panel in panels))]
+            found.append(Drawn(group[0], tuple(rows)))
+    return found
+
+
+def _inline(plate: Plate, key: str) -> Iterator[str]:
+    for column, panel in enumerate(plate.panels):
+        figure = canvas.panel(panel.draw, size=plate.size, rows=plate.rows)
+        yield _trusted(canvas.inline(figure, f"{key}-{column}", panel.description))
+
+
+@dataclass(frozen=True)
+class Pictured:
+    """An anchor and its pictures as (caption, alternative text, data URI); none without them."""
+
+    anchor: WorstAnchor
+    pictures: tuple[tuple[str, str, str], ...]
+
+
+def _pictured(data: ReportData, cell: Cell, anchor: WorstAnchor) -> Pictured:
+    preview = preview_of(data, cell, anchor)
+    return Pictured(anchor, () if preview is None else _pictures(preview, cell, anchor))
+
+
+def _pictures(
+    preview: Preview, cell: Cell, anchor: WorstAnchor
+) -> tuple[tuple[str, str, str], ...]:
+    which = f"anchor {anchor.identity}"
+    shown = [
+        ("clean", f"Clean frame of {which}", preview.clean),
+        ("perturbed", f"The frame of {which} under {cell.shift}", preview.perturbed),
+    ]
+    if preview.partner is not None:
+        text = f"Frame of the nearest different state to {which}"
+        shown.append(("different state", text, preview.partner))
+    return tuple((caption, text, data_uri(frames)) for caption, text, frames in shown)
+
+
+def _trusted(text: str) -> str:
+    """Text of our own making, which the template shall not escape."""
+    marked: str = load("markupsafe", "report").Markup(text)
+    return marked
+
+
+def _policy(style: str, script: str) -> str:
+    """A policy that lets in this style, this script and embedded images, and nothing else."""
+    return (
+        f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

@@ -1,0 +1,215 @@
+"""Where reports come from: sweeps, jobs at a server, scores in files or in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from acpc_client import DatasetAnchors, Operation, Score, ScoreProtocol, Tls
+from acpc_client.errors import ArgumentError
+
+from acpc_lab.report.labels import LabelNames, read_names
+from acpc_lab.report.model import Cell, Protocol, ReportData
+from acpc_lab.report.recipe import again, recipe
+from acpc_lab.report.score_json import read_score_json
+from acpc_lab.sweeps import CellResult, Journal, Node, SweepResults, read_spec
+from acpc_lab.tables import load_score
+
+if TYPE_CHECKING:
+    from acpc_client import AcpcClient
+
+_DEFAULT_WEIGHTS = ("", "weights.pt")
+_NO_JOBS = "the source names no jobs whose anchors a server could show."
+
+
+def from_scores(
+    scores: Mapping[str, Score] | Sequence[Score], *, shift: str = "", title: str = ""
+) -> ReportData:
+    """A report of scores in hand.
+
+    Args:
+        scores: By the name to show, or in a sequence to go by the checkpoints' names.
+        shift: The shift in words; empty: named by its digest, which is all a score tells.
+        title: Heading; empty: the checkpoint's name, or how many there are.
+
+    Raises:
+        ArgumentError: There are no scores.
+    """
+    named = scores.items() if isinstance(scores, Mapping) else ((_name(s), s) for s in scores)
+    cells = tuple(
+        Cell(
+            name=name,
+            shift=shift or f"shift {score.receipt.perturbation_digest[:8]}",
+            score=score,
+            protocol=_told_by(score),
+        )
+        for name, score in named
+    )
+    return _report(cells, title)
+
+
+def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "") -> ReportData:
+    """A report of scores in files: what ``save_score`` or ``acpc score --output`` wrote.
+
+    Raises:
+        ArgumentError: No such file, or no score in it.
+    """
+    scores = [
+        read_score_json(Path(path)) if Path(path).suffix == ".json" else load_score(path)
+        for path in paths
+    ]
+    return from_scores(scores, shift=shift, title=title)
+
+
+def from_operations(client: AcpcClient, names: Sequence[str], *, title: str = "") -> ReportData:
+    """A report of jobs at a server, without pictures; ``with_pictures`` adds them.
+
+    Raises:
+        ArgumentError: A job that scores no checkpoint.
+        AcpcError: What the server refused; also when a job has not ended.
+    """
+    cells, recipes = [], []
+    for name in names:
+        operation = client.operations.get(name)
+        if operation.study is not None:
+            raise ArgumentError("source", f"{name} is a study; this report is of scores")
+        cells.append(_of_operation(operation))
+        recipes.append(recipe(operation.request) if operation.request else "")
+    data = _report(tuple(cells), title)
+    if len(recipes) == 1 and recipes[0]:
+        data = data.with_(command="acpc sweep run again.yaml", recipe=recipes[0])
+    return data.with_(previews_missing="")
+
+
+def from_sweep(
+    source: str | Path | SweepResults, *, labels: LabelNames | None = None, title: str = ""
+) -> ReportData:
+    """A report of a sweep, finished or not, without pictures; ``with_pictures`` adds them.
+
+    Args:
+        source: The sweep file, its folder, or its results.
+        labels: Which labels are task, run and level.
+        title: Heading; empty: the sweep's name.
+
+    Raises:
+        ArgumentError: The sweep has not been run yet, or has no such label.
+        FailedPrecondition: Its files cannot be read.
+    """
+    results = source if isinstance(source, SweepResults) else SweepResults.open(source)
+    reading = read_names(labels or LabelNames(), [item.cell.labels for item in results])
+    cells = []
+    for item in results:
+        cell = item.cell
+        anchors = cell.anchors
+        cells.append(
+            Cell(
+                name=_title(cell.checkpoint.name, cell.checkpoint.weights),
+                shift=str(cell.shift),
+                score=item.score,
+                task=reading.task_of(
+                    cell.labels, anchors.task if isinstance(anchors, DatasetAnchors) else ""
+                ),
+                run=reading.text(cell.labels, reading.run),
+                level=reading.number(cell.labels, reading.level),
+                success=reading.success(cell.labels, cell.shift.kind),
+                clean_success=reading.clean_success(cell.labels),
+                problem=_problem(item),
+                operation=item.operation,
+                protocol=_protocol(cell.protocol, anchors, item.score),
+            )
+        )
+    plan = Journal(results.folder).read_plan()
+    waiting = len(results.unfinished)
+    notes = [f"{waiting} of {len(results)} measurements have not ended yet."] if waiting else []
+    return _report(tuple(cells), title or results.name).with_(
+        description=results.description,
+        command="acpc sweep run again.yaml",
+        recipe="" if plan is None else again(plan.document),
+        level_name=reading.level,
+        previews_missing="",
+        notes=(*notes, *results.inconsistencies),
+    )
+
+
+def server_of(results: SweepResults) -> tuple[str | None, Tls | None]:
+    """The server that the sweep's file names, and its transport security; None: neither."""
+    plan = Journal(results.folder).read_plan()
+    if plan is None:
+        return None, None
+    spec = read_spec(Node(plan.document), plan.name)
+    return spec.target, spec.tls
+
+
+def _report(cells: tuple[Cell, ...], title: str) -> ReportData:
+    if not cells:
+        raise ArgumentError("source", "found no scores, wanted at least one")
+    names = dict.fromkeys(cell.name for cell in cells)
+    named = title or (cells[0].name if len(names) == 1 else f"{len(names)} checkpoints")
+    return ReportData(title=named, cells=cells, previews_missing=_NO_JOBS)
+
+
+def _of_operation(operation: Operation) -> Cell:
+    request = operation.request
+    score = operation.result()
+    shift = f"shift {score.receipt.perturbation_digest[:8]}"
+    protocol = _told_by(score)
+    task = ""
+    if request is not None:
+        shift = shift if request.shift is None else str(request.shift)
+        protocol = _protocol(request.protocol, request.anchors, score)
+        task = request.anchors.task if isinstance(request.anchors, DatasetAnchors) else ""
+    return Cell(
+        name=_name(score),
+        shift=shift,
+        score=score,
+        task=task,
+        operation=operation.name,
+        protocol=protocol,
+    )
+
+
+def _name(score: Score) -> str:
+    checkpoint = score.checkpoint.checkpoint
+    return _title(checkpoint.name, checkpoint.weights)
+
+
+def _title(name: str, weights: str) -> str:
+    return name if weights in _DEFAULT_WEIGHTS else f"{name}/{weights}"
+
+
+def _problem(item: CellResult) -> str:
+    if item.code:
+        return f"{item.state.value}: {item.code}: {item.message}"
+    return "" if item.score is not None else item.state.value
+
+
+def _told_by(score: Score) -> Protocol:
+    """What a score alone tells: its last summary is the main one, at H and q."""
+    main = score.checkpoint.summaries[-1] if score.checkpoint.summaries else None
+    values = score.checkpoint.anchor_values
+    return Protocol(
+        horizon=None if main is None else main.horizon,
+        quantile=None if main is None else main.quantile,
+        draws=None if values is None else values.draw_radius.shape[1],
+        anchors=f"{score.checkpoint.anchors} anchors",
+    )
+
+
+def _protocol(asked: ScoreProtocol, anchors: DatasetAnchors | str, score: Score | None) -> Protocol:
+    """The protocol as asked; what was left to the server has the paper's value."""
+    count = f"{score.checkpoint.anchors} anchors of " if score is not None else ""
+    if isinstance(anchors, str):
+        where = f"set {anchors[:12]}"
+    else:
+        where = f"{anchors.dataset}, task {anchors.task}"
+        where += "" if anchors.seed is None else f", seed {anchors.seed}"
+    return Protocol(
+        horizon=asked.horizon or 8,
+        quantile=0.90 if asked.quantile is None else asked.quantile,
+        margin=0.10 if asked.margin is None else asked.margin,
+        draws=asked.draws or 5,
+        seed=asked.seed or 0,
+        weights=tuple(asked.weights),
+        anchors=count + where,
+    )

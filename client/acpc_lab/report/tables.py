@@ -1,0 +1,272 @@
+"""The verdict tables: an overview by level or shift, and one row per cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from acpc_client import Outcome
+
+from acpc_lab.report.measures import margin_of
+from acpc_lab.report.model import Cell, ReportData
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How an outcome looks: a symbol, a word, a colour role."""
+
+    symbol: str
+    word: str
+    role: str
+
+
+PASSES = Standing("●", "passes", "pass")
+FAILS = Standing("○", "fails", "fail")
+OPEN = Standing("◐", "inconclusive", "open")
+NONE = Standing("×", "no result", "soft")  # noqa: RUF001 - the sign, not the letter
+ABSENT = Standing("", "not measured", "soft")
+STANDINGS = (PASSES, FAILS, OPEN, NONE)
+
+
+def standing(cell: Cell) -> Standing:
+    """How the outcome of a cell looks."""
+    match cell.outcome:
+        case Outcome.PASSED:
+            return PASSES
+        case Outcome.FAILED:
+            return FAILS
+        case None:
+            return NONE
+    return OPEN
+
+
+def failed_by(cell: Cell) -> str:
+    """The verdict in words, with the thresholds it fails."""
+    if cell.score is None or cell.outcome is not Outcome.FAILED:
+        return standing(cell).word
+    verdict = cell.score.verdict
+    missed = ["IR"] * (verdict.ir_passed is False) + ["SR"] * (not verdict.sr_passed)
+    return f"fails {' and '.join(missed)}".strip()
+
+
+@dataclass(frozen=True)
+class Grid:
+    """An overview: one symbol per cell; several cells of one place are several symbols."""
+
+    title: str
+    corner: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[tuple[Standing, ...], ...]], ...]
+
+
+def grids(data: ReportData) -> list[Grid]:
+    """Outcomes by training run and level, one grid per shift; else by checkpoint and shift."""
+    if not data.has_levels:
+        if len(data.cells) < 2:
+            return []
+        names = tuple(dict.fromkeys(_row_name(cell) for cell in data.cells))
+        return [_grid("", "checkpoint", names, data.shifts, data.cells, lambda c: c.shift)]
+    several = len(data.tasks) > 1
+
+    def row(cell: Cell) -> str:
+        parts = (cell.task if several else "", cell.run and f"run {cell.run}")
+        return " \N{MIDDLE DOT} ".join(filter(None, parts)) or "all"
+
+    levels = sorted({cell.level for cell in data.cells if cell.level is not None})
+    columns = [f"{level:g}" for level in levels]
+    columns += ["none"] if any(cell.level is None for cell in data.cells) else []
+    found = []
+    for shift in data.shifts:
+        cells = [cell for cell in data.cells if cell.shift == shift]
+        rows = tuple(dict.fromkeys(map(row, cells)))
+        found.append(_grid(shift, data.level_axis, rows, columns, cells, _level_text, row))
+    return found
+
+
+def _grid(
+    title: str,
+    corner: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    cells: Sequence[Cell],
+    column: Callable[[Cell], str],
+    row: Callable[[Cell], str] | None = None,
+) -> Grid:
+    place = row or _row_name
+    at: dict[tuple[str, str], list[Standing]] = {}
+    for cell in cells:
+        at.setdefault((place(cell), column(cell)), []).append(standing(cell))
+    lines = tuple(
+        (name, tuple(tuple(at.get((name, text), [ABSENT])) for text in columns)) for name in rows
+    )
+    return Grid(title, corner, tuple(columns), lines)
+
+
+def _row_name(cell: Cell) -> str:
+    return " \N{MIDDLE DOT} ".join(filter(None, (cell.task, cell.name)))
+
+
+def _level_text(cell: Cell) -> str:
+    return "none" if cell.level is None else f"{cell.level:g}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table; ``number`` ones are set right and sorted as numbers."""
+
+    key: str
+    title: str
+    number: bool = True
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value as shown, and as sorted."""
+
+    text: str
+    order: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell in the table: values by column, where it stands, and its distributions."""
+
+    cell: Cell
+    standing: Standing
+    verdict: str
+    values: dict[str, Value] = field(default_factory=dict)
+    strip: Strip | None = None
+
+
+@dataclass(frozen=True)
+class Strip:
+    """R and D of a row on one log scale, 0 to 100: quantiles 10, 50, 90, and what decides.
+
+    Attributes:
+        radius: Of R; the 90 % end is raw IR under the paper's protocol.
+        distance: Of D; None where no anchor is eligible.
+        wanted: What D must exceed.
+    """
+
+    radius: tuple[float, float, float]
+    distance: tuple[float, float, float] | None
+    wanted: float
+    words: str
+
+
+_COLUMNS: tuple[tuple[Column, Callable[[Cell], str | float | None]], ...] = (
+    (Column("name", "checkpoint", number=False), lambda c: c.name),
+    (Column("task", "task", number=False), lambda c: c.task or None),
+    (Column("run", "run", number=False), lambda c: c.run or None),
+    (Column("level", "level"), lambda c: c.level),
+    (Column("shift", "shift", number=False), lambda c: c.shift),
+    (Column("seed", "draw seed"), lambda c: c.protocol.seed),
+    (
+        Column("success", "success %", hint="planning success under the shift"),
+        lambda c: None if c.success is None else 100 * c.success,
+    ),
+    (Column("ir", "rel. IR"), lambda c: c.score.verdict.ir_relative if c.score else None),
+    (Column("sr", "SR"), lambda c: c.score.checkpoint.sr if c.score else None),
+    (Column("score", "S"), lambda c: c.score.verdict.score if c.score else None),
+    (Column("delta", "ΔS"), lambda c: c.score.verdict.delta_score if c.score else None),
+    (Column("raw", "raw IR"), lambda c: c.score.checkpoint.ir_raw if c.score else None),
+    (
+        Column("eligible", "eligible", hint="anchors that count for SR, of all"),
+        lambda c: c.score.checkpoint.eligible if c.score else None,
+    ),
+    (
+        Column("latent", "latent dist.", hint="median latent distance; near zero: collapse"),
+        lambda c: c.score.checkpoint.median_latent_distance if c.score else None,
+    ),
+)
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3f}"
+
+
+_IF_SEVERAL = {"shift", "seed"}
+_SHOWN: dict[str, Callable[[float], str]] = {
+    "seed": lambda v: f"{v:d}",
+    "level": lambda v: f"{v:g}",
+    "success": lambda v: f"{v:.1f}",
+    "eligible": lambda v: f"{v:d}",
+    "score": lambda v: f"{v:+.2f}",
+    "delta": lambda v: f"{v:+.2f}",
+    "latent": lambda v: f"{v:.3g}",
+}
+
+
+def table(data: ReportData) -> tuple[list[Column], list[Row]]:
+    """The columns that hold anything (shift and seed: more than one value), and the rows."""
+    columns = [
+        column
+        for column, read in _COLUMNS
+        if any(read(cell) is not None for cell in data.cells)
+        and (column.key not in _IF_SEVERAL or len({read(cell) for cell in data.cells}) > 1)
+    ]
+    columns = [
+        replace(column, title=data.level_name or "level") if column.key == "level" else column
+        for column in columns
+    ]
+    kept = {column.key for column in columns}
+    scale = _scale(data.cells)
+    rows = []
+    for cell in data.cells:
+        values = {c.key: _value(c, read(cell)) for c, read in _COLUMNS if c.key in kept}
+        rows.append(Row(cell, standing(cell), failed_by(cell), values, _strip(cell, scale)))
+    return columns, rows
+
+
+def _value(column: Column, found: str | float | None) -> Value:
+    if found is None:
+        return Value("\N{EN DASH}", "")
+    if isinstance(found, str):
+        return Value(found, found)
+    if not np.isfinite(found):
+        return Value("not finite", "")
+    shown = _SHOWN.get(column.key, _three_digits)(found)
+    return Value(shown.replace("-", "\N{MINUS SIGN}"), repr(float(found)))
+
+
+def _scale(cells: Sequence[Cell]) -> tuple[float, float]:
+    """Log10 of the smallest and the largest quantile that a strip draws."""
+    drawn = []
+    for cell in cells:
+        values = cell.score.checkpoint.anchor_values if cell.score else None
+        if values is not None:
+            both = np.concatenate([values.radius, values.different_state_distance])
+            drawn.append(both[both > 0])
+    if not any(map(len, drawn)):
+        return 0.0, 1.0
+    low, high = np.quantile(np.concatenate(drawn), (0.005, 0.995))
+    return float(np.log10(low)), float(np.log10(high) + 1e-9)
+
+
+def _strip(cell: Cell, scale: tuple[float, float]) -> Strip | None:
+    values = cell.score.checkpoint.anchor_values if cell.score else None
+    if cell.score is None or values is None:
+        return None
+    low, high = scale
+
+    def place(found: float) -> float:
+        at = (np.log10(found) - low) / (high - low) if found > 0 else 0.0
+        return round(100 * float(np.clip(at, 0, 1)), 1)
+
+    def three(found: Sequence[float]) -> tuple[float, float, float]:
+        first, middle, last = np.quantile(np.asarray(found), (0.1, 0.5, 0.9)).tolist()
+        return place(first), place(middle), place(last)
+
+    distance = values.different_state_distance
+    eligible = distance[~np.isnan(distance)]
+    wanted = cell.score.checkpoint.ir_raw + margin_of(cell)
+    words = f"median R {np.median(values.radius):.3g}"
+    words += f", median D {np.median(eligible):.3g}" if len(eligible) else ""
+    return Strip(
+        three(values.radius.tolist()),
+        three(eligible.tolist()) if len(eligible) else None,
+        place(wanted),
+        f"{words}, D must exceed {wanted:.3g}",
+    )

@@ -1,0 +1,145 @@
+"""Which checkpoints to look at closely, and which of their anchors fail worst."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from acpc_client import AnchorValues, Outcome, Score
+
+from acpc_lab.report.measures import margin_of
+from acpc_lab.report.model import Cell, Preview, ReportData
+
+EACH = 3
+"""Anchors of either kind that are shown of one cell."""
+
+MOST_CELLS = 6
+
+
+Chosen = tuple[Cell, str]
+
+
+@dataclass(frozen=True)
+class WorstAnchor:
+    """One anchor of a cell that fails, or comes closest to failing.
+
+    Attributes:
+        index: Index in the order of the anchor values.
+        identity: The anchor's own number.
+        radius: R.
+        distance: D; None where the anchor has no partner.
+        wanted: What D must exceed.
+        reasons: Why it is here, in words.
+    """
+
+    index: int
+    identity: int
+    radius: float
+    distance: float | None
+    wanted: float
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Focus:
+    """A cell whose worst anchors are shown, and why it was chosen."""
+
+    cell: Cell
+    why: str
+    anchors: tuple[WorstAnchor, ...]
+
+
+def focus(data: ReportData) -> list[Focus]:
+    """The cells to look at closely, with their worst anchors.
+
+    Of every shift the checkpoint that fails by most and the one that fails by least (references
+    aside, unless there is nothing else); where none fails, the one that passes by least; six in
+    all. With ``data.focus``, the cells of those checkpoints instead.
+    """
+    if data.focus:
+        chosen = [(cell, "asked for") for cell in data.cells if cell.name in data.focus]
+    else:
+        by_shift = [
+            _extremes([cell for cell in data.cells if cell.shift == shift]) for shift in data.shifts
+        ]
+        chosen = _first(by_shift, MOST_CELLS)
+    found = []
+    for cell, why in chosen:
+        values = cell.score.checkpoint.anchor_values if cell.score else None
+        if cell.score is not None and values is not None:
+            found.append(Focus(cell, why, worst_anchors(cell.score, values, margin_of(cell))))
+    return found
+
+
+def _first(by_shift: Sequence[Sequence[Chosen]], most: int) -> list[Chosen]:
+    """The first of every shift, then the second ones, while there is room; shifts in order."""
+    places = [(rank, row) for row, chosen in enumerate(by_shift) for rank in range(len(chosen))]
+    kept = sorted(places)[:most]
+    return [by_shift[row][rank] for rank, row in sorted(kept, key=lambda place: place[::-1])]
+
+
+def _extremes(cells: Sequence[Cell]) -> list[Chosen]:
+    known = [cell for cell in cells if cell.score and cell.score.checkpoint.anchor_values]
+    known = [cell for cell in known if not cell.is_reference] or known
+    if len(known) < 2:
+        return [(cell, "") for cell in known]
+    failing = sorted((c for c in known if c.outcome is not Outcome.PASSED), key=_score)
+    if not failing:
+        return [(min(known, key=_score), "passes by the least")]
+    if len(failing) == 1:
+        return [(failing[0], "the only one that fails")]
+    return [(failing[0], "fails by the most"), (failing[-1], "fails by the least")]
+
+
+def _score(cell: Cell) -> float:
+    """S; without a reference, SR stands in: any order is as good as the known half allows."""
+    if cell.score is None:
+        return float("inf")
+    score = cell.score.verdict.score
+    return cell.score.checkpoint.sr if score is None else score
+
+
+def worst_anchors(score: Score, values: AnchorValues, margin: float) -> tuple[WorstAnchor, ...]:
+    """The anchors pushed furthest and those least apart from a different state, worst first."""
+    wanted = score.checkpoint.ir_raw + margin
+    distance = values.different_state_distance
+    furthest = np.argsort(-values.radius, kind="stable")[:EACH].tolist()
+    least = [i for i in np.argsort(distance, kind="stable").tolist() if not np.isnan(distance[i])]
+    reasons: dict[int, list[str]] = {}
+    for rank, index in enumerate(furthest):
+        reasons.setdefault(index, []).append(_ranked(rank, "pushed", "furthest"))
+    for rank, index in enumerate(least[:EACH]):
+        reasons.setdefault(index, []).append(_ranked(rank, "", "least apart from another state"))
+    return tuple(
+        WorstAnchor(
+            index=index,
+            identity=int(values.anchor_ids[index]),
+            radius=float(values.radius[index]),
+            distance=None if np.isnan(distance[index]) else float(distance[index]),
+            wanted=wanted,
+            reasons=tuple(why),
+        )
+        for index, why in reasons.items()
+    )
+
+
+def _ranked(rank: int, verb: str, what: str) -> str:
+    place = ("", "second ", "third ")[rank]
+    return f"{verb} {place}{what}".strip()
+
+
+def missing(data: ReportData) -> dict[str, list[int]]:
+    """Anchors by operation whose pictures the report would show and does not have."""
+    wanted: dict[str, list[int]] = {}
+    for item in focus(data):
+        name = item.cell.operation
+        indices = [a.index for a in item.anchors if (name, a.index) not in data.previews]
+        if name and indices:
+            wanted[name] = indices
+    return wanted
+
+
+def preview_of(data: ReportData, cell: Cell, anchor: WorstAnchor) -> Preview | None:
+    """The anchor's pictures, when there are any."""
+    return data.previews.get((cell.operation, anchor.index))

@@ -1,0 +1,231 @@
+"""A study as a folder from which it can be checked and plotted again, without a GPU.
+
+study.json      study, parameters, sources with their receipts, digest of every other file
+rows.csv        or rows.parquet: every row
+arrays.npz      where a study has more than rows
+summary.json    every number of the summary
+inputs/         the files the rows were made from
+figures/        SVG and PNG
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from acpc_client import write_whole
+from acpc_client.errors import ArgumentError
+from numpy.typing import NDArray
+
+from acpc_lab.report import canvas
+from acpc_lab.studies.catalogue import STUDIES, AnyEvidence, AnyStudy, Evidence
+from acpc_lab.studies.files import read_rows, to_csv, to_parquet
+
+FORMAT = "acpc-study-bundle/1"
+MANIFEST = "study.json"
+SUMMARY = "summary.json"
+ARRAYS = "arrays.npz"
+FIGURES = "figures"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A folder with a study.
+
+    Attributes:
+        study: Which study.
+        parameters: As they stand in the file.
+        sources: What the rows were made from: files with digests, jobs with receipts.
+        files: SHA-256 of every file that the summary depends on, by path in the folder.
+        figures: SHA-256 of every figure.
+    """
+
+    folder: Path
+    study: AnyStudy
+    parameters: Mapping[str, Any]
+    sources: Sequence[Mapping[str, Any]]
+    files: Mapping[str, str]
+    figures: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the study: of all but its figures, which can be drawn again."""
+        document = self._document()
+        del document["figures"]
+        return _sha256(_json(document))
+
+    def _document(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "study": self.study.name,
+            "parameters": dict(self.parameters),
+            "sources": [dict(source) for source in self.sources],
+            "files": dict(self.files),
+            "figures": dict(self.figures),
+        }
+
+    def write_manifest(self) -> None:
+        """Writes ``study.json``."""
+        write_whole(self.folder / MANIFEST, _json(self._document()))
+
+    def evidence(self) -> AnyEvidence:
+        """The study, computed again from its rows.
+
+        Raises:
+            ArgumentError: Rows, parameters or arrays cannot be read, or do not fit the study.
+        """
+        rows = next((name for name in self.files if PurePosixPath(name).stem == "rows"), None)
+        if rows is None:
+            raise ArgumentError(str(self.folder), f"{MANIFEST} names no rows.csv or rows.parquet")
+        parameters = self.study.parameters.from_dict(self.parameters)
+        arrays = _read_arrays(self.folder / ARRAYS) if ARRAYS in self.files else {}
+        read = read_rows(self.folder / rows, self.study.rows)
+        return Evidence.of(self.study, read, parameters, arrays)
+
+
+def write(
+    folder: Path,
+    evidence: AnyEvidence,
+    *,
+    sources: Sequence[Mapping[str, Any]],
+    inputs: Mapping[str, bytes] | None = None,
+    parquet: bool = False,
+) -> Bundle:
+    """Writes a bundle without figures; the manifest comes last, so that it is whole or no bundle.
+
+    Args:
+        folder: Made where it is missing.
+        evidence: The study.
+        sources: What the rows were made from, as plain values.
+        inputs: Content of files to keep in ``inputs/``, by name.
+        parquet: Rows as Parquet instead of CSV.
+
+    Raises:
+        ArgumentError: The folder holds a study already.
+        FailedPrecondition: Parquet, and pyarrow is not installed.
+        OSError: The folder cannot be written.
+    """
+    require_free(folder)
+    content: dict[str, bytes] = {f"inputs/{name}": data for name, data in (inputs or {}).items()}
+    if parquet:
+        content["rows.parquet"] = to_parquet(evidence.rows)
+    else:
+        content["rows.csv"] = to_csv(evidence.rows).encode()
+    if evidence.arrays:
+        content[ARRAYS] = _npz(evidence.arrays)
+    content[SUMMARY] = _json(evidence.summary.to_dict())
+    for name, data in content.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data)
+    bundle = Bundle(
+        folder=folder,
+        study=evidence.study,
+        parameters=evidence.parameters.to_dict(),
+        sources=[*sources, {"kind": "computed", "acpc": metadata.version("acpc")}],
+        files={name: _sha256(data) for name, data in sorted(content.items())},
+        figures={},
+    )
+    bundle.write_manifest()
+    return bundle
+
+
+def require_free(folder: Path) -> None:
+    """Refuses a folder that holds a study.
+
+    Raises:
+        ArgumentError: It does.
+    """
+    if (folder / MANIFEST).exists():
+        raise ArgumentError(str(folder), "holds a study already; name another folder")
+
+
+def read(folder: Path) -> Bundle:
+    """The bundle in a folder; nothing but its manifest is looked at.
+
+    Raises:
+        ArgumentError: There is none, or its manifest cannot be read.
+    """
+    path = folder / MANIFEST
+    try:
+        document = json.loads(path.read_bytes())
+        wanted = {"format", "study", "parameters", "sources", "files", "figures"}
+        if not isinstance(document, dict) or document.keys() != wanted:
+            raise ValueError(f"found the keys {list(document)}, wanted {sorted(wanted)}")
+        if document["format"] != FORMAT:
+            raise ValueError(f"found format {document['format']!r}, wanted {FORMAT!r}")
+        if document["study"] not in STUDIES:
+            raise ValueError(f"unknown study {document['study']!r}")
+        for name in (*document["files"], *document["figures"]):
+            _require_inside(name)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ArgumentError(str(path), f"is no manifest of a study: {error}") from error
+    return Bundle(
+        folder=folder,
+        study=STUDIES[document["study"]],
+        parameters=document["parameters"],
+        sources=document["sources"],
+        files=document["files"],
+        figures=document["figures"],
+    )
+
+
+def _require_inside(name: str) -> None:
+    """Refuses a file name that leads out of the folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
+        raise ValueError(f"{name!r} is no file below the folder")
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    return _sha256(path.read_bytes())
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _json(document: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    content = io.BytesIO()
+    np.savez_compressed(content, **dict(sorted(arrays.items())))  # type: ignore[arg-type]
+    return content.getvalue()
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise ArgumentError(str(path), f"is no NPZ file of plain arrays: {error}") from error
+
+
+def draw(held: Bundle, evidence: AnyEvidence) -> Bundle:
+    """Draws the figures of a study into its folder and notes their digests.
+
+    Raises:
+        FailedPrecondition: matplotlib or scikit-learn is not installed.
+        OSError: The folder cannot be written.
+    """
+    folder = held.folder / FIGURES
+    folder.mkdir(exist_ok=True)
+    paths: list[Path] = []
+    with canvas.styled():
+        for name, figure in evidence.figures().items():
+            paths += canvas.write(figure, folder, name)
+    figures = {f"{FIGURES}/{path.name}": digest_of(path) for path in paths}
+    drawn = replace(held, figures=dict(sorted(figures.items())))
+    drawn.write_manifest()
+    return drawn

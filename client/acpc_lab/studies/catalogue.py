@@ -1,0 +1,158 @@
+"""The studies by name: what each asks, and what it is computed from."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from acpc_client import Record
+
+from acpc_lab.studies import (
+    collapse,
+    drift,
+    geometry,
+    horizons,
+    planner,
+    sensitivity,
+    shifts,
+    thresholds,
+)
+from acpc_lab.studies.parameters import Parameters
+from acpc_lab.studies.recovery import SweepRows
+from acpc_lab.studies.rows import Arrays, Rows
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Row = TypeVar("Row", bound=Rows)
+Parameter = TypeVar("Parameter", bound=Parameters)
+Summary = TypeVar("Summary", bound=Record)
+
+
+@dataclass(frozen=True)
+class Study(Generic[Row, Parameter, Summary]):
+    """One of the paper's studies.
+
+    Attributes:
+        name: What it is called on the command line.
+        question: What it answers, in one line.
+        rows: What a row is.
+        parameters: What else decides the summary.
+        summarise: Rows, parameters and arrays to the summary.
+    """
+
+    name: str
+    question: str
+    rows: type[Row]
+    parameters: type[Parameter]
+    summarise: Callable[[Row, Parameter, Arrays], Summary]
+
+
+@dataclass(frozen=True)
+class Evidence(Generic[Row, Parameter, Summary]):
+    """A study that has been made: its rows and what follows from them.
+
+    Attributes:
+        arrays: Representations and the like beside the rows; often none.
+    """
+
+    study: Study[Row, Parameter, Summary]
+    rows: Row
+    parameters: Parameter
+    arrays: Arrays
+    summary: Summary
+
+    @classmethod
+    def of(
+        cls,
+        study: Study[Row, Parameter, Summary],
+        rows: Row,
+        parameters: Parameter | None = None,
+        arrays: Arrays | None = None,
+    ) -> Evidence[Row, Parameter, Summary]:
+        """Computes the summary; no parameters mean the paper's.
+
+        Raises:
+            ArgumentError: The rows cannot answer the question.
+        """
+        chosen = parameters or study.parameters()
+        summary = study.summarise(rows, chosen, arrays or {})
+        return cls(study, rows, chosen, arrays or {}, summary)
+
+    def figures(self) -> Mapping[str, Figure]:
+        """The figures by name; open a ``styled`` context to draw and to save them.
+
+        Raises:
+            FailedPrecondition: matplotlib or scikit-learn is not installed.
+        """
+        module = importlib.import_module(f"acpc_lab.studies.figures.{self.study.name}")
+        drawn: Mapping[str, Figure] = module.draw(self)
+        return drawn
+
+
+AnyStudy = Study[Any, Any, Any]
+AnyEvidence = Evidence[Any, Any, Any]
+
+STUDIES: dict[str, AnyStudy] = {
+    study.name: study
+    for study in (
+        Study(
+            "thresholds",
+            "Do thresholds chosen on some tasks find the recovered checkpoints of others?",
+            SweepRows,
+            thresholds.ThresholdParameters,
+            thresholds.summarise,
+        ),
+        Study(
+            "shifts",
+            "Does the change of the screen score agree with the change in behaviour?",
+            shifts.ShiftRows,
+            shifts.ShiftParameters,
+            shifts.summarise,
+        ),
+        Study(
+            "drift",
+            "Does ACPC tell how far a perturbation changes the prediction error?",
+            drift.DriftRows,
+            drift.DriftParameters,
+            drift.summarise,
+        ),
+        Study(
+            "planner",
+            "Does ACPC reflect what a changed plan costs the clean model?",
+            planner.PlannerRows,
+            planner.PlannerParameters,
+            planner.summarise,
+        ),
+        Study(
+            "geometry",
+            "Do perturbed views of one history overlap with other histories?",
+            geometry.GeometryRows,
+            geometry.GeometryParameters,
+            geometry.summarise,
+        ),
+        Study(
+            "sensitivity",
+            "How strongly do encoder and rollout amplify small noise?",
+            sensitivity.SensitivityRows,
+            sensitivity.SensitivityParameters,
+            sensitivity.summarise,
+        ),
+        Study(
+            "horizons",
+            "Does IR fall whatever the horizon and the quantile?",
+            horizons.HorizonRows,
+            horizons.HorizonParameters,
+            horizons.summarise,
+        ),
+        Study(
+            "collapse",
+            "Does SR expose a collapsed representation that raw IR prefers?",
+            collapse.CollapseRows,
+            collapse.CollapseParameters,
+            collapse.summarise,
+        ),
+    )
+}

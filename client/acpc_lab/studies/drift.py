@@ -1,0 +1,243 @@
+"""Error-drift study: does ACPC tell how far a perturbation changes the prediction error?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from acpc_client import Record
+from acpc_client.errors import ArgumentError
+
+from acpc_lab.studies.numbers import Spread
+from acpc_lab.studies.parameters import Parameters
+from acpc_lab.studies.ridge import held_out_errors
+from acpc_lab.studies.rows import Arrays, Column, Integers, Numbers, Rows, Texts, groups
+
+CONTROLS = ("zeroed", "swapped", "shuffled")
+ROUNDING = 1e-5
+"""Relative excess of drift over ACPC that fp32 arithmetic of a network can leave."""
+
+
+@dataclass(frozen=True, eq=False)
+class DriftRows(Rows):
+    """A row per anchor, shift and draw of one checkpoint."""
+
+    task: Annotated[Texts, Column("task")]
+    run: Annotated[Texts, Column("training run, for example its seed")]
+    anchor: Annotated[Integers, Column("identity of the anchor")]
+    group: Annotated[Integers, Column("group of trajectories that is left out together")]
+    shift: Annotated[Integers, Column("index of the shift", low=0)]
+    severity: Annotated[Numbers, Column("severity of the shift", low=0)]
+    draw: Annotated[Integers, Column("draw of the shift", low=0)]
+    encoder_shift: Annotated[Numbers, Column("distance of the encoded histories", low=0)]
+    acpc_one_step: Annotated[Numbers, Column("ACPC after one step", low=0)]
+    acpc: Annotated[Numbers, Column("ACPC after H steps under the recorded actions", low=0)]
+    acpc_zeroed: Annotated[Numbers, Column("ACPC under zero actions", low=0)]
+    acpc_swapped: Annotated[Numbers, Column("ACPC under another trajectory's actions", low=0)]
+    acpc_shuffled: Annotated[Numbers, Column("ACPC under the actions in another order", low=0)]
+    clean_error: Annotated[Numbers, Column("prediction error of the clean history", low=0)]
+    perturbed_error: Annotated[Numbers, Column("prediction error of the perturbed one", low=0)]
+    drift: Annotated[Numbers, Column("|perturbed_error - clean_error|", low=0)]
+
+
+@dataclass(frozen=True)
+class DriftParameters(Parameters):
+    """The regression: ``alpha`` is the penalty of the ridge on standardised features."""
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.require("alpha", self.alpha > 0, "a positive number")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class DriftCell(Record):
+    """One task and training run; errors are out-of-group MAEs, in latent units.
+
+    Attributes:
+        base: Severity, encoder shift and one-step ACPC.
+        control: Base and the control that does best on the groups left out.
+        acpc: Base and ACPC under the recorded actions.
+        selected: That control.
+        wins: Folds in which ``acpc`` beats ``control``.
+        folds: Groups.
+    """
+
+    task: str
+    run: str
+    base: float
+    control: float
+    acpc: float
+    selected: str
+    wins: int
+    folds: int
+
+    @property
+    def over_base(self) -> float:
+        """Relative reduction of MAE against Base."""
+        return 1 - self.acpc / self.base
+
+    @property
+    def over_control(self) -> float:
+        """Relative reduction of MAE against Base and control."""
+        return 1 - self.acpc / self.control
+
+    @property
+    def improved(self) -> bool:
+        """Whether ACPC is best."""
+        return self.acpc < min(self.base, self.control)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class RunReduction(Record):
+    """Relative MAE reductions of one training run, its tasks weighing alike."""
+
+    run: str
+    over_base: float
+    over_control: float
+    improved: int
+    cells: int
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Reduction(Record):
+    """Relative MAE reductions over training runs."""
+
+    runs: tuple[RunReduction, ...]
+    over_base: Spread
+    over_control: Spread
+    improved: int
+    cells: int
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class DriftSummary(Record):
+    """The answer of the error-drift study.
+
+    Attributes:
+        controls: MAE with each control, in the order of the cells and of ``CONTROLS``.
+        bound_violations: Rows whose drift exceeds ACPC by more than rounding; a correct
+            measurement has none, by Prop. target-free-error-drift in the paper.
+        tightest: Largest drift / ACPC.
+        largest_identity: Largest ACPC of an unchanged view, which is 0 or rounding; None when the
+            arrays ``{i}.identity_acpc`` are not at hand.
+    """
+
+    cells: tuple[DriftCell, ...]
+    controls: tuple[tuple[float, ...], ...]
+    reduction: Reduction
+    rows: int
+    bound_violations: int
+    tightest: float
+    largest_identity: float | None
+
+
+def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> DriftSummary:
+    """Section "ACPC and Prediction-Error Change" in the paper.
+
+    Rows of severity 0, which are identity checks, take no part.
+
+    Raises:
+        ArgumentError: A row is there twice, drift is not the difference of the errors, no perturbed
+            row is left, a cell has fewer than two groups, or an error is 0 and has no reduction.
+    """
+    rows.require_unique("task", "run", "anchor", "shift", "draw")
+    difference = np.abs(rows.perturbed_error - rows.clean_error)
+    scale = rows.perturbed_error + rows.clean_error
+    wrong = np.abs(rows.drift - difference) > 1e-9 * scale
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ArgumentError(
+            "drift",
+            f"row {row + 1}: found {rows.drift[row]:g}, where the errors differ by "
+            f"{difference[row]:g}",
+        )
+    perturbed = rows.severity > 0
+    if not perturbed.any():
+        raise ArgumentError("severity", "is 0 in every row; there is no drift to predict")
+    used = rows.where(perturbed)
+    cells, controls = [], []
+    for (task, run), held in groups(used.task.tolist(), used.run.tolist()).items():
+        cell, with_controls = _cell(task, run, used.where(held), parameters.alpha)
+        cells.append(cell)
+        controls.append(with_controls)
+    identities = [
+        float(values.max(initial=0.0))
+        for name, values in arrays.items()
+        if name.endswith(".identity_acpc")
+    ]
+    moved = used.acpc > 0
+    ratios = used.drift[moved] / used.acpc[moved]
+    return DriftSummary(
+        cells=tuple(cells),
+        controls=tuple(controls),
+        reduction=reduction(cells),
+        rows=len(used),
+        bound_violations=int((used.drift > used.acpc * (1 + ROUNDING) + 1e-9).sum()),
+        tightest=float(ratios.max(initial=0.0)),
+        largest_identity=max(identities) if identities else None,
+    )
+
+
+def _cell(
+    task: str, run: str, rows: DriftRows, alpha: float
+) -> tuple[DriftCell, tuple[float, ...]]:
+    base = [rows.severity, rows.encoder_shift, rows.acpc_one_step]
+
+    def errors(*features: Numbers) -> Numbers:
+        return held_out_errors([*base, *features], rows.drift, rows.group, alpha)
+
+    with_controls = [errors(getattr(rows, f"acpc_{name}")) for name in CONTROLS]
+    means = [float(error.mean()) for error in with_controls]
+    best = int(np.argmin(means))
+    with_acpc = errors(rows.acpc)
+    folds = groups(rows.group.tolist()).values()
+    wins = sum(bool(with_acpc[fold].mean() < with_controls[best][fold].mean()) for fold in folds)
+    cell = DriftCell(
+        task=task,
+        run=run,
+        base=float(errors().mean()),
+        control=means[best],
+        acpc=float(with_acpc.mean()),
+        selected=CONTROLS[best],
+        wins=wins,
+        folds=len(folds),
+    )
+    return cell, tuple(means)
+
+
+def reduction(cells: Sequence[DriftCell]) -> Reduction:
+    """Tasks averaged equally within each run, then mean and sample deviation over runs.
+
+    Raises:
+        ArgumentError: An error is 0 and has no relative reduction.
+    """
+    for cell in cells:
+        if min(cell.base, cell.control) <= 0:
+            raise ArgumentError(
+                "drift",
+                f"{cell.task}, run {cell.run}: is predicted without error, so there is "
+                "no relative reduction; is it 0 in every row?",
+            )
+    runs = []
+    by_run = groups(cell.run for cell in cells)
+    for (run,), held in by_run.items():
+        mine = [cells[index] for index in held]
+        runs.append(
+            RunReduction(
+                run=run,
+                over_base=float(np.mean([cell.over_base for cell in mine])),
+                over_control=float(np.mean([cell.over_control for cell in mine])),
+                improved=sum(cell.improved for cell in mine),
+                cells=len(mine),
+            )
+        )
+    return Reduction(
+        runs=tuple(runs),
+        over_base=Spread.of(run.over_base for run in runs),
+        over_control=Spread.of(run.over_control for run in runs),
+        improved=sum(run.improved for run in runs),
+        cells=len(cells),
+    )

@@ -1,0 +1,162 @@
+"""Planner study: does ACPC reflect what a changed plan costs the clean model?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from acpc_client import Record
+from acpc_client.errors import ArgumentError
+
+from acpc_lab.studies.numbers import Spread
+from acpc_lab.studies.parameters import Parameters
+from acpc_lab.studies.ridge import held_out_errors
+from acpc_lab.studies.rows import Arrays, Column, Integers, Numbers, Rows, Texts, groups
+
+
+@dataclass(frozen=True, eq=False)
+class PlannerRows(Rows):
+    """A row per anchor, shift and draw of paired CEM on one checkpoint."""
+
+    task: Annotated[Texts, Column("task")]
+    run: Annotated[Texts, Column("training run, for example its seed")]
+    level: Annotated[Numbers, Column("training condition: the augmentation level", low=0)]
+    anchor: Annotated[Integers, Column("identity of the anchor")]
+    shift: Annotated[Integers, Column("index of the shift", low=0)]
+    severity: Annotated[Numbers, Column("severity of the shift", low=0)]
+    draw: Annotated[Integers, Column("draw of the shift", low=0)]
+    acpc_one_step_q90: Annotated[Numbers, Column("q90 of the candidates' one-step ACPC", low=0)]
+    acpc_q90: Annotated[Numbers, Column("q90 of the candidates' H-step ACPC", low=0)]
+    clean_gap: Annotated[Numbers, Column("clean cost from best to second best", low=0)]
+    selection_regret: Annotated[
+        Numbers, Column("extra clean cost of the plan chosen from the perturbed history", low=0)
+    ]
+    first_divergence: Annotated[
+        Integers, Column("first iteration with another elite set; -1: none", low=-1)
+    ]
+    certified: Annotated[Integers, Column("1: the elite set was certified throughout", 0, 1)]
+
+
+@dataclass(frozen=True)
+class PlannerParameters(Parameters):
+    """The regression: ``alpha`` is the penalty of the ridge on standardised features."""
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.require("alpha", self.alpha > 0, "a positive number")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PlannerCell(Record):
+    """One test task in one training run: MAE of log(1 + selection regret).
+
+    Attributes:
+        baseline: Severity, training condition, one-step ACPC and the clean gap.
+        expanded: The same and ACPC at the planner's horizon.
+    """
+
+    task: str
+    run: str
+    baseline: float
+    expanded: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PlannerRun(Record):
+    """One training run: MAEs averaged over its test tasks, and their relative reduction."""
+
+    run: str
+    baseline: float
+    expanded: float
+    reduction: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PlannerSummary(Record):
+    """The answer of the planner study.
+
+    Attributes:
+        reduction: Relative MAE reduction over training runs.
+        improved: Cells in which the expanded model is better.
+        changed: Share of the paired runs whose elite sets diverged.
+        certified: Share of the paired runs certified throughout.
+        broken_certificates: Certified runs that diverged; a correct certificate has none.
+        mean_regret: Over all rows, in the planner's cost.
+    """
+
+    cells: tuple[PlannerCell, ...]
+    runs: tuple[PlannerRun, ...]
+    reduction: Spread
+    improved: int
+    rows: int
+    changed: float
+    certified: float
+    broken_certificates: int
+    mean_regret: float
+
+
+def summarise(rows: PlannerRows, parameters: PlannerParameters, arrays: Arrays) -> PlannerSummary:
+    """Section "Adaptive-CEM Selection-Regret Protocol" in the paper.
+
+    Within each training run ridges are fitted on all tasks but one and tested on that one.
+
+    Raises:
+        ArgumentError: A row is there twice, a run has one task, or a baseline has no error.
+    """
+    rows.require_unique("task", "run", "level", "anchor", "shift", "draw")
+    cells = []
+    for (run,), held in groups(rows.run.tolist()).items():
+        cells += _cells(run, rows.where(held), parameters.alpha)
+    runs = _runs(cells)
+    diverged = rows.first_divergence >= 0
+    certified = rows.certified == 1
+    return PlannerSummary(
+        cells=tuple(cells),
+        runs=tuple(runs),
+        reduction=Spread.of(run.reduction for run in runs),
+        improved=sum(cell.expanded < cell.baseline for cell in cells),
+        rows=len(rows),
+        changed=float(diverged.mean()),
+        certified=float(certified.mean()),
+        broken_certificates=int((diverged & certified).sum()),
+        mean_regret=float(rows.selection_regret.mean()),
+    )
+
+
+def _cells(run: str, rows: PlannerRows, alpha: float) -> list[PlannerCell]:
+    tasks = groups(rows.task.tolist())
+    if len(tasks) < 2:
+        raise ArgumentError(
+            "task",
+            f"run {run} has one task, {rows.task[0]}; the regression leaves one task out, so each "
+            "run needs at least two",
+        )
+    target = np.log1p(rows.selection_regret)
+    features = [
+        rows.severity,
+        rows.level,
+        np.log1p(rows.acpc_one_step_q90),
+        np.log1p(rows.clean_gap),
+    ]
+    baseline = held_out_errors(features, target, rows.task, alpha)
+    expanded = held_out_errors([*features, np.log1p(rows.acpc_q90)], target, rows.task, alpha)
+    return [
+        PlannerCell(task, run, float(baseline[held].mean()), float(expanded[held].mean()))
+        for (task,), held in tasks.items()
+    ]
+
+
+def _runs(cells: Sequence[PlannerCell]) -> list[PlannerRun]:
+    runs = []
+    for (run,), held in groups(cell.run for cell in cells).items():
+        baseline = float(np.mean([cells[index].baseline for index in held]))
+        expanded = float(np.mean([cells[index].expanded for index in held]))
+        if baseline == 0:
+            raise ArgumentError(
+                "selection_regret", f"run {run}: is predicted without error; is it 0 in every row?"
+            )
+        runs.append(PlannerRun(run, baseline, expanded, 1 - expanded / baseline))
+    return runs

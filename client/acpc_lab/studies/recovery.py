@@ -1,0 +1,147 @@
+"""A training sweep and the success-rate criterion: which checkpoints count as recovered."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from acpc_client.errors import ArgumentError
+from numpy.typing import NDArray
+
+from acpc_lab.studies.numbers import SLACK
+from acpc_lab.studies.rows import Column, Numbers, Rows, Texts, groups
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class SweepRows(Rows):
+    """A row per checkpoint of a training sweep, under one visual shift."""
+
+    task: Annotated[Texts, Column("task")]
+    run: Annotated[Texts, Column("training run, for example its seed")]
+    level: Annotated[Numbers, Column("augmentation level; 0: the unaugmented reference", low=0)]
+    ir_raw: Annotated[Numbers, Column("raw IR; either this or ir_rel", low=0, optional=True)]
+    ir_rel: Annotated[Numbers, Column("IR relative to level 0 of the run", low=0, optional=True)]
+    sr: Annotated[Numbers, Column("separation rate", low=0, high=1)]
+    success_noisy: Annotated[Numbers, Column("success under the shift, in %", low=0, high=100)]
+    success_clean: Annotated[Numbers, Column("success on clean views, in %", low=0, high=100)]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One task and training run; arrays over the levels of the sweep.
+
+    Attributes:
+        required: Success under the shift that counts as recovered, in %.
+        recovered: Whether each checkpoint meets the success-rate criterion.
+    """
+
+    task: str
+    run: str
+    ir_rel: Numbers
+    sr: Numbers
+    noisy: Numbers
+    clean: Numbers
+    required: float
+    recovered: Mask
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Every run over the same levels, in ascending order from the unaugmented 0."""
+
+    levels: tuple[float, ...]
+    runs: tuple[Run, ...]
+
+    def by_task(self) -> dict[str, tuple[Run, ...]]:
+        """The runs of each task."""
+        keyed = groups(run.task for run in self.runs)
+        return {task: tuple(self.runs[i] for i in held) for (task,), held in keyed.items()}
+
+
+def required_success(noisy: Numbers, recovery: float) -> float:
+    """P_base + recovery (P_best - P_base), section "Success-rate criterion" in the paper.
+
+    Args:
+        noisy: Success under the shift by level, the unaugmented checkpoint first, in %.
+        recovery: Share of the possible improvement; the paper has 0.8.
+    """
+    return float(noisy[0] + recovery * (noisy.max() - noisy[0]))
+
+
+def meets_criterion(noisy: Numbers, clean: Numbers, *, recovery: float, clean_loss: float) -> Mask:
+    """Which checkpoints of a run meet the success-rate criterion of the paper.
+
+    The unaugmented checkpoint meets it only when no checkpoint of the run does better.
+
+    Args:
+        noisy: Success under the shift by level, the unaugmented checkpoint first, in %.
+        clean: Success on clean observations, likewise.
+        recovery: Share of the improvement from the unaugmented to the best checkpoint.
+        clean_loss: Points of clean success that may be lost against the unaugmented checkpoint.
+    """
+    enough = noisy >= required_success(noisy, recovery) - SLACK
+    kept: Mask = clean >= clean[0] - clean_loss - SLACK
+    return enough & kept
+
+
+def recovered_levels(runs: tuple[Run, ...]) -> Mask:
+    """Levels at which two thirds of a task's runs, rounded up, are recovered: two of three."""
+    wanted = math.ceil(2 * len(runs) / 3)
+    level: Mask = np.sum([run.recovered for run in runs], axis=0) >= wanted
+    return level
+
+
+def read_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) -> Sweep:
+    """The sweep behind the rows.
+
+    Raises:
+        ArgumentError: A run lacks a level, has one twice, or has no unaugmented reference.
+    """
+    levels = np.unique(rows.level)
+    if len(levels) < 2 or levels[0] != 0:
+        found = ", ".join(f"{level:g}" for level in levels)
+        raise ArgumentError(
+            "level", f"found {found}; wanted 0, the reference, and at least one more"
+        )
+    runs = []
+    for (task, run), held in groups(rows.task.tolist(), rows.run.tolist()).items():
+        cell = rows.where(held[np.argsort(rows.level[held], kind="stable")])
+        _check_levels(f"{task}, run {run}", cell.level, levels)
+        noisy, clean = cell.success_noisy, cell.success_clean
+        recovered = meets_criterion(noisy, clean, recovery=recovery, clean_loss=clean_loss)
+        required = required_success(noisy, recovery)
+        ir_rel = _relative_ir(f"{task}, run {run}", cell)
+        runs.append(Run(task, run, ir_rel, cell.sr, noisy, clean, required, recovered))
+    return Sweep(tuple(levels.tolist()), tuple(runs))
+
+
+def _check_levels(cell: str, found: Numbers, wanted: Numbers) -> None:
+    for level in wanted:
+        times = int((found == level).sum())
+        if times != 1:
+            raise ArgumentError(
+                "level",
+                f"{cell} has {times} rows of level {level:g}, wanted 1: onset is counted in steps "
+                "of a grid that all runs share",
+            )
+
+
+def _relative_ir(cell: str, rows: SweepRows) -> Numbers:
+    """Eq. ir-relative in the paper, or what the rows hold already."""
+    raw, relative = np.isfinite(rows.ir_raw), np.isfinite(rows.ir_rel)
+    if raw.all() and not relative.any():
+        if rows.ir_raw[0] == 0:
+            raise ArgumentError("ir_raw", f"{cell}: is 0 at level 0, so relative IR has no value")
+        ratio: Numbers = rows.ir_raw / rows.ir_raw[0]
+        return ratio
+    if not relative.all() or raw.any():
+        raise ArgumentError("ir_rel", f"{cell}: wanted ir_raw in all rows or ir_rel in all rows")
+    if abs(rows.ir_rel[0] - 1) > 1e-6:
+        raise ArgumentError(
+            "ir_rel", f"{cell}: found {rows.ir_rel[0]:g} at level 0, wanted 1: it is the reference"
+        )
+    return rows.ir_rel

@@ -1,0 +1,211 @@
+"""Threshold selection: chosen on some tasks, tried on the others, for every choice of tasks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from acpc_client.errors import ArgumentError
+
+from acpc_lab.studies.numbers import SLACK, as_float
+from acpc_lab.studies.parameters import Parameters
+from acpc_lab.studies.recovery import Run, Sweep, SweepRows, read_sweep, recovered_levels
+from acpc_lab.studies.rows import Arrays
+from acpc_lab.studies.screen import Agreement, Judgement, Pair, accepted, judge
+from acpc_lab.studies.threshold_summary import (
+    Choice,
+    RunRecovery,
+    Split,
+    SplitMean,
+    TaskRecovery,
+    ThresholdSummary,
+)
+
+MOST_TASKS = 10
+
+
+@dataclass(frozen=True)
+class ThresholdParameters(Parameters):
+    """The search, section "Threshold grids" in the paper.
+
+    Attributes:
+        ir_grid: Thresholds of relative IR that are tried.
+        sr_grid: Thresholds of SR that are tried.
+        recovery: Share of the improvement that counts as recovered.
+        clean_loss: Points of clean success that may be lost.
+    """
+
+    ir_grid: tuple[float, ...] = (0.05, 0.075, 0.10, 0.15, 0.20, 0.30)
+    sr_grid: tuple[float, ...] = (0.80, 0.85, 0.90, 0.95)
+    recovery: float = 0.8
+    clean_loss: float = 5.0
+
+    def __post_init__(self) -> None:
+        self.require("ir_grid", bool(self.ir_grid) and min(self.ir_grid) > 0, "positive numbers")
+        inside = bool(self.sr_grid) and min(self.sr_grid) > 0 and max(self.sr_grid) <= 1
+        self.require("sr_grid", inside, "numbers in (0, 1]")
+        self.require("recovery", 0 < self.recovery <= 1, "a share in (0, 1]")
+        self.require("clean_loss", self.clean_loss >= 0, "a number of at least 0")
+
+    def pairs(self) -> list[Pair]:
+        """Every pair of the grid."""
+        return [Pair(ir, sr) for ir in self.ir_grid for sr in self.sr_grid]
+
+
+Judged = dict[Pair, dict[str, list[Judgement]]]
+
+
+def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) -> ThresholdSummary:
+    """Section "Threshold Protocol" in the paper. Averages and ties are decided exactly.
+
+    Raises:
+        ArgumentError: There is one task only, or too many, or a run lacks a level.
+    """
+    sweep = read_sweep(rows, recovery=parameters.recovery, clean_loss=parameters.clean_loss)
+    tasks = sweep.by_task()
+    if not 2 <= len(tasks) <= MOST_TASKS:
+        raise ArgumentError("task", f"found {len(tasks)} tasks, wanted 2 to {MOST_TASKS}")
+    judged: Judged = {
+        pair: {task: [judge(run, pair) for run in runs] for task, runs in tasks.items()}
+        for pair in parameters.pairs()
+    }
+    splits = [_split(source, judged) for source in sources(list(tasks))]
+    single = [split for split in splits if len(split.source) == 1]
+    several = [split for split in splits if len(split.source) > 1]
+    return ThresholdSummary(
+        checkpoints=len(rows),
+        levels=sweep.levels,
+        tasks=tuple(_task(task, runs, sweep.levels) for task, runs in tasks.items()),
+        runs=tuple(_run(run, sweep.levels, parameters.clean_loss) for run in sweep.runs),
+        splits=tuple(splits),
+        choices=tuple(_choices(splits, sweep)),
+        single_source=mean_of(single),
+        several_sources=mean_of(several) if several else None,
+    )
+
+
+def sources(tasks: Sequence[str]) -> list[tuple[str, ...]]:
+    """Every nonempty proper subset, small ones first: 14 of four tasks."""
+    return [
+        subset for size in range(1, len(tasks)) for subset in itertools.combinations(tasks, size)
+    ]
+
+
+def select(judged: Judged, source: Iterable[str]) -> Pair:
+    """The pair that does best on the source tasks, section "Threshold grids" in the paper.
+
+    The smallest mean onset mismatch; ties go to fewer early acceptances, fewer late acceptances,
+    the higher balanced accuracy, the smaller t_IR, the larger t_SR, in this order.
+    """
+    held = list(source)
+
+    def rank(pair: Pair) -> tuple[Fraction, int, int, Fraction, float, float]:
+        agreement, early, late = _on(judged[pair], held)
+        return (
+            agreement.mismatch,
+            early,
+            late,
+            -agreement.balanced_accuracy,
+            pair.ir,
+            -pair.sr,
+        )
+
+    return min(judged, key=rank)
+
+
+def _on(judgements: dict[str, list[Judgement]], tasks: Sequence[str]) -> tuple[Agreement, int, int]:
+    """Averages over some tasks, with the number of early and of late runs."""
+    onsets = [item.onset for task in tasks for item in judgements[task]]
+    averages = Agreement.of_tasks(Agreement.of_runs(judgements[task]) for task in tasks)
+    return averages, sum(onset < 0 for onset in onsets), sum(onset > 0 for onset in onsets)
+
+
+def _split(source: tuple[str, ...], judged: Judged) -> Split:
+    chosen = select(judged, source)
+    test = tuple(task for task in judged[chosen] if task not in source)
+    seen, early, late = _on(judged[chosen], source)
+    unseen, _, _ = _on(judged[chosen], test)
+    return Split(
+        source=source,
+        test=test,
+        t_ir=chosen.ir,
+        t_sr=chosen.sr,
+        source_mismatch=float(seen.mismatch),
+        source_early=early,
+        source_late=late,
+        source_balanced_accuracy=float(seen.balanced_accuracy),
+        balanced_accuracy=float(unseen.balanced_accuracy),
+        precision=as_float(unseen.precision),
+        recall=as_float(unseen.recall),
+        mismatch=float(unseen.mismatch),
+        worst_mismatch=float(unseen.worst),
+    )
+
+
+def mean_of(splits: Sequence[Split]) -> SplitMean:
+    """Plain averages over splits; precision and recall over the splits that have them."""
+    accuracies = [split.balanced_accuracy for split in splits]
+    return SplitMean(
+        splits=len(splits),
+        balanced_accuracy=sum(accuracies) / len(splits),
+        lowest_balanced_accuracy=min(accuracies),
+        highest_balanced_accuracy=max(accuracies),
+        precision=_mean_held(split.precision for split in splits),
+        recall=_mean_held(split.recall for split in splits),
+        mismatch=sum(split.mismatch for split in splits) / len(splits),
+        worst_mismatch=max(split.worst_mismatch for split in splits),
+    )
+
+
+def _mean_held(values: Iterable[float | None]) -> float | None:
+    held = [value for value in values if value is not None]
+    return sum(held) / len(held) if held else None
+
+
+def _choices(splits: Sequence[Split], sweep: Sweep) -> list[Choice]:
+    chosen = [Pair(split.t_ir, split.t_sr) for split in splits]
+    return [
+        Choice(
+            t_ir=pair.ir,
+            t_sr=pair.sr,
+            splits=chosen.count(pair),
+            rows_below_ir=sum(int((run.ir_rel <= pair.ir).sum()) for run in sweep.runs),
+            rows_accepted=sum(int(accepted(run, pair).sum()) for run in sweep.runs),
+        )
+        for pair in sorted(set(chosen), key=lambda pair: (-chosen.count(pair), pair))
+    ]
+
+
+def _task(task: str, runs: tuple[Run, ...], levels: tuple[float, ...]) -> TaskRecovery:
+    noisy = np.mean([run.noisy for run in runs], axis=0)  # (levels,)
+    sr = np.mean([run.sr for run in runs], axis=0)
+    ir_rel = np.mean([run.ir_rel for run in runs], axis=0)
+    best = int(np.argmax(noisy >= noisy.max() - SLACK))
+    return TaskRecovery(
+        task=task,
+        base_success=float(noisy[0]),
+        best_level=levels[best],
+        best_success=float(noisy[best]),
+        best_ir_rel=float(ir_rel[best]),
+        base_sr=float(sr[0]),
+        best_sr=float(sr[best]),
+        clean_success=float(np.mean([run.clean[0] for run in runs])),
+        recovered_levels=_held(levels, recovered_levels(runs).tolist()),
+    )
+
+
+def _run(run: Run, levels: tuple[float, ...], clean_loss: float) -> RunRecovery:
+    return RunRecovery(
+        task=run.task,
+        run=run.run,
+        required_success=run.required,
+        required_clean=float(run.clean[0] - clean_loss),
+        recovered_levels=_held(levels, run.recovered.tolist()),
+    )
+
+
+def _held(levels: tuple[float, ...], mask: Sequence[bool]) -> tuple[float, ...]:
+    return tuple(level for level, held in zip(levels, mask, strict=True) if held)

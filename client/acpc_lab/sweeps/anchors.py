@@ -1,0 +1,154 @@
+"""Where the anchors of a sweep come from, and how they get to the server, once."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acpc_client import AcpcClient, AnchorArrays, DatasetAnchors, digest_of
+from acpc_client.errors import ArgumentError
+
+from acpc_lab.sweeps.cells import NAMESPACE
+from acpc_lab.sweeps.link import Link
+from acpc_lab.sweeps.reading import Node
+from acpc_lab.tables import HISTORY, load_anchors
+
+SEED_LIMIT = 2**63 - 1
+# What a cell is scored on.
+Source = DatasetAnchors | str
+Store = Callable[["Anchors"], Source]
+_DRAWN = ("dataset", "task", "count", "seed", "frameskip", "one_per_episode", "freeze", "history")
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """What a sweep file says about anchors. Dataset, task and upload may have ``{label}`` parts.
+
+    Attributes:
+        node: Where it stands.
+        dataset: Drawn from a dataset at the server.
+        digest: An anchor set that is there already.
+        upload: A file, or a folder, of anchors of the caller's own.
+        freeze: Make an anchor set of the dataset first, and score on that.
+        history: Frames of history in a set that is made; None: what the file says, or 3.
+    """
+
+    node: Node
+    dataset: DatasetAnchors | None = None
+    digest: str = ""
+    upload: str = ""
+    freeze: bool = False
+    history: int | None = None
+
+    def filled(self, fill: Callable[[str], str]) -> Anchors:
+        """The same with ``fill`` applied to whatever may have labels."""
+        dataset = self.dataset
+        if dataset is not None:
+            dataset = dataclasses.replace(
+                dataset, dataset=fill(dataset.dataset), task=fill(dataset.task)
+            )
+        return dataclasses.replace(self, dataset=dataset, upload=fill(self.upload))
+
+
+def read_anchors(node: Node) -> Anchors:
+    """Reads the key ``anchors``.
+
+    Raises:
+        SweepFileError: It cannot be used as it is.
+    """
+    section = node.section((*_DRAWN, "set", "upload"))
+    for alone, others in (("set", ()), ("upload", ("history",))):
+        surplus = [key for key in section.values if key not in (alone, *others)]
+        if alone in section and surplus:
+            raise node.error(f"{alone} names finished anchors; leave out {', '.join(surplus)}")
+    history = section["history"].integer(1) if "history" in section else None
+    if "set" in section:
+        digest = section["set"].text()
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise section["set"].found("the digest of an anchor set, 64 hexadecimal digits")
+        return Anchors(node, digest=digest)
+    if "upload" in section:
+        return Anchors(node, upload=section["upload"].text(), history=history)
+    for key in ("dataset", "task"):
+        if key not in section:
+            raise node.error(f"lacks the key {key}; or name finished anchors with set or upload")
+    given: dict[str, Any] = {}
+    for key, least in (("count", 2), ("seed", 0), ("frameskip", 1)):
+        if key in section:
+            given[key] = section[key].integer(least, SEED_LIMIT if key == "seed" else 2**32 - 1)
+    if "one_per_episode" in section:
+        given["one_per_episode"] = section["one_per_episode"].flag()
+    freeze = section["freeze"].flag() if "freeze" in section else False
+    if history is not None and not freeze:
+        raise section["history"].error("is for an anchor set; add freeze: true, or leave it out")
+    dataset = DatasetAnchors(section["dataset"].text(), section["task"].text(), **given)
+    return Anchors(node, dataset, freeze=freeze, history=history)
+
+
+@dataclass(frozen=True)
+class Depot:
+    """Gets anchors to a server.
+
+    Attributes:
+        client: The server's.
+        link: Waits for the server.
+        sweep: Name of the sweep.
+        folder: Files to upload are named relative to it.
+        horizon: Future frames in a set that is made.
+    """
+
+    client: AcpcClient
+    link: Link
+    sweep: str
+    folder: Path
+    horizon: int
+
+    def store(self, anchors: Anchors) -> Source:
+        """What to score on. The same anchors give the same set, however often they are stored."""
+        if anchors.upload:
+            return self._uploaded(anchors)
+        if anchors.dataset is None:
+            return anchors.digest
+        return self._frozen(anchors, anchors.dataset) if anchors.freeze else anchors.dataset
+
+    def _uploaded(self, anchors: Anchors) -> str:
+        arrays = read_file(anchors, self.folder)
+        described = f"sweep {self.sweep}"
+        upload = self.client.anchors.upload
+        return self.link.ask(lambda: upload(arrays, description=described)).digest
+
+    def _frozen(self, anchors: Anchors, source: DatasetAnchors) -> str:
+        history = anchors.history or HISTORY
+        content = [self.sweep, dataclasses.asdict(source), history, self.horizon]
+        request_id = str(uuid.uuid5(NAMESPACE, json.dumps(content)))
+        made = self.link.ask(
+            lambda: self.client.anchors.create(
+                source,
+                history=history,
+                horizon=self.horizon,
+                description=f"sweep {self.sweep}",
+                request_id=request_id,
+            )
+        )
+        return made.digest
+
+
+def named(anchors: Anchors, folder: Path) -> Source:
+    """What ``Depot.store`` would give, without a server; of a frozen dataset, the dataset."""
+    if anchors.upload:
+        return digest_of(read_file(anchors, folder))
+    return anchors.dataset or anchors.digest
+
+
+def read_file(anchors: Anchors, folder: Path) -> AnchorArrays:
+    """The anchors of the file that ``upload`` names."""
+    try:
+        return load_anchors(folder / anchors.upload, anchors.history)
+    except ArgumentError as error:
+        raise anchors.node.error(error.violations[0].description) from error

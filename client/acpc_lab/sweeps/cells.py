@@ -1,0 +1,131 @@
+"""Cells: one checkpoint under one shift at one severity, with one seed of draws."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from acpc_client import (
+    CheckpointRef,
+    DatasetAnchors,
+    NumericMode,
+    Perturbation,
+    ScoreProtocol,
+    Thresholds,
+)
+
+from acpc_lab.sweeps.reading import Label
+from acpc_lab.sweeps.shifts import from_document, to_document
+
+NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
+_SLUG_LENGTH = 80
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One job of a sweep.
+
+    Attributes:
+        checkpoint: What is scored, with its weights file.
+        reference: The unaugmented checkpoint; None: relative IR stays unknown.
+        anchors: A dataset, or the digest of an anchor set.
+        shift: The visual change.
+        protocol: How it is measured, seed included.
+        thresholds: Of the screen.
+        numeric_mode: Arithmetic of the network.
+        labels: What the file says about the checkpoint; no number depends on them.
+    """
+
+    checkpoint: CheckpointRef
+    reference: CheckpointRef | None
+    anchors: DatasetAnchors | str
+    shift: Perturbation
+    protocol: ScoreProtocol
+    thresholds: Thresholds
+    numeric_mode: NumericMode
+    labels: Mapping[str, Label]
+
+    @property
+    def seed(self) -> int:
+        """Seed of the draws."""
+        return self.protocol.seed or 0
+
+    @property
+    def of_reference(self) -> bool:
+        """Whether the checkpoint is its own reference, and so can never pass the screen."""
+        return self.checkpoint == self.reference
+
+    @cached_property
+    def id(self) -> str:
+        """Name of the cell's files: readable, and unique by the content it ends with."""
+        readable = f"{self.checkpoint.name}-{self.shift}-seed{self.seed}"
+        slug = re.sub(r"[^\w.\-]+", "-", readable).strip("-.")[-_SLUG_LENGTH:]
+        return f"{slug}-{hashlib.sha256(self._content().encode()).hexdigest()[:10]}"
+
+    @property
+    def title(self) -> str:
+        """What a person calls it."""
+        return f"{self.checkpoint.name} {self.shift} seed {self.seed}"
+
+    def request_id(self, sweep: str, attempt: int) -> str:
+        """The request id of an attempt, from 1; whoever computes it finds the same job."""
+        return str(uuid.uuid5(NAMESPACE, json.dumps([sweep, self._content(), attempt])))
+
+    def to_document(self) -> dict[str, Any]:
+        """The cell as plain values."""
+        anchors = self.anchors
+        reference = self.reference
+        return {
+            "checkpoint": dataclasses.asdict(self.checkpoint),
+            "reference": None if reference is None else dataclasses.asdict(reference),
+            "anchors": anchors if isinstance(anchors, str) else dataclasses.asdict(anchors),
+            "shift": to_document(self.shift),
+            "protocol": dataclasses.asdict(self.protocol),
+            "thresholds": dataclasses.asdict(self.thresholds),
+            "numeric_mode": self.numeric_mode.name.lower(),
+            "labels": dict(self.labels),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Cell:
+        """The cell that ``to_document`` was asked of."""
+        anchors, reference = document["anchors"], document["reference"]
+        protocol: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in document["protocol"].items()
+        }
+        return cls(
+            checkpoint=CheckpointRef(**document["checkpoint"]),
+            reference=None if reference is None else CheckpointRef(**reference),
+            anchors=anchors if isinstance(anchors, str) else DatasetAnchors(**anchors),
+            shift=from_document(document["shift"]),
+            protocol=ScoreProtocol(**protocol),
+            thresholds=Thresholds(**document["thresholds"]),
+            numeric_mode=NumericMode[document["numeric_mode"].upper()],
+            labels=document["labels"],
+        )
+
+    def _content(self) -> str:
+        """Everything that can change a number, in one canonical text.
+
+        What is left to the server is left out, so that a release with one more field of that kind
+        finds the jobs of this one.
+        """
+        document = self.to_document()
+        del document["labels"]
+        return json.dumps(_given(document), sort_keys=True, separators=(",", ":"))
+
+
+def _given(value: Any) -> Any:  # noqa: ANN401 - any plain value
+    """A document without what is None or empty."""
+    if not isinstance(value, Mapping):
+        return value
+    given = {key: _given(item) for key, item in value.items()}
+    return {key: item for key, item in given.items() if item not in (None, "", (), {})}

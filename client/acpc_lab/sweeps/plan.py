@@ -1,0 +1,204 @@
+"""From a sweep file and a server's checkpoints to cells."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from acpc_client import Checkpoint, CheckpointRef
+
+from acpc_lab.sweeps.anchors import Anchors, Source, Store
+from acpc_lab.sweeps.cells import Cell
+from acpc_lab.sweeps.patterns import Pattern, as_value, fill
+from acpc_lab.sweeps.reading import Label, Node
+from acpc_lab.sweeps.spec import Group, Named, SweepSpec
+
+_DEFAULT_WEIGHTS = "weights.pt"
+_SHOWN = 8
+Listing = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep in full: what ``plan.json`` holds.
+
+    Attributes:
+        name: Of the sweep.
+        description: Free text.
+        document: The sweep file it was made from.
+        cells: Every cell, in the order of submission.
+    """
+
+    name: str
+    description: str
+    document: Mapping[str, Any]
+    cells: tuple[Cell, ...]
+
+    def to_document(self) -> dict[str, Any]:
+        """The plan as plain values."""
+        return {
+            "format": 1,
+            "name": self.name,
+            "description": self.description,
+            "sweep": self.document,
+            "cells": [{"id": cell.id, **cell.to_document()} for cell in self.cells],
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Plan:
+        """The plan that ``to_document`` was asked of."""
+        cells = tuple(Cell.from_document(item) for item in document["cells"])
+        return cls(document["name"], document["description"], document["sweep"], cells)
+
+
+def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], store: Store) -> Plan:
+    """Every cell of a sweep.
+
+    Args:
+        spec: The sweep file.
+        checkpoints: What the server has.
+        store: Answers what to score on, once for the same anchors.
+
+    Raises:
+        SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.
+    """
+    listing: dict[str, list[str]] = {}
+    for item in checkpoints:
+        listing.setdefault(item.name, []).append(item.weights)
+    cells: list[Cell] = []
+    owners: dict[CheckpointRef, str] = {}
+    stored: dict[tuple[object, ...], Source] = {}
+
+    def store_once(anchors: Anchors) -> Source:
+        key = (anchors.dataset, anchors.digest, anchors.upload, anchors.freeze, anchors.history)
+        if key not in stored:
+            stored[key] = store(anchors)
+        return stored[key]
+
+    for group in spec.groups:
+        for checkpoint, texts in _members(group, listing):
+            if checkpoint in owners:
+                raise group.node.error(
+                    f"{_shown(checkpoint)} is already in {owners[checkpoint]}; narrow one of them"
+                )
+            owners[checkpoint] = group.node.path
+            cells += _cells_of(spec, group, checkpoint, texts, listing, store_once)
+    return Plan(spec.name, spec.description, spec.document, tuple(cells))
+
+
+def _cells_of(
+    spec: SweepSpec,
+    group: Group,
+    checkpoint: CheckpointRef,
+    texts: Mapping[str, str],
+    listing: Listing,
+    store: Store,
+) -> Iterator[Cell]:
+    labels: dict[str, Label] = {**group.labels, **{k: as_value(v) for k, v in texts.items()}}
+    fills = {**{key: str(value) for key, value in group.labels.items()}, **texts}
+    reference = None
+    if group.reference is not None:
+        reference = _reference(group.reference, group.node, fills, listing)
+    filled = group.anchors.filled(lambda text: _fill(text, fills, group.anchors.node))
+    anchors = store(filled)
+    for shift in spec.shifts:
+        for seed in spec.seeds:
+            yield Cell(
+                checkpoint=checkpoint,
+                reference=reference,
+                anchors=anchors,
+                shift=shift,
+                protocol=dataclasses.replace(spec.protocol, seed=seed),
+                thresholds=spec.thresholds,
+                numeric_mode=spec.numeric_mode,
+                labels=labels,
+            )
+
+
+def _members(group: Group, listing: Listing) -> Iterator[tuple[CheckpointRef, dict[str, str]]]:
+    """The checkpoints of a group with the labels of its patterns, in the order of the file."""
+    seen = set()
+    for pattern in group.names:
+        found = False
+        for name, files in listing.items():
+            labels = pattern.match(name)
+            if labels is None:
+                continue
+            for weights, more in _weights(group, name, files):
+                found = True
+                ref = CheckpointRef(name, weights)
+                if ref not in seen:
+                    seen.add(ref)
+                    yield ref, {**labels, **more}
+        if not found:
+            raise group.node.error(_no_match(pattern, group.weights, listing))
+
+
+def _weights(group: Group, name: str, files: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    if group.weights is None:
+        yield _default_weights(files, name, group.node), {}
+        return
+    for weights in files:
+        labels = group.weights.match(weights)
+        if labels is not None:
+            yield weights, labels
+
+
+def _default_weights(files: Sequence[str], name: str, node: Node) -> str:
+    if _DEFAULT_WEIGHTS in files:
+        return _DEFAULT_WEIGHTS
+    if len(files) > 1:
+        raise node.error(
+            f"{name} has {len(files)} weights files ({', '.join(files[:_SHOWN])}); say which "
+            "with weights, for example weights: weights_epoch_{epoch}.pt"
+        )
+    return files[0]
+
+
+def _reference(
+    named: Named, node: Node, fills: Mapping[str, str], listing: Listing
+) -> CheckpointRef:
+    name = _fill(named.name, fills, node)
+    weights = _fill(named.weights, fills, node)
+    if name not in listing:
+        raise node.error(f"its reference {name} is not at the server{_near(name, listing)}")
+    if not weights:
+        return CheckpointRef(name, _default_weights(listing[name], f"the reference {name}", node))
+    if weights not in listing[name]:
+        raise node.error(
+            f"its reference {name} has no weights file {weights}; it has "
+            f"{', '.join(listing[name][:_SHOWN])}"
+        )
+    return CheckpointRef(name, weights)
+
+
+def _fill(template: str, fills: Mapping[str, str], node: Node) -> str:
+    try:
+        return fill(template, fills)
+    except KeyError as missing:
+        labels = ", ".join(fills) or "none"
+        raise node.error(
+            f"{template!r} names the label {missing}, which this item lacks; it has {labels}"
+        ) from missing
+
+
+def _no_match(pattern: Pattern, weights: Pattern | None, listing: Listing) -> str:
+    beside = f" with weights {weights.text!r}" if weights else ""
+    return (
+        f"{pattern.text!r}{beside} fits no checkpoint at the server{_near(pattern.text, listing)}"
+    )
+
+
+def _near(name: str, listing: Listing) -> str:
+    if not listing:
+        return ", which has none at all; see its --checkpoint-root"
+    near = difflib.get_close_matches(name, listing, _SHOWN, 0.5) or list(listing)[:_SHOWN]
+    more = f" and {len(listing) - len(near)} others" if len(listing) > len(near) else ""
+    return f", which has {', '.join(near)}{more}"
+
+
+def _shown(ref: CheckpointRef) -> str:
+    return f"{ref.name} ({ref.weights})"

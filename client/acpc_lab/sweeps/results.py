@@ -1,0 +1,239 @@
+"""What a sweep has measured: typed, as rows, as CSV and Parquet."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from acpc_client import Outcome, Score
+from acpc_client.errors import ArgumentError
+
+from acpc_lab.sweeps.cells import Cell
+from acpc_lab.sweeps.journal import CellState, Entry, Journal
+from acpc_lab.sweeps.rows import Rows
+from acpc_lab.sweeps.spec import folder_of, load_spec
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """A cell and what came of it.
+
+    Attributes:
+        cell: What was asked.
+        state: Where it is in its life.
+        attempt: Number of the last attempt that has a job.
+        operation: Its job; empty: none.
+        code: Status name of what ended it badly.
+        message: What ended it badly.
+        score: What was measured, per-anchor values included; None: nothing.
+    """
+
+    cell: Cell
+    state: CellState
+    attempt: int
+    operation: str
+    code: str
+    message: str
+    score: Score | None
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the screen lets it pass, inconclusive included; None without a score."""
+        if self.score is None:
+            return None
+        verdict = self.score.verdict
+        return verdict.sr_passed and verdict.outcome in (Outcome.PASSED, Outcome.INCONCLUSIVE)
+
+    def row(self) -> dict[str, Any]:
+        """One flat row; absent values are None."""
+        cell, score = self.cell, self.score
+        labels = {f"label_{name}": value for name, value in cell.labels.items()}
+        row: dict[str, Any] = {
+            "cell": cell.id,
+            "checkpoint": cell.checkpoint.name,
+            "weights": cell.checkpoint.weights,
+            "reference": None if cell.reference is None else cell.reference.name,
+            **labels,
+            "shift": str(cell.shift),
+            "kind": cell.shift.kind,
+            "severity": cell.shift.severity,
+            "seed": cell.seed,
+            "state": self.state.value,
+            "operation": self.operation or None,
+            "error": f"{self.code}: {self.message}" if self.code else None,
+        }
+        return {**row, **_measured(score)}
+
+    def anchor_rows(self) -> Iterator[dict[str, Any]]:
+        """One flat row per anchor; none without per-anchor values."""
+        values = None if self.score is None else self.score.checkpoint.anchor_values
+        if values is None:
+            return
+        columns = {
+            field.name: _plain(getattr(values, field.name))
+            for field in dataclasses.fields(values)
+            if np.ndim(getattr(values, field.name)) == 1
+        }
+        cell = self.cell
+        where = {
+            "cell": cell.id,
+            "checkpoint": cell.checkpoint.name,
+            "shift": str(cell.shift),
+            "seed": cell.seed,
+        }
+        for index in range(len(values.radius)):
+            row = {name: column[index] for name, column in columns.items() if column}
+            yield {**where, "anchor": index, **row}
+
+
+def _plain(column: Any) -> list[Any]:  # noqa: ANN401 - an array, or a tuple of enums
+    """Per-anchor values as plain ones."""
+    if isinstance(column, np.ndarray):
+        return list(column.tolist())
+    return [item.name.lower() for item in column]
+
+
+def _measured(score: Score | None) -> dict[str, Any]:
+    names = (
+        "outcome", "ir_raw", "ir_relative", "sr", "score", "delta_score", "ir_passed", "sr_passed",
+        "threshold_ir", "threshold_sr", "anchors", "eligible", "skipped",
+        "median_latent_distance", "reference_ir_raw", "reference_sr", "checkpoint_digest",
+        "reference_digest", "anchors_digest", "perturbation_digest", "parameters_digest",
+        "code_version", "numeric_mode", "device",
+    )  # fmt: skip
+    if score is None:
+        return dict.fromkeys(names)
+    side, verdict, receipt = score.checkpoint, score.verdict, score.receipt
+    values = (
+        verdict.outcome.name.lower(), side.ir_raw, verdict.ir_relative, side.sr, verdict.score,
+        verdict.delta_score, verdict.ir_passed, verdict.sr_passed, verdict.thresholds.ir,
+        verdict.thresholds.sr, side.anchors, side.eligible, side.skipped,
+        side.median_latent_distance, score.reference.ir_raw if score.reference else None,
+        score.reference.sr if score.reference else None, receipt.checkpoint_digest,
+        receipt.reference_digest or None, receipt.anchors_digest, receipt.perturbation_digest,
+        receipt.parameters_digest, receipt.code_version, receipt.numeric_mode.name.lower(),
+        receipt.device,
+    )  # fmt: skip
+    return dict(zip(names, values, strict=True))
+
+
+@dataclass(frozen=True)
+class SweepResults(Sequence[CellResult]):
+    """Every cell of a sweep, done or not, in the order of the plan.
+
+    Attributes:
+        name: Of the sweep.
+        description: Free text of the file.
+        folder: Where the sweep is kept.
+    """
+
+    name: str
+    description: str
+    folder: Path
+    _cells: tuple[Cell, ...]
+    _entries: dict[str, Entry]
+
+    @classmethod
+    def open(cls, path: str | Path) -> SweepResults:
+        """Reads the results of a sweep, without a server.
+
+        Args:
+            path: The sweep file, or the folder beside it.
+
+        Raises:
+            ArgumentError: There is no such file, or the sweep has not been run yet.
+            FailedPrecondition: Its files cannot be read.
+        """
+        folder = Path(path)
+        if folder.suffix != ".sweep" and not folder.is_dir():
+            folder = folder_of(folder, load_spec(folder))
+        journal = Journal(folder)
+        plan = journal.read_plan()
+        if plan is None:
+            raise ArgumentError("path", f"{folder} holds no plan; the sweep has not been run yet")
+        return cls(plan.name, plan.description, folder, plan.cells, journal.entries())
+
+    @cached_property
+    def cells(self) -> tuple[CellResult, ...]:
+        """Every cell with its score."""
+        journal = Journal(self.folder)
+        return tuple(self._result(journal, cell) for cell in self._cells)
+
+    def _result(self, journal: Journal, cell: Cell) -> CellResult:
+        entry = self._entries.get(cell.id, Entry())
+        score = journal.load(cell) if entry.state is CellState.SUCCEEDED else None
+        state = entry.state
+        if state is CellState.SUCCEEDED and score is None:
+            state = CellState.QUEUED if entry.operation else CellState.PENDING
+        return CellResult(
+            cell, state, entry.attempt, entry.operation, entry.code, entry.message, score
+        )
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - an int or a slice
+        return self.cells[index]
+
+    def __iter__(self) -> Iterator[CellResult]:
+        return iter(self.cells)
+
+    @property
+    def unfinished(self) -> tuple[CellResult, ...]:
+        """Cells that have no end yet."""
+        return tuple(item for item in self.cells if not item.state.done)
+
+    @property
+    def failed(self) -> tuple[CellResult, ...]:
+        """Cells that ended without a score."""
+        bad = (CellState.FAILED, CellState.CANCELLED)
+        return tuple(item for item in self.cells if item.state in bad)
+
+    @property
+    def rejected(self) -> tuple[CellResult, ...]:
+        """Cells that the screen does not let pass.
+
+        A checkpoint that is its own reference has relative IR 1 and cannot pass; it is here for
+        comparison and is not rejected.
+        """
+        measured = (item for item in self.cells if not item.cell.of_reference)
+        return tuple(item for item in measured if item.passed is False)
+
+    @property
+    def inconsistencies(self) -> tuple[str, ...]:
+        """What changed at the server while the sweep ran, so that cells do not compare."""
+        seen: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for item in self.cells:
+            if item.score is not None:
+                receipt, cell = item.score.receipt, item.cell
+                seen["anchors of", str(cell.anchors)].add(receipt.anchors_digest)
+                seen["checkpoint", str(cell.checkpoint)].add(receipt.checkpoint_digest)
+                if cell.reference is not None and receipt.reference_digest:
+                    seen["checkpoint", str(cell.reference)].add(receipt.reference_digest)
+                seen["server", "releases"].add(receipt.code_version)
+        return tuple(
+            f"the {what} {which} changed during the sweep: its cells saw {len(digests)} different "
+            f"ones ({', '.join(sorted(digest[:12] for digest in digests))})"
+            for (what, which), digests in seen.items()
+            if len(digests) > 1
+        )
+
+    @property
+    def counts(self) -> dict[CellState, int]:
+        """Cells by state; states without a cell are left out."""
+        counted = Counter(item.state for item in self.cells)
+        return {state: counted[state] for state in CellState if counted[state]}
+
+    def rows(self) -> Rows:
+        """One flat row per cell."""
+        return Rows((item.row() for item in self.cells), behind="reference")
+
+    def anchor_rows(self) -> Rows:
+        """One flat row per cell and anchor; values per draw and per step are left out."""
+        return Rows((row for item in self.cells for row in item.anchor_rows()), behind="seed")

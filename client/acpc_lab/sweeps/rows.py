@@ -1,0 +1,96 @@
+"""Flat rows as CSV, Parquet and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from acpc_client import write_whole
+from acpc_client.errors import ArgumentError
+
+from acpc_lab.extras import pyarrow
+
+FORMATS = (".csv", ".parquet", ".json")
+Row = dict[str, Any]
+
+
+class Rows(Sequence[Row]):
+    """Rows that all have the same keys, in the same order.
+
+    Args:
+        rows: The rows; a key that one lacks is None there.
+        behind: Key behind which keys stand that only some rows have.
+    """
+
+    def __init__(self, rows: Iterable[Row], behind: str) -> None:
+        given = list(rows)
+        common = [key for key in given[0] if all(key in row for row in given)] if given else []
+        rest = [key for key in dict.fromkeys(k for row in given for k in row) if key not in common]
+        at = common.index(behind) + 1 if behind in common else len(common)
+        self.columns = [*common[:at], *rest, *common[at:]]
+        self._rows = [{key: row.get(key) for key in self.columns} for row in given]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - an int or a slice
+        return self._rows[index]
+
+    def to_csv(self) -> str:
+        """CSV with a header; absent values are empty."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self._rows)
+        return text.getvalue()
+
+    def to_json(self) -> str:
+        """Strict JSON; NaN and infinities are null."""
+        rows = [{key: _strict(value) for key, value in row.items()} for row in self._rows]
+        return json.dumps(rows, indent=1, allow_nan=False)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the rows in the format that the suffix names, whole or not at all.
+
+        Raises:
+            ArgumentError: Another suffix than .csv, .parquet and .json.
+            FailedPrecondition: Parquet, and pyarrow is not installed.
+            OSError: The file cannot be written.
+        """
+        target = Path(path)
+        match target.suffix:
+            case ".csv":
+                content = self.to_csv().encode()
+            case ".json":
+                content = f"{self.to_json()}\n".encode()
+            case ".parquet":
+                content = self._to_parquet()
+            case _:
+                wanted = ", ".join(FORMATS)
+                raise ArgumentError("path", f"found {target.name}, wanted one of {wanted}")
+        write_whole(target, content)
+
+    def _to_parquet(self) -> bytes:
+        pa, pq = pyarrow()
+        columns = {key: _of_one_type([row[key] for row in self._rows]) for key in self.columns}
+        content = io.BytesIO()
+        pq.write_table(pa.table(columns), content)
+        return content.getvalue()
+
+
+def _of_one_type(values: list[Any]) -> list[Any]:
+    """Values as one column can hold them: numbers, or else the text of all."""
+    kinds = {type(value) for value in values} - {type(None)}
+    if len(kinds) <= 1:
+        return values
+    kind = float if kinds == {int, float} else str
+    return [None if value is None else kind(value) for value in values]
+
+
+def _strict(value: Any) -> Any:  # noqa: ANN401 - any value of a row
+    return None if isinstance(value, float) and not math.isfinite(value) else value

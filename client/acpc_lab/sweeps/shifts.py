@@ -1,0 +1,103 @@
+"""Visual shifts in a sweep file: short forms, severities of a kind, or its parameters by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from acpc_client import Perturbation, parse_grid
+from acpc_client.errors import ArgumentError
+
+from acpc_lab.sweeps.reading import Node
+
+KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in typing.get_args(Perturbation)}
+_SHORTER = {"blur": "gaussian_blur"}
+
+
+def read_shifts(node: Node) -> tuple[Perturbation, ...]:
+    """Every shift of a list, severities one by one.
+
+    Raises:
+        SweepFileError: An unknown kind or parameter, a bad value, or a shift that stands twice.
+    """
+    read: dict[str, Perturbation] = {}
+    for item in node.items():
+        for shift in _read_item(item):
+            if str(shift) in read:
+                raise item.error(f"{shift} stands here a second time; keep one")
+            read[str(shift)] = shift
+    return tuple(read.values())
+
+
+def _read_item(node: Node) -> Iterator[Perturbation]:
+    if isinstance(node.value, str):
+        # YAML reads "- blur:[9, 15]" without a space as text.
+        yield from _short(node, re.sub(r"[\[\]\s]", "", node.value))
+        return
+    if not isinstance(node.value, Mapping) or len(node.value) != 1:
+        raise node.found("one kind with its severities, for example gaussian_noise: [0.02, 0.08]")
+    ((kind, value),) = node.entries()
+    for item in value.one_or_many():
+        if isinstance(item.value, Mapping):
+            yield from _by_name(item, kind)
+        elif isinstance(item.value, str | int | float) and not isinstance(item.value, bool):
+            yield from _short(item, f"{kind}:{item.value}")
+        else:
+            raise item.found(f"a severity of {kind}, or its parameters by name")
+
+
+def _short(node: Node, text: str) -> list[Perturbation]:
+    try:
+        return parse_grid(text)
+    except ArgumentError as error:
+        raise node.error(error.violations[0].description) from error
+
+
+def _by_name(node: Node, kind: str) -> Iterator[Perturbation]:
+    """Parameters by name; lists are severities, several lists every combination of them."""
+    cls = KINDS.get(_SHORTER.get(kind, kind))
+    if cls is None:
+        raise node.error(f"found the kind {kind!r}, wanted one of {', '.join(KINDS)}")
+    fields = dataclasses.fields(cls)
+    required = [item.name for item in fields if _required(item)]
+    section = node.section([item.name for item in fields], required)
+    hints = typing.get_type_hints(cls)
+    choices = [
+        [(name, _value(item, hints[name])) for item in value.one_or_many()]
+        for name, value in section.values.items()
+    ]
+    for combination in itertools.product(*choices):
+        try:
+            yield cls(**dict(combination))
+        except ArgumentError as error:
+            raise node.error(error.message) from error
+
+
+def _required(item: dataclasses.Field[Any]) -> bool:
+    return item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+
+
+def _value(node: Node, kind: Any) -> Any:  # noqa: ANN401 - the type of one parameter
+    if kind is int:
+        return node.integer(0)
+    if kind is float:
+        return node.number()
+    if kind is str:
+        return node.text()
+    return {name: item.number() for name, item in node.entries()}
+
+
+def to_document(shift: Perturbation) -> dict[str, Any]:
+    """A shift as plain values."""
+    return {"kind": shift.kind, **dataclasses.asdict(shift)}
+
+
+def from_document(document: Mapping[str, Any]) -> Perturbation:
+    """The shift that ``to_document`` was given."""
+    values = dict(document)
+    shift: Perturbation = KINDS[values.pop("kind")](**values)
+    return shift

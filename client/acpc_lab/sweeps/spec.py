@@ -1,0 +1,231 @@
+"""What a sweep file says, checked, before any server is asked."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from acpc_client import NumericMode, Perturbation, ScoreProtocol, Thresholds, Tls
+
+from acpc_lab.sweeps.anchors import SEED_LIMIT, Anchors, read_anchors
+from acpc_lab.sweeps.patterns import Pattern
+from acpc_lab.sweeps.reading import Label, Node, Section, read_document
+from acpc_lab.sweeps.shifts import read_shifts
+
+KEYS = (
+    "name", "description", "server", "checkpoints", "reference", "anchors", "shifts", "seeds",
+    "protocol", "thresholds", "numeric_mode", "concurrency", "retries",
+)  # fmt: skip
+_GROUP_KEYS = ("name", "weights", "reference", "labels", "anchors")
+
+
+@dataclass(frozen=True)
+class Named:
+    """A checkpoint by name and weights; both may have ``{label}`` parts. Empty: by default."""
+
+    name: str
+    weights: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """One item of ``checkpoints``.
+
+    Attributes:
+        names: Patterns of the names; a checkpoint belongs to the group when one fits.
+        weights: Pattern of the weights file; None: by default.
+        reference: The unaugmented checkpoint; None: no relative IR.
+        labels: Given in the file; those of the patterns are added to them.
+        anchors: Where the anchors of the group come from.
+        node: Where it stands.
+    """
+
+    names: tuple[Pattern, ...]
+    weights: Pattern | None
+    reference: Named | None
+    labels: Mapping[str, Label]
+    anchors: Anchors
+    node: Node
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """A sweep file that was checked.
+
+    Attributes:
+        name: Part of every request id: two sweeps of one name share the jobs they have in common.
+        description: Free text.
+        target: ``host:port`` of the server; None: whatever the caller uses.
+        tls: Transport security; None: plain text.
+        groups: What to score.
+        shifts: Under which shifts, one item per severity.
+        seeds: Seeds of the draws.
+        protocol: How IR and SR are measured.
+        thresholds: Of the screen.
+        numeric_mode: Arithmetic of the network.
+        concurrency: Jobs in flight at most.
+        retries: Further attempts for a cell whose job failed.
+        document: The file as plain values.
+    """
+
+    name: str
+    description: str
+    target: str | None
+    tls: Tls | None
+    groups: tuple[Group, ...]
+    shifts: tuple[Perturbation, ...]
+    seeds: tuple[int, ...]
+    protocol: ScoreProtocol
+    thresholds: Thresholds
+    numeric_mode: NumericMode
+    concurrency: int
+    retries: int
+    document: Mapping[str, Any] = field(repr=False)
+
+
+def load_spec(file: Path) -> SweepSpec:
+    """Reads a sweep file.
+
+    Raises:
+        SweepFileError: The file cannot be run as it is; names the line, the place and the fix.
+    """
+    return read_spec(read_document(file), file.stem)
+
+
+def folder_of(file: Path, spec: SweepSpec) -> Path:
+    """Where the sweep of a file keeps what it knows."""
+    return file.with_name(f"{spec.name}.sweep")
+
+
+def read_spec(root: Node, default_name: str) -> SweepSpec:
+    """Reads a sweep document.
+
+    Raises:
+        SweepFileError: The document cannot be run as it is; names the place and the fix.
+    """
+    top = root.section(KEYS, required=("checkpoints", "shifts"))
+    name = top["name"] if "name" in top else Node(default_name, "name")
+    if not re.fullmatch(r"[\w.\- ]{1,100}", name.text()):
+        raise name.found("up to 100 letters, digits, dots, dashes or spaces")
+    target, tls = _server(top.get("server"))
+    mode = top.get("numeric_mode")
+    modes = [item.name.lower() for item in NumericMode]
+    return SweepSpec(
+        name=name.text(),
+        description=top["description"].text() if "description" in top else "",
+        target=target,
+        tls=tls,
+        groups=tuple(_group(item, top) for item in top["checkpoints"].items()),
+        shifts=read_shifts(top["shifts"]),
+        seeds=_seeds(top.get("seeds")),
+        protocol=_protocol(top.get("protocol")),
+        thresholds=_thresholds(top.get("thresholds")),
+        numeric_mode=NumericMode[mode.choice(modes).upper()] if mode else NumericMode(0),
+        concurrency=top["concurrency"].integer(1, 1000) if "concurrency" in top else 4,
+        retries=top["retries"].integer(0, 100) if "retries" in top else 3,
+        document=json.loads(json.dumps(root.value)),
+    )
+
+
+def _server(node: Node | None) -> tuple[str | None, Tls | None]:
+    if node is None:
+        return None, None
+    section = node.section(("target", "tls"))
+    target = section["target"].text() if "target" in section else None
+    if "tls" not in section:
+        return target, None
+    files = section["tls"].section(("ca_file", "certificate_file", "key_file"))
+    if ("certificate_file" in files) != ("key_file" in files):
+        raise files.node.error("mutual TLS needs both certificate_file and key_file")
+    return target, Tls(**{key: str(item.text()) for key, item in files.values.items()})
+
+
+def _group(node: Node, top: Section) -> Group:
+    section = (
+        Section(node, {"name": node})
+        if isinstance(node.value, str)
+        else node.section(_GROUP_KEYS, required=("name",))
+    )
+    names = tuple(_pattern(item) for item in section["name"].one_or_many())
+    weights = _pattern(section["weights"]) if "weights" in section else None
+    labels = {}
+    for key, item in section["labels"].entries() if "labels" in section else ():
+        if not key.isidentifier():
+            raise item.error(f"found the label {key!r}, wanted letters, digits and underscores")
+        labels[key] = item.label()
+    for pattern in (*names, *([weights] if weights else [])):
+        twice = set(pattern.labels) & set(labels)
+        if twice:
+            raise node.error(f"{twice.pop()} is a label here and a part of {pattern.text!r}")
+    reference = section.get("reference") or top.get("reference")
+    anchors = section.get("anchors") or top.get("anchors")
+    if anchors is None:
+        raise node.error("lacks anchors; write them here or at the top of the file")
+    return Group(
+        names=names,
+        weights=weights,
+        reference=None if reference is None else _reference(reference),
+        labels=labels,
+        anchors=read_anchors(anchors),
+        node=node,
+    )
+
+
+def _pattern(node: Node) -> Pattern:
+    try:
+        return Pattern.of(node.text())
+    except ValueError as error:
+        raise node.error(f"found {node.value!r}: {error}") from error
+
+
+def _reference(node: Node) -> Named:
+    if isinstance(node.value, str):
+        return Named(node.text())
+    section = node.section(("name", "weights"), required=("name",))
+    return Named(section["name"].text(), section["weights"].text() if "weights" in section else "")
+
+
+def _seeds(node: Node | None) -> tuple[int, ...]:
+    if node is None:
+        return (0,)
+    seeds = [item.integer(0, SEED_LIMIT) for item in node.one_or_many()]
+    if len(set(seeds)) < len(seeds):
+        raise node.found("every seed once")
+    return tuple(seeds)
+
+
+def _protocol(node: Node | None) -> ScoreProtocol:
+    if node is None:
+        return ScoreProtocol()
+    if isinstance(node.value, Mapping) and "seed" in node.value:
+        raise node.error("seed is no part of it here; list the seeds under seeds")
+    given: dict[str, Any] = {}
+    section = node.section(
+        ("draws", "horizon", "quantile", "margin", "weights", "extra_horizons", "extra_quantiles")
+    )
+    for key, item in section.values.items():
+        match key:
+            case "draws" | "horizon":
+                given[key] = item.integer(1)
+            case "quantile":
+                given[key] = item.fraction()
+            case "margin":
+                given[key] = item.number()
+            case "weights":
+                given[key] = tuple(entry.number() for entry in item.items())
+            case "extra_horizons":
+                given[key] = tuple(entry.integer(1) for entry in item.one_or_many())
+            case "extra_quantiles":
+                given[key] = tuple(entry.fraction() for entry in item.one_or_many())
+    return ScoreProtocol(**given)
+
+
+def _thresholds(node: Node | None) -> Thresholds:
+    if node is None:
+        return Thresholds()
+    section = node.section(("ir", "sr"))
+    return Thresholds(**{key: item.number() for key, item in section.values.items()})

@@ -1,0 +1,127 @@
+"""Anchors in files: an NPZ archive, or a folder of NPY files; frames are read in slices."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from acpc_client import SMALL, AnchorArrays
+from acpc_client.errors import ArgumentError
+from numpy.typing import NDArray
+
+HISTORY = 3
+"""Frames of history where nothing says how many: the paper's."""
+
+_NEEDED = ("frames", *(name for name in SMALL if name != "trajectory_ids"))
+_BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+_SKIP_BYTES = 2**20
+
+
+def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
+    """The anchors of an NPZ file, or of a folder with one NPY file an array.
+
+    Both hold ``frames``, ``action_blocks``, ``endpoint_states``, ``labels``, ``anchor_ids`` and,
+    if they are known, ``trajectory_ids`` and ``history``. Objects are never unpickled.
+
+    Args:
+        path: The file or the folder.
+        history: Frames of the history; None: what the file says, or 3.
+
+    Raises:
+        ArgumentError: Not such a file, or arrays that are missing, unknown or do not fit.
+    """
+    try:
+        arrays = _of_folder(path) if path.is_dir() else _of_archive(path)
+    except _BROKEN as error:
+        raise ArgumentError("path", f"{path} cannot be read as anchors: {error}") from error
+    said = arrays.pop("history", None)
+    missing = [name for name in _NEEDED if name not in arrays]
+    unknown = [name for name in arrays if name not in (*_NEEDED, "trajectory_ids")]
+    if missing or unknown:
+        wrong = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
+        wanted = f"{', '.join(_NEEDED)} and optionally trajectory_ids and history"
+        raise ArgumentError("path", f"{path}: {wrong}; wanted {wanted}")
+    if history is None:
+        history = HISTORY if said is None else int(said)
+    return AnchorArrays(history=history, **arrays)
+
+
+def _of_folder(path: Path) -> dict[str, Any]:
+    files = {file.stem: file for file in sorted(path.glob("*.npy"))}
+    return {
+        name: np.load(file, mmap_mode="r" if name == "frames" else None, allow_pickle=False)
+        for name, file in files.items()
+    }
+
+
+def _of_archive(path: Path) -> dict[str, Any]:
+    found = np.load(path, allow_pickle=False)
+    if isinstance(found, np.ndarray):
+        raise ValueError("it holds one array")
+    with found as archive:
+        arrays = {name: archive[name] for name in archive.files if name != "frames"}
+        if "frames" in archive.files:
+            arrays["frames"] = ArchivedFrames(path)
+    return arrays
+
+
+class ArchivedFrames:
+    """The member ``frames`` of an NPZ file, of which only what is asked for is in memory.
+
+    It is read onwards; going back begins the member anew. Not for several threads at a time.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        dtype: Element type.
+        shape: (anchors, history + horizon, height, width, 3).
+
+    Raises:
+        ValueError: The member cannot be read in slices.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file, self.shape, self.dtype = _open(path)
+        self._row = int(np.prod(self.shape[1:])) * self.dtype.itemsize
+        self._at = 0
+
+    def __getitem__(self, part: slice, /) -> NDArray[Any]:
+        """The frames of consecutive anchors.
+
+        Raises:
+            ArgumentError: The file is damaged.
+        """
+        start, stop, _ = part.indices(self.shape[0])
+        try:
+            if start < self._at:
+                self._file.close()
+                self._file, _, _ = _open(self._path)
+                self._at = 0
+            self._skip((start - self._at) * self._row)
+            data = self._file.read((stop - start) * self._row)
+            self._at = stop
+            return np.frombuffer(data, self.dtype).reshape(stop - start, *self.shape[1:])
+        except _BROKEN as error:
+            raise ArgumentError("path", f"{self._path}: frames are damaged: {error}") from error
+
+    def _skip(self, count: int) -> None:
+        while count > 0:
+            count -= len(self._file.read(min(count, _SKIP_BYTES))) or count
+
+
+def _open(path: Path) -> tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]:
+    """The member, open at its first element, with its shape and element type."""
+    file = zipfile.ZipFile(path).open("frames.npy")  # noqa: SIM115 - stays open between slices
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0
+    if version != (1, 0):
+        read = np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if fortran or dtype.hasobject or not shape:
+        raise ValueError("frames must be one plain array in C order")
+    return file, shape, dtype

@@ -1,0 +1,29 @@
+"""Histories, anchors and views to latents, with their receipts."""
+
+from acpc_server.encoding.anchor_readers import AnchorReaders
+from acpc_server.encoding.anchor_source import AnchorSetSource, AnchorSource, AnySource
+from acpc_server.encoding.anchors import AnchorEncoder, read_inputs
+from acpc_server.encoding.histories import (
+    MAX_HORIZON,
+    EncodedHistories,
+    HistoryEncoder,
+    check_block_width,
+    check_history_frames,
+    check_predictions,
+)
+from acpc_server.encoding.receipt import (
+    CODE_VERSION,
+    ArraysDigest,
+    Receipt,
+    device_name,
+    digest_json,
+    interactive_receipt,
+)
+from acpc_server.encoding.views import (
+    PerturbationPlan,
+    View,
+    Views,
+    perturbed_views,
+    view_rows,
+    views_digest,
+)

@@ -1,0 +1,239 @@
+"""The anchors of jobs: from a dataset the server can see, or from a stored set."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from acpc_server.data import Anchors, DatasetAnchors, DatasetStore
+from acpc_server.data.anchor_sets import AnchorStore
+from acpc_server.encoding.anchor_source import AnchorSetSource, AnchorSource, AnySource
+from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
+from acpc_server.models import ModelCard, check_actions
+from acpc_server.numerics import Check, go_on
+
+# Readers kept open, most of them under two names: jobs of a sweep follow each other on the same
+# anchors.
+KEPT_READERS = 8
+
+
+class _Key(NamedTuple):
+    """What kept anchors are known by; ``identity`` is a stamp of their data, or their digest."""
+
+    source: AnySource
+    identity: str
+    history: int
+    horizon: int
+
+
+class AnchorReaders:
+    """Opens anchors for jobs, and makes sure that they stay what they were.
+
+    Args:
+        datasets: Datasets the server can see.
+        sets: Stored anchor sets.
+    """
+
+    def __init__(self, datasets: DatasetStore, sets: AnchorStore) -> None:
+        self._datasets = datasets
+        self._sets = sets
+        self._kept: OrderedDict[_Key, Anchors] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def named_set(self, digest: str) -> AnchorSetSource:
+        """The source that a set's digest names.
+
+        Raises:
+            InvalidArgument: Not a digest; the field is ``digest``.
+            NotFound: There is no such set.
+        """
+        return AnchorSetSource(digest=digest, count=self._sets.get(digest).info.anchors)
+
+    def check(
+        self,
+        source: AnySource,
+        card: ModelCard,
+        *,
+        history: int,
+        horizon: int,
+        exact: bool = True,
+    ) -> None:
+        """Refuse anchors that cannot serve, before a job is queued.
+
+        Args:
+            source: Where they come from.
+            card: The checkpoint they are for.
+            history: Frames of history wanted.
+            horizon: Future frames wanted.
+            exact: Refuse a set that has more of either. Its endpoint states and labels belong to
+                its own horizon, so what is measured by them needs that very horizon.
+
+        Raises:
+            InvalidArgument: They do not fit; names ``anchor_set`` or the field below ``dataset``.
+            NotFound, PermissionDenied, FailedPrecondition: They cannot be used.
+        """
+        if isinstance(source, AnchorSetSource):
+            self._check_set(source, card, history, horizon, exact)
+            return
+        try:
+            self._check_dataset(source, card, history, horizon)
+        except InvalidArgument as error:
+            raise error.below("dataset") from error
+
+    def _check_dataset(
+        self, source: AnchorSource, card: ModelCard, history: int, horizon: int
+    ) -> None:
+        fit = self._datasets.fit(
+            source.dataset, source.task, steps=history + horizon, frameskip=source.frameskip
+        )
+        check_actions(card, frameskip=fit.frameskip, action_dim=fit.action_dim)
+        found, what = fit.windows, "windows"
+        if source.one_per_episode:
+            found, what = fit.episodes, "episodes with a window"
+        if found < source.count:
+            raise InvalidArgument(
+                "count",
+                f"{source.count} anchors asked for, but {source.dataset} has only {found} {what} "
+                f"of {history} + {horizon} frames",
+            )
+
+    def _check_set(
+        self, source: AnchorSetSource, card: ModelCard, history: int, horizon: int, exact: bool
+    ) -> None:
+        info = self._sets.get(source.digest).info
+        if info.action_block_dim != card.action_block_dim:
+            raise InvalidArgument(
+                "anchor_set",
+                f"its action blocks are {info.action_block_dim} wide, but the checkpoint expects "
+                f"frameskip x action_dim = {card.action_block_dim}; make a set for this frameskip",
+            )
+        for what, found, wanted in (
+            ("frames of history", info.history, history),
+            ("future frames", info.horizon, horizon),
+        ):
+            if found < wanted or (exact and found > wanted):
+                raise InvalidArgument(
+                    "anchor_set",
+                    f"its anchors have {found} {what}, but this job needs {wanted}; make a set "
+                    f"with {wanted}",
+                )
+
+    def stamp(self, source: AnySource) -> str:
+        """Changes when the data is replaced or written to; of a set, its digest.
+
+        Raises:
+            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: It cannot be found.
+        """
+        if isinstance(source, AnchorSetSource):
+            return source.digest
+        return self._datasets.stamp(source.dataset, source.task)
+
+    def open(
+        self,
+        source: AnySource,
+        stamp: str,
+        *,
+        history: int,
+        horizon: int,
+        check: Check,
+    ) -> tuple[Anchors, dict[str, Any]]:
+        """The anchors, and the identity by which :meth:`reopen` knows them again.
+
+        Args:
+            source: Where they come from.
+            stamp: What :meth:`stamp` gave when the job was accepted.
+            history: Frames of history wanted.
+            horizon: Future frames wanted.
+            check: Called between reads; may raise to end them.
+
+        Raises:
+            FailedPrecondition: The dataset has changed since, or the set is gone.
+        """
+        self._touch(source)
+        self._require(source, stamp)
+        key = _Key(source, stamp, history, horizon)
+        anchors = self._find(key) or self._read(key, b"", check)
+        self._require(source, stamp)  # it may have been replaced while it was read
+        self._keep(key, anchors)
+        self._keep(key._replace(identity=anchors.digest), anchors)
+        frames = anchors.frame_digests if isinstance(anchors, DatasetAnchors) else b""
+        return anchors, {"digest": anchors.digest, "frames": base64.b64encode(frames).decode()}
+
+    def reopen(
+        self, source: AnySource, identity: dict[str, Any], *, history: int, horizon: int
+    ) -> Anchors:
+        """The anchors that :meth:`open` identified, in this process or another.
+
+        Frames are checked as they are read, the rest now.
+
+        Raises:
+            FailedPrecondition: The dataset has changed since, or the set is gone.
+        """
+        self._touch(source)
+        # By its digest, not by the stamp: what is read here may not be what the file holds now.
+        key = _Key(source, identity["digest"], history, horizon)
+        anchors = self._find(key) or self._read(key, base64.b64decode(identity["frames"]), go_on)
+        if anchors.digest != identity["digest"]:
+            raise _changed(source)
+        self._keep(key, anchors)
+        return anchors
+
+    def _read(self, key: _Key, frame_digests: bytes, check: Check) -> Anchors:
+        source = key.source
+        if isinstance(source, AnchorSetSource):
+            try:
+                return self._sets.open(source.digest)
+            except NotFound as error:
+                raise _deleted(source) from error
+        return self._datasets.anchors(
+            source.dataset,
+            source.task,
+            history=key.history,
+            horizon=key.horizon,
+            count=source.count,
+            seed=source.seed,
+            frameskip=source.frameskip,
+            one_per_episode=source.one_per_episode,
+            frame_digests=frame_digests,
+            check=check,
+        )
+
+    def _require(self, source: AnySource, stamp: str) -> None:
+        if self.stamp(source) != stamp:
+            raise _changed(source)
+
+    def _touch(self, source: AnySource) -> None:
+        if isinstance(source, AnchorSetSource):
+            try:
+                self._sets.touch(source.digest)
+            except NotFound as error:
+                raise _deleted(source) from error
+
+    def _find(self, key: _Key) -> Anchors | None:
+        with self._lock:
+            return self._kept.get(key)
+
+    def _keep(self, key: _Key, anchors: Anchors) -> None:
+        with self._lock:
+            self._kept[key] = anchors
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT_READERS:
+                self._kept.popitem(last=False)
+
+
+def _changed(source: AnySource) -> FailedPrecondition:
+    name = source.dataset if isinstance(source, AnchorSource) else source.digest
+    return FailedPrecondition(
+        f"dataset {name!r} or its task file has changed since the job was submitted; submit it "
+        "again",
+        reason="DATASET_CHANGED",
+    )
+
+
+def _deleted(source: AnchorSetSource) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"anchor set {source.digest} was deleted; upload it again and submit the job again",
+        reason="ANCHOR_SET_DELETED",
+    )

@@ -1,0 +1,116 @@
+"""Anchors and their views as latents, a device call's worth of frames at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from acpc_server.data import Anchors
+from acpc_server.encoding.views import PerturbationPlan, perturbed_views
+from acpc_server.engine import DeviceEngine, NumericMode, frames_per_call
+from acpc_server.models import FrozenWorldModel
+from acpc_server.numerics import to_model_input
+from acpc_server.scheduling import Priority, Ticket
+
+
+@dataclass(frozen=True)
+class EncodedAnchors:
+    """Projected latents of n anchors, float32.
+
+    Attributes:
+        clean: The kept frames, (n, kept, dim).
+        views: The distinct views of the history, (n, views, h, dim).
+    """
+
+    clean: Tensor
+    views: Tensor
+
+
+class AnchorEncoder:
+    """Encodes anchors for jobs: nothing cached, and cut by its own shape alone.
+
+    Args:
+        engine: Owner of the device.
+        model: The checkpoint.
+        mode: Arithmetic of the network.
+        anchors: Where the frames are.
+        history: Frames of history, the newest ones of each anchor.
+        future: Future frames that are kept too, counted from 0.
+        views: The views of every history; each anchor draws them for its own identity.
+    """
+
+    def __init__(
+        self,
+        engine: DeviceEngine,
+        model: FrozenWorldModel,
+        mode: NumericMode,
+        anchors: Anchors,
+        *,
+        history: int,
+        future: Sequence[int],
+        views: PerturbationPlan,
+    ) -> None:
+        self._engine = engine
+        self._model = model
+        self._mode = mode
+        self._anchors = anchors
+        self._history = history
+        now = anchors.history
+        self._kept = [*range(now - history, now), *(now + step for step in future)]
+        self._views = views
+        self._view_count = len(views.distinct())
+
+    def encode(self, start: int, stop: int, ticket: Ticket) -> EncodedAnchors:
+        """Latents of anchors [start, stop).
+
+        Raises:
+            FailedPrecondition: The frames are gone or others, or a plug-in perturbation breaks its
+                promise.
+            Cancelled, Unavailable, ResourceExhausted: From the engine.
+        """
+        frames = len(self._kept) + self._view_count * self._history
+        groups = anchor_groups(self._engine, self._model, start, stop, frames)
+        parts = [self._encode_group(group, ticket) for group in groups]
+        return EncodedAnchors(
+            torch.cat([clean for clean, _ in parts]), torch.cat([views for _, views in parts])
+        )
+
+    def _encode_group(self, group: range, ticket: Ticket) -> tuple[Tensor, Tensor]:
+        n, kept = len(group), len(self._kept)
+        clean = read_inputs(self._anchors, group, self._kept, self._model)
+        views = torch.stack(
+            [
+                perturbed_views(clean[row, : self._history], self._views_of(anchor))
+                for row, anchor in enumerate(group)
+            ]
+        )  # (n, views, h, 3, height, width)
+        frames = torch.cat([clean.flatten(0, 1), views.flatten(0, 2)])
+        latents = self._engine.encode(self._model, frames, ticket, self._mode)
+        return (
+            latents[: n * kept].reshape(n, kept, -1),
+            latents[n * kept :].reshape(n, self._view_count, self._history, -1),
+        )
+
+    def _views_of(self, anchor: int) -> PerturbationPlan:
+        return replace(self._views, anchor=int(self._anchors.anchor_ids[anchor]))
+
+
+def read_inputs(
+    anchors: Anchors, rows: range, kept: Sequence[int], model: FrozenWorldModel
+) -> Tensor:
+    """The kept frames of some anchors as model input, (n, kept, 3, height, width)."""
+    raw = torch.from_numpy(anchors.read_frames(rows.start, rows.stop)[:, list(kept)])
+    inputs = to_model_input(raw.flatten(0, 1), model.card.image_size)
+    return inputs.reshape(*raw.shape[:2], *inputs.shape[1:])
+
+
+def anchor_groups(
+    engine: DeviceEngine, model: FrozenWorldModel, start: int, stop: int, frames: int
+) -> list[range]:
+    """Runs of anchors whose frames, ``frames`` of each, fill about one device call."""
+    size = model.card.image_size
+    group = max(1, frames_per_call(engine.device.type, Priority.JOB, size, size) // frames)
+    return [range(s, min(s + group, stop)) for s in range(start, stop, group)]

@@ -1,0 +1,94 @@
+"""Frames to encode, known by their content before they are made."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from acpc_server.encoding.views import PerturbationPlan, View, Views, draw_view
+from acpc_server.engine import NumericMode
+from acpc_server.errors import InvalidArgument
+from acpc_server.models import ModelCard
+from acpc_server.numerics import to_model_input
+
+KEY_BYTES = 16
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """Frames that are encoded together.
+
+    Attributes:
+        key: Equal for equal latents: covers checkpoint, arithmetic and content.
+        make: The frames as model input, (n, 3, height, width).
+    """
+
+    key: bytes
+    make: Callable[[], Tensor]
+
+
+class FrameSources:
+    """Sources for one checkpoint in one arithmetic.
+
+    Args:
+        card: The checkpoint.
+        mode: Arithmetic of the network.
+    """
+
+    def __init__(self, card: ModelCard, mode: NumericMode) -> None:
+        self._size = card.image_size
+        self._prefix = f"{card.digest}:{mode}:".encode()
+
+    def frames(self, frames: np.ndarray) -> list[FrameSource]:
+        """A source per frame of uint8 (n, height, width, 3)."""
+        return [
+            FrameSource(self._key(b"frame", frame), partial(self._input, frame[None]))
+            for frame in frames
+        ]
+
+    def views(self, history: np.ndarray, views: Views) -> list[FrameSource | None]:
+        """A source per distinct view of a history, uint8 (h, height, width, 3).
+
+        None stands for the history itself: its latents must be the same bits, lest rounding make
+        an unchanged view look changed.
+        """
+        if not isinstance(views, PerturbationPlan):
+            return [FrameSource(self._key(b"view", v), partial(self._input, v)) for v in views]
+        clean = cache(partial(self._input, history))
+        content = self._key(b"history", history)
+
+        def draw(view: View) -> Tensor:
+            try:
+                return draw_view(clean(), views, view)
+            except InvalidArgument as error:
+                raise error.below("perturbations") from error
+
+        specs = [spec.digest for spec in views.specs]
+        return [
+            None
+            if views.specs[view.spec_index].changes_nothing
+            else FrameSource(
+                self._drawn_key(content, specs[view.spec_index], views, view), partial(draw, view)
+            )
+            for view in views.distinct()
+        ]
+
+    def _input(self, frames: np.ndarray) -> Tensor:
+        # A copy: a message's bytes are read-only, and torch has no read-only tensors.
+        return to_model_input(torch.from_numpy(frames.copy()), self._size)
+
+    def _key(self, role: bytes, frames: np.ndarray) -> bytes:
+        content = hashlib.blake2b(self._prefix + role, digest_size=KEY_BYTES)
+        content.update(str(frames.shape).encode())
+        content.update(np.ascontiguousarray(frames).data)
+        return content.digest()
+
+    def _drawn_key(self, content: bytes, spec: str, plan: PerturbationPlan, view: View) -> bytes:
+        text = f"{spec}:{plan.seed}:{plan.anchor}:{view.draw}".encode()
+        return hashlib.blake2b(content + text, digest_size=KEY_BYTES).digest()

@@ -1,0 +1,170 @@
+"""A clean history and its other views as latents: what every interactive answer starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from acpc_server.encoding.frames import FrameSource, FrameSources
+from acpc_server.encoding.views import PerturbationPlan, Views
+from acpc_server.engine import DeviceEngine, NumericMode, frames_per_call
+from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.models import FrozenWorldModel, ModelCard
+from acpc_server.scheduling import Ticket
+
+# The shorter side becomes the model's image size, so a thin frame would become a huge one.
+MAX_ASPECT = 8
+MAX_HORIZON = 1024
+
+
+@dataclass(frozen=True)
+class EncodedHistories:
+    """Projected latents, float32.
+
+    Attributes:
+        clean: The clean history, (h, dim).
+        views: Its distinct views, (views, h, dim).
+        extra: Frames encoded with them, (n, dim).
+    """
+
+    clean: Tensor
+    views: Tensor
+    extra: Tensor
+
+
+class HistoryEncoder:
+    """Encodes a history, its views and what goes with them in one go.
+
+    Args:
+        engine: Owner of the device.
+        max_frames: Frames one request may have encoded beside its history.
+    """
+
+    def __init__(self, engine: DeviceEngine, max_frames: int) -> None:
+        self._engine = engine
+        self._max_frames = max_frames
+
+    def encode(
+        self,
+        model: FrozenWorldModel,
+        history: np.ndarray,
+        views: Views,
+        extra: np.ndarray | None,
+        ticket: Ticket,
+        mode: NumericMode,
+    ) -> EncodedHistories:
+        """Latents of everything, each view once however often it is asked for.
+
+        Args:
+            model: The checkpoint.
+            history: uint8 (h, height, width, 3); :func:`check_history_frames` has passed.
+            views: Its other views.
+            extra: uint8 (n, height, width, 3) frames of the same size, or None.
+            ticket: The request's claim on the device.
+            mode: Arithmetic of the network.
+
+        Raises:
+            InvalidArgument: Too many frames, or a perturbation that does not fit them.
+            FailedPrecondition: A plug-in perturbation that breaks its promise.
+            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+        """
+        count = len(views.distinct()) if isinstance(views, PerturbationPlan) else len(views)
+        drawn = isinstance(views, PerturbationPlan)
+        field = "perturbations.draws" if drawn else "explicit_views.shape"
+        self._check_frames(count, len(history), 0 if extra is None else len(extra), field)
+        sources = FrameSources(model.card, mode)
+        clean = sources.frames(history)
+        others = sources.views(history, views)
+        rest = [] if extra is None else sources.frames(extra)
+        changed = [source for source in others if source is not None]
+        groups = iter(self._latents(model, [*clean, *changed, *rest], ticket, mode))
+        history_latents = torch.cat([next(groups) for _ in clean])  # (h, dim)
+        view_latents = [history_latents if s is None else next(groups) for s in others]
+        return EncodedHistories(
+            history_latents,
+            torch.stack(view_latents),
+            torch.cat([history_latents[:0], *groups]),
+        )
+
+    def _latents(
+        self, model: FrozenWorldModel, sources: list[FrameSource], ticket: Ticket, mode: NumericMode
+    ) -> list[Tensor]:
+        """Latents of every source; only those not seen lately are made and encoded."""
+        cache = self._engine.latents
+        found = {source.key: cache.get(source.key) for source in sources}
+        missing = {source.key: source for source in sources if found[source.key] is None}
+        for group in _grouped(missing.values(), ticket, self._engine.device.type):
+            encoded = self._engine.encode(
+                model, torch.cat([frames for _, frames in group]), ticket, mode
+            )
+            parts = torch.split(encoded, [len(frames) for _, frames in group])
+            for (key, _), part in zip(group, parts, strict=True):
+                found[key] = part
+                cache.put(key, part)
+        return [latents for s in sources if (latents := found[s.key]) is not None]
+
+    def _check_frames(self, views: int, frames: int, extra: int, field: str) -> None:
+        total = views * frames + extra
+        if total > self._max_frames:
+            raise InvalidArgument(
+                "observed_future.shape" if extra > views * frames else field,
+                f"{views} views of {frames} frames and {extra} frames beside them are {total} "
+                f"frames, over the limit of {self._max_frames}; split the request",
+                reason="TOO_MANY_FRAMES",
+            )
+
+
+def check_history_frames(card: ModelCard, history: np.ndarray) -> None:
+    """Refuse, with InvalidArgument, frames too thin or more of them than the model sees."""
+    height, width = history.shape[1:3]
+    if max(height, width) > MAX_ASPECT * min(height, width):
+        raise InvalidArgument(
+            "history.shape",
+            f"frames of {height} x {width} pixels; one side may be at most {MAX_ASPECT} times "
+            "the other",
+        )
+    if len(history) > card.history:
+        raise InvalidArgument(
+            "history.shape",
+            f"{len(history)} frames, but the checkpoint sees at most {card.history}",
+        )
+
+
+def check_block_width(card: ModelCard, width: int, field: str) -> None:
+    """Refuse, with InvalidArgument, action blocks of another width than the checkpoint's."""
+    if width != card.action_block_dim:
+        raise InvalidArgument(
+            f"{field}.shape",
+            f"block width {width}, but the checkpoint expects frameskip x action_dim = "
+            f"{card.action_block_dim}",
+        )
+
+
+def check_predictions(*latents: Tensor) -> None:
+    """Raise FailedPrecondition when the checkpoint gave NaN or infinity."""
+    if not all(bool(torch.isfinite(values).all()) for values in latents if values.numel()):
+        raise FailedPrecondition(
+            "the checkpoint's predictions are not finite for this history and these actions; check "
+            "that the action blocks are normalised as in training",
+            reason="PREDICTION_NOT_FINITE",
+        )
+
+
+def _grouped(
+    sources: Iterable[FrameSource], ticket: Ticket, device: str
+) -> Iterator[list[tuple[bytes, Tensor]]]:
+    """Frames made a device call at a time, so that a request never holds all of them."""
+    group: list[tuple[bytes, Tensor]] = []
+    for source in sources:
+        frames = source.make()
+        group.append((source.key, frames))
+        size = frames_per_call(device, ticket.priority, *frames.shape[-2:])
+        if sum(len(made) for _, made in group) >= size:
+            yield group
+            group = []
+    if group:
+        yield group

@@ -1,0 +1,247 @@
+"""Can a visual change alter the planner's choice among these candidates?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from acpc_server.encoding import MAX_HORIZON, Receipt, View, check_block_width, view_rows
+from acpc_server.errors import InvalidArgument
+from acpc_server.interactive.planning import GROUP_STEPS, PlanningRequest, PlanningSession
+from acpc_server.interactive.severity import CertifiedSeverity, certified_severities
+from acpc_server.numerics import consistency, cost_bounds, linear_quantile
+from acpc_server.scheduling import Ticket
+
+# Candidates x views of one answer: six float64 values of each fit a message.
+MAX_PAIRS = 2**20
+QUANTILE = 0.90
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Whether a selection provably survives one view, and a proven lower bound of the margin."""
+
+    certified: bool
+    margin: float
+
+
+@dataclass(frozen=True)
+class ViewCertificate:
+    """One view of a pool. Arrays are float64 over the J candidates, in units of the cost.
+
+    Attributes:
+        view: Which view.
+        perturbed_costs: C~_j.
+        displacements: r_j in latent units.
+        bounds: b_j, never below the reported |C~_j - C_j|.
+        chained_bounds: b_j through ACPC_H / sqrt(alpha_H), never below ``bounds``.
+        acpc_one_step: ACPC_1 of each candidate.
+        acpc: ACPC_H of each candidate.
+        perturbed_winner: w~, the lowest index among equals.
+        excess_cost: C_w~ - C_w.
+        excess_cost_bound: b_w~ + b_w, never below ``excess_cost``.
+        top1: Whether the winner survives.
+        elite: Whether the elite set survives; None when it was not asked for.
+        acpc_one_step_q90: 90 % quantile of ACPC_1 over candidates.
+        acpc_q90: The same of ACPC_H.
+    """
+
+    view: View
+    perturbed_costs: np.ndarray
+    displacements: np.ndarray
+    bounds: np.ndarray
+    chained_bounds: np.ndarray
+    acpc_one_step: np.ndarray
+    acpc: np.ndarray
+    perturbed_winner: int
+    excess_cost: float
+    excess_cost_bound: float
+    top1: Selection
+    elite: Selection | None
+    acpc_one_step_q90: float
+    acpc_q90: float
+
+
+@dataclass(frozen=True)
+class PoolAnswer:
+    """Certificates of one pool.
+
+    Attributes:
+        clean_costs: C_j, float64 (J,).
+        clean_winner: w, the lowest index among equals.
+        clean_elites: The k lowest clean costs, lowest first.
+        views: One per view asked for, spec-major, then draw.
+        top1_certified_fraction: Fraction of ``views`` whose winner is certified.
+        elite_certified_fraction: The same for the elite set; 0 when it was not asked for.
+        certified_severities: One per kind of perturbation; none for a caller's own views.
+        receipt: What it was computed from.
+    """
+
+    clean_costs: np.ndarray
+    clean_winner: int
+    clean_elites: list[int]
+    views: list[ViewCertificate]
+    top1_certified_fraction: float
+    elite_certified_fraction: float
+    certified_severities: list[CertifiedSeverity]
+    receipt: Receipt
+
+
+def certify_pool(session: PlanningSession, candidates: np.ndarray, ticket: Ticket) -> PoolAnswer:
+    """Bounds and certificates of one pool (Prop. fixed-pool-certificates in the paper).
+
+    Args:
+        session: The planner's moment.
+        candidates: Action sequences, float32 (J, H, block width).
+        ticket: The request's claim on the device.
+
+    Raises:
+        InvalidArgument: The pool does not fit the session or a limit; names the field.
+        FailedPrecondition: A prediction is not finite.
+        Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+    """
+    with session.seated(ticket):
+        return _certify_pool(session, candidates, ticket)
+
+
+def _certify_pool(session: PlanningSession, candidates: np.ndarray, ticket: Ticket) -> PoolAnswer:
+    request = session.request
+    check_pool(session, candidates.shape)
+    weights = consistency.horizon_weights(request.weights, candidates.shape[1])  # (H,)
+    pool = torch.from_numpy(candidates)
+    histories = torch.cat([session.clean[None], session.views])  # (1 + views, h, dim)
+    group = max(1, GROUP_STEPS // (pool.shape[0] * pool.shape[1]))
+    first, *others = torch.split(histories, group)
+    rollouts = session.rollout(first, pool[None], ticket)
+    clean = rollouts[0]  # (J, H, dim)
+    measured = certify_views(clean, rollouts[1:], session.goal, request, weights)
+    for part in others:
+        rollouts = session.rollout(part, pool[None], ticket)
+        measured += certify_views(clean, rollouts, session.goal, request, weights)
+    views = [replace(measured[row], view=view) for view, row in view_rows(request.views)]
+    costs = cost_bounds.goal_costs(clean[:, -1], session.goal, reduction=request.reduction)
+    k = request.elite_count
+    return PoolAnswer(
+        clean_costs=costs.numpy(),
+        clean_winner=int(costs.argmin()),
+        clean_elites=cost_bounds.elite_indices(costs, k).tolist() if k else [],
+        views=views,
+        top1_certified_fraction=sum(view.top1.certified for view in views) / len(views),
+        elite_certified_fraction=sum(_holds(view.elite) for view in views) / len(views),
+        certified_severities=certified_severities(
+            request.views,
+            top1=[view.top1.certified for view in views],
+            elite=[_holds(view.elite) for view in views],
+        ),
+        receipt=session.receipt(selection_parameters(request), candidates),
+    )
+
+
+def selection_parameters(request: PlanningRequest) -> dict[str, object]:
+    """Parameters of the certificates, for the receipt."""
+    return {
+        "elite_count": request.elite_count,
+        "endpoint_tolerance": request.endpoint_tolerance,
+        "weights": list(request.weights),
+    }
+
+
+def certify_views(
+    clean: Tensor, perturbed: Tensor, goal: Tensor, request: PlanningRequest, weights: Tensor
+) -> list[ViewCertificate]:
+    """Certificates of one pool under some views, as rolled out.
+
+    Args:
+        clean: Clean rollouts, (J, H, dim).
+        perturbed: Rollouts of the same candidates from each view, (views, J, H, dim).
+        goal: Projected goal embedding, (dim,).
+        request: Cost reduction, tolerance and elite count.
+        weights: Horizon weights, (H,).
+
+    Returns:
+        One certificate per row of ``perturbed``, called view (0, row).
+    """
+    steps = consistency.step_distances(clean[None], perturbed)  # (views, J, H)
+    acpc = consistency.acpc(steps, weights)  # (views, J)
+    bounds = cost_bounds.pool_bounds(
+        clean[:, -1],
+        perturbed[:, :, -1],
+        goal,
+        reduction=request.reduction,
+        endpoint_tolerance=request.endpoint_tolerance,
+    )
+    chained = cost_bounds.chained_bounds(bounds, acpc, float(weights[-1]))  # (views, J)
+    excess = cost_bounds.excess_cost(bounds)
+    top1 = _selections(cost_bounds.top1_certificate(bounds))
+    elite: list[Selection | None] = [None] * len(perturbed)
+    if request.elite_count:
+        elite[:] = _selections(cost_bounds.elite_certificate(bounds, request.elite_count))
+    return [
+        ViewCertificate(
+            view=View(0, row),
+            perturbed_costs=bounds.perturbed_costs[row].numpy(),
+            displacements=bounds.displacements[row].numpy(),
+            bounds=bounds.bounds[row].numpy(),
+            chained_bounds=chained[row].numpy(),
+            acpc_one_step=steps[row, :, 0].numpy(),
+            acpc=acpc[row].numpy(),
+            perturbed_winner=int(excess.perturbed_winner[row]),
+            excess_cost=float(excess.excess[row]),
+            excess_cost_bound=float(excess.bound[row]),
+            top1=top1[row],
+            elite=elite[row],
+            acpc_one_step_q90=linear_quantile(steps[row, :, 0], QUANTILE),
+            acpc_q90=linear_quantile(acpc[row], QUANTILE),
+        )
+        for row in range(len(perturbed))
+    ]
+
+
+def _selections(certificate: cost_bounds.Certificate) -> list[Selection]:
+    pairs = zip(certificate.certified.tolist(), certificate.margin.tolist(), strict=True)
+    return [Selection(certified, margin) for certified, margin in pairs]
+
+
+def _holds(selection: Selection | None) -> bool:
+    return selection is not None and selection.certified
+
+
+def check_pool(session: PlanningSession, shape: tuple[int, ...]) -> None:
+    """Refuse a pool that does not fit the session or a limit.
+
+    Args:
+        session: The planner's moment.
+        shape: (J, H, block width) of the pool.
+
+    Raises:
+        InvalidArgument: Names the field ``candidates.shape`` or the session's.
+    """
+    count, horizon, width = shape
+    if count < 1 or not 1 <= horizon <= MAX_HORIZON:
+        raise InvalidArgument(
+            "candidates.shape",
+            f"{list(shape)}; give at least 1 candidate of 1 to {MAX_HORIZON} blocks",
+        )
+    check_block_width(session.card, width, "candidates")
+    views, k = session.view_count, session.request.elite_count
+    if count * views > MAX_PAIRS:
+        raise InvalidArgument(
+            "candidates.shape",
+            f"{count} candidates under {views} views are over {MAX_PAIRS} results; send fewer",
+            reason="TOO_MANY_RESULTS",
+        )
+    session.check_work(
+        f"{count} candidates of {horizon} steps under the clean history and {views} views",
+        count,
+        (1 + views) * horizon,
+        "candidates.shape",
+    )
+    if k >= count:
+        raise InvalidArgument(
+            "elite_count",
+            f"is {k}, but the pool has {count} candidates; an elite certificate needs at least one "
+            "candidate outside the elite set",
+        )

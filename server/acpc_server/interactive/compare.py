@@ -1,0 +1,193 @@
+"""Do two views of one history lead to the same predicted future?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from acpc_server.encoding import (
+    ArraysDigest,
+    EncodedHistories,
+    HistoryEncoder,
+    Receipt,
+    View,
+    Views,
+    check_block_width,
+    check_history_frames,
+    check_predictions,
+    interactive_receipt,
+    view_rows,
+    views_digest,
+)
+from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode
+from acpc_server.errors import InvalidArgument
+from acpc_server.models import ModelCard
+from acpc_server.numerics import consistency
+from acpc_server.scheduling import Ticket
+
+
+@dataclass(frozen=True)
+class PairRequest:
+    """A clean history, its other views, and the actions both are rolled forward under.
+
+    Attributes:
+        history: uint8 (h, height, width, 3), 1 <= h <= the model's history.
+        action_blocks: Normalised float32 (h + H - 1, block width); block k leaves frame k.
+        perturbation: Specs to draw, or uint8 views (views, h, height, width, 3).
+        observed_future: uint8 (H, height, width, 3), or None.
+        weights: Horizon weights alpha_k; empty for 1/H.
+    """
+
+    history: np.ndarray
+    action_blocks: np.ndarray
+    perturbation: Views
+    observed_future: np.ndarray | None
+    weights: Sequence[float]
+    numeric_mode: NumericMode
+
+    @property
+    def horizon(self) -> int:
+        """Predicted steps H."""
+        return int(self.action_blocks.shape[0] - self.history.shape[0] + 1)
+
+
+@dataclass(frozen=True)
+class ErrorDrift:
+    """Errors of both rollouts against the observed future (Proposition 1)."""
+
+    clean_error: float
+    perturbed_error: float
+    drift: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """The measurements of one view."""
+
+    view: View
+    acpc: float
+    acpc_one_step: float
+    step_distances: list[float]
+    encoder_shift: float
+    error_drift: ErrorDrift | None
+
+
+@dataclass(frozen=True)
+class PairAnswer:
+    """One result per view, spec-major then draw, and the receipt of all of them."""
+
+    results: list[PairResult]
+    receipt: Receipt
+
+
+class PairComparison:
+    """Computes pairwise ACPC on the engine.
+
+    Args:
+        engine: Owner of the device.
+        max_frames: Frames one request may have encoded, views included.
+    """
+
+    def __init__(self, engine: DeviceEngine, max_frames: int) -> None:
+        self._engine = engine
+        self._encoder = HistoryEncoder(engine, max_frames)
+
+    def compare(
+        self, checkpoint: LoadedCheckpoint, request: PairRequest, ticket: Ticket
+    ) -> PairAnswer:
+        """ACPC_H, ACPC_1, per-step distances, encoder shift and, given a future, error drift.
+
+        Raises:
+            InvalidArgument: A field does not fit the checkpoint or a limit; names the field.
+            FailedPrecondition: The predictions are not finite.
+            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+        """
+        with self._engine.desks.seated(ticket):
+            return self._compare(checkpoint, request, ticket)
+
+    def _compare(
+        self, checkpoint: LoadedCheckpoint, request: PairRequest, ticket: Ticket
+    ) -> PairAnswer:
+        model, mode = checkpoint.model, request.numeric_mode
+        weights = consistency.horizon_weights(request.weights, request.horizon)  # (H,)
+        mode.require(self._engine.device)
+        _check_fit(model.card, request)
+        latents = self._encoder.encode(
+            model, request.history, request.perturbation, request.observed_future, ticket, mode
+        )
+        histories = torch.cat([latents.clean[None], latents.views])  # (1 + views, h, dim)
+        blocks = torch.from_numpy(request.action_blocks).expand(len(histories), -1, -1)
+        rollouts = self._engine.rollout(model, histories, blocks, ticket, mode)
+        measured = _measure(rollouts, latents, weights)
+        results = [
+            replace(measured[row], view=view) for view, row in view_rows(request.perturbation)
+        ]
+        return PairAnswer(results, self._receipt(checkpoint, request))
+
+    def _receipt(self, checkpoint: LoadedCheckpoint, request: PairRequest) -> Receipt:
+        return interactive_receipt(
+            checkpoint,
+            evaluated=ArraysDigest(
+                [
+                    ("history", request.history),
+                    ("action_blocks", request.action_blocks),
+                    ("observed_future", request.observed_future),
+                ]
+            ),
+            perturbation_digest=views_digest(request.perturbation),
+            parameters={"weights": list(request.weights)},
+            mode=request.numeric_mode,
+            device=self._engine.device,
+        )
+
+
+def _check_fit(card: ModelCard, request: PairRequest) -> None:
+    check_history_frames(card, request.history)
+    check_block_width(card, request.action_blocks.shape[1], "action_blocks")
+    future = request.observed_future
+    if future is not None and len(future) != request.horizon:
+        raise InvalidArgument(
+            "observed_future.shape",
+            f"{len(future)} frames, but the action blocks give a horizon of {request.horizon}",
+        )
+
+
+def _measure(rollouts: Tensor, latents: EncodedHistories, weights: Tensor) -> list[PairResult]:
+    """One result per distinct view, in their order; the clean rollout is the first."""
+    check_predictions(rollouts, latents.extra)
+    steps = consistency.step_distances(rollouts[:1], rollouts[1:])  # (views, H)
+    acpc = consistency.acpc(steps, weights)  # (views,)
+    shift = consistency.encoder_shift(latents.clean[None], latents.views)  # (views,)
+    drifts: list[ErrorDrift | None] = [None] * len(acpc)
+    if len(latents.extra):
+        drifts[:] = _error_drifts(rollouts, latents.extra, weights, acpc)
+    rows = zip(acpc.tolist(), steps.tolist(), shift.tolist(), drifts, strict=True)
+    return [
+        PairResult(
+            view=View(0, row),
+            acpc=pair_acpc,
+            acpc_one_step=distances[0],
+            step_distances=distances,
+            encoder_shift=shifted,
+            error_drift=drift,
+        )
+        for row, (pair_acpc, distances, shifted, drift) in enumerate(rows)
+    ]
+
+
+def _error_drifts(
+    rollouts: Tensor, future: Tensor, weights: Tensor, acpc: Tensor
+) -> list[ErrorDrift]:
+    errors = consistency.prediction_error(rollouts, future[None], weights)  # (1 + views,)
+    clean, perturbed = errors[:1], errors[1:]
+    drift = consistency.error_drift(clean, perturbed)  # (views,)
+    bound = consistency.drift_bound(
+        acpc, clean, perturbed, horizon=rollouts.shape[1], dim=rollouts.shape[2]
+    )  # (views,)
+    rows = zip(perturbed.tolist(), drift.tolist(), bound.tolist(), strict=True)
+    return [ErrorDrift(float(clean), *row) for row in rows]

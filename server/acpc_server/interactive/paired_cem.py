@@ -1,0 +1,306 @@
+"""A clean and a perturbed CEM run with common random numbers.
+
+Appendix "Adaptive-CEM Selection-Regret Protocol" in the paper: both runs start from mean 0 and
+standard deviation 1, share the random numbers of every iteration, and fit their proposal to their
+own elites. Until their elite sets differ, the two runs evaluate the same pools; only there do
+certificates say anything about the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from acpc_server.encoding import MAX_HORIZON, Receipt, View, view_rows
+from acpc_server.errors import InvalidArgument
+from acpc_server.interactive.certify import Selection, ViewCertificate, certify_views
+from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
+from acpc_server.numerics import (
+    Proposal,
+    elite_indices,
+    fit_proposal,
+    goal_costs,
+    horizon_weights,
+    initial_proposal,
+    pool_normals,
+    sample_pool,
+)
+from acpc_server.scheduling import Ticket
+
+MAX_ITERATIONS = 1000
+Returns = Literal["mean", "best"]
+UNCERTIFIED = Selection(certified=False, margin=float("-inf"))
+
+
+@dataclass(frozen=True)
+class CemBudget:
+    """Size of a CEM run; defaults are the paper's reduced budget, the full one is 300/30/30/5."""
+
+    candidates: int = 64
+    elites: int = 8
+    iterations: int = 8
+    horizon: int = 5
+
+
+@dataclass(frozen=True)
+class PairedIteration:
+    """One iteration of both runs.
+
+    Attributes:
+        elite: Certificate of the elite set on the common pool. Once the elite sets have differed
+            there is no common pool and nothing is certified: the margin is minus infinity.
+        top1: The same for the winner.
+        same_elites: Whether both runs chose the same elites from the same pool.
+        acpc_one_step_q90: 90 % quantile of ACPC_1 over the clean run's pool.
+        acpc_q90: The same of ACPC_H.
+    """
+
+    elite: Selection
+    top1: Selection
+    same_elites: bool
+    acpc_one_step_q90: float
+    acpc_q90: float
+
+
+@dataclass(frozen=True)
+class PairedPlan:
+    """The perturbed run of one view, beside the clean run.
+
+    Attributes:
+        view: Which view.
+        plan: What the perturbed run returns, float32 (H, block width).
+        iterations: One per CEM iteration.
+        certified: Whether Cor. adaptive-cem-alignment proves both plans identical.
+        selection_regret: (C_h(perturbed plan) - C_h(clean plan))_+ on the clean history.
+    """
+
+    view: View
+    plan: Tensor
+    iterations: list[PairedIteration]
+    certified: bool
+    selection_regret: float
+
+    @property
+    def first_divergence(self) -> int | None:
+        """First iteration whose elite sets differ."""
+        differ = (i for i, iteration in enumerate(self.iterations) if not iteration.same_elites)
+        return next(differ, None)
+
+
+@dataclass(frozen=True)
+class PairedAnswer:
+    """The clean run, and one paired plan per view asked for.
+
+    Attributes:
+        clean_plan: What the clean run returns, (H, block width).
+        clean_gaps: Cost of the best to the second-best candidate of each of its pools.
+        views: The perturbed runs.
+        receipt: What they were computed from.
+    """
+
+    clean_plan: Tensor
+    clean_gaps: list[float]
+    views: list[PairedPlan]
+    receipt: Receipt
+
+
+@dataclass(frozen=True)
+class _Iteration:
+    """One iteration of the clean run: pool, rollouts (J, H, dim), gap and sorted elites (k,)."""
+
+    pool: Tensor
+    rollouts: Tensor
+    gap: float
+    elites: Tensor
+
+
+class _Run:
+    """The state of one CEM run."""
+
+    def __init__(self, cem: PairedCem) -> None:
+        self._cem = cem
+        self._proposal = cem.start
+        self._best = cem.start.mean
+
+    def pool(self, iteration: int) -> Tensor:
+        """The candidates of this run at an iteration, (J, H, block width)."""
+        return sample_pool(self._proposal, self._cem.normals(iteration))
+
+    def advance(self, pool: Tensor, rollouts: Tensor) -> Tensor:
+        """Fit the next proposal to the elites of the pool, and return them sorted, (k,)."""
+        costs = self._cem.costs(rollouts)
+        elites = elite_indices(costs, self._cem.budget.elites)
+        self._proposal = fit_proposal(pool, elites)
+        self._best = pool[elites[0]]
+        return elites.sort().values
+
+    @property
+    def plan(self) -> Tensor:
+        """What the run returns, (H, block width)."""
+        return self._proposal.mean if self._cem.returns == "mean" else self._best
+
+
+class PairedCem:
+    """Paired CEM runs of one session.
+
+    Args:
+        session: The planner's moment; the elite count is the budget's.
+        budget: Size of each run.
+        seed: Seed of the common random numbers.
+        returns: The final mean, or the best candidate of the final pool.
+
+    Raises:
+        InvalidArgument: The budget is out of range or over a limit; names its field.
+    """
+
+    def __init__(
+        self, session: PlanningSession, budget: CemBudget, seed: int, returns: Returns
+    ) -> None:
+        check_budget(budget)
+        session.check_work(
+            f"{budget.iterations} iterations of {budget.candidates} candidates of {budget.horizon} "
+            f"steps for a clean run and two pools for each of {session.view_count} views",
+            budget.candidates,
+            budget.iterations * budget.horizon * (1 + 2 * session.view_count),
+            "budget.candidates",
+        )
+        self.budget = budget
+        self.returns = returns
+        self.start: Proposal = initial_proposal(budget.horizon, session.card.action_block_dim)
+        self._session = session
+        self._request = replace(session.request, elite_count=budget.elites)
+        self._seed = seed
+        self._weights = horizon_weights((), budget.horizon)
+
+    def run(self, ticket: Ticket) -> PairedAnswer:
+        """Run the clean and every perturbed branch.
+
+        Raises:
+            FailedPrecondition: A prediction is not finite.
+            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+        """
+        with self._session.seated(ticket):
+            return self._run(ticket)
+
+    def _run(self, ticket: Ticket) -> PairedAnswer:
+        session = self._session
+        clean = _Run(self)
+        iterations = [
+            self._clean_iteration(clean, t, ticket) for t in range(self.budget.iterations)
+        ]
+        group = max(1, GROUP_STEPS // (2 * self.budget.candidates * self.budget.horizon))
+        ended: list[tuple[Tensor, list[PairedIteration]]] = []
+        for views in torch.split(session.views, group):
+            ended += self._perturbed_runs(views, iterations, ticket)
+        regrets = self._regrets(clean.plan, [plan for plan, _ in ended], ticket)
+        return PairedAnswer(
+            clean_plan=clean.plan,
+            clean_gaps=[iteration.gap for iteration in iterations],
+            views=[
+                PairedPlan(view, *ended[row], self._certified(ended[row][1]), regrets[row])
+                for view, row in view_rows(session.request.views)
+            ],
+            receipt=session.receipt(
+                {
+                    "budget": asdict(self.budget),
+                    "sampling_seed": self._seed,
+                    "returns": self.returns,
+                }
+            ),
+        )
+
+    def normals(self, iteration: int) -> Tensor:
+        """The common random numbers of an iteration, (J, H, block width)."""
+        return pool_normals(
+            self._seed,
+            iteration,
+            candidates=self.budget.candidates,
+            horizon=self.budget.horizon,
+            width=self._session.card.action_block_dim,
+        )
+
+    def costs(self, rollouts: Tensor) -> Tensor:
+        """Cost of every candidate of some rollouts (..., H, dim)."""
+        request = self._session.request
+        return goal_costs(rollouts[..., -1, :], self._session.goal, reduction=request.reduction)
+
+    def _clean_iteration(self, run: _Run, iteration: int, ticket: Ticket) -> _Iteration:
+        pool = run.pool(iteration)
+        rollouts = self._session.rollout(self._session.clean[None], pool[None], ticket)[0]
+        best, second = self.costs(rollouts).sort().values[:2].tolist()
+        return _Iteration(pool, rollouts, second - best, run.advance(pool, rollouts))
+
+    def _perturbed_runs(
+        self, views: Tensor, clean: list[_Iteration], ticket: Ticket
+    ) -> list[tuple[Tensor, list[PairedIteration]]]:
+        """Plan and record of a few views, run in step, so that the device sees large batches."""
+        runs = [_Run(self) for _ in views]
+        records: list[list[PairedIteration]] = [[] for _ in views]
+        apart: list[int] = []  # views whose elites have differed, and so have pools of their own
+        for t, shared in enumerate(clean):
+            own = [runs[row].pool(t) for row in apart]
+            pools = torch.stack([shared.pool] * len(views) + own)
+            rollouts = self._session.rollout(torch.cat([views, views[apart]]), pools, ticket)
+            on_shared, on_own = rollouts[: len(views)], rollouts[len(views) :]
+            certificates = certify_views(
+                shared.rollouts, on_shared, self._session.goal, self._request, self._weights
+            )
+            for row, pool, rollout in zip(apart, own, on_own, strict=True):
+                runs[row].advance(pool, rollout)
+                records[row].append(_apart(certificates[row]))
+            for row in sorted({*range(len(views))} - {*apart}):
+                elites = runs[row].advance(shared.pool, on_shared[row])
+                same = torch.equal(elites, shared.elites)
+                records[row].append(_together(certificates[row], same))
+                if not same:
+                    apart.append(row)
+        return [(run.plan, record) for run, record in zip(runs, records, strict=True)]
+
+    def _certified(self, record: list[PairedIteration]) -> bool:
+        """Cor. adaptive-cem-alignment; a run that returns its best candidate needs top-1 too."""
+        elites = all(iteration.elite.certified for iteration in record)
+        return elites and (self.returns == "mean" or record[-1].top1.certified)
+
+    def _regrets(self, clean_plan: Tensor, plans: list[Tensor], ticket: Ticket) -> list[float]:
+        """(C_h(a~) - C_h(a))_+; equal plans are rolled out once, so their regret is exactly 0."""
+        every = torch.stack([clean_plan, *plans])  # (1 + views, H, width)
+        distinct, rows = torch.unique(every, dim=0, return_inverse=True)
+        rollouts = self._session.rollout(self._session.clean[None], distinct[None], ticket)[0]
+        costs = self.costs(rollouts)[rows]  # (1 + views,)
+        return (costs[1:] - costs[0]).clamp(min=0).tolist()
+
+
+def _together(certificate: ViewCertificate, same: bool) -> PairedIteration:
+    return PairedIteration(
+        elite=certificate.elite or UNCERTIFIED,
+        top1=certificate.top1,
+        same_elites=same,
+        acpc_one_step_q90=certificate.acpc_one_step_q90,
+        acpc_q90=certificate.acpc_q90,
+    )
+
+
+def _apart(certificate: ViewCertificate) -> PairedIteration:
+    return replace(_together(certificate, False), elite=UNCERTIFIED, top1=UNCERTIFIED)
+
+
+def check_budget(budget: CemBudget) -> None:
+    """Refuse a budget that is not a CEM run.
+
+    Raises:
+        InvalidArgument: Names the field below ``budget``.
+    """
+    for field, most in (("iterations", MAX_ITERATIONS), ("horizon", MAX_HORIZON)):
+        if not 1 <= getattr(budget, field) <= most:
+            raise InvalidArgument(
+                f"budget.{field}", f"is {getattr(budget, field)}; give 1 to {most}"
+            )
+    if not 2 <= budget.elites < budget.candidates:
+        raise InvalidArgument(
+            "budget.elites",
+            f"{budget.elites} elites of {budget.candidates} candidates; a standard deviation needs "
+            "2 elites, and a choice at least one candidate more",
+        )

@@ -1,0 +1,235 @@
+"""One interceptor around every RPC: request id, parse errors, status mapping, metrics, logs."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError, Message
+from google.rpc import status_pb2
+from grpc_status import rpc_status
+
+from acpc_server.errors import AcpcError, InvalidArgument, ResourceExhausted
+from acpc_server.observe import Metrics
+from acpc_server.rpc.request import CALL_ID, MAX_REQUEST_ID
+from acpc_server.rpc.status import plain_status, to_status
+from acpc_server.scheduling import Gate, RpcThreads
+
+log = structlog.get_logger("acpc.rpc")
+REQUEST_ID_HEADER = "x-request-id"
+# Streams hold a thread for as long as they live, so they may not take them all.
+STREAM_SHARE = 0.5
+RETRY_SECONDS = 1.0
+SPARE_THREADS = 4
+# Services whose unary calls compute, and enter only when they can be in time.
+GATED = ("acpc.v1.DiagnosticService",)
+# Not logged, and answered even when every thread is taken.
+PROBES = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+# By (request streams, response streams): the handler's attribute, and how to make one.
+_KINDS: dict[tuple[bool, bool], tuple[str, Callable[..., Handler]]] = {
+    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
+    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
+    (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
+    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
+}
+
+
+class _Malformed:
+    """Stands for a request whose bytes are not the message the method takes."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+
+class _Handlers(NamedTuple):
+    """A method's handler, and the one that refuses it at once."""
+
+    serve: Handler
+    refuse: Handler
+
+
+class Guard(grpc.ServerInterceptor):
+    """Wraps every handler of the server.
+
+    Args:
+        metrics: The ``grpc_server_*`` series.
+        threads: The server's thread pool.
+    """
+
+    def __init__(self, metrics: Metrics, threads: RpcThreads) -> None:
+        self._metrics = metrics
+        self._threads = threads
+        self._streams = threading.BoundedSemaphore(max(1, int(threads.size * STREAM_SHARE)))
+        # Refusals and probes must not queue behind the calls that keep all threads busy.
+        self._spare = ThreadPoolExecutor(SPARE_THREADS, thread_name_prefix="spare")
+        self._handlers: dict[str, _Handlers] = {}
+
+    def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Handler | None],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """The wrapped handler, or a refusal when every thread is taken. Runs at arrival."""
+        method = handler_call_details.method
+        handlers = self._handlers.get(method)
+        if handlers is None:
+            handler = continuation(handler_call_details)
+            if handler is None:
+                return None
+            handlers = self._handlers[method] = self._wrap(method, handler)
+        return handlers.refuse if self._threads.overrun else handlers.serve
+
+    def _wrap(self, method: str, handler: Handler) -> _Handlers:
+        call = _Call(self._metrics, method, handler)
+        kind, make = _KINDS[bool(handler.request_streaming), bool(handler.response_streaming)]
+        behaviour: Callable[..., Any] = getattr(handler, kind)
+
+        gate = Gate(self._threads.size) if call.service in GATED else None
+
+        def one(request: Any, context: Any) -> Any:
+            entry: AbstractContextManager[None] = nullcontext()
+            if gate:
+                entry = gate.entered(context.time_remaining())
+            elif handler.request_streaming:
+                entry = self._stream_slot()
+            with call.observed(request, context), entry:
+                return behaviour(_well_formed(request), context)
+
+        def many(request: Any, context: Any) -> Iterator[Any]:
+            with call.observed(request, context), self._stream_slot():
+                yield from behaviour(_well_formed(request), context)
+
+        def refuse(request: Any, context: Any) -> Any:
+            with call.observed(request, context):
+                raise ResourceExhausted(
+                    "every thread of the server is taken",
+                    reason="SERVER_BUSY",
+                    retry_after=RETRY_SECONDS,
+                )
+
+        serve: Callable[..., Any] = many if handler.response_streaming else one
+        probe = call.service in PROBES and not handler.response_streaming
+        for function in (refuse, serve) if probe else (refuse,):
+            function.experimental_thread_pool = self._spare  # type: ignore[attr-defined]
+        codec = _lenient(handler.request_deserializer), handler.response_serializer
+        served = make(serve, *codec)
+        # A refusal does not read the request, so it costs no parsing.
+        return _Handlers(served, served if probe else make(refuse, None, codec[1]))
+
+    @contextmanager
+    def _stream_slot(self) -> Iterator[None]:
+        if not self._streams.acquire(blocking=False):
+            raise ResourceExhausted(
+                "too many streams are open", reason="TOO_MANY_STREAMS", retry_after=RETRY_SECONDS
+            )
+        try:
+            yield
+        finally:
+            self._streams.release()
+
+
+class _Call:
+    """Observes the calls of one method."""
+
+    def __init__(self, metrics: Metrics, method: str, handler: Handler) -> None:
+        self._metrics = metrics
+        _, self.service, self._method = method.split("/", 2)
+        streams = {(False, False): "unary", (False, True): "server_stream"}
+        streams |= {(True, False): "client_stream", (True, True): "bidi_stream"}
+        kind = streams[bool(handler.request_streaming), bool(handler.response_streaming)]
+        self._labels = (kind, self.service, self._method)
+        self._started = metrics.rpc_started.labels(*self._labels)
+        self._handling = metrics.rpc_handling.labels(*self._labels)
+
+    @contextmanager
+    def observed(self, request: Any, context: Any) -> Iterator[None]:
+        """Count, time and log one call, and turn its errors into statuses."""
+        request_id = _request_id(request, context)
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        CALL_ID.set(request_id)
+        self._started.inc()
+        started = time.perf_counter()
+        code = "OK"
+        try:
+            yield
+            status = context.code()
+            code = status.name if isinstance(status, grpc.StatusCode) else "OK"
+        except AcpcError as error:
+            code = error.code
+            _abort(context, to_status(error, request_id))
+        except (GeneratorExit, grpc.RpcError):
+            # The caller has left: gRPC closes our generator, or ends the one we read from.
+            code = "CANCELLED"
+            raise
+        except Exception:
+            code = "INTERNAL"
+            log.exception("rpc_bug", method=self._method)
+            message = f"a fault of the server, not of the request; quote request id {request_id}"
+            _abort(context, plain_status("INTERNAL", message, []))
+        finally:
+            seconds = time.perf_counter() - started
+            self._metrics.rpc_handled.labels(*self._labels, code).inc()
+            self._handling.observe(seconds)
+            if self.service not in PROBES:
+                log.info(
+                    "rpc",
+                    service=self.service,
+                    method=self._method,
+                    code=code,
+                    seconds=round(seconds, 6),
+                    peer=context.peer(),
+                )
+            structlog.contextvars.unbind_contextvars("request_id")
+
+
+def _abort(context: grpc.ServicerContext, status: status_pb2.Status) -> NoReturn:
+    context.abort_with_status(rpc_status.to_status(status))
+    raise AssertionError("abort_with_status raises")
+
+
+def _lenient(parse: Callable[[bytes], Message] | None) -> Callable[[bytes], Any] | None:
+    """Parse, but let bytes that do not parse reach the handler, which can name the problem.
+
+    gRPC itself answers a failed parse with INTERNAL, which blames the server.
+    """
+    if parse is None:
+        return None
+
+    def attempt(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except (DecodeError, ValueError, RuntimeError) as error:
+            return _Malformed(str(error))
+
+    return attempt
+
+
+def _well_formed(request: Any) -> Any:
+    """The message, or an iterator that checks each message; raises for malformed bytes."""
+    if isinstance(request, Iterator):
+        return map(_well_formed, request)
+    if isinstance(request, _Malformed):
+        raise InvalidArgument(
+            "request", f"the bytes are not the message this method takes ({request.problem})"
+        )
+    return request
+
+
+def _request_id(request: Any, context: grpc.ServicerContext) -> str:
+    """The caller's id from the message or the header, or a new one."""
+    given = getattr(request, "request_id", "")
+    for key, value in context.invocation_metadata():
+        if not given and key == REQUEST_ID_HEADER:
+            given = value if isinstance(value, str) else ""
+    return given[:MAX_REQUEST_ID] if given else str(uuid.uuid4())

@@ -1,0 +1,122 @@
+"""What a model saw at a few anchors of a job, as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from acpc_server.encoding import AnchorReaders
+from acpc_server.errors import InvalidArgument
+from acpc_server.jobs import unpack
+from acpc_server.numerics import to_model_input, to_pixels
+from acpc_server.perturb import perturb_frames
+from acpc_server.scoring.plan import ScorePlan
+
+MAX_PREVIEWS = 32
+# Pictures of one answer, which travels in one message.
+MAX_PICTURE_BYTES = 48 * 2**20
+
+
+@dataclass(frozen=True)
+class AnchorPreview:
+    """Histories at the model's image size, uint8 (h, height, width, 3).
+
+    Attributes:
+        anchor: Index of the anchor.
+        clean: Its history.
+        perturbed: The history as a draw of the job's shift made it.
+        partner: History of its different-label partner; None where it has none.
+    """
+
+    anchor: int
+    clean: UInt8[np.ndarray, "h height width 3"]
+    perturbed: UInt8[np.ndarray, "h height width 3"]
+    partner: UInt8[np.ndarray, "h height width 3"] | None
+
+
+def preview_anchors(
+    readers: AnchorReaders,
+    plan: ScorePlan,
+    result: Mapping[str, Any],
+    indices: Sequence[int],
+    draw: int,
+) -> list[AnchorPreview]:
+    """Pictures of some anchors of a job that succeeded.
+
+    Args:
+        readers: Opens its anchors.
+        plan: The job.
+        result: Its result.
+        indices: The anchors, in the order of the job's per-anchor values.
+        draw: Which draw of the shift.
+
+    Raises:
+        InvalidArgument: An index or the draw is out of range, or the pictures would not fit one
+            answer.
+        NotFound, FailedPrecondition: The anchors are gone, or no longer what was scored.
+    """
+    _check(plan, indices, draw)
+    seen = result["seen"]
+    anchors = readers.reopen(
+        plan.anchors, result["anchors"], history=seen["history"], horizon=plan.protocol.horizon
+    )
+    partner = unpack(result["checkpoint"]["partner"])
+
+    def history(index: int) -> Tensor:
+        frames = anchors.read_frames(index, index + 1)[0, : anchors.history]
+        return to_model_input(torch.from_numpy(frames.copy()), seen["image_size"])
+
+    previews: list[AnchorPreview] = []
+    for index in indices:
+        clean = history(index)  # (h, 3, height, width)
+        _check_size(len(indices), clean.numel())
+        perturbed = perturb_frames(
+            clean,
+            plan.perturbation,
+            seed=plan.protocol.seed,
+            anchor=int(anchors.anchor_ids[index]),
+            draw=draw,
+        )
+        other = None if partner[index] < 0 else _picture(history(int(partner[index])))
+        previews.append(AnchorPreview(index, _picture(clean), _picture(perturbed), other))
+    return previews
+
+
+def _picture(model_input: Tensor) -> np.ndarray:
+    return to_pixels(model_input).numpy()
+
+
+def _check(plan: ScorePlan, indices: Sequence[int], draw: int) -> None:
+    if not 1 <= len(indices) <= MAX_PREVIEWS:
+        raise InvalidArgument(
+            "anchors", f"names {len(indices)} anchors; give 1 to {MAX_PREVIEWS} a call"
+        )
+    for position, index in enumerate(indices):
+        if index >= plan.anchors.count:
+            raise InvalidArgument(
+                f"anchors[{position}]",
+                f"is {index}, but the job has {plan.anchors.count} anchors, 0 to "
+                f"{plan.anchors.count - 1}",
+            )
+    if draw >= plan.protocol.draws:
+        raise InvalidArgument(
+            "draw",
+            f"is {draw}, but the job has {plan.protocol.draws} draws, 0 to "
+            f"{plan.protocol.draws - 1}",
+        )
+
+
+def _check_size(previews: int, history_bytes: int) -> None:
+    total = 3 * previews * history_bytes  # clean, perturbed and partner; a byte a channel
+    if total > MAX_PICTURE_BYTES:
+        raise InvalidArgument(
+            "anchors",
+            f"pictures of {previews} anchors are {total} bytes, over {MAX_PICTURE_BYTES}; ask for "
+            f"{max(1, MAX_PICTURE_BYTES // (3 * history_bytes))} at a time",
+        )

@@ -1,0 +1,147 @@
+"""The measurements of one checkpoint on a few anchors, and their form in the job record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from acpc_server.data import Anchors
+from acpc_server.encoding import AnchorEncoder, PerturbationPlan
+from acpc_server.engine import DeviceEngine
+from acpc_server.jobs import pack, unpack
+from acpc_server.models import FrozenWorldModel
+from acpc_server.numerics import consistency, screening
+from acpc_server.scheduling import Ticket
+from acpc_server.scoring.plan import ScorePlan
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """What the summaries need of a shard of n anchors.
+
+    Attributes:
+        draw_radius: Normalised radius R_i^(m) of every draw, float64 (n, M).
+        horizon_radius: Its mean over draws at each of the plan's horizons, float64 (n, horizons).
+        step_radius: Normalised distance after each predicted step, mean over draws, float64 (n, H).
+        motion_scale: Clean-motion scale s_i, float64 (n,).
+        history_latents: Clean history embeddings, float32 (n, h, dim).
+        endpoint_latents: Embedding of the H-th observed future frame, float32 (n, dim).
+    """
+
+    draw_radius: np.ndarray
+    horizon_radius: np.ndarray
+    step_radius: np.ndarray
+    motion_scale: np.ndarray
+    history_latents: np.ndarray
+    endpoint_latents: np.ndarray
+
+    def to_json(self) -> dict[str, Any]:
+        """The arrays, packed."""
+        return {field.name: pack(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> ShardRecord:
+        """Inverse of :meth:`to_json`."""
+        return cls(**{field.name: unpack(record[field.name]) for field in fields(cls)})
+
+    @classmethod
+    def concatenate(cls, shards: Sequence[ShardRecord]) -> ShardRecord:
+        """All shards of a checkpoint as one record."""
+        return cls(
+            **{f.name: np.concatenate([getattr(s, f.name) for s in shards]) for f in fields(cls)}
+        )
+
+    @classmethod
+    def measured(
+        cls, plan: ScorePlan, steps: Tensor, observed: Tensor, history: Tensor
+    ) -> ShardRecord:
+        """Reduces the measurements of a shard to what is kept.
+
+        Horizons below the plan's have uniform weights and their own motion scale.
+
+        Args:
+            plan: The job.
+            steps: Clean-perturbed distance per draw and predicted step, float64 (n, M, H).
+            observed: Embeddings u_0..u_H, of the last history frame and the observed future,
+                float32 (n, H + 1, dim).
+            history: Clean history embeddings, float32 (n, h, dim).
+        """
+        moves = screening.transitions(observed)  # (n, H)
+        scale = screening.motion_scale_of(moves)
+        radii: dict[int, Tensor] = {}
+        for horizon in plan.horizons():
+            full = horizon == plan.protocol.horizon
+            weights = consistency.horizon_weights(plan.protocol.weights if full else (), horizon)
+            acpc = consistency.acpc(steps[..., :horizon], weights)  # (n, M)
+            own = scale if full else screening.motion_scale_of(moves[:, :horizon])
+            radii[horizon] = screening.normalised_radius(acpc, own)
+        return cls(
+            draw_radius=radii[plan.protocol.horizon].numpy(),
+            horizon_radius=torch.stack([r.mean(dim=1) for r in radii.values()], dim=1).numpy(),
+            step_radius=screening.step_radius(steps, scale).numpy(),
+            motion_scale=scale.numpy(),
+            history_latents=history.numpy(),
+            endpoint_latents=observed[:, -1].numpy(),
+        )
+
+
+class ShardScorer:
+    """Encodes every frame of a shard once and rolls its views forward.
+
+    Args:
+        engine: Owner of the device.
+        model: The checkpoint being scored.
+        anchors: All anchors of the job.
+        plan: The job.
+    """
+
+    def __init__(
+        self, engine: DeviceEngine, model: FrozenWorldModel, anchors: Anchors, plan: ScorePlan
+    ) -> None:
+        self._engine = engine
+        self._model = model
+        self._anchors = anchors
+        self._plan = plan
+        protocol = plan.protocol
+        self._encoder = AnchorEncoder(
+            engine,
+            model,
+            plan.numeric_mode,
+            anchors,
+            history=anchors.history,
+            future=range(protocol.horizon),
+            views=PerturbationPlan(
+                specs=(plan.perturbation,), draws=protocol.draws, seed=protocol.seed, anchor=0
+            ),
+        )
+
+    def score(self, start: int, stop: int, ticket: Ticket) -> ShardRecord:
+        """Measure anchors [start, stop).
+
+        A deterministic shift is evaluated once and its distances repeated over the M draws.
+        """
+        history = self._anchors.history
+        latents = self._encoder.encode(start, stop, ticket)
+        clean = latents.clean  # (n, h + H, dim)
+        views = torch.cat([clean[:, None, :history], latents.views], dim=1)
+        # (n, 1 + distinct, h, dim)
+        blocks = torch.from_numpy(self._anchors.action_blocks[start:stop])  # (n, h+H-1, width)
+        blocks = blocks[:, None].expand(-1, views.shape[1], -1, -1)
+        rollouts = self._engine.rollout(
+            self._model, views.flatten(0, 1), blocks.flatten(0, 1), ticket, self._plan.numeric_mode
+        )
+        rollouts = rollouts.reshape(*views.shape[:2], *rollouts.shape[1:])
+        # (n, 1 + distinct, H, dim)
+        steps = consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])
+        repeats = self._plan.protocol.draws // steps.shape[1]
+        return ShardRecord.measured(
+            self._plan,
+            steps.repeat_interleave(repeats, dim=1),  # (n, M, H)
+            clean[:, history - 1 :],
+            clean[:, :history],
+        )

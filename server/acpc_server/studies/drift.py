@@ -1,0 +1,128 @@
+"""Rows of the error-drift study; Sec. "ACPC and Prediction-Error Change" in the paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from acpc_server.engine import NumericMode
+from acpc_server.numerics import consistency
+from acpc_server.perturb import Identity
+from acpc_server.scheduling import Ticket
+from acpc_server.studies import controls
+from acpc_server.studies.measurement import Bench, Measurement, view_columns
+from acpc_server.studies.plan import DriftStudy
+from acpc_server.studies.table import Table
+
+CONTROLS = ("acpc_zeroed", "acpc_swapped", "acpc_shuffled")
+# The unchanged view may differ by this fraction of the rollout's length: rows of one batch may
+# round differently.
+IDENTITY_TOLERANCE = {NumericMode.FP32: 1e-4, NumericMode.TF32: 1e-2, NumericMode.BF16: 5e-2}
+
+
+class DriftMeasurement(Measurement):
+    """Encodes anchors, their views and their future, and rolls out under four action sequences.
+
+    Args:
+        bench: What to measure with.
+        study: What to measure.
+
+    Raises:
+        FailedPrecondition: Too few trajectories for the groups or for the swap.
+    """
+
+    def __init__(self, bench: Bench, study: DriftStudy) -> None:
+        self._bench = bench
+        self._study = study
+        self._history = bench.checkpoint.model.card.history
+        self._weights = consistency.horizon_weights((), study.horizon)
+        # The unchanged view comes last and takes part in everything.
+        self._plan = replace(study.views(), specs=(*study.shifts, Identity()))
+        trajectories = bench.anchors.trajectory_ids
+        self._groups = controls.trajectory_groups(trajectories, study.groups)
+        self._partners = controls.swapped_partners(trajectories, study.seed)
+
+    def measure(self, start: int, stop: int, ticket: Ticket) -> Table:
+        """Rows of anchors [start, stop), anchor-major.
+
+        Raises:
+            RuntimeError: A row breaks Prop. target-free-error-drift, or the unchanged view is
+                changed: the code is wrong.
+        """
+        study, bench, h = self._study, self._bench, self._history
+        encoder = bench.encoder(h, range(study.horizon), self._plan)
+        latents = encoder.encode(start, stop, ticket)
+        history, observed = latents.clean[:, :h], latents.clean[:, None, h:]
+        histories = torch.cat([history[:, None], latents.views], dim=1)  # (n, 1 + views, h, dim)
+        blocks = torch.from_numpy(self._actions(range(start, stop)))  # (n, 4, h + H - 1, width)
+        recorded, *destroyed = (
+            bench.rollout(histories, blocks[:, None, kind], ticket) for kind in range(4)
+        )  # each (n, 1 + views, H, dim)
+        steps = consistency.step_distances(recorded[:, :1], recorded[:, 1:])  # (n, views, H)
+        acpc = consistency.acpc(steps, self._weights)  # (n, views)
+        errors = consistency.prediction_error(recorded, observed, self._weights)
+        clean_error, perturbed_error = errors[:, :1].expand_as(acpc), errors[:, 1:]
+        drift = consistency.error_drift(clean_error, perturbed_error)
+        self._check_identity(acpc[:, -1], recorded)
+        self._check_bound(acpc, clean_error, perturbed_error, drift)
+        measured = {
+            "encoder_shift": consistency.encoder_shift(history[:, None], latents.views),
+            "acpc_one_step": steps[..., 0],
+            "acpc": acpc,
+            **{
+                name: self._acpc(rollouts)
+                for name, rollouts in zip(CONTROLS, destroyed, strict=True)
+            },
+            "clean_error": clean_error,
+            "perturbed_error": perturbed_error,
+            "drift": drift,
+        }
+        ids = bench.anchors.anchor_ids[start:stop]
+        views = self._plan.distinct()[:-1]
+        named = view_columns(ids, self._plan, views)
+        columns = {
+            "anchor": named.pop("anchor"),
+            "group": np.repeat(self._groups[start:stop], len(views)),
+            **named,
+            **{name: values[:, :-1].flatten().numpy() for name, values in measured.items()},
+        }
+        return Table(columns, {"identity_acpc": acpc[:, -1].numpy()})
+
+    def _acpc(self, rollouts: Tensor) -> Tensor:
+        steps = consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])
+        return consistency.acpc(steps, self._weights)
+
+    def _actions(self, rows: range) -> np.ndarray:
+        return controls.destroyed_actions(
+            self._bench.blocks(self._history, self._study.horizon),
+            self._bench.anchors.anchor_ids,
+            self._partners,
+            rows,
+            horizon=self._study.horizon,
+            seed=self._study.seed,
+        )
+
+    def _check_identity(self, acpc: Tensor, rollouts: Tensor) -> None:
+        length = consistency.prediction_error(
+            rollouts[:, 0], torch.zeros_like(rollouts[:, 0]), self._weights
+        )
+        if bool((acpc > IDENTITY_TOLERANCE[self._bench.mode] * length).any()):
+            raise RuntimeError(
+                f"the unchanged view has an ACPC of up to {float(acpc.max())}, not zero"
+            )
+
+    def _check_bound(
+        self, acpc: Tensor, clean_error: Tensor, perturbed_error: Tensor, drift: Tensor
+    ) -> None:
+        bound = consistency.drift_bound(
+            acpc,
+            clean_error,
+            perturbed_error,
+            horizon=self._study.horizon,
+            dim=self._bench.checkpoint.model.card.latent_dim,
+        )
+        if bool((drift > bound).any()):
+            raise RuntimeError("an error drift exceeds ACPC, against Prop. target-free-error-drift")

@@ -1,0 +1,66 @@
+"""Rows of the local-geometry study; App. "Local-Geometry Case-Study Definitions" in the paper."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from acpc_server.numerics import local_geometry
+from acpc_server.scheduling import Ticket
+from acpc_server.studies.measurement import Bench, Measurement
+from acpc_server.studies.plan import GeometryStudy
+from acpc_server.studies.table import Table
+
+SPACES = ("encoder", "rollout")
+
+
+class GeometryMeasurement(Measurement):
+    """Clean and perturbed representations at the encoder and after the rollout.
+
+    The encoder space is the projected embedding of the newest history frame, the rollout space the
+    H-th predicted one, so that both are the space in which planner costs live.
+
+    Args:
+        bench: What to measure with.
+        study: What to measure.
+    """
+
+    def __init__(self, bench: Bench, study: GeometryStudy) -> None:
+        self._bench = bench
+        self._study = study
+        self._history = bench.checkpoint.model.card.history
+        self._plan = study.views()
+
+    def measure(self, start: int, stop: int, ticket: Ticket) -> Table:
+        """Representations of anchors [start, stop)."""
+        bench, study = self._bench, self._study
+        latents = bench.encoder(self._history, (), self._plan).encode(start, stop, ticket)
+        histories = torch.cat([latents.clean[:, None], latents.views], dim=1)
+        blocks = torch.from_numpy(bench.blocks(self._history, study.horizon)[start:stop])
+        rollouts = bench.rollout(histories, blocks[:, None], ticket)  # (n, 1 + views, H, dim)
+        found = {"encoder": histories[:, :, -1].numpy(), "rollout": rollouts[:, :, -1].numpy()}
+        return Table(
+            {"anchor": bench.anchors.anchor_ids[start:stop]},
+            {
+                f"{space}_{part}": found[space][:, cut]
+                for space in SPACES
+                for part, cut in (("clean", 0), ("views", slice(1, None)))
+            },
+        )
+
+    def conclude(self, table: Table) -> Table:
+        """Radius, nearest neighbour and disjointness of every anchor among all anchors."""
+        columns = dict(table.columns)
+        for space in SPACES:
+            clean, views = table.arrays[f"{space}_clean"], table.arrays[f"{space}_views"]
+            # Copies: what comes from the record is read-only, and torch has no read-only tensors.
+            geometry = local_geometry(torch.tensor(clean), torch.tensor(views))
+            columns[f"{space}_radius"] = geometry.radius.numpy()
+            columns[f"{space}_nearest"] = geometry.nearest.numpy()
+            columns[f"{space}_disjoint"] = geometry.disjoint.numpy()
+        distinct = self._plan.distinct()
+        named = {
+            "view_shift": np.array([view.spec_index for view in distinct], np.int64),
+            "view_draw": np.array([view.draw for view in distinct], np.int64),
+        }
+        return Table(columns, {**table.arrays, **named})

@@ -1,0 +1,99 @@
+"""What the studies share: one checkpoint, its anchors, and rollouts of many histories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from acpc_server.data import Anchors
+from acpc_server.encoding import AnchorEncoder, PerturbationPlan, View, check_predictions
+from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode
+from acpc_server.scheduling import Ticket
+from acpc_server.studies.table import Table
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a study is measured with.
+
+    Attributes:
+        engine: Owner of the device.
+        checkpoint: What is measured.
+        anchors: On what; its history may be longer than the study's.
+        mode: Arithmetic of the network.
+    """
+
+    engine: DeviceEngine
+    checkpoint: LoadedCheckpoint
+    anchors: Anchors
+    mode: NumericMode
+
+    def blocks(self, history: int, horizon: int) -> np.ndarray:
+        """Recorded blocks from the newest ``history`` frames on, (n, h + H - 1, block width)."""
+        now = self.anchors.history
+        return self.anchors.action_blocks[:, now - history : now + horizon - 1]
+
+    def encoder(
+        self, history: int, future: Sequence[int], views: PerturbationPlan
+    ) -> AnchorEncoder:
+        """Encoder of the newest ``history`` frames, their views and some future frames."""
+        return AnchorEncoder(
+            self.engine,
+            self.checkpoint.model,
+            self.mode,
+            self.anchors,
+            history=history,
+            future=future,
+            views=views,
+        )
+
+    def rollout(self, histories: Tensor, blocks: Tensor, ticket: Ticket) -> Tensor:
+        """Finite predictions (..., H, dim) of histories (..., h, dim) under blocks (..., h+H-1, w).
+
+        Leading axes must broadcast.
+
+        Raises:
+            FailedPrecondition: A prediction is not finite.
+            Cancelled, Unavailable, ResourceExhausted: From the engine.
+        """
+        shapes = histories.shape[:-2], blocks.shape[:-2]
+        leading = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+        latents = self.engine.rollout(
+            self.checkpoint.model,
+            histories.expand(*leading, -1, -1).reshape(-1, *histories.shape[-2:]),
+            blocks.expand(*leading, -1, -1).reshape(-1, *blocks.shape[-2:]),
+            ticket,
+            self.mode,
+        )
+        check_predictions(latents)
+        return latents.reshape(*leading, *latents.shape[1:])
+
+
+class Measurement:
+    """One study of one checkpoint on its anchors; part by part, then as a whole."""
+
+    def measure(self, start: int, stop: int, ticket: Ticket) -> Table:
+        """The part of anchors [start, stop)."""
+        raise NotImplementedError
+
+    def conclude(self, table: Table) -> Table:
+        """The whole study from its joined parts: the rows, as they are."""
+        return table
+
+
+def view_columns(
+    anchor_ids: np.ndarray, plan: PerturbationPlan, views: Sequence[View]
+) -> dict[str, np.ndarray]:
+    """The columns that say which anchor and which view a row is of, anchor-major."""
+    n = len(anchor_ids)
+    severities = [plan.specs[view.spec_index].severity for view in views]
+    return {
+        "anchor": np.repeat(anchor_ids, len(views)),
+        "shift": np.tile(np.array([view.spec_index for view in views], np.int64), n),
+        "severity": np.tile(np.array(severities, np.float64), n),
+        "draw": np.tile(np.array([view.draw for view in views], np.int64), n),
+    }

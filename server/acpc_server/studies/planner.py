@@ -1,0 +1,93 @@
+"""Rows of the planner study; App. "Adaptive-CEM Selection-Regret Protocol" in the paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from acpc_server.encoding import EncodedHistories, check_predictions
+from acpc_server.interactive import PairedAnswer, PairedCem, PlanningRequest, PlanningSession
+from acpc_server.scheduling import Ticket
+from acpc_server.studies.measurement import Bench, Measurement, view_columns
+from acpc_server.studies.plan import PlannerStudy
+from acpc_server.studies.table import Table
+
+# A job has no limit of its own on predicted steps: rpc limits the plan.
+NO_LIMIT = 2**63
+
+
+class PlannerMeasurement(Measurement):
+    """Paired CEM runs of every anchor, on latents encoded for the job alone.
+
+    Args:
+        bench: What to measure with.
+        study: What to measure.
+    """
+
+    def __init__(self, bench: Bench, study: PlannerStudy) -> None:
+        self._bench = bench
+        self._study = study
+        # Equal views would repeat their runs.
+        self._plan = study.views()
+        self._views = self._plan.distinct()
+
+    def measure(self, start: int, stop: int, ticket: Ticket) -> Table:
+        """Rows of anchors [start, stop), anchor-major."""
+        bench, study = self._bench, self._study
+        encoder = bench.encoder(study.history, (study.goal_offset - 1,), self._plan)
+        latents = encoder.encode(start, stop, ticket)
+        check_predictions(latents.clean, latents.views)
+        now = bench.anchors.history
+        frames = bench.anchors.read_frames(start, stop)[:, now - study.history : now]
+        parts = []
+        for row in range(stop - start):
+            encoded = EncodedHistories(
+                latents.clean[row, : study.history], latents.views[row], latents.clean[row, -1:]
+            )
+            answer = self._run(start + row, frames[row], encoded, ticket)
+            parts.append(self._rows(start + row, answer))
+        return Table.join(parts)
+
+    def _run(
+        self, anchor: int, history: np.ndarray, latents: EncodedHistories, ticket: Ticket
+    ) -> PairedAnswer:
+        bench, study = self._bench, self._study
+        identity = int(bench.anchors.anchor_ids[anchor])
+        past = bench.blocks(study.history, 0)[anchor]  # (h - 1, block width)
+        request = PlanningRequest(
+            history=history,
+            past_blocks=past if len(past) else None,
+            goal=latents.extra[0].numpy(),
+            views=replace(self._plan, anchor=identity),
+            elite_count=study.budget.elites,
+            reduction=study.reduction,
+            endpoint_tolerance=0.0,
+            weights=(),
+            numeric_mode=bench.mode,
+        )
+        session = PlanningSession(bench.engine, bench.checkpoint, request, NO_LIMIT)
+        session.adopt(latents)
+        seed = (study.sampling_seed + identity) % 2**64
+        return PairedCem(session, study.budget, seed, study.returns).run(ticket)
+
+    def _rows(self, anchor: int, answer: PairedAnswer) -> Table:
+        # A deterministic shift has one draw; the answer repeats it.
+        plans = [plan for plan in answer.views if plan.view in self._views]
+        gaps = np.array(answer.clean_gaps)
+        pools = {
+            "pool_acpc_one_step_q90": [[t.acpc_one_step_q90 for t in p.iterations] for p in plans],
+            "pool_acpc_q90": [[t.acpc_q90 for t in p.iterations] for p in plans],
+            "pool_clean_gap": np.tile(gaps, (len(plans), 1)),
+        }
+        arrays = {name: np.array(values, np.float64) for name, values in pools.items()}
+        ids = self._bench.anchors.anchor_ids[anchor : anchor + 1]
+        divergence = [-1 if p.first_divergence is None else p.first_divergence for p in plans]
+        columns = {
+            **view_columns(ids, self._plan, self._views),
+            **{name.removeprefix("pool_"): values[:, -1] for name, values in arrays.items()},
+            "selection_regret": np.array([p.selection_regret for p in plans], np.float64),
+            "first_divergence": np.array(divergence, np.int64),
+            "certified": np.array([p.certified for p in plans], np.bool_),
+        }
+        return Table(columns, arrays)

@@ -1,0 +1,61 @@
+"""A kind of job whose steps only take time, and a process that runs such jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from functools import partial
+
+from acpc_server.engine import Ticket
+from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.jobs.kind import Json, Step
+from acpc_server.jobs.plan import CheckpointName, JobPlan
+
+CHUNK_SECONDS = 0.02
+
+
+class CountingPlan(JobPlan):
+    """``steps`` steps of ``seconds`` each; the one numbered ``bad`` is refused."""
+
+    steps: int
+    seconds: float = 0.0
+    bad: int = -1
+
+
+def counting_plan(
+    steps: int, seconds: float = 0.0, *, bad: int = -1, checkpoint: str = "model"
+) -> CountingPlan:
+    named = CheckpointName(name=checkpoint, weights="", digest="")
+    return CountingPlan(checkpoint=named, steps=steps, seconds=seconds, bad=bad)
+
+
+class Counting:
+    """The kind; ``stamped`` is what its data looks like at the moment."""
+
+    name = "counting"
+    plan_type = CountingPlan
+    stamped = "fresh"
+
+    def stamp(self, plan: CountingPlan) -> str:
+        return self.stamped
+
+    def count_steps(self, plan: CountingPlan) -> int:
+        return plan.steps
+
+    def run(self, plan: CountingPlan, stamp: str, step: Step, ticket: Ticket) -> Json:
+        if stamp != self.stamped:
+            raise FailedPrecondition("the data changed", reason="CHANGED")
+        seen = [
+            step("counting", partial(self._count, plan, index, ticket))
+            for index in range(plan.steps)
+        ]
+        return {"counted": hashlib.sha256(repr(seen).encode()).hexdigest()}
+
+    def _count(self, plan: CountingPlan, index: int, ticket: Ticket) -> Json:
+        if index == plan.bad:
+            raise InvalidArgument("bad", f"step {index} is refused")
+        until = time.monotonic() + plan.seconds
+        while time.monotonic() < until:  # as the engine does, look at the ticket at every chunk
+            ticket.check()
+            time.sleep(CHUNK_SECONDS)
+        return {"index": index, "square": index * index}

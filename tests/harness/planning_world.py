@@ -1,0 +1,123 @@
+"""A planner's moment on a small checkpoint, in this process, and its answer in float64 loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy_reference as metrics
+import pixel_reference as pixels
+import torch
+from acpc_server.encoding.views import PerturbationPlan
+from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.interactive.planning import Planner, PlanningRequest, PlanningSession
+from acpc_server.models.folder import CheckpointLimits
+from acpc_server.observe import Metrics
+from acpc_server.perturb import AnyPerturbation, GaussianNoise
+from numpy.typing import NDArray
+from public_checkpoint import public_config, write_checkpoint
+from reference_model import ReferenceModel
+
+Array = NDArray[np.float64]
+CPU = torch.device("cpu")
+SIDE, WIDTH, DIM = 28, 10, 16
+SEEDS = (0, 3, 8)
+
+
+def ticket() -> Ticket:
+    return Ticket(Priority.INTERACTIVE, 60.0)
+
+
+def noise(*sigmas: float, draws: int = 2, seed: int = 0) -> PerturbationPlan:
+    """Gaussian noise at some severities."""
+    return drawn(*(GaussianNoise(sigma=sigma) for sigma in sigmas), draws=draws, seed=seed)
+
+
+def drawn(*specs: AnyPerturbation, draws: int = 2, seed: int = 0) -> PerturbationPlan:
+    return PerturbationPlan(specs, draws, seed, 5)
+
+
+def moment(seed: int = 0, length: int = 3, **changed: object) -> PlanningRequest:
+    """A request with random frames; k is 4 and the cost is the mean."""
+    rng = np.random.default_rng(seed)
+    frames = rng.integers(0, 256, (length + 1, SIDE, SIDE, 3), np.uint8)
+    past = rng.standard_normal((length - 1, WIDTH), np.float32) if length > 1 else None
+    request = PlanningRequest(
+        history=frames[1:],
+        past_blocks=past,
+        goal=frames[0],
+        views=noise(1e-4, 1e-2, 0.08, seed=seed),
+        elite_count=4,
+        reduction="mean",
+        endpoint_tolerance=0.0,
+        weights=(),
+        numeric_mode=NumericMode.FP32,
+    )
+    return replace(request, **changed)
+
+
+def pool(seed: int = 0, candidates: int = 16, horizon: int = 3) -> NDArray[np.float32]:
+    rng = np.random.default_rng(1000 + seed)
+    return rng.standard_normal((candidates, horizon, WIDTH), np.float32)
+
+
+class PlanningWorld:
+    """Checkpoints ``m0``, ``m3``, ... on an engine of this process."""
+
+    def __init__(self, root: Path) -> None:
+        for seed in SEEDS:
+            write_checkpoint(root / f"m{seed}", public_config(), seed=seed)
+        recorded = Metrics()
+        self.engine = DeviceEngine(CPU, recorded)
+        self._checkpoints = CheckpointCache(
+            root, CPU, recorded, limits=CheckpointLimits(), budget_bytes=2**30
+        )
+
+    def open(self, request: PlanningRequest, *, model: int = 0, **limits: int) -> PlanningSession:
+        limits = {"max_frames": 1000, "max_predictions": 100_000, **limits}
+        planner = Planner(self.engine, **limits)
+        return planner.open(self._checkpoints.get(f"m{model}"), request, ticket())
+
+    @staticmethod
+    def reference(model: int = 0) -> ReferenceModel:
+        return ReferenceModel.of(public_config(), model)
+
+
+@dataclass(frozen=True)
+class ReferenceView:
+    """One view of a pool, candidate by candidate, with the summed or the mean cost."""
+
+    clean_costs: list[float]
+    perturbed_costs: list[float]
+    displacements: list[float]
+    bounds: list[float]
+    chained_bounds: list[float]
+    acpc_one_step: list[float]
+    acpc: list[float]
+
+
+def certify(
+    clean: Array, perturbed: Array, goal: Array, *, mean: bool, weights: list[float]
+) -> ReferenceView:
+    """The paper's quantities of rollouts (J, H, dim) from both histories."""
+    divisor = len(goal) if mean else 1
+    c, c_view, r, b = metrics.cost_bounds(clean[:, -1], perturbed[:, -1], goal)
+    steps = [metrics.step_distances(a, p) for a, p in zip(clean, perturbed, strict=True)]
+    acpc = [metrics.acpc(a, p, weights) for a, p in zip(clean, perturbed, strict=True)]
+    reach = [metrics.between(x[-1], goal) + metrics.between(y[-1], goal)
+             for x, y in zip(clean, perturbed, strict=True)]  # fmt: skip
+    chained = [a / weights[-1] ** 0.5 * p for a, p in zip(acpc, reach, strict=True)]
+    return ReferenceView(
+        clean_costs=(c / divisor).tolist(),
+        perturbed_costs=(c_view / divisor).tolist(),
+        displacements=r.tolist(),
+        bounds=(b / divisor).tolist(),
+        chained_bounds=[value / divisor for value in chained],
+        acpc_one_step=[distance[0] for distance in steps],
+        acpc=acpc,
+    )
+
+
+def encoded(model: ReferenceModel, frames: NDArray[np.uint8]) -> Array:
+    return model.encode(pixels.model_input(frames, model.image_size))

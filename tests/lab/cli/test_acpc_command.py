@@ -1,0 +1,303 @@
+"""The ``acpc`` command against a server on a socket: what it prints, and its exit codes."""
+
+# ruff: noqa: ANN401 - a command answers whatever the runner recorded
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_lab.cli import app
+from client_counterparty import Counterparty
+from client_messages import operation, score_response, status
+from google.rpc import error_details_pb2
+from typer.testing import CliRunner
+
+NAME = "operations/mine"
+SCORE = [
+    "score", "trained", "--reference", "plain", "--dataset", "tworoom.h5", "--task", "tworoom",
+    "--shift", "gaussian_noise:0.08", "--request-id", "mine",
+]  # fmt: skip
+
+
+@pytest.fixture
+def pair(tmp_path: Path, history: np.ndarray, blocks: np.ndarray) -> Path:
+    path = tmp_path / "pair.npz"
+    np.savez(path, history=history, action_blocks=blocks, observed_future=history[:2])
+    return path
+
+
+def finished(outcome: int, **options: Any) -> list[Any]:
+    response = score_response(outcome, **options)
+    return [operation(NAME, 1), operation(NAME, 4, response=response)]
+
+
+def test_compare_prints_a_row_per_view(
+    acpc: Callable[..., Any], pair: Path, counterparty: Counterparty
+) -> None:
+    answer = acpc(
+        "compare", "--input", pair, "--checkpoint", "a", "--shift", "gaussian_noise:0.08",
+        "--shift", "blur:15", "--draws", 2, "--seed", 9,
+    )  # fmt: skip
+    assert answer.exit_code == 0
+    rows = [line for line in answer.stdout.splitlines() if "1.5" in line]
+    assert len(rows) == 4
+    assert "gaussian_noise:0.08" in rows[0]
+    assert "blur:15" in rows[3]
+    assert "drift bound" in answer.stdout
+    (sent,) = counterparty.requests["ComparePair"]
+    assert (sent.perturbations.draws, sent.perturbations.seed) == (2, 9)
+
+
+def test_compare_json_is_the_whole_answer(acpc: Callable[..., Any], pair: Path) -> None:
+    shift = ["--shift", "resize:0.25"]
+    answer = acpc("compare", "--input", pair, "--checkpoint", "a", *shift, "--json")
+    assert answer.exit_code == 0
+    parsed = json.loads(answer.stdout)
+    assert parsed["results"][0]["step_distances"] == [1.25, 1.75]
+    assert parsed["receipt"]["device"] == "cpu"
+
+
+def test_compare_takes_views_from_the_file(
+    acpc: Callable[..., Any], tmp_path: Path, history: np.ndarray, blocks: np.ndarray
+) -> None:
+    path = tmp_path / "views.npz"
+    np.savez(path, history=history, action_blocks=blocks, views=history[None])
+    assert acpc("compare", "--input", path, "--checkpoint", "a").exit_code == 0
+    both = acpc("compare", "--input", path, "--checkpoint", "a", "--shift", "identity")
+    assert both.exit_code == 2
+    assert "both --shift and an array views" in both.stderr
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"history": np.zeros(3)}, "missing action_blocks"),
+        ({"history": np.zeros(1), "action_blocks": np.zeros(1), "extra": 1}, "unknown extra"),
+        ({"history": np.array([{}]), "action_blocks": np.zeros(1)}, "plain arrays"),
+        ({"history": np.zeros((3, 4, 5, 3)), "action_blocks": np.zeros((4, 2))}, "float64"),
+    ],
+)
+def test_a_wrong_file_is_a_usage_error(
+    arrays: dict[str, Any], words: str, acpc: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "wrong.npz"
+    np.savez(path, **arrays)
+    answer = acpc("compare", "--input", path, "--checkpoint", "a", "--shift", "identity")
+    assert answer.exit_code == 2
+    assert words in answer.stderr
+
+
+def test_a_wrong_shift_lists_the_choices(acpc: Callable[..., Any], pair: Path) -> None:
+    answer = acpc("compare", "--input", pair, "--checkpoint", "a", "--shift", "fog:1")
+    assert answer.exit_code == 2
+    assert "gaussian_noise:SIGMA, gaussian_blur:KERNEL_SIZE, resize:SCALE" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        (finished(pb.OUTCOME_PASSED), 0),
+        (finished(pb.OUTCOME_FAILED), 3),
+        (finished(pb.OUTCOME_INCONCLUSIVE, with_reference=False), 0),
+        (finished(pb.OUTCOME_INCONCLUSIVE, with_reference=False, sr_passed=False), 3),
+        (finished(pb.OUTCOME_UNSPECIFIED), 1),
+        ([operation(NAME, error=status(grpc.StatusCode.INTERNAL, "it broke"))], 4),
+        ([operation(NAME, error=status(grpc.StatusCode.CANCELLED, "withdrawn"))], 4),
+    ],
+    ids=["passed", "failed", "inconclusive", "sr fails", "no outcome", "broke", "cancelled"],
+)
+@pytest.mark.parametrize(
+    "command", [SCORE, ["operations", "watch", "mine"]], ids=["score", "watch"]
+)
+def test_the_exit_code_is_the_verdict(
+    command: list[str], script: list[Any], code: int, acpc: Callable[..., Any],
+    counterparty: Counterparty,
+) -> None:  # fmt: skip
+    counterparty.script.extend(script)
+    assert acpc(*command).exit_code == code
+
+
+def test_score_shows_progress_table_and_verdict_in_words(
+    acpc: Callable[..., Any], counterparty: Counterparty, tmp_path: Path
+) -> None:
+    counterparty.script.extend(finished(pb.OUTCOME_FAILED))
+    output = tmp_path / "score.json"
+    protocol = ["--anchors", 20, "--draws", 3, "--t-ir", 0.2, "--output", output]
+    answer = acpc(*SCORE, *protocol)
+    assert answer.exit_code == 3
+    assert "encoding anchors 1/4, 1 min 15 s left" in answer.stderr
+    assert "FAILED: what decided the outcome" in answer.stdout
+    assert "IR relative" in answer.stdout
+    assert "trained (reference)" in answer.stdout
+    assert json.loads(output.read_text())["verdict"]["outcome"] == "failed"
+    (sent,) = counterparty.requests["ScoreCheckpoint"]
+    assert (sent.dataset.count, sent.protocol.draws, sent.thresholds.ir) == (20, 3, 0.2)
+    assert not sent.dataset.HasField("seed")
+
+
+def test_score_json_keeps_stdout_clean(
+    acpc: Callable[..., Any], counterparty: Counterparty
+) -> None:
+    counterparty.script.extend(finished(pb.OUTCOME_PASSED))
+    answer = acpc(*SCORE, "--json")
+    values = json.loads(answer.stdout)["checkpoint"]["anchor_values"]
+    assert values["different_state_distance"] == [3.0, None]
+
+
+def test_score_without_waiting_prints_the_name_only(
+    acpc: Callable[..., Any], counterparty: Counterparty
+) -> None:
+    answer = acpc(*SCORE, "--no-wait")
+    assert (answer.exit_code, answer.stdout) == (0, f"{NAME}\n")
+    assert not counterparty.requests["WatchOperation"]
+
+
+def test_score_refuses_an_output_without_a_folder_before_the_job(
+    acpc: Callable[..., Any], counterparty: Counterparty, tmp_path: Path
+) -> None:
+    answer = acpc(*SCORE, "--output", tmp_path / "none" / "score.json")
+    assert answer.exit_code == 2
+    assert not counterparty.requests
+
+
+def test_a_wait_that_ends_says_that_the_job_goes_on(
+    acpc: Callable[..., Any], counterparty: Counterparty
+) -> None:
+    counterparty.stalled.set()
+    answer = acpc(*SCORE, "--timeout", 0.5)
+    assert answer.exit_code == 1
+    assert f"error: DEADLINE_EXCEEDED: {NAME}" in answer.stderr
+    assert "goes on at the server" in answer.stderr
+
+
+# A shell that starts a job in the background has interrupts ignored; a terminal has not.
+ACPC = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    "from acpc_lab.cli import main; main()"
+)
+
+
+def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(
+    target: str, counterparty: Counterparty
+) -> None:
+    counterparty.stalled.set()
+    counterparty.script.append(operation(NAME, 1))
+    process = subprocess.Popen(
+        [sys.executable, "-c", ACPC, *SCORE],
+        env={**os.environ, "ACPC_TARGET": target},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert "encoding anchors" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, shown = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"acpc operations watch {NAME}" in shown
+    assert f"acpc operations cancel {NAME}" in shown
+    assert "Traceback" not in shown
+    assert not counterparty.requests["CancelOperation"]
+
+
+def test_a_terminal_gets_a_live_bar_and_the_same_exit_code(
+    target: str, counterparty: Counterparty
+) -> None:
+    counterparty.script.extend(finished(pb.OUTCOME_FAILED))
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", ACPC, *SCORE],
+        env={**os.environ, "ACPC_TARGET": target, "TERM": "xterm", "COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    answer, _ = process.communicate(timeout=60)
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux ends a terminal without writers with EIO
+        while chunk := os.read(ours, 4096):
+            shown += chunk
+    os.close(ours)
+    assert process.returncode == 3
+    assert b"\x1b[" in shown
+    assert "encoding anchors" in shown.decode()
+    assert "4/4" in shown.decode()
+    assert b"FAILED: what decided" in answer
+    assert b"\x1b[" not in answer
+
+
+def test_an_error_is_code_message_violations_and_request_id(
+    acpc: Callable[..., Any], counterparty: Counterparty
+) -> None:
+    violation = error_details_pb2.BadRequest.FieldViolation(field="dataset.task", description="no")
+    counterparty.refusals["ScoreCheckpoint"].append(
+        status(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "the request cannot work",
+            error_details_pb2.BadRequest(field_violations=[violation]),
+        )
+    )
+    answer = acpc(*SCORE)
+    assert answer.exit_code == 1
+    assert answer.stdout == ""
+    assert answer.stderr.splitlines() == [
+        "error: INVALID_ARGUMENT: the request cannot work",
+        "  dataset.task: no",
+        "  request id: mine",
+    ]
+
+
+def test_checkpoints_commands(acpc: Callable[..., Any], counterparty: Counterparty) -> None:
+    listed = acpc("checkpoints", "list")
+    assert all(name in listed.stdout for name in ("one", "two", "three"))
+    assert len(json.loads(acpc("checkpoints", "list", "--json").stdout)) == 3
+    assert "available" in acpc("checkpoints", "show", "one").stdout
+    loaded = acpc("checkpoints", "load", "one", "--pin", "--weights", "w.pt")
+    assert "loaded, pinned" in loaded.stdout
+    assert "d" * 64 in loaded.stdout
+    assert counterparty.requests["LoadCheckpoint"][0].checkpoint.weights == "w.pt"
+    assert json.loads(acpc("checkpoints", "unload", "one", "--json").stdout)["model"] is None
+
+
+def test_operations_commands(acpc: Callable[..., Any], counterparty: Counterparty) -> None:
+    listed = acpc("operations", "list", "--filter", "state=running")
+    assert "operations/first" in listed.stdout
+    assert "operations/second" in listed.stdout
+    assert len(json.loads(acpc("operations", "list", "--json").stdout)) == 2
+    assert "0/4 encoding anchors" in acpc("operations", "show", "7").stdout
+    assert json.loads(acpc("operations", "show", "7", "--json").stdout)["name"] == "operations/7"
+    counterparty.script.append(finished(pb.OUTCOME_PASSED)[1])
+    assert "PASSED: what decided" in acpc("operations", "show", "mine").stdout
+    assert acpc("operations", "cancel", "7").exit_code == 0
+    assert acpc("operations", "delete", "operations/7").exit_code == 0
+    assert counterparty.requests["CancelOperation"][0].name == "operations/7"
+    assert counterparty.requests["DeleteOperation"][0].name == "operations/7"
+
+
+@pytest.mark.parametrize("path", [[], ["compare"], ["certify"], ["score"], ["checkpoints", "load"]])
+def test_help_teaches(path: list[str], acpc: Callable[..., Any]) -> None:
+    shown = acpc(*path, "--help")
+    assert shown.exit_code == 0
+    assert "acpc" in shown.stdout
+    if path == ["score"]:
+        assert "--shift gaussian_noise:0.08" in shown.stdout
+        assert "3 the screen failed" in shown.stdout
+
+
+def test_no_server_is_one_line_and_exit_code_one(unused_target: str) -> None:
+    command = ["checkpoints", "list", "--target", unused_target, "--timeout", "1"]
+    answer = CliRunner().invoke(app, command)
+    assert answer.exit_code == 1
+    assert answer.stderr.startswith("error: UNAVAILABLE: ")
+    assert "Traceback" not in answer.stderr

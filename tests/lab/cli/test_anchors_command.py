@@ -1,0 +1,161 @@
+"""``acpc anchors`` and ``acpc score --anchor-set`` against servers on sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anchor_wire
+import grpc
+import numpy as np
+import pytest
+from acpc_lab.cli import app
+from anchor_counterparty import AnchorCounterparty, serve_anchors
+from client_counterparty import Counterparty
+from client_messages import status
+from google.rpc import error_details_pb2
+from typer.testing import CliRunner
+
+ARRAYS = anchor_wire.anchor_arrays()
+DIGEST = anchor_wire.digest(ARRAYS)
+
+
+@pytest.fixture
+def store() -> AnchorCounterparty:
+    return AnchorCounterparty()
+
+
+@pytest.fixture
+def anchors(store: AnchorCounterparty) -> Iterator[Callable[..., Any]]:
+    """Runs ``acpc anchors`` in this process against the store."""
+    server, target = serve_anchors(store)
+    yield lambda *arguments, **variables: CliRunner().invoke(
+        app,
+        ["anchors", *(str(item) for item in arguments)],
+        env={"ACPC_TARGET": target, "COLUMNS": "200", **variables},
+    )
+    server.stop(None).wait()
+
+
+@pytest.fixture
+def windows(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "windows.npz", history=np.array(2), **ARRAYS)
+    return tmp_path / "windows.npz"
+
+
+def test_upload_shows_its_progress_and_the_set(
+    anchors: Callable[..., Any], windows: Path, store: AnchorCounterparty
+) -> None:
+    answer = anchors("upload", windows, "--description", "two cameras")
+    assert answer.exit_code == 0, answer.output
+    assert DIGEST in answer.stdout
+    assert "two cameras" in answer.stdout
+    request_id = store.headers[0].request_id
+    assert f"upload {request_id}: 0 anchors stored already" in answer.stderr
+    assert "stored 12/12 anchors" in answer.stderr
+    again = anchors("upload", windows, "--description", "two cameras", "--json")
+    assert json.loads(again.stdout)["digest"] == DIGEST
+    assert f"upload {request_id}: 12 anchors stored already" in again.stderr
+
+
+def test_a_terminal_gets_a_bar(anchors: Callable[..., Any], windows: Path) -> None:
+    answer = anchors("upload", windows, "--no-compress", FORCE_COLOR="1")
+    assert answer.exit_code == 0
+    assert "storing anchors" in answer.stderr
+    assert "12/12" in answer.stderr
+
+
+def test_an_interrupted_upload_goes_on(
+    anchors: Callable[..., Any],
+    windows: Path,
+    store: AnchorCounterparty,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", ARRAYS["frames"][:3].nbytes)
+    monkeypatch.setattr("acpc_client.uploads.upload.STREAM_BYTES", 1)
+
+    def interrupt(stored: int) -> None:
+        if stored == 6:
+            store.on_stream_end = lambda _: None
+            os.kill(os.getpid(), signal.SIGINT)  # as a terminal does for Ctrl+C
+
+    store.on_stream_end = interrupt
+    broken = anchors("upload", windows)
+    assert broken.exit_code == 130
+    assert "run the command again to go on" in broken.stderr
+    answer = anchors("upload", windows)
+    assert answer.exit_code == 0
+    assert "0 anchors stored already" not in answer.stderr
+    assert [shard.offset for shard in store.shards] == [0, 3, 6, 9]
+
+
+def test_create_list_show_delete(anchors: Callable[..., Any], store: AnchorCounterparty) -> None:
+    made = anchors(
+        "create", "a.h5", "--task", "pusht", "--count", 7, "--seed", 5, "--frameskip", 2,
+        "--one-per-episode", "--history", 2, "--horizon", 6, "--request-id", "r",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    assert "a.h5, task pusht, seed 5, one per episode" in made.stdout
+    (sent,) = store.created
+    source = sent.source
+    assert (source.count, source.seed, source.frameskip, source.one_per_episode) == (7, 5, 2, True)
+    assert (sent.history, sent.horizon, sent.request_id) == (2, 6, "r")
+    digest = "c" * 64
+    assert digest in anchors("list").stdout
+    assert [item["digest"] for item in json.loads(anchors("list", "--json").stdout)] == [digest]
+    assert json.loads(anchors("show", digest, "--json").stdout)["source"]["dataset"] == "a.h5"
+    assert anchors("delete", digest).stdout == f"{digest}: deleted\n"
+    absent = anchors("show", digest)
+    assert (absent.exit_code, store.sets) == (1, {})
+    assert "NOT_FOUND" in absent.stderr
+
+
+def test_a_refusal_names_the_upload(
+    anchors: Callable[..., Any], windows: Path, store: AnchorCounterparty
+) -> None:
+    full = error_details_pb2.ErrorInfo(reason="ANCHOR_STORE_FULL", domain="acpc.v1")
+    store.refusals.append(status(grpc.StatusCode.RESOURCE_EXHAUSTED, "the store is full", full))
+    answer = anchors("upload", windows)
+    assert answer.exit_code == 1
+    assert "RESOURCE_EXHAUSTED: the store is full" in answer.stderr
+    assert f"request id: {store.headers[0].request_id}" in answer.stderr
+
+
+def test_wrong_usage_is_told(anchors: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "text.npz").write_text("nothing")
+    for arguments in (("upload", tmp_path / "absent.npz"), ("upload", tmp_path / "text.npz")):
+        assert anchors(*arguments).exit_code == 2
+    assert anchors("create", "a.h5").exit_code == 2
+
+
+SHIFT = ("--shift", "blur:15")
+
+
+def test_a_score_takes_a_set(acpc: Callable[..., Any], counterparty: Counterparty) -> None:
+    answer = acpc("score", "a", "--anchor-set", DIGEST, *SHIFT, "--no-wait")
+    assert answer.exit_code == 0, answer.output
+    (sent,) = counterparty.requests["ScoreCheckpoint"]
+    assert (sent.WhichOneof("anchors"), sent.anchor_set) == ("anchor_set", DIGEST)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        (),
+        ("--dataset", "a.h5"),
+        ("--task", "pusht"),
+        ("--anchor-set", DIGEST, "--dataset", "a.h5", "--task", "pusht"),
+        ("--anchor-set", DIGEST, "--anchors", "50"),
+    ],
+)
+def test_a_score_takes_one_source(
+    acpc: Callable[..., Any], counterparty: Counterparty, source: tuple[str, ...]
+) -> None:
+    answer = acpc("score", "a", *SHIFT, *source)
+    assert answer.exit_code == 2
+    assert "--anchor-set alone" in " ".join(answer.stderr.split())
+    assert not counterparty.requests["ScoreCheckpoint"]

@@ -1,0 +1,185 @@
+"""The CEM hook in a loop like the public solver's, against a server on a socket."""
+
+# ruff: noqa: ANN401 - tensors of either library
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import torch
+from acpc_client.errors import ArgumentError, InvalidArgument, Unavailable
+from acpc_client.perturbations import GaussianNoise
+from acpc_client.sync.client import AcpcClient
+from acpc_client.sync.session import PlanSession
+from acpc_lab.integrations import CemCertificates
+from client_counterparty import Counterparty
+from client_messages import status
+from public_cem import PublicCem
+
+BAD = status(grpc.StatusCode.INVALID_ARGUMENT, "candidates: width 2, wanted 10")
+Opener = Callable[[int], PlanSession]
+
+
+def rising(first: int, pool: torch.Tensor) -> torch.Tensor:
+    """The costs the counterparty certifies: 0, 1, 2, ..."""
+    return torch.arange(float(pool.shape[1]), dtype=pool.dtype).repeat(pool.shape[0], 1)
+
+
+def solver(hook: Any, cost: Any = rising, **options: Any) -> PublicCem:
+    given = {"shape": (3, 2), "candidates": 6, "topk": 2, "n_steps": 3, **options}
+    return PublicCem(cost, callbacks=[hook], **given)
+
+
+@pytest.fixture
+def client(target: str) -> Iterator[AcpcClient]:
+    with AcpcClient(target) as opened:
+        yield opened
+
+
+@pytest.fixture
+def session(client: AcpcClient, history: np.ndarray) -> Opener:
+    """Sessions whose seed tells the environment."""
+
+    def opened(env: int) -> PlanSession:
+        goal = np.zeros(6, np.float32)
+        return client.plan(
+            "a", history[:1], goal, perturbations=GaussianNoise(0.08), seed=env, elite_count=2
+        )
+
+    return opened
+
+
+def test_every_iteration_of_every_environment_is_certified(
+    session: Opener, counterparty: Counterparty
+) -> None:
+    pools: list[torch.Tensor] = []
+
+    def noting(first: int, pool: torch.Tensor) -> torch.Tensor:
+        pools.append(pool)
+        return rising(first, pool)
+
+    hook = CemCertificates(session)
+    outputs = solver(hook, noting, batch_size=2).solve(3)
+    seeds = [message.start.perturbations.seed for message in counterparty.requests["Plan"]]
+    assert seeds == [0, 1, 2]
+    assert all(counterparty.goodbyes.acquire(timeout=10) for _ in range(3))
+    sent = [message.pool for message in counterparty.requests["PlanPool"]]
+    assert [pool.iteration for pool in sent] == [0, 0, 1, 1, 2, 2, 0, 1, 2]
+    assert sent[3].candidates.data == pools[1][1].numpy().tobytes()
+    for env in range(3):
+        assert hook.certified(env)
+        assert hook.first_uncertified(env) is None
+        assert [item.step for item in hook.iterations[env]] == [0, 1, 2]
+        assert all(item.same_selection and item.cost_gap == 0 for item in hook.iterations[env])
+        assert all(item.seconds > 0 for item in hook.iterations[env])
+    recorded = outputs["callbacks"]["acpc"]
+    assert [len(batch) for batch in recorded] == [3, 3]
+    assert recorded[0][2]["certified"] == [True, True]
+    assert recorded[1][0]["margin"] == [0.5]
+    assert json.loads(json.dumps(recorded)) == recorded
+
+
+def test_one_denied_view_denies_the_iteration(session: Opener, counterparty: Counterparty) -> None:
+    hook = CemCertificates(session)
+
+    def denied_from_the_second(first: int, pool: torch.Tensor) -> torch.Tensor:
+        if hook.iterations.get(0):
+            counterparty.uncertified = {(0, 0)}
+        return rising(first, pool)
+
+    solver(hook, denied_from_the_second).solve(1)
+    assert [item.certified for item in hook.iterations[0]] == [True, False, False]
+    assert hook.first_uncertified() == 1
+    assert hook.iterations[0][1].margin == -0.25
+    assert not hook.certified()
+
+
+@pytest.mark.parametrize("select", ["top1", "elite"])
+def test_a_certificate_of_another_selection_counts_for_nothing(
+    select: Any, session: Opener
+) -> None:
+    hook = CemCertificates(session, select=select)
+    solver(hook, lambda first, pool: rising(first, pool).flip(1)).solve(1)
+    for item in hook.iterations[0]:
+        assert item.certificate is not None
+        assert item.certificate.views[0].elite.certified
+        assert not item.same_selection
+        assert not item.certified
+        assert item.cost_gap == 1.0
+
+
+def test_the_winner_alone_can_be_asked_for(session: Opener) -> None:
+    hook = CemCertificates(session, select="top1", name="winner")
+    outputs = solver(hook, topk=4).solve(1)  # not the session's elite count, which does not matter
+    assert hook.certified()
+    assert list(outputs["callbacks"]) == ["winner"]
+
+
+def test_an_elite_count_that_is_not_the_solvers_is_refused(session: Opener) -> None:
+    with pytest.raises(ArgumentError, match="found 2, wanted the solver's topk 4"):
+        solver(CemCertificates(session, on_error="deny"), topk=4).solve(1)
+
+
+def test_bfloat16_candidates_travel_as_float32(session: Opener, counterparty: Counterparty) -> None:
+    hook = CemCertificates(session)
+    solver(hook, dtype=torch.bfloat16).solve(1)
+    assert hook.certified()
+    sent = counterparty.requests["PlanPool"][0].pool.candidates
+    values = torch.frombuffer(bytearray(sent.data), dtype=torch.float32)
+    assert torch.equal(values, values.bfloat16().float())
+
+
+def test_arrays_will_do(session: Opener) -> None:
+    hook = CemCertificates(session)
+    hook.reset()
+    hook.start_batch()
+    pool, costs = np.ones((1, 4, 3, 2)), np.arange(4.0)[None]
+    hook(step=0, candidates=pool, costs=costs, topk_inds=np.array([[1, 0]]))
+    hook.end_solve()
+    assert hook.certified()
+
+
+def test_an_error_ends_the_solve_and_the_next_one_begins_anew(
+    session: Opener, counterparty: Counterparty
+) -> None:
+    counterparty.refusals["PlanPool"].append(BAD)
+    hook = CemCertificates(session)
+    with pytest.raises(InvalidArgument, match="wanted 10"):
+        solver(hook).solve(1)
+    solver(hook).solve(1)
+    assert hook.certified()
+    seeds = [message.start.perturbations.seed for message in counterparty.requests["Plan"]]
+    assert seeds == [0, 0]
+
+
+def test_an_error_can_deny_the_rest_of_one_environment(
+    session: Opener, counterparty: Counterparty
+) -> None:
+    counterparty.refusals["PlanPool"].append(BAD)
+    hook = CemCertificates(session, on_error="deny")
+    solver(hook, batch_size=2).solve(2)
+    assert [item.certified for item in hook.iterations[0]] == [False] * 3
+    assert all(isinstance(item.error, InvalidArgument) for item in hook.iterations[0])
+    assert hook.first_uncertified(0) == 0
+    assert hook.certified(1)
+    assert hook.history[0][0]["margin"] == [None, 0.5]
+
+
+def test_without_a_server_a_planner_that_denies_plans_on(
+    unused_target: str, history: np.ndarray
+) -> None:
+    with AcpcClient(unused_target) as client:
+        noise = GaussianNoise(0.08)
+        goal = np.zeros(6, np.float32)
+        hook = CemCertificates(
+            lambda env: client.plan(
+                "a", history, goal, perturbations=noise, elite_count=2, timeout=1
+            ),
+            on_error="deny",
+        )
+        solver(hook).solve(1)
+    assert all(isinstance(item.error, Unavailable) for item in hook.iterations[0])
+    assert not hook.certified()

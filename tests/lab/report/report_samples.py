@@ -1,0 +1,160 @@
+"""Scores for the report's tests, drawn from a formula: they stand for no model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from acpc.v1 import receipt_pb2
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client.results import Score
+from acpc_lab.report.model import Cell, Preview, Protocol, ReportData
+from client_messages import tensor
+
+HOSTILE = "<script>alert(1)</script>'\"&$x_1$ ]]><!--"
+HORIZON, DRAWS, QUANTILE, MARGIN = 8, 5, 0.9, 0.1
+SKIP_EVERY = 5
+T_IR, T_SR = 0.3, 0.95
+
+
+def digest(*parts: object) -> str:
+    return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()
+
+
+def side(
+    name: str, push: float, spread: float, *, anchors: int = 100, seed: int = 0
+) -> pb.CheckpointScore:
+    """A checkpoint whose radii lie around ``push`` and different states around ``spread``."""
+    random = np.random.default_rng(seed)
+    anchor_push = push * random.lognormal(0, 0.45, (anchors, 1))
+    draw_radius = anchor_push * random.lognormal(0, 0.08, (anchors, DRAWS))
+    distance = spread * random.lognormal(0, 0.6, anchors)
+    distance[::SKIP_EVERY] = np.nan
+    partner = np.where(np.isnan(distance), -1, (np.arange(anchors) + 1) % anchors)
+    radius = draw_radius.mean(axis=1)
+    ir_raw = float(np.quantile(radius, QUANTILE))
+    eligible = distance[~np.isnan(distance)]
+    growth = np.linspace(0.5, 1.4, HORIZON)
+    return pb.CheckpointScore(
+        checkpoint=receipt_pb2.CheckpointRef(name=name),
+        ir_raw=ir_raw,
+        sr=float((eligible > ir_raw + MARGIN).mean()),
+        anchors=anchors,
+        eligible=len(eligible),
+        skipped=anchors - len(eligible),
+        median_latent_distance=5 * spread,
+        summaries=[pb.IrSummary(horizon=HORIZON, quantile=QUANTILE, ir_raw=ir_raw)],
+        anchor_values=pb.AnchorValues(
+            anchor_ids=tensor(np.arange(anchors, dtype=np.int64) + 1000),
+            radius=tensor(radius),
+            motion_scale=tensor(random.lognormal(0, 0.2, anchors)),
+            different_state_distance=tensor(distance),
+            partner=tensor(partner.astype(np.int64)),
+            draw_radius=tensor(draw_radius),
+            step_radius=tensor(radius[:, None] * growth),
+        ),
+    )
+
+
+def judged(
+    subject: pb.CheckpointScore, reference: pb.CheckpointScore | None, *, shift: str = ""
+) -> Score:
+    """The score of a checkpoint, with the screen's rule applied."""
+    sr_passed = subject.sr >= T_SR
+    outcome = pb.OUTCOME_INCONCLUSIVE if sr_passed else pb.OUTCOME_FAILED
+    measured = {}
+    if reference is not None:
+        relative = subject.ir_raw / reference.ir_raw
+        score = min((T_IR - relative) / T_IR, (subject.sr - T_SR) / T_SR)
+        outcome = pb.OUTCOME_PASSED if score >= 0 else pb.OUTCOME_FAILED
+        own = min((T_IR - 1) / T_IR, (reference.sr - T_SR) / T_SR)
+        measured = {
+            "ir_relative": relative,
+            "score": score,
+            "delta_score": score - own,
+            "ir_passed": relative <= T_IR,
+        }
+    name = subject.checkpoint.name
+    verdict = pb.Verdict(
+        outcome=outcome,
+        sr_passed=sr_passed,
+        thresholds=pb.Thresholds(ir=T_IR, sr=T_SR),
+        summary=f"the screen's sentence on {name} under {shift}",
+        **measured,
+    )
+    receipt = receipt_pb2.Receipt(
+        checkpoint_digest=digest(name),
+        reference_digest="" if reference is None else digest(reference.checkpoint.name),
+        anchors_digest=digest("anchors", name.partition("-")[0]),
+        perturbation_digest=digest(shift),
+        parameters_digest=digest("parameters"),
+        code_version="0.1.0",
+        numeric_mode=receipt_pb2.NUMERIC_MODE_FP32,
+        device="cpu",
+        torch_version="2.6.0",
+    )
+    return Score.from_message(
+        pb.ScoreCheckpointResponse(
+            checkpoint=subject, reference=reference, verdict=verdict, receipt=receipt
+        )
+    )
+
+
+def cell(
+    task: str, run: str, level: float, shift: str, *, number: int = 0, success: bool = True
+) -> Cell:
+    """One cell of a training sweep: radii shrink with the level."""
+    weaken = {"gaussian_noise:0.08": 1.0, "blur:15": 0.6, "resize:0.25": 0.8}.get(shift, 1.0)
+    push = 2.2 * weaken * np.exp(-38 * level) + 0.12
+    name = f"{task}-s{run}-a{level:g}"
+    reference = side(f"{task}-s{run}-a0", 2.2 * weaken + 0.12, 2.2, seed=number)
+    subject = reference if level == 0 else side(name, push, 2.2, seed=number + 1)
+    return Cell(
+        name=name,
+        shift=shift,
+        score=judged(subject, reference, shift=shift),
+        task=task,
+        run=run,
+        level=level,
+        success=0.9 - 0.7 * min(1.0, push / 2.3) if success else None,
+        clean_success=0.88 if success else None,
+        operation=f"operations/{digest(name, shift)[:12]}",
+        protocol=Protocol(HORIZON, QUANTILE, MARGIN, DRAWS, 0, (), "two-room.h5, 100 anchors"),
+    )
+
+
+def sweep(
+    tasks: Sequence[str] = ("tworoom", "pusht"),
+    runs: Sequence[str] = ("3072", "3073", "3074"),
+    levels: Sequence[float] = (0, 0.02, 0.04, 0.08),
+    shifts: Sequence[str] = ("gaussian_noise:0.08", "blur:15"),
+    *,
+    success: bool = True,
+) -> ReportData:
+    """A training sweep: every task, run, level and shift."""
+    cells = [
+        cell(task, run, level, shift, number=97 * row + 7 * column, success=success)
+        for shift in shifts
+        for row, task in enumerate(tasks)
+        for column, run in enumerate(runs)
+        for level in levels
+    ]
+    return ReportData(title="Noise sweep", cells=tuple(cells), command="acpc sweep run sweep.yaml")
+
+
+def preview(size: int = 32, *, seed: int = 0, partner: bool = True) -> Preview:
+    """Three small histories."""
+    random = np.random.default_rng(seed)
+    ramp = np.linspace(40, 220, size)[None, :, None, None]
+    clean = np.broadcast_to(ramp, (3, size, size, 3)).astype(np.uint8)
+    noise = random.normal(0, 20, clean.shape)
+    perturbed = np.clip(clean + noise, 0, 255).astype(np.uint8)
+    return Preview(clean, perturbed, clean[:, :, ::-1].copy() if partner else None)
+
+
+def renamed(data: ReportData, old: str, new: str) -> ReportData:
+    """The data with a checkpoint under another name."""
+    cells = [replace(cell, name=new) if cell.name == old else cell for cell in data.cells]
+    return data.with_(cells=tuple(cells))

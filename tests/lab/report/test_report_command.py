@@ -1,0 +1,59 @@
+"""``acpc report``."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acpc_lab.cli import app
+from acpc_lab.tables import save_score
+from report_samples import judged, side
+from typer.testing import CliRunner
+
+
+@pytest.fixture
+def acpc() -> Callable[..., Any]:
+    return lambda *arguments: CliRunner().invoke(app, [str(item) for item in arguments])
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / "before.npz", tmp_path / "after.json"]
+    for path, push in zip(paths, (2.0, 0.2), strict=True):
+        save_score(judged(side(path.stem, push, 2.0), side("base", 2.0, 2.0)), path)
+    return paths
+
+
+def test_files_become_a_page_and_figures(
+    acpc: Callable[..., Any], scores: list[Path], tmp_path: Path
+) -> None:
+    output, figures = tmp_path / "page.html", tmp_path / "figures"
+    result = acpc("report", *scores, "-o", output, "--figures", figures, "--shift", "blur:15")
+    assert result.exit_code == 0, result.output
+    assert f"{output}: 2 measurements" in result.stdout
+    page = output.read_text()
+    assert "1 of 2 checkpoints pass under blur:15." in page
+    assert "No pictures: the source names no jobs" in page
+    assert (figures / "plane.svg").exists() and (figures / "cells.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere.sweep"], "is no file and no folder"),
+        (["{npz}", "operations/1"], "wanted one kind of source"),
+        (["{npz}", "-o", "no/such/folder.html"], "does not exist"),
+        (["{broken}"], "is no JSON"),
+    ],
+)
+def test_wrong_usage_is_said_and_exits_with_two(
+    acpc: Callable[..., Any], scores: list[Path], tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text(json.dumps({})[:-1])
+    filled = [item.format(npz=scores[0], broken=broken) for item in arguments]
+    result = acpc("report", *filled)
+    assert result.exit_code == 2
+    # Long paths are wrapped inside a frame.
+    assert words.replace(" ", "") in "".join(result.output.replace("│", "").split())

@@ -1,0 +1,96 @@
+"""Figures as files, and the values they are drawn from."""
+
+import csv
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from acpc_lab.report import ReportData, export_figures
+from PIL import Image
+from report_samples import sweep
+
+
+@pytest.fixture(scope="module")
+def small() -> ReportData:
+    return sweep(("tworoom",), ("1", "2"), (0, 0.08), ("gaussian_noise:0.08",))
+
+
+@pytest.fixture(scope="module")
+def folder(small: ReportData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("figures") / "new"
+    export_figures(small, target)
+    return target
+
+
+def rows(folder: Path, name: str) -> list[dict[str, str]]:
+    with (folder / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_figure_is_there_as_svg_and_png(folder: Path) -> None:
+    kinds = ("levels", "distributions", "steps")
+    wanted = {"plane", *(f"{kind}-gaussian-noise-0.08" for kind in kinds)}
+    for suffix in ("svg", "png"):
+        assert {
+            path.name.removesuffix(f".{suffix}") for path in folder.glob(f"*.{suffix}")
+        } == wanted
+    for path in folder.glob("*.svg"):
+        root = ET.parse(path).getroot()  # noqa: S314 - our own
+        assert root.tag.endswith("svg") and float(root.attrib["viewBox"].split()[2]) > 100
+    for path in folder.glob("*.png"):
+        with Image.open(path) as image:
+            assert min(image.size) > 300
+            assert len(set(image.convert("L").resize((64, 64)).tobytes())) > 2
+
+
+def test_files_are_the_same_each_time(small: ReportData, folder: Path, tmp_path: Path) -> None:
+    again = {path.name: path.read_bytes() for path in export_figures(small, tmp_path)}
+    assert again == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_cells_carry_every_number(small: ReportData, folder: Path) -> None:
+    found = rows(folder, "cells")
+    assert len(found) == len(small.cells)
+    for row, cell in zip(found, small.cells, strict=True):
+        assert cell.score is not None
+        assert float(row["sr"]) == cell.score.checkpoint.sr
+        assert float(row["ir_relative"]) == cell.score.verdict.ir_relative
+        assert row["outcome"] == cell.score.verdict.outcome.name.lower()
+        assert row["checkpoint_digest"] == cell.score.receipt.checkpoint_digest
+
+
+def test_anchors_give_back_ir_and_sr(small: ReportData, folder: Path) -> None:
+    """Whoever has the CSV alone finds the reported numbers."""
+    found = rows(folder, "anchors")
+    for cell in small.cells:
+        assert cell.score is not None
+        mine = [r for r in found if (r["checkpoint"], r["shift"]) == (cell.name, cell.shift)]
+        ir_raw = np.quantile([float(row["radius"]) for row in mine], 0.9)
+        assert ir_raw == pytest.approx(cell.score.checkpoint.ir_raw, rel=1e-12)
+        apart = [row["different_state_distance"] for row in mine]
+        tested = [float(value) for value in apart if value]
+        beyond = sum(value > ir_raw + 0.1 for value in tested)
+        assert beyond / len(tested) == cell.score.checkpoint.sr
+
+
+def test_steps_are_quantiles_over_anchors(small: ReportData, folder: Path) -> None:
+    first = small.cells[0]
+    assert first.score and first.score.checkpoint.anchor_values
+    steps = first.score.checkpoint.anchor_values.step_radius
+    assert steps is not None
+    mine = [
+        row
+        for row in rows(folder, "steps")
+        if (row["checkpoint"], row["shift"]) == (first.name, first.shift)
+    ]
+    assert [int(row["step"]) for row in mine] == list(range(1, steps.shape[1] + 1))
+    for row, column in zip(mine, steps.T, strict=True):
+        assert float(row["q50"]) == pytest.approx(np.median(column))
+        assert float(row["q90"]) == pytest.approx(np.quantile(column, 0.9))
+
+
+def test_shifts_whose_names_look_alike_do_not_share_files(tmp_path: Path) -> None:
+    data = sweep(tasks=("t",), runs=("1",), levels=(0.08,), shifts=("fog:a b", "fog:a/b"))
+    names = [path.name for path in export_figures(data, tmp_path)]
+    assert len(names) == len(set(names)) == 2 * 5 + 3

@@ -1,0 +1,165 @@
+"""The page as text: what it says, what it must never contain, and that it is reproducible."""
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from acpc_lab.report import ReportData, render
+from acpc_lab.report.palette import COLOURS
+from acpc_lab.report.sources import from_scores
+from report_samples import judged, renamed, side, sweep
+
+
+class Outline(HTMLParser):
+    """Tags, attributes and ids of a page, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def all(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.tags if tag == name]
+
+
+@pytest.fixture(scope="module")
+def outline(page: str) -> Outline:
+    return Outline(page)
+
+
+def test_the_same_data_gives_the_same_bytes() -> None:
+    first, second = (render(sweep(("tworoom",), ("1",), (0, 0.08), ("blur:15",))) for _ in "ab")
+    assert first == second
+
+
+def test_a_name_that_is_markup_stays_text(page: str, outline: Outline) -> None:
+    """A hostile checkpoint name is shown, in tables and figures, and never becomes an element."""
+    assert "<script>alert" not in page
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 3
+    assert len(outline.all("script")) == 1
+    shown = re.findall(r"<title>([^<]*alert[^<]*)</title>", page)
+    assert shown and "$x_1$" in shown[0]
+
+
+def test_the_page_names_nothing_outside_itself(page: str, outline: Outline) -> None:
+    for _, attributes in outline.tags:
+        for name in ("src", "href", "xlink:href", "action", "data", "poster", "srcset"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("data:", "#")), (name, value)
+    style = re.search(r"<style>(.*?)</style>", page, re.S)
+    assert style and "url(" not in style[1] and "@import" not in style[1]
+
+
+def test_the_policy_lets_in_this_style_and_script_alone(page: str, outline: Outline) -> None:
+    policy = outline.all("meta")[1]["content"] or ""
+    assert policy.startswith("default-src 'none'; img-src data:;")
+    for tag in ("style", "script"):
+        found = re.search(rf"<{tag}>(.*?)</{tag}>", page, re.S)
+        assert found
+        digest = base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert "unsafe" not in policy
+    # What the policy would block must not be there.
+    assert not any("style" in attributes for _, attributes in outline.tags)
+    assert not any(name.startswith("on") for _, a in outline.tags for name in a)
+
+
+def test_ids_are_unique_and_references_lead_somewhere(page: str, outline: Outline) -> None:
+    ids = [attributes["id"] for _, attributes in outline.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    wanted = {a["href"][1:] for _, a in outline.tags if (a.get("href") or "").startswith("#")}
+    wanted |= set(re.findall(r"url\(#([^)]+)\)", page))
+    assert wanted <= set(ids)
+
+
+def test_every_picture_and_figure_says_what_it_shows(outline: Outline) -> None:
+    images = outline.all("img")
+    assert images and all(image.get("alt") for image in images)
+    figures = [svg for svg in outline.all("svg") if svg.get("class") == "figure"]
+    assert len(figures) == 2 * 2 * 3 + 2  # levels, anchors, steps by task and shift; the planes
+    assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in figures)
+    assert all(head.get("scope") in ("col", "row") for head in outline.all("th"))
+
+
+def test_figures_take_their_colours_from_the_theme(page: str) -> None:
+    figures = re.findall(r'<svg[^>]*class="figure".*?</svg>', page, re.S)
+    for figure in figures:
+        assert not re.findall(r"#[0-9a-fA-F]{6}\b", figure)
+    assert all(len({light, dark}) == 2 for light, dark in COLOURS.values())
+
+
+def test_the_headline_counts(data: ReportData, page: str) -> None:
+    passed = {}
+    for cell in data.cells:
+        assert cell.score is not None
+        verdict = cell.score.verdict
+        good = (verdict.ir_relative or 9) <= 0.3 and cell.score.checkpoint.sr >= 0.95
+        passed.setdefault(cell.name, []).append(good)
+    everywhere = sum(all(found) for found in passed.values())
+    pairs = sum(sum(found) for found in passed.values())
+    assert f"{everywhere} of {len(passed)} checkpoints pass under every shift." in page
+    assert f"{pairs} of {len(data.cells)} pairs of checkpoint and shift pass." in page
+
+
+def test_the_table_has_a_row_per_measurement_with_its_numbers(data: ReportData, page: str) -> None:
+    body = re.search(r'<table class="all".*?<tbody>(.*?)</tbody>', page, re.S)
+    assert body
+    rows = body[1].split("</tr>")[:-1]
+    assert len(rows) == len(data.cells)
+    for row, cell in zip(rows, data.cells, strict=True):
+        assert cell.score is not None
+        assert f'data-order="{cell.score.checkpoint.sr!r}">{cell.score.checkpoint.sr:.3f}<' in row
+
+
+def test_missing_pictures_are_said_plainly() -> None:
+    bare = sweep(tasks=("tworoom",), runs=("1",), levels=(0.08,), shifts=("blur:15",))
+    assert "No pictures: none were asked for." in render(bare)
+    told = bare.with_(previews_missing="the job is gone.")
+    assert "No pictures: the job is gone." in render(told)
+
+
+def test_a_cell_without_a_score_says_why() -> None:
+    data = sweep(tasks=("tworoom",), runs=("1",), shifts=("blur:15",))
+    broken = replace(data.cells[1], score=None, problem="failed: NOT_FOUND: no such dataset")
+    page = render(data.with_(cells=(data.cells[0], broken, *data.cells[2:])))
+    assert "failed: NOT_FOUND: no such dataset" in page
+    assert "1 measurement gave no result" in page
+
+
+def test_a_single_inconclusive_score_without_reference() -> None:
+    score = judged(side("alone", 0.05, 3.0), None, shift="blur:15")
+    page = render(from_scores([score], shift="blur:15"))
+    assert "The screen is inconclusive about alone under blur:15." in page
+    assert score.verdict.summary.replace("'", "&#39;") in page
+
+
+def test_names_no_page_can_show_are_shown_with_a_sign() -> None:
+    """Control characters, which XML forbids, and lone surrogates, which UTF-8 does."""
+    data = sweep(("t",), ("1",), (0, 0.08), ("blur:15",))
+    page = render(renamed(data, "t-s1-a0.08", "a\x00b\x1b[31m\ud800\nc"))
+    assert "a\ufffdb\ufffd[31m\ufffd c" in page
+    assert page.encode()
+
+
+def test_a_shift_that_changes_nothing_has_linear_axes() -> None:
+    """Every radius is zero, which no logarithm survives."""
+    score = judged(side("still", 0.0, 2.0), None, shift="identity")
+    page = render(from_scores([score], shift="identity"))
+    assert "clean one-step motions<" in page and "log scale" not in re.sub(r"<p .*?</p>", "", page)
+
+
+def test_the_legend_of_very_many_checkpoints_ends() -> None:
+    scores = [judged(side(f"model-{n}", 0.1, 2.0, anchors=20), None) for n in range(30)]
+    assert "and 16 more" in render(from_scores(scores, shift="blur:15"))
+
+
+def test_a_task_with_dollars_is_no_formula() -> None:
+    data = sweep(("a$x_1$", "b"), ("1",), (0.08,), ("blur:15",))
+    titles = re.findall(r"<text[^>]*>([^<]*)</text>", render(data))
+    assert titles.count("a$x_1$") == 2  # anchors and steps

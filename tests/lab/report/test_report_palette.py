@@ -1,0 +1,72 @@
+"""Contrast of every colour in both themes, and that categories can be told apart."""
+
+import itertools
+
+import pytest
+from acpc_lab.report.palette import COLOURS, KINDS, LEVELS, spread
+
+TEXT = ("ink", "soft", "pass", "fail", "open")
+
+
+def channels(colour: str) -> list[float]:
+    """Linear light of red, green and blue."""
+    values = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    return [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio as WCAG 2 defines it."""
+    weights = (0.2126, 0.7152, 0.0722)
+    light, dark = sorted(
+        (sum(w * v for w, v in zip(weights, channels(c), strict=True)) for c in (one, other)),
+        reverse=True,
+    )
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("ground", ["ground", "raised"])
+def test_text_has_a_contrast_of_at_least_four_and_a_half(theme: int, ground: str) -> None:
+    for role in TEXT:
+        assert contrast(COLOURS[role][theme], COLOURS[ground][theme]) >= 4.5, role
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_lines_have_a_contrast_of_at_least_three(theme: int) -> None:
+    for role in (*LEVELS, *KINDS):
+        assert contrast(COLOURS[role][theme], COLOURS["ground"][theme]) >= 3, role
+
+
+def test_the_colours_of_the_figures_tell_their_roles() -> None:
+    lights = [light for light, _ in COLOURS.values()]
+    assert len(lights) == len(set(lights))
+
+
+@pytest.mark.parametrize("count", range(1, 13))
+def test_levels_spread_over_the_sequence_in_order(count: int) -> None:
+    places = [LEVELS.index(role) for role in spread(count)]
+    assert len(places) == count and places == sorted(places)
+    assert count > len(LEVELS) or len(set(places)) == count
+    assert places[-1] == len(LEVELS) - 1
+
+
+# Dichromats' view, for linear light: Vienot, Brettel and Mollon (1999).
+PROTANOPE = ((0.11238, 0.88762, 0.0), (0.11238, 0.88762, 0.0), (0.00401, -0.00401, 1.0))
+DEUTERANOPE = ((0.29275, 0.70725, 0.0), (0.29275, 0.70725, 0.0), (-0.02234, 0.02234, 1.0))
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("eye", [PROTANOPE, DEUTERANOPE], ids=["protan", "deutan"])
+def test_pass_and_fail_stay_apart_for_the_colour_blind(
+    theme: int, eye: tuple[tuple[float, ...], ...]
+) -> None:
+    def seen(role: str) -> list[float]:
+        light = channels(COLOURS[role][theme])
+        return [sum(w * v for w, v in zip(row, light, strict=True)) for row in eye]
+
+    assert max(abs(a - b) for a, b in zip(seen("pass"), seen("fail"), strict=True)) > 0.15
+
+
+def test_every_role_is_a_colour() -> None:
+    for light, dark in itertools.chain(COLOURS.values()):
+        assert len(light) == len(dark) == 7

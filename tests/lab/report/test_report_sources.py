@@ -1,0 +1,272 @@
+"""Reports from scores, files, jobs and sweeps say what was measured and how."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client.calls import jobs
+from acpc_client.errors import ArgumentError
+from acpc_client.inputs import CheckpointRef, DatasetAnchors, NumericMode, ScoreProtocol, Thresholds
+from acpc_client.perturbations import GaussianBlur
+from acpc_client.results import Checkpoint, CheckpointState, ScoreRequest
+from acpc_client.sync.client import AcpcClient
+from acpc_lab.report import (
+    LabelNames,
+    from_files,
+    from_operations,
+    from_scores,
+    from_sweep,
+    render,
+    with_pictures,
+)
+from acpc_lab.report.labels import read_names
+from acpc_lab.report.recipe import recipe
+from acpc_lab.report.score_json import read_score_json
+from acpc_lab.sweeps import Cell, SweepResults
+from acpc_lab.sweeps.journal import Journal
+from acpc_lab.sweeps.plan import Plan, make_plan
+from acpc_lab.sweeps.reading import Node
+from acpc_lab.sweeps.spec import read_spec
+from acpc_lab.tables import save_score
+from client_counterparty import Counterparty
+from client_messages import operation, status
+from google.longrunning import operations_pb2
+from report_samples import judged, side
+
+
+@pytest.mark.parametrize("with_reference", [True, False])
+def test_a_score_as_json_is_read_back_whole(tmp_path: Path, with_reference: bool) -> None:
+    reference = side("base", 2.0, 2.0) if with_reference else None
+    score = judged(side("trained", 0.2, 2.0, seed=1), reference, shift="blur:15")
+    save_score(score, tmp_path / "score.json")
+    save_score(score, tmp_path / "score.npz")
+    read = read_score_json(tmp_path / "score.json")
+    assert read == score
+    values, wanted = read.checkpoint.anchor_values, score.checkpoint.anchor_values
+    assert values is not None and wanted is not None
+    for field in dataclasses.fields(wanted):
+        left, right = getattr(values, field.name), getattr(wanted, field.name)
+        if isinstance(right, np.ndarray):
+            assert left.dtype == right.dtype
+            np.testing.assert_array_equal(left, right)
+    (from_json,) = from_files([tmp_path / "score.json"]).cells
+    (from_npz,) = from_files([tmp_path / "score.npz"]).cells
+    assert from_json.score == from_npz.score and from_json.protocol == from_npz.protocol
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"checkpoint": 1, "reference": null}', "x"])
+def test_json_that_is_no_score_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "score.json"
+    path.write_text(content)
+    with pytest.raises(ArgumentError):
+        read_score_json(path)
+    with pytest.raises(ArgumentError, match="cannot read"):
+        read_score_json(tmp_path / "nothing.json")
+
+
+def test_scores_in_hand_tell_horizon_quantile_and_draws() -> None:
+    score = judged(side("trained", 0.2, 2.0), None)
+    (cell,) = from_scores({"mine": score}).cells
+    assert cell.name == "mine" and cell.shift.startswith("shift ")
+    protocol = cell.protocol
+    assert (protocol.horizon, protocol.quantile, protocol.draws) == (8, 0.9, 5)
+    assert protocol.margin is None and protocol.seed is None
+    with pytest.raises(ArgumentError, match="found no scores"):
+        from_scores([])
+
+
+REQUEST = ScoreRequest(
+    checkpoint=CheckpointRef("trained", "weights_epoch_3.pt"),
+    reference=CheckpointRef("base", "weights.pt"),
+    anchors=DatasetAnchors("two-room.h5", "two-room.yaml", 100, 9101, 5, False),
+    shift=GaussianBlur(15),
+    protocol=ScoreProtocol(5, 3, 8, 0.9, 0.1, (), (1, 4), (0.5,)),
+    thresholds=Thresholds(0.3, 0.95),
+    numeric_mode=NumericMode.FP32,
+)
+
+
+def scored(name: str) -> operations_pb2.Operation:
+    """An operation of ``REQUEST`` that succeeded."""
+    score = judged(side("trained", 0.2, 2.0), side("base", 2.0, 2.0, seed=1), shift="blur:15")
+    answer = pb.ScoreCheckpointResponse(
+        checkpoint=side("trained", 0.2, 2.0),
+        reference=side("base", 2.0, 2.0, seed=1),
+        verdict=pb.Verdict(
+            outcome=pb.OUTCOME_PASSED,
+            ir_relative=score.verdict.ir_relative,
+            score=score.verdict.score,
+            delta_score=score.verdict.delta_score,
+            sr_passed=True,
+            thresholds=pb.Thresholds(ir=0.3, sr=0.95),
+        ),
+    )
+    message = operation(name, 4, response=answer)
+    sent = jobs.score_checkpoint(
+        REQUEST.checkpoint,
+        REQUEST.anchors,
+        GaussianBlur(15),
+        against=REQUEST.reference,
+        protocol=REQUEST.protocol,
+        thresholds=REQUEST.thresholds,
+        numeric_mode=REQUEST.numeric_mode,
+        request_id="r",
+    ).request
+    message.metadata.Pack(pb.ScoreCheckpointMetadata(request=sent, state=pb.JOB_STATE_SUCCEEDED))
+    return message
+
+
+def test_a_job_tells_shift_protocol_and_how_to_repeat_it(
+    counterparty: Counterparty, target: str
+) -> None:
+    counterparty.script.append(scored("operations/one"))
+    with AcpcClient(target) as client:
+        data = from_operations(client, ["operations/one"])
+        assert data.previews_missing == "" and not data.previews
+        data = with_pictures(data, client)
+    (cell,) = data.cells
+    assert (cell.shift, cell.task) == ("gaussian_blur:15", "two-room.yaml")
+    assert (cell.protocol.seed, cell.protocol.margin) == (3, 0.1)
+    assert data.command == "acpc sweep run again.yaml"
+    asked = counterparty.requests["PreviewAnchors"][0]
+    assert asked.name == "operations/one" and 3 <= len(asked.anchors) <= 6
+    assert {name for name, _ in data.previews} == {"operations/one"}
+
+
+def test_a_job_without_a_score_is_refused(counterparty: Counterparty, target: str) -> None:
+    error = status(grpc.StatusCode.DATA_LOSS, "the dataset is gone")
+    counterparty.script.append(operation("operations/bad", error=error))
+    with AcpcClient(target) as client, pytest.raises(Exception, match="the dataset is gone"):
+        from_operations(client, ["operations/bad"])
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (grpc.StatusCode.NOT_FOUND, "the server answered NOT_FOUND: it expired"),
+        (grpc.StatusCode.FAILED_PRECONDITION, "the server answered FAILED_PRECONDITION"),
+    ],
+)
+def test_a_server_that_refuses_pictures_is_quoted(
+    counterparty: Counterparty, target: str, code: grpc.StatusCode, words: str
+) -> None:
+    counterparty.script.append(scored("operations/one"))
+    counterparty.refusals["PreviewAnchors"].append(status(code, "it expired"))
+    with AcpcClient(target) as client:
+        data = with_pictures(from_operations(client, ["operations/one"]), client)
+    assert not data.previews and data.previews_missing.startswith(words)
+
+
+def test_without_a_server_the_report_is_made_and_says_so(
+    counterparty: Counterparty, target: str, unused_target: str
+) -> None:
+    counterparty.script.append(scored("operations/one"))
+    with AcpcClient(target) as client:
+        data = from_operations(client, ["operations/one"])
+    with AcpcClient(unused_target, timeout=2) as client:
+        data = with_pictures(data, client)
+    assert "No pictures: no server could be reached" in render(data)
+
+
+@pytest.mark.parametrize("anchors", [REQUEST.anchors, "a" * 64])
+@pytest.mark.parametrize("shift", [GaussianBlur(15)])
+def test_the_recipe_gives_the_same_cell(anchors: DatasetAnchors | str, shift: GaussianBlur) -> None:
+    """The sweep file of a job resolves to one cell that asks for what the job was asked."""
+    request = dataclasses.replace(REQUEST, anchors=anchors, shift=shift)
+    spec = read_spec(Node(json.loads(recipe(request))), "again")
+    listed = [
+        Checkpoint(name, weights, CheckpointState.AVAILABLE, 1, False, None)
+        for name, weights in (("trained", "weights_epoch_3.pt"), ("base", "weights.pt"))
+    ]
+    (cell,) = make_plan(spec, listed, lambda given: given.dataset or given.digest).cells
+    wanted = Cell(
+        request.checkpoint, request.reference, anchors, shift, request.protocol,
+        request.thresholds, request.numeric_mode, {},
+    )  # fmt: skip
+    assert cell.id == wanted.id
+
+
+def kept_sweep(folder: Path) -> Path:
+    """A sweep on disk: two cells measured, one failed, one not yet submitted."""
+    cells = [
+        Cell(
+            checkpoint=CheckpointRef(f"noise-{level}"),
+            reference=CheckpointRef("noise-0"),
+            anchors=DatasetAnchors("two-room.h5", "two-room.yaml"),
+            shift=GaussianBlur(15),
+            protocol=ScoreProtocol(seed=0),
+            thresholds=Thresholds(),
+            numeric_mode=NumericMode.SERVER_DEFAULT,
+            labels={"noise": level, "run": 7, "success_gaussian_blur": 100 * level, "other": "x"},
+        )
+        for level in (0, 0.02, 0.04, 0.08)
+    ]
+    journal = Journal(folder)
+    document = {"name": "by noise", "checkpoints": ["noise-{noise}"], "shifts": ["blur:15"]}
+    with journal.writing():
+        journal.write_plan(Plan("by noise", "What it is about.", document, tuple(cells)))
+        for index, push in ((0, 2.0), (1, 0.5)):
+            cell = cells[index]
+            subject = side(cell.checkpoint.name, push, 2.0)
+            journal.save(cell, judged(subject, side("noise-0", 2.0, 2.0)))
+            journal.append("submitted", cell, attempt=1, operation=f"operations/{index}")
+            journal.append("ended", cell, attempt=1, state="succeeded")
+        journal.append("submitted", cells[2], attempt=1, operation="operations/2")
+        journal.append(
+            "ended", cells[2], attempt=1, state="failed", code="NOT_FOUND", message="no checkpoint"
+        )
+    return folder
+
+
+def test_a_sweep_is_read_from_its_folder(tmp_path: Path) -> None:
+    data = from_sweep(kept_sweep(tmp_path / "by noise.sweep"))
+    assert data.title == "by noise" and data.description == "What it is about."
+    assert [cell.level for cell in data.cells] == [0, 0.02, 0.04, 0.08]
+    assert {cell.run for cell in data.cells} == {"7"}
+    assert {cell.task for cell in data.cells} == {"two-room.yaml"}
+    assert [cell.success for cell in data.cells] == [0, 0.02, 0.04, 0.08]
+    assert [cell.score is None for cell in data.cells] == [False, False, True, True]
+    assert data.cells[2].problem == "failed: NOT_FOUND: no checkpoint"
+    assert data.cells[3].problem == "pending"
+    assert data.notes[0] == "1 of 4 measurements have not ended yet."
+    again = {"checkpoints": ["noise-{noise}"], "shifts": ["blur:15"]}
+    assert json.loads(data.recipe) == again  # no name: it is measured, not found
+    assert data.cells[0].is_reference and not data.cells[1].is_reference
+    page = render(data)
+    assert "0 of 4 checkpoints pass under gaussian_blur:15." in page
+    assert "2 measurements gave no result" in page
+
+
+def test_labels_can_be_named(tmp_path: Path) -> None:
+    results = SweepResults.open(kept_sweep(tmp_path / "s.sweep"))
+    data = from_sweep(results, labels=LabelNames(level="run", run="noise", task="other"), title="T")
+    assert data.title == "T" and data.level_name == "run"
+    assert {cell.level for cell in data.cells} == {7.0}
+    assert {cell.task for cell in data.cells} == {"x"}
+    assert (data.level_axis, data.level_words) == ("run", "level (run)")
+    with pytest.raises(ArgumentError, match="the label nothing; there are: noise"):
+        from_sweep(results, labels=LabelNames(level="nothing"))
+
+
+def test_families_of_one_task_are_kept_apart() -> None:
+    """Relative IR compares within a family, so two families never share a panel."""
+    labels = [{"task": "pusht", "family": family} for family in ("lewm", "pldm")]
+    reading = read_names(LabelNames(), labels)
+    assert [reading.task_of(item, "") for item in labels] == ["pusht · lewm", "pusht · pldm"]
+    alone = read_names(LabelNames(), labels[:1])
+    assert alone.task_of(labels[0], "") == "pusht"
+    assert alone.task_of({}, "from the anchors") == "from the anchors"
+
+
+def test_rates_are_fractions_or_per_cent_for_all_cells_alike() -> None:
+    per_cent = [{"success": 0.5, "clean_success": 80}, {"success_resize": 40}]
+    reading = read_names(LabelNames(), per_cent)
+    assert reading.success(per_cent[0], "resize") == 0.005
+    assert reading.clean_success(per_cent[0]) == 0.8
+    assert reading.success(per_cent[1], "resize") == 0.4
+    assert reading.success(per_cent[1], "blur") is None
+    assert read_names(LabelNames(), [{"success": 1}]).success({"success": 1}, "blur") == 1

@@ -1,0 +1,229 @@
+"""A bundle is written whole, verifies, is drawn again alike, and no change to it goes unseen."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from acpc_client.errors import ArgumentError
+from acpc_lab.studies import bundle, paper
+from acpc_lab.studies.catalogue import STUDIES, AnyEvidence, Evidence
+from acpc_lab.studies.verification import verify
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from study_examples import geometry
+
+
+def write(folder: Path, evidence: AnyEvidence, **options: Any) -> bundle.Bundle:  # noqa: ANN401
+    source = {"kind": "file", "name": "pairs.csv", "sha256": "00"}
+    return bundle.write(folder, evidence, sources=[source], **options)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("studies") / "shifts"
+    evidence = Evidence.of(STUDIES["shifts"], paper.shift_rows())
+    bundle.draw(write(folder, evidence, inputs={"pairs.csv": b"as given\n"}), evidence)
+    return folder
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "copy"))
+
+
+def test_a_bundle_verifies(whole: Path) -> None:
+    found = verify(whole)
+    assert (found.study, found.difference) == ("shifts", None)
+    assert found.files == 3 + 4  # inputs, rows, summary; two figures in two formats
+    assert found.values > 200
+    assert found.largest_difference == 0
+
+
+def test_two_bundles_of_one_study_are_equal_byte_by_byte(whole: Path, tmp_path: Path) -> None:
+    evidence = Evidence.of(STUDIES["shifts"], paper.shift_rows())
+    again = tmp_path / "again"
+    bundle.draw(write(again, evidence, inputs={"pairs.csv": b"as given\n"}), evidence)
+    names = {path.relative_to(whole) for path in whole.rglob("*") if path.is_file()}
+    assert names == {path.relative_to(again) for path in again.rglob("*") if path.is_file()}
+    for name in names:
+        assert (whole / name).read_bytes() == (again / name).read_bytes()
+
+
+def test_arrays_travel_and_are_drawn_again(tmp_path: Path) -> None:
+    evidence = geometry()
+    held = bundle.draw(write(tmp_path / "geometry", evidence, parquet=True), evidence)
+    assert set(held.figures) == {
+        f"figures/{n}.{s}" for n in ("numbers", "tsne") for s in ("png", "svg")
+    }
+    assert "rows.parquet" in held.files
+    assert verify(held.folder).difference is None
+    read = bundle.read(held.folder)
+    assert read.digest == held.digest
+    again = read.evidence()
+    assert (again.summary, again.parameters) == (evidence.summary, evidence.parameters)
+    for name, values in evidence.arrays.items():
+        np.testing.assert_array_equal(again.arrays[name], values)
+    assert bundle.draw(read, again).figures == held.figures
+
+
+@pytest.mark.parametrize(
+    "name", ["rows.csv", "summary.json", "inputs/pairs.csv", "figures/bars.svg"]
+)
+@pytest.mark.parametrize("change", ["edit", "delete"])
+def test_a_changed_file_is_named(copy: Path, name: str, change: str) -> None:
+    if change == "delete":
+        (copy / name).unlink()
+    else:
+        (copy / name).write_bytes((copy / name).read_bytes() + b" ")
+    difference = verify(copy).difference
+    assert difference is not None
+    assert difference.startswith(name)
+    assert ("is missing" in difference) == (change == "delete")
+
+
+def forge(folder: Path, name: str, content: bytes) -> None:
+    """Changes a file and its digest, as someone would who wants another number."""
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / "study.json").read_text())
+    manifest["files"][name] = hashlib.sha256(content).hexdigest()
+    (folder / "study.json").write_text(json.dumps(manifest))
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:  # noqa: ANN401
+    match value:
+        case dict():
+            return [leaf for key, item in value.items() for leaf in leaves(item, (*path, key))]
+        case list():
+            return [leaf for i, item in enumerate(value) for leaf in leaves(item, (*path, i))]
+        case _:
+            return [path]
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.data())
+def test_no_forged_number_of_the_summary_goes_unseen(copy: Path, data: st.DataObject) -> None:
+    """Whatever value of the summary is changed, it is the first difference that is named."""
+    original = (copy / "summary.json").read_bytes()
+    summary = json.loads(original)
+    *path, last = data.draw(st.sampled_from(leaves(summary)))
+    holder = summary
+    for key in path:
+        holder = holder[key]
+    value = holder[last]
+    match value:
+        case bool():
+            holder[last] = not value
+        case str():
+            holder[last] = value + "x"
+        case _:
+            holder[last] = data.draw(
+                st.sampled_from([value + 1e-6 + abs(value) * 1e-6, None, "1", True])
+            )
+    forge(copy, "summary.json", json.dumps(summary).encode())
+    difference = verify(copy).difference
+    (copy / "summary.json").write_bytes(original)
+    assert difference is not None
+    assert difference.startswith("summary.json, ")
+    assert str(last) in difference
+    assert "where the rows give" in difference
+
+
+def test_forged_rows_give_another_summary(copy: Path) -> None:
+    rows = (
+        (copy / "rows.csv")
+        .read_text()
+        .replace("TwoRoom,3072,blur,0.499", "TwoRoom,3072,blur,0.498")
+    )
+    forge(copy, "rows.csv", rows.encode())
+    difference = verify(copy).difference
+    assert difference is not None
+    assert difference.startswith("summary.json, pairs[0].score: found -0.66333")
+    forge(copy, "rows.csv", b"task\n")
+    assert "the summary cannot be computed from the rows" in str(verify(copy).difference)
+
+
+def test_a_missing_or_added_entry_is_a_difference(copy: Path) -> None:
+    summary = json.loads((copy / "summary.json").read_bytes())
+    for change, words in [
+        ({**summary, "more": 1}, "more: found 1, where the rows give nothing"),
+        ({"pairs": summary["pairs"]}, "agreement: found nothing"),
+        ({**summary, "pairs": summary["pairs"][:-1]}, "pairs: found"),
+    ]:
+        forge(copy, "summary.json", json.dumps(change).encode())
+        assert words in str(verify(copy).difference)
+    forge(copy, "summary.json", b"{")
+    assert "summary.json is not JSON" in str(verify(copy).difference)
+
+
+def test_another_parameter_gives_another_summary(copy: Path) -> None:
+    manifest = json.loads((copy / "study.json").read_text())
+    manifest["parameters"]["gain"] = 3.0
+    (copy / "study.json").write_text(json.dumps(manifest))
+    assert "pairs[7].better: found false" in str(verify(copy).difference)
+    manifest["parameters"]["gian"] = 3.0
+    (copy / "study.json").write_text(json.dumps(manifest))
+    assert "gian: is no parameter" in str(verify(copy).difference)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": "acpc-study-bundle/9"}, "found format"),
+        ({"study": "weather"}, "unknown study 'weather'"),
+        ({"files": {"../rows.csv": ""}}, "no file below the folder"),
+        ({"figures": {"/etc/passwd": ""}}, "no file below the folder"),
+        ({"more": 1}, "found the keys"),
+        ({"files": 3}, "is no manifest"),
+    ],
+)
+def test_what_is_no_bundle_is_refused(copy: Path, change: dict[str, Any], words: str) -> None:
+    manifest = json.loads((copy / "study.json").read_text())
+    (copy / "study.json").write_text(json.dumps({**manifest, **change}))
+    with pytest.raises(ArgumentError, match=words):
+        verify(copy)
+    (copy / "study.json").write_text("[]")
+    with pytest.raises(ArgumentError, match="is no manifest of a study"):
+        verify(copy)
+
+
+def test_a_folder_that_holds_a_study_is_not_written_over(whole: Path) -> None:
+    with pytest.raises(ArgumentError, match="holds a study already"):
+        write(whole, Evidence.of(STUDIES["shifts"], paper.shift_rows()))
+
+
+def test_every_study_has_a_figure_module() -> None:
+    for name in STUDIES:
+        module = importlib.import_module(f"acpc_lab.studies.figures.{name}")
+        assert callable(module.draw)
+
+
+def test_studies_need_numpy_alone_until_they_are_drawn() -> None:
+    """Neither server nor torch nor the libraries of [report] are loaded by reading or verifying."""
+    code = (
+        "import acpc_lab.studies.verification, acpc_lab.studies.paper, sys, json;"
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    loaded = set(json.loads(shown.stdout))
+    heavy = {
+        "torch",
+        "acpc_server",
+        "matplotlib",
+        "sklearn",
+        "scipy",
+        "pyarrow",
+        "pandas",
+        "jinja2",
+    }
+    assert not loaded & heavy

@@ -1,0 +1,108 @@
+"""Figures show what the summaries hold, and are the same every time."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from acpc_lab.report.canvas import styled
+from acpc_lab.studies import paper
+from acpc_lab.studies.catalogue import STUDIES, Evidence
+from acpc_lab.studies.figures import collapse, drift, horizons, planner, sensitivity, shifts
+from acpc_lab.studies.figures import thresholds as threshold_figures
+from acpc_lab.studies.planner import PlannerCell
+from acpc_lab.studies.recovery import SweepRows
+from acpc_lab.studies.sensitivity import SensitivityRatio
+from matplotlib.figure import Figure
+
+SWEEP = {
+    "task": ["a"] * 3 + ["b"] * 3, "run": ["0"] * 6, "level": [0, 1, 2] * 2,
+    "ir_rel": [1, 0.5, 0.09, 1, 0.18, 0.18], "sr": [1.0] * 6,
+    "success_noisy": [0, 10, 90, 0, 90, 90], "success_clean": [90.0] * 6,
+}  # fmt: skip
+
+
+def drawn() -> dict[str, Figure]:
+    with styled():
+        pairs = Evidence.of(STUDIES["shifts"], paper.shift_rows()).summary.pairs
+        lines = Evidence.of(STUDIES["collapse"], paper.collapse_rows()).summary.checkpoints
+        cells = [PlannerCell("a", "0", 2.0, 1.0), PlannerCell("b", "0", 4.0, 1.0)]
+        ratios = [SensitivityRatio("a", "0", 0.08, "jvp", 0.25, 0.01)]
+        sweep = Evidence.of(STUDIES["thresholds"], SweepRows.of(SWEEP)).figures()
+        return {
+            "drift": drift.errors(paper.drift_cells()),
+            "bars": shifts.bars(pairs),
+            "pairs": shifts.scatter(pairs),
+            "splits": threshold_figures.splits(paper.splits()),
+            "sweep": sweep["sweep"],
+            "horizons": horizons.ratios(paper.ir_reductions(), 8, 0.9),
+            "collapse": collapse.checkpoints(lines),
+            "planner": planner.errors(cells),
+            "sensitivity": sensitivity.ratios(ratios),
+        }
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, Figure]:
+    return drawn()
+
+
+def svg(figure: Figure) -> str:
+    content = io.StringIO()
+    with styled():
+        figure.savefig(content, format="svg", metadata={"Date": None})
+    return content.getvalue()
+
+
+def test_figures_are_deterministic(figures: dict[str, Figure]) -> None:
+    again = drawn()
+    for name, figure in figures.items():
+        assert svg(figure) == svg(again[name]), name
+
+
+def test_drift_has_a_panel_per_task_with_the_printed_errors(figures: dict[str, Figure]) -> None:
+    axes = figures["drift"].axes
+    assert [axis.get_title(loc="left") for axis in axes] == ["TwoRoom", "PushT", "Reacher", "Cube"]
+    runs = [line.get_ydata() for line in axes[0].lines if len(line.get_ydata()) == 3]
+    np.testing.assert_array_equal(runs[0], [2.535, 2.099, 0.755])
+    diamonds = [line.get_ydata()[0] for line in axes[0].lines if line.get_marker() == "D"]
+    np.testing.assert_allclose(diamonds[2], np.mean([0.755, 0.866, 1.006]))
+
+
+def test_bars_are_means_over_runs(figures: dict[str, Figure]) -> None:
+    left, right = figures["bars"].axes
+    heights = [patch.get_height() for patch in left.patches]
+    assert heights[0] == pytest.approx(np.mean([55.7, 36.0, 37.7]))
+    assert len(heights) == len(right.patches) == 8
+
+
+def test_pairs_that_disagree_are_hollow(figures: dict[str, Figure]) -> None:
+    points = [line for line in figures["pairs"].axes[0].lines if len(line.get_xdata()) == 1]
+    hollow = [line for line in points if line.get_markerfacecolor() == "none"]
+    assert (len(points), len(hollow)) == (24, 2)
+    assert all(line.get_ydata()[0] == 4.0 for line in hollow)
+
+
+def test_the_sweep_shows_thresholds_and_recovered_levels(figures: dict[str, Figure]) -> None:
+    axes = figures["sweep"].axes
+    assert len(axes) == 6
+    success, ir = axes[0], axes[2]
+    assert len(success.patches) == 1  # a recovers at level 2 alone
+    dotted = [line.get_ydata()[0] for line in ir.lines if line.get_linestyle() == ":"]
+    assert dotted == [0.1]
+
+
+def test_the_mean_line_of_the_planner_is_the_mean_of_the_cells(figures: dict[str, Figure]) -> None:
+    thick = max(figures["planner"].axes[0].lines, key=lambda line: line.get_linewidth())
+    assert list(thick.get_ydata()) == [3.0, 1.0]
+
+
+def test_qualitative_pictures_say_so() -> None:
+    import test_study_bundles
+
+    with styled():
+        figure = test_study_bundles.geometry().figures()["tsne"]
+    assert "qualitative" in figure._supxlabel.get_text()
+    assert len(figure.axes) == 2
+    assert "r/NN" in figure.axes[0].texts[0].get_text()

@@ -1,0 +1,248 @@
+"""Every number of the paper that its printed tables determine is computed from them here.
+
+A printed number stands for an interval: half a unit of its last digit to either side. A computed
+number agrees with a printed one when the printed inputs, moved within their intervals, can give it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from acpc_lab.studies import paper
+from acpc_lab.studies.catalogue import STUDIES, Evidence
+from acpc_lab.studies.collapse import CollapseSummary
+from acpc_lab.studies.drift import DriftCell, reduction
+from acpc_lab.studies.screen import Agreement
+from acpc_lab.studies.shifts import ShiftSummary
+from acpc_lab.studies.thresholds import mean_of, sources
+from scipy import stats
+
+THOUSANDTH = 0.0005
+TASKS = ("TwoRoom", "PushT", "Reacher", "Cube")
+ELIGIBLE = {"TwoRoom": 61, "PushT": 98, "Reacher": 100, "Cube": 100}
+
+
+@pytest.fixture(scope="module")
+def pairs() -> paper.ShiftPairTable:
+    return paper.table("shift_pairs", paper.ShiftPairTable)
+
+
+@pytest.fixture(scope="module")
+def shifts() -> ShiftSummary:
+    summary = Evidence.of(STUDIES["shifts"], paper.shift_rows()).summary
+    assert isinstance(summary, ShiftSummary)
+    return summary
+
+
+def score(ir_rel: float, sr: float) -> float:
+    """S at the thresholds 0.3 and 0.95, from the paper's text."""
+    return min((0.3 - ir_rel) / (0.3 + 1e-12), (sr - 0.95) / (0.95 + 1e-12))
+
+
+def test_every_delta_s_agrees_with_its_printed_inputs(
+    pairs: paper.ShiftPairTable, shifts: ShiftSummary
+) -> None:
+    """The reference has relative IR 1: its S is -0.7 / 0.3 whatever its unprinted SR."""
+    largest = 0.0
+    for index, pair in enumerate(shifts.pairs):
+        assert pair.reference_score == pytest.approx(-0.7 / 0.3)
+        printed = pairs.delta_score[index]
+        low, high = (
+            score(pairs.ir_rel[index] + sign * THOUSANDTH, pairs.sr[index] - sign * THOUSANDTH)
+            + 0.7 / 0.3
+            for sign in (1, -1)
+        )
+        assert low - THOUSANDTH <= printed <= high + THOUSANDTH
+        largest = max(largest, abs(pair.delta_score - printed))
+    assert round(largest, 3) == 0.002
+
+
+def test_printed_separation_rates_are_fractions_of_the_eligible_anchors(
+    pairs: paper.ShiftPairTable,
+) -> None:
+    """Table sr-labels prints the eligible anchors; this also guards the copied table."""
+    for task, sr in zip(pairs.task, pairs.sr, strict=True):
+        eligible = ELIGIBLE[task]
+        assert round(round(sr * eligible) / eligible, 3) == sr
+    for sr in paper.collapse_rows().sr:
+        assert round(round(sr * 61) / 61, 3) == sr
+
+
+def test_the_criterion_and_the_boundary_cases_are_the_printed_ones(
+    pairs: paper.ShiftPairTable, shifts: ShiftSummary
+) -> None:
+    assert [pair.better for pair in shifts.pairs] == (pairs.met == 1).tolist()
+    assert [pair.boundary for pair in shifts.pairs] == (pairs.boundary == 1).tolist()
+    assert [pair.delta_score > 0 for pair in shifts.pairs] == (pairs.delta_score > 0).tolist()
+    assert sum(pair.agrees for pair in shifts.pairs) == 22
+
+
+def test_the_agreement_table_follows_from_the_pairs(shifts: ShiftSummary) -> None:
+    printed = paper.table("shift_agreement", paper.ShiftAgreementTable)
+    for index, item in enumerate(shifts.agreement):
+        assert (item.shift, item.pairs) == (printed.shift[index], printed.pairs[index])
+        for name in ("balanced_accuracy", "precision", "recall"):
+            assert round(getattr(item, name), 3) == getattr(printed, name)[index]
+        assert item.boundary == printed.boundary[index]
+
+
+def test_rank_correlations_of_the_printed_pairs(shifts: ShiftSummary) -> None:
+    """0.844, 0.885 and 0.765, where the paper prints 0.835, 0.873 and 0.746 from unrounded rows."""
+    assert [round(item.spearman, 3) for item in shifts.agreement] == [0.844, 0.885, 0.765]
+    for item in shifts.agreement:
+        mine = [pair for pair in shifts.pairs if item.shift in ("all", pair.shift)]
+        ours = [pair.delta_score for pair in mine], [pair.success_gain for pair in mine]
+        assert item.spearman == pytest.approx(stats.spearmanr(*ours).statistic, abs=1e-12)
+
+
+def test_printed_rank_correlations_are_those_of_one_order_of_the_printed_ties(
+    pairs: paper.ShiftPairTable,
+) -> None:
+    """Eight printed delta S tie; ordered thus, all three printed coefficients follow."""
+    delta = pairs.delta_score.copy()
+    order = {("PushT", "3074", "blur"): 1, ("Reacher", "3072", "resize"): 2}
+    order |= {("Reacher", run, "blur"): 1 for run in ("3072", "3073", "3074")}
+    keys = zip(pairs.task, pairs.run, pairs.shift, strict=True)
+    delta += [1e-9 * order.get(tuple(map(str, key)), 0) for key in keys]
+    printed = paper.table("shift_agreement", paper.ShiftAgreementTable)
+    for name, coefficient in zip(printed.shift, printed.spearman, strict=True):
+        mask = np.ones(24, dtype=bool) if name == "all" else pairs.shift == name
+        found = stats.spearmanr(delta[mask], pairs.success_gain[mask]).statistic
+        assert round(found, 3) == coefficient
+
+
+def corners(cell: DriftCell, over: str) -> list[float]:
+    """Relative reductions at the ends of the intervals of two printed MAEs."""
+    return [
+        1 - (cell.acpc + up) / (getattr(cell, over) + down)
+        for up, down in ((THOUSANDTH, -THOUSANDTH), (-THOUSANDTH, THOUSANDTH))
+    ]
+
+
+@pytest.mark.parametrize(("field", "over"), [("over_base", "base"), ("over_control", "control")])
+def test_drift_reductions_of_each_run_follow_from_the_printed_maes(field: str, over: str) -> None:
+    printed = paper.table("drift_runs", paper.DriftRunTable)
+    found = reduction(paper.drift_cells())
+    for index, run in enumerate(found.runs):
+        mine = [cell for cell in paper.drift_cells() if cell.run == run.run]
+        low, high = (np.mean([corners(cell, over)[end] for cell in mine]) for end in (0, 1))
+        assert run.run == printed.run[index]
+        assert low * 100 - 0.05 <= getattr(printed, field)[index] <= high * 100 + 0.05
+        assert round(100 * getattr(run, field), 1) == getattr(printed, field)[index]
+        assert (run.improved, run.cells) == (4, 4)
+
+
+def test_drift_reductions_over_runs_are_the_published_ones() -> None:
+    """55.9 +- 4.7 % against Base, 51.3 +- 3.5 % against Base and control, 12 of 12 cells."""
+    found = reduction(paper.drift_cells())
+    shown = [
+        (round(100 * spread.mean, 1), round(100 * spread.sd, 1))
+        for spread in (found.over_base, found.over_control)
+    ]
+    assert shown == [(55.9, 4.7), (51.3, 3.5)]
+    assert (found.improved, found.cells) == (12, 12)
+
+
+def test_drift_wins_and_controls_are_possible() -> None:
+    cells = paper.drift_cells()
+    assert all(cell.folds == 16 and 8 < cell.wins <= 16 for cell in cells)
+    assert {cell.selected for cell in cells} == {"zeroed", "swapped", "shuffled"}
+    assert all(cell.acpc < min(cell.base, cell.control) for cell in cells)
+
+
+def test_the_splits_are_the_nonempty_proper_subsets() -> None:
+    splits = paper.splits()
+    assert {split.source for split in splits} == set(sources(TASKS))
+    assert [len(split.source) for split in splits].count(1) == 4
+    assert len(splits) == 14
+    for split in splits:
+        assert set(split.source) | set(split.test) == set(TASKS)
+
+
+def test_splits_with_equal_thresholds_average_their_test_tasks() -> None:
+    """Tasks weigh alike: the four printed rows with one test task give the nine others."""
+    at_common = [split for split in paper.splits() if (split.t_ir, split.t_sr) == (0.3, 0.95)]
+    assert len(at_common) == 13
+    single = {
+        split.test[0]: Agreement(
+            # 0.3 and 1.0 are printed with one digit; a mean over three runs is a multiple of 1/3.
+            mismatch=Fraction(round(split.mismatch * 3), 3),
+            worst=Fraction(split.worst_mismatch),
+            balanced_accuracy=Fraction(str(split.balanced_accuracy)),
+            precision=Fraction(str(split.precision)),
+            recall=Fraction(str(split.recall)),
+        )
+        for split in at_common
+        if len(split.test) == 1
+    }
+    assert set(single) == set(TASKS)
+    for split in at_common:
+        found = Agreement.of_tasks(single[task] for task in split.test)
+        assert round(float(found.mismatch), 1) == split.mismatch
+        assert found.worst == split.worst_mismatch
+        for name in ("balanced_accuracy", "precision", "recall"):
+            assert abs(float(getattr(found, name)) - getattr(split, name)) <= 2 * THOUSANDTH
+
+
+def test_the_averages_over_splits_are_the_published_ones() -> None:
+    splits = paper.splits()
+    several = mean_of([split for split in splits if len(split.source) > 1])
+    assert round(several.balanced_accuracy, 3) == 0.900
+    assert several.precision == pytest.approx(0.913, abs=THOUSANDTH)
+    assert several.recall == pytest.approx(0.953, abs=THOUSANDTH)
+    assert several.mismatch <= 0.5
+    assert several.worst_mismatch == 1
+    one = mean_of([split for split in splits if len(split.source) == 1])
+    # The four printed values average 0.8545: 0.854 or 0.855 once rounded.
+    assert one.balanced_accuracy == pytest.approx(0.855, abs=2 * THOUSANDTH)
+    assert (one.lowest_balanced_accuracy, one.highest_balanced_accuracy) == (0.723, 0.913)
+    assert one.worst_mismatch == 5
+
+
+def test_the_best_level_of_every_task_meets_the_criterion() -> None:
+    sweep = paper.table("sweep_tasks", paper.SweepTaskTable)
+    assert sweep.task.tolist() == list(TASKS)
+    for low, best, high in zip(
+        sweep.first_recovered, sweep.best_level, sweep.last_recovered, strict=True
+    ):
+        assert low <= best <= high
+
+
+def test_the_common_thresholds_accept_the_best_level_of_every_task() -> None:
+    sweep = paper.table("sweep_tasks", paper.SweepTaskTable)
+    assert (sweep.best_ir_rel <= 0.3).all()
+    assert (sweep.best_sr >= 0.95).all()
+    assert (sweep.base_ir_rel == 1).all()
+    assert (sweep.base_sr < 0.95).all()
+
+
+def test_the_horizon_table_prints_its_common_entry_twice_alike() -> None:
+    entries = paper.ir_reductions()
+    assert len({(e.task, e.horizon, e.quantile) for e in entries}) == len(entries) == 24
+    assert max(entry.ratio for entry in entries) == 0.09
+
+
+def test_collapse_is_preferred_by_raw_ir_and_exposed_by_sr() -> None:
+    summary = Evidence.of(STUDIES["collapse"], paper.collapse_rows()).summary
+    assert isinstance(summary, CollapseSummary)
+    assert (summary.lowest_ir, summary.lowest_sr) == ("0", "0")
+    assert summary.fooled
+    assert summary.exposed
+    collapsed, *others = summary.checkpoints
+    assert (collapsed.collapsed, [line.collapsed for line in others]) == (True, [False] * 3)
+    assert (collapsed.median_latent_distance, collapsed.ir_raw, collapsed.sr) == (
+        0.006,
+        0.048,
+        0.066,
+    )
+    assert extremes(others, lambda line: round(line.median_latent_distance, 1)) == (17.2, 18.7)
+    assert extremes(others, lambda line: line.sr) == (0.967, 0.984)
+    assert extremes(others, lambda line: line.success_clean) == (96.3, 99.3)
+
+
+def extremes(items: Iterable[object], value: Callable[..., float]) -> tuple[float, float]:
+    values = [value(item) for item in items]
+    return min(values), max(values)

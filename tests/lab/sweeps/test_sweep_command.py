@@ -1,0 +1,217 @@
+"""``acpc sweep``: exit codes, what is printed where, and the table that moves."""
+
+import csv
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+from acpc_lab.cli import app
+from client_messages import status
+from job_counterparty import DOCUMENT, FAILED, JobParty
+from typer.testing import CliRunner
+
+UNFIT = status(grpc.StatusCode.FAILED_PRECONDITION, "it does not fit")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(DOCUMENT))
+    return path
+
+
+@pytest.fixture
+def acpc(target: str) -> Callable[..., Any]:
+    return lambda *arguments: CliRunner().invoke(
+        app,
+        ["sweep", *(str(item) for item in arguments)],
+        env={"ACPC_TARGET": target, "COLUMNS": "160"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("fates", "options", "code"),
+    [
+        ([], [], 0),
+        ([FAILED], [], 3),
+        ([FAILED], ["--no-gate"], 0),
+        ([UNFIT], [], 4),
+        ([UNFIT, FAILED], ["--no-gate"], 4),
+    ],
+    ids=["passed", "rejected", "no gate", "failed", "failed and rejected"],
+)
+def test_the_exit_code_is_the_worst_cell(
+    fates: list[Any], options: list[str], code: int, acpc: Callable[..., Any], file: Path,
+    party: JobParty,
+) -> None:  # fmt: skip
+    party.fates["a"] = deque(fates)
+    answer = acpc("run", file, *options)
+    assert answer.exit_code == code, answer.output
+    assert ("it does not fit" in answer.stderr) == (UNFIT in fates)
+
+
+def test_a_checkpoint_that_is_its_own_reference_does_not_gate(
+    acpc: Callable[..., Any], file: Path, party: JobParty
+) -> None:
+    file.write_text(yaml.safe_dump({**DOCUMENT, "reference": "a"}))
+    party.fates["a"] = deque([FAILED, FAILED])
+    assert acpc("run", file).exit_code == 0
+
+
+def test_a_log_has_a_line_for_every_step(
+    acpc: Callable[..., Any], file: Path, party: JobParty, tmp_path: Path
+) -> None:
+    answer = acpc("run", file, "--output", tmp_path / "out.csv")
+    lines = answer.stderr.splitlines()
+    assert lines[0] == "0/2 cells done: 2 pending"
+    job = next(iter(party.jobs))
+    assert f"[0/2] a gaussian_noise:0.02 seed 0: running as operations/{job}" in lines
+    assert lines[-1] == "[2/2] a gaussian_noise:0.08 seed 0: relative IR 0.125, SR 0.970, PASSED"
+    assert "gaussian_noise:0.08" in answer.stdout
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
+    assert [row["state"] for row in rows] == ["succeeded"] * 2
+    again = acpc("run", file, "--json")
+    assert again.stderr.splitlines() == ["2/2 cells done: 2 succeeded"]
+    assert [row["outcome"] for row in json.loads(again.stdout)] == ["passed"] * 2
+
+
+def test_the_lid_can_be_closed(acpc: Callable[..., Any], file: Path, party: JobParty) -> None:
+    party.looks = 2
+    assert acpc("run", file, "--watch").exit_code == 1
+    left = acpc("run", file, "--submit-only")
+    assert (left.exit_code, left.stdout) == (0, "2 of 2 submitted\n")
+    assert "2 running" in acpc("status", file, "--offline").stdout.replace("queued", "running")
+    seen = acpc("status", file)
+    assert seen.exit_code == 0
+    assert seen.stdout.splitlines()[-1] == "mine: 2 cells: 2 queued"
+    assert acpc("run", file, "--watch").exit_code == 0
+    assert json.loads(acpc("status", file, "--json").stdout)[0]["state"] == "succeeded"
+
+
+def test_the_status_without_a_server_is_that_of_the_last_contact(
+    acpc: Callable[..., Any], file: Path, unused_target: str
+) -> None:
+    acpc("run", file, "--submit-only")
+    answer = acpc("status", file, "--target", unused_target)
+    assert answer.exit_code == 0
+    assert "as of the last contact" in answer.stderr
+    assert answer.stdout.splitlines()[-1] == "mine: 2 cells: 2 queued"
+
+
+def test_a_server_that_stays_away_is_an_error(
+    acpc: Callable[..., Any], file: Path, unused_target: str
+) -> None:
+    answer = acpc("run", file, "--target", unused_target, "--patience", 0.1)
+    assert answer.exit_code == 1
+    assert "the server is away, waiting" in answer.stderr
+    assert "the next run goes on from here" in answer.stderr
+
+
+def test_results_are_exported_without_a_server(
+    acpc: Callable[..., Any], file: Path, tmp_path: Path
+) -> None:
+    assert acpc("results", file).exit_code == 2
+    acpc("run", file)
+    printed = acpc("results", tmp_path / "mine.sweep")
+    assert [row["sr"] for row in csv.DictReader(io.StringIO(printed.stdout))] == ["0.97"] * 2
+    saved = acpc("results", file, "--anchors", "--output", tmp_path / "anchors.parquet")
+    assert saved.stdout.endswith("anchors.parquet: 4 rows\n")
+    assert acpc("results", file, "--output", tmp_path / "x.txt").exit_code == 2
+
+
+def test_check_lists_the_cells_and_submits_nothing(
+    acpc: Callable[..., Any], file: Path, party: JobParty, tmp_path: Path
+) -> None:
+    answer = acpc("check", file)
+    assert answer.exit_code == 0
+    assert answer.stdout.splitlines() == [
+        "a gaussian_noise:0.02 seed 0, no reference",
+        "a gaussian_noise:0.08 seed 0, no reference",
+        "2 cells",
+    ]
+    assert len(json.loads(acpc("check", file, "--json").stdout)) == 2
+    assert not party.jobs
+    assert not (tmp_path / "mine.sweep").exists()
+
+
+def test_a_wrong_file_is_wrong_usage(acpc: Callable[..., Any], file: Path) -> None:
+    file.write_text(yaml.safe_dump({**DOCUMENT, "checkpoints": ["none-*"]}))
+    missing = acpc("run", file)
+    assert missing.exit_code == 2
+    assert "line 5: checkpoints[0]: 'none-*' fits no checkpoint" in missing.stderr
+    assert missing.stderr.count("fits no checkpoint") == 1
+    file.write_text("shift: []")
+    assert acpc("run", file).exit_code == 2
+    assert acpc("run", file, "--watch", "--submit-only").exit_code == 2
+
+
+def test_init_writes_a_file_and_keeps_one_that_is_there(
+    acpc: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "new.yaml"
+    assert acpc("init", path).exit_code == 0
+    assert yaml.safe_load(path.read_text())["name"] == "new"
+    path.write_text("mine")
+    assert acpc("init", path).exit_code == 2
+    assert path.read_text() == "mine"
+    assert acpc("init", tmp_path / "nowhere" / "x.yaml").exit_code == 2
+
+
+def test_cancel_asks_for_every_job(acpc: Callable[..., Any], file: Path, party: JobParty) -> None:
+    party.looks = 10**6
+    acpc("run", file, "--submit-only")
+    assert acpc("cancel", file).stdout == "2 cancellations requested\n"
+    assert acpc("run", file, "--watch").exit_code == 4
+
+
+COMMAND = [str(Path(sys.executable).with_name("acpc")), "sweep", "run"]
+
+
+def test_an_interrupted_run_says_how_to_go_on(file: Path, party: JobParty, target: str) -> None:
+    party.looks = 10**6
+    process = subprocess.Popen(
+        [*COMMAND, str(file), "--target", target], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    while "running" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert f"go on:      acpc sweep run {file}" in told
+
+
+def test_a_terminal_shows_a_table_that_moves(file: Path, party: JobParty, target: str) -> None:
+    party.looks = 3
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, str(file), "--target", target],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "COLUMNS": "160", "TERM": "xterm"},
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while part := os.read(ours, 65536):
+            shown += part
+    except OSError:  # the other side has closed
+        pass
+    table, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    text = shown.decode()
+    assert "0/2 cells done: 2 running" in text
+    assert "cells a minute" in text
+    assert "running 1/4" in text
+    assert "PASSED" in table.decode()

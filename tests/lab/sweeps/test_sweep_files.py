@@ -1,0 +1,229 @@
+"""Sweep files: every key is read, and every mistake is named with its line and its place."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from acpc_client.inputs import DatasetAnchors, NumericMode, ScoreProtocol, Thresholds
+from acpc_client.perturbations import (
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    MotionBlur,
+    Registered,
+    Resize,
+)
+from acpc_client.transport.channel import Tls
+from acpc_lab.sweeps import Sweep, SweepFileError
+from acpc_lab.sweeps.example import EXAMPLE
+from acpc_lab.sweeps.spec import SweepSpec
+
+WHOLE = """\
+name: whole
+description: Everything there is.
+server: {target: "gpu:50051", tls: {ca_file: ca.pem, certificate_file: c.pem, key_file: k.pem}}
+reference: plain
+checkpoints:
+  - alone
+  - name: ["run{run}/level-{level}", "old/*"]
+    weights: weights_epoch_{epoch}.pt
+    reference: {name: "run{run}/level-0", weights: weights.pt}
+    labels: {task: tworoom, seed: 3}
+    anchors: {set: "DIGEST"}
+anchors: {dataset: rooms.h5, task: tworoom, count: 50, seed: 7, frameskip: 2, one_per_episode: true}
+shifts:
+  - gaussian_noise:[0.02, 0.05]
+  - blur:15
+  - identity
+  - resize: [0.5, 0.25]
+  - jpeg: 20..40/3
+  - motion_blur: {length: [5, 9], angle: [0, 30]}
+  - registered: {name: fog, parameters: {density: 0.3}}
+seeds: [0, 5]
+protocol:
+  draws: 3
+  horizon: 4
+  quantile: 0.8
+  margin: 0.2
+  weights: [0.5, 0.5, 0, 0]
+  extra_horizons: [1, 2]
+  extra_quantiles: 0.5
+thresholds: {ir: 0.2, sr: 0.9}
+numeric_mode: tf32
+concurrency: 9
+retries: 0
+""".replace("DIGEST", "ab" * 32)
+LEAST = """\
+checkpoints: [a]
+anchors: {dataset: rooms.h5, task: tworoom}
+shifts: ["blur:5"]
+"""
+
+
+def read(tmp_path: Path, text: str) -> SweepSpec:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    return Sweep.load(file).spec
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    spec = read(tmp_path, WHOLE)
+    assert (spec.name, spec.description) == ("whole", "Everything there is.")
+    assert (spec.target, spec.tls) == ("gpu:50051", Tls("ca.pem", "c.pem", "k.pem"))
+    alone, group = spec.groups
+    assert [pattern.text for pattern in group.names] == ["run{run}/level-{level}", "old/*"]
+    assert alone.reference is not None
+    assert group.reference is not None
+    assert (alone.reference.name, group.reference.name) == ("plain", "run{run}/level-0")
+    assert group.labels == {"task": "tworoom", "seed": 3}
+    assert group.anchors.digest == "ab" * 32
+    assert alone.anchors.dataset == DatasetAnchors("rooms.h5", "tworoom", 50, 7, 2, True)
+    assert [str(shift) for shift in spec.shifts] == [
+        "gaussian_noise:0.02", "gaussian_noise:0.05", "gaussian_blur:15", "identity", "resize:0.5",
+        "resize:0.25", "jpeg:20", "jpeg:30", "jpeg:40", "motion_blur:5", "motion_blur:5@30",
+        "motion_blur:9", "motion_blur:9@30", "fog:density=0.3",
+    ]  # fmt: skip
+    assert spec.shifts[2:5] == (GaussianBlur(15), Identity(), Resize(0.5))
+    assert spec.shifts[-3:] == (
+        MotionBlur(9.0, 0.0), MotionBlur(9.0, 30.0), Registered("fog", {"density": 0.3}),
+    )  # fmt: skip
+    assert spec.seeds == (0, 5)
+    assert spec.protocol == ScoreProtocol(3, None, 4, 0.8, 0.2, (0.5, 0.5, 0, 0), (1, 2), (0.5,))
+    assert spec.thresholds == Thresholds(0.2, 0.9)
+    assert spec.numeric_mode is NumericMode.TF32
+    assert (spec.concurrency, spec.retries) == (9, 0)
+
+
+def test_what_is_left_out_is_the_papers_and_named_by_the_file(tmp_path: Path) -> None:
+    spec = read(tmp_path, LEAST)
+    assert spec.name == "mine"
+    assert (spec.seeds, spec.protocol, spec.thresholds) == ((0,), ScoreProtocol(), Thresholds())
+    assert (spec.target, spec.tls, spec.numeric_mode) == (None, None, NumericMode.SERVER_DEFAULT)
+    assert spec.groups[0].reference is None
+    assert Sweep.load(tmp_path / "mine.yaml").folder == tmp_path / "mine.sweep"
+
+
+def test_the_example_is_a_sweep_as_it_is_and_with_every_comment_taken_out(tmp_path: Path) -> None:
+    text = EXAMPLE.format(file="mine.yaml", name="mine")
+    spec = read(tmp_path, text)
+    assert [str(shift) for shift in spec.shifts][:2] == [
+        "gaussian_noise:0.02",
+        "gaussian_noise:0.05",
+    ]
+    assert spec.groups[0].names[0].labels == ("run", "level")
+    taken = re.sub(r"(?m)^( *)# ( *(?:- )?(?!anchors)[a-z_]+:(?: |$))", r"\1\2", text)
+    assert len(taken) < len(text) - 30
+    full = read(tmp_path, taken)
+    assert full.target == "gpu-host:50051"
+    assert full.seeds == (0, 1, 2)
+    assert full.protocol.extra_horizons == (1, 2, 4)
+    assert full.numeric_mode is NumericMode.FP32
+    assert len(full.shifts) == 8
+    assert full.groups[0].anchors.freeze
+
+
+REFUSED: list[tuple[str, int | None, str, str]] = [
+    ("shift: [blur:5]", 4, "shift", "unknown key; did you mean shifts? known keys: name, desc"),
+    ("checkpoints: []", 1, "checkpoints", "found [], wanted a list with at least one item"),
+    ("checkpoints: [3]", 1, "checkpoints[0]", "found 3, wanted a mapping with the keys name"),
+    ("checkpoints: [{names: a}]", 1, "checkpoints[0].names", "did you mean name?"),
+    ("checkpoints: [{weights: w.pt}]", 1, "checkpoints[0]", "lacks the key name"),
+    ("checkpoints: ['{a b}']", 1, "checkpoints[0]", "{a b} is no name for a label"),
+    ("checkpoints: ['{a}/{a}']", 1, "checkpoints[0]", "{a} stands twice"),
+    ("checkpoints: [{name: '{a}', labels: {a: 1}}]", 1, "checkpoints[0]", "a is a label here and"),
+    ("checkpoints: [{name: a, labels: {a: [1]}}]", 1, "checkpoints[0].labels.a", "wanted text or"),
+    ("checkpoints: [{name: a, labels: {a-b: 1}}]", 1, "checkpoints[0].labels.a-b", "underscores"),
+    ("checkpoints: [{name: a, labels: {1: 1}}]", 1, "checkpoints[0].labels", "put it in quotes"),
+    ("anchors: {dataset: a.h5}", 2, "anchors", "lacks the key task"),
+    ("anchors: {set: abc}", 2, "anchors.set", "64 hexadecimal digits"),
+    ("anchors: {set: DIGEST, count: 5}", 2, "anchors", "leave out count"),
+    ("anchors: {upload: a.npz, task: t}", 2, "anchors", "upload names finished anchors; leave out"),
+    ("anchors: {dataset: a.h5, task: t, history: 3}", 2, "anchors.history", "add freeze: true"),
+    ("anchors: {dataset: a.h5, task: t, count: 1}", 2, "anchors.count", "found 1, wanted a whole"),
+    ("anchors: {dataset: a.h5, task: t, freeze: 1}", 2, "anchors.freeze", "wanted true or false"),
+    ("shifts: blur", 3, "shifts", "found 'blur', wanted a list"),
+    ("shifts: [fog]", 3, "shifts[0]", "wanted one of gaussian_noise:SIGMA"),
+    ("shifts: [{fog: 1}]", 3, "shifts[0].fog", "wanted one of gaussian_noise:SIGMA"),
+    ("shifts: [{fog: {x: 1}}]", 3, "shifts[0].fog", "found the kind 'fog', wanted one of identity"),
+    ("shifts: [{blur: 5, resize: 1}]", 3, "shifts[0]", "wanted one kind with its severities"),
+    ("shifts: [{blur: 1.5}]", 3, "shifts[0].blur", "found 'blur:1.5'"),
+    ("shifts: [{blur: [5, true]}]", 3, "shifts[0].blur[1]", "found True, wanted a severity"),
+    ("shifts: [{resize: {scales: 1}}]", 3, "shifts[0].resize.scales", "did you mean scale?"),
+    ("shifts: [{motion_blur: {angle: 1}}]", 3, "shifts[0].motion_blur", "lacks the key length"),
+    ("shifts: [{blur: {kernel_size: -1}}]", 3, "shifts[0].blur.kernel_size", "found -1, wanted a"),
+    ("shifts: ['blur:5', {blur: 5}]", 3, "shifts[1]", "gaussian_blur:5 stands here a second time"),
+    ("seeds: [1, 1]", 4, "seeds", "wanted every seed once"),
+    ("seeds: [-1]", 4, "seeds[0]", "found -1, wanted a whole number from 0"),
+    ("seeds: 1.5", 4, "seeds", "found 1.5, wanted a whole number from 0"),
+    ("protocol: {seed: 1}", 4, "protocol", "list the seeds under seeds"),
+    ("protocol: {draw: 1}", 4, "protocol.draw", "did you mean draws?"),
+    ("protocol: {draws: 0}", 4, "protocol.draws", "found 0, wanted a whole number from 1"),
+    ("protocol: {quantile: 1.5}", 4, "protocol.quantile", "wanted a number from 0 to 1"),
+    ("protocol: {margin: 1e-3}", 4, "protocol.margin", "YAML reads 1e-3 as text, write 1.0e-3"),
+    ("thresholds: {ir: .nan}", 4, "thresholds.ir", "wanted a finite number"),
+    ("numeric_mode: fp16", 4, "numeric_mode", "wanted one of server_default, fp32, tf32, bf16"),
+    ("concurrency: 0", 4, "concurrency", "found 0, wanted a whole number from 1 to 1000"),
+    ("retries: yes", 4, "retries", "found True, wanted a whole number from 0"),
+    ("name: a/b", 4, "name", "wanted up to 100 letters"),
+    ("description: 5", 4, "description", "wanted text; put it in quotes"),
+    ("server: {tls: {key_file: k}}", 4, "server.tls", "both certificate_file and key_file"),
+    ("server: {host: a}", 4, "server.host", "known keys: target, tls"),
+    ("seeds: 1\nseeds: 2", 5, "seeds", "stands here a second time"),
+    ("seeds: [1", None, "", "is no YAML"),
+    ("protocol: " + "{a: " * 30 + "1" + "}" * 30, None, "protocol", "levels deep"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "line", "path", "words"), REFUSED, ids=[r[0] for r in REFUSED])
+def test_a_mistake_is_named_with_its_line_its_place_and_the_fix(
+    change: str, line: int | None, path: str, words: str, tmp_path: Path
+) -> None:
+    key = change.partition(":")[0]
+    change = change.replace("DIGEST", "ab" * 32)
+    lines = [change if kept.startswith(f"{key}:") else kept for kept in LEAST.splitlines()]
+    if change not in lines:
+        lines.append(change)
+    with pytest.raises(SweepFileError) as refused:
+        read(tmp_path, "\n".join(lines) + "\n")
+    error = refused.value
+    assert words in error.message
+    assert error.path.startswith(path)
+    if line is not None:
+        assert (error.path, error.line) == (path, line)
+        assert f"line {line}: {path}: " in error.message
+
+
+@pytest.mark.parametrize("key", ["checkpoints", "shifts", "anchors"])
+def test_what_a_sweep_cannot_do_without_is_asked_for(key: str, tmp_path: Path) -> None:
+    rest = "\n".join(kept for kept in LEAST.splitlines() if not kept.startswith(key))
+    with pytest.raises(SweepFileError, match=f"lacks (the key )?{key}"):
+        read(tmp_path, rest)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "- a\n", "just words"])
+def test_a_file_that_is_no_mapping_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(SweepFileError, match="wanted a mapping with the keys name"):
+        read(tmp_path, text)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SweepFileError, match="No such file"):
+        Sweep.load(tmp_path / "none.yaml")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SweepFileError, match=r"is no YAML|is not UTF-8"):
+        Sweep.load(tmp_path / "bytes.yaml")
+
+
+def test_a_sweep_can_be_given_as_plain_values(tmp_path: Path) -> None:
+    document: dict[str, Any] = yaml.safe_load(WHOLE)
+    given = Sweep.of(document, tmp_path / "x.sweep").spec
+    written = read(tmp_path, WHOLE)
+    assert given.document == written.document
+    assert given.shifts == written.shifts
+    with pytest.raises(SweepFileError) as refused:
+        Sweep.of({**document, "seeds": "x"}, tmp_path)
+    assert refused.value.line is None
+    assert refused.value.message.startswith("seeds: found 'x'")
+    assert GaussianNoise(0.02) in given.shifts

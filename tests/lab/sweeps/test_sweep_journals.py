@@ -1,0 +1,118 @@
+"""The folder of a sweep: whatever a crash leaves of it can be read and gone on with."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from acpc_client.errors import ArgumentError, FailedPrecondition
+from acpc_client.sync.client import AcpcClient
+from acpc_lab.sweeps import CellState, Sweep, SweepResults
+from acpc_lab.sweeps.journal import Entry, Journal
+from job_counterparty import JobParty
+from test_sweep_plans import CELL
+
+Make = Callable[..., Sweep]
+
+
+def test_events_add_up_to_what_is_known(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "x.sweep")
+    assert journal.entries() == {}
+    with journal.writing():
+        journal.append("submitted", CELL, attempt=1, operation="operations/1")
+        assert journal.entries()[CELL.id] == Entry(CellState.QUEUED, 1, "operations/1")
+        journal.append("cancel", CELL, attempt=1)
+        assert journal.entries()[CELL.id].cancel_asked
+        journal.append("ended", CELL, attempt=1, state="failed", code="INTERNAL", message="broke")
+        journal.append("submitted", CELL, attempt=2, operation="operations/2")
+        entry = journal.entries()[CELL.id]
+        assert entry == Entry(CellState.QUEUED, 2, "operations/2")
+        journal.append("ended", CELL, attempt=2, state="succeeded")
+    assert journal.entries()[CELL.id].state is CellState.SUCCEEDED
+    with pytest.raises(FailedPrecondition, match="not open for writing"):
+        journal.append("cancel", CELL)
+
+
+def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "x.sweep")
+    with journal.writing():
+        journal.append("submitted", CELL, attempt=1, operation="operations/1")
+        journal.append("ended", CELL, attempt=1, state="failed", code="INTERNAL", message="ä")
+        journal.append("submitted", CELL, attempt=2, operation="operations/2")
+    path = journal.folder / "journal.jsonl"
+    content = path.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(content) if byte == ord("\n")]
+    for cut in range(len(content)):
+        path.write_bytes(content[:cut])
+        whole = sum(end <= cut for end in ends)
+        assert len(list(journal.events())) == whole
+        with journal.writing():
+            journal.append("cancel", CELL)
+        events = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [event["event"] for event in events] == [
+            *["submitted", "ended", "submitted"][:whole], "cancel",
+        ]  # fmt: skip
+
+
+def test_a_line_that_is_no_event_is_not_passed_over(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for line in ("[]", "{", '{"event": "ended"}', "\x00"):
+        (tmp_path / "journal.jsonl").write_text(f"{line}\n")
+        with pytest.raises(FailedPrecondition, match=r"line 1 of .* is no event of a sweep"):
+            journal.entries()
+
+
+def test_a_run_killed_after_any_event_goes_on_and_doubles_no_job(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.looks = 0
+    sweep = sweep_of()
+    wanted = [item.score for item in sweep.run(client, poll=0.01)]
+    jobs = set(party.jobs)
+    finished = sweep.folder.with_name("finished")
+    sweep.folder.rename(finished)
+    lines = (finished / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(lines) == 4
+    results = sorted((finished / "results").iterdir())
+    for events in range(len(lines) + 1):
+        for files in range(len(results) + 1):
+            shutil.copytree(finished, sweep.folder, dirs_exist_ok=True)
+            (sweep.folder / "journal.jsonl").write_bytes(b"".join(lines[:events]))
+            for file in results[files:]:
+                (sweep.folder / "results" / file.name).unlink()
+            assert [item.score for item in sweep.run(client, poll=0.01)] == wanted
+            assert set(party.jobs) == jobs
+            shutil.rmtree(sweep.folder)
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"format": 2}', '{"format": 1, "cells": 3}'])
+def test_a_plan_that_cannot_be_read_is_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(content)
+    with pytest.raises(FailedPrecondition, match=r"plan\.json cannot be read"):
+        Journal(tmp_path).read_plan()
+
+
+def test_results_are_opened_by_file_or_by_folder(
+    sweep_of: Make, client: AcpcClient, tmp_path: Path
+) -> None:
+    sweep = sweep_of()
+    with pytest.raises(ArgumentError, match="has not been run yet"):
+        sweep.results()
+    done = sweep.run(client, poll=0.01)
+    (tmp_path / "file.yaml").write_text(json.dumps(sweep.spec.document))  # JSON is YAML
+    for place in (sweep.folder, tmp_path / "file.yaml"):
+        opened = SweepResults.open(place)
+        assert (opened.name, opened.folder) == ("mine", sweep.folder)
+        assert [item.score for item in opened] == [item.score for item in done]
+    with pytest.raises(ArgumentError, match="cannot read"):
+        SweepResults.open(tmp_path / "none.yaml")
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.sweep").write_text("a file is in the way")
+    with (
+        pytest.raises(FailedPrecondition, match="cannot write"),
+        Journal(tmp_path / "x.sweep").writing(),
+    ):
+        pass

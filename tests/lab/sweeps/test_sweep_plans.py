@@ -1,0 +1,207 @@
+"""From names to cells: patterns, labels, references, weights, and ids that depend on content."""
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from acpc_client.inputs import CheckpointRef, DatasetAnchors, NumericMode, ScoreProtocol, Thresholds
+from acpc_client.perturbations import GaussianNoise
+from acpc_client.results import Checkpoint, CheckpointState
+from acpc_lab.sweeps import Cell, Sweep, SweepFileError
+from acpc_lab.sweeps.anchors import Anchors
+from acpc_lab.sweeps.patterns import Pattern, as_value, fill
+from acpc_lab.sweeps.plan import Plan, make_plan
+from hypothesis import given
+from hypothesis import strategies as st
+
+Make = Callable[..., Sweep]
+RUNS = [f"noise-{level}-run-{run}" for run in (0, 1) for level in ("0.00", "0.04", "0.16")]
+
+
+def listed(names: dict[str, list[str]] | list[str]) -> list[Checkpoint]:
+    files = names if isinstance(names, dict) else {name: ["weights.pt"] for name in names}
+    return [
+        Checkpoint(name, weights, CheckpointState.AVAILABLE, 1, None, False)
+        for name, found in files.items()
+        for weights in found
+    ]
+
+
+def planned(sweep: Sweep, names: dict[str, list[str]] | list[str]) -> Plan:
+    return make_plan(sweep.spec, listed(names), lambda anchors: anchors.dataset or anchors.digest)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "labels"),
+    [
+        ("a/b", "a/b", {}),
+        ("a/*", "a/bc", {}),
+        ("*", "a/b", None),
+        ("**", "a/b", {}),
+        ("a?c", "abc", {}),
+        ("a?c", "a/c", None),
+        ("run[01]", "run1", {}),
+        ("run[!01]", "run1", None),
+        ("run[!01]", "run2", {}),
+        ("a.b+(c)", "a.b+(c)", {}),
+        ("a.b", "axb", None),
+        ("noise-{level}-run-{run}", "noise-0.00-run-1", {"level": "0.00", "run": "1"}),
+        ("{task}/run{run}/*", "cube/run2/x", {"task": "cube", "run": "2"}),
+        ("{task}", "cube/run2", None),
+        ("x{run}", "x", None),
+    ],
+)
+def test_a_pattern_fits_whole_names(pattern: str, name: str, labels: dict[str, str] | None) -> None:
+    assert Pattern.of(pattern).match(name) == labels
+
+
+@given(st.text(st.characters(exclude_characters="{}*?[", exclude_categories=("Cs",))), st.text())
+def test_a_pattern_without_signs_fits_itself_alone(text: str, other: str) -> None:
+    pattern = Pattern.of(text)
+    assert pattern.literal
+    assert pattern.match(text) == {}
+    assert (pattern.match(other) is not None) == (other == text)
+
+
+def test_labels_are_numbers_where_they_look_like_it() -> None:
+    shown = [as_value(text) for text in ("3", "0.04", "1e-3", "run3", "nan", "inf", "1_0", "")]
+    assert shown == [3, 0.04, 0.001, "run3", "nan", "inf", "1_0", ""]
+    assert fill("{a}/x-{b}", {"a": "0.00", "b": "1"}) == "0.00/x-1"
+    with pytest.raises(KeyError):
+        fill("{c}", {"a": "1"})
+
+
+def test_labels_name_references_and_anchors(sweep_of: Make) -> None:
+    sweep = sweep_of(
+        checkpoints=[
+            {
+                "name": "noise-{level}-run-{run}",
+                "reference": "noise-0.00-run-{run}",
+                "labels": {"task": "rooms"},
+                "anchors": {"dataset": "{task}.h5", "task": "{task}.yaml"},
+            }
+        ],
+        shifts=["blur:5"],
+    )
+    plan = planned(sweep, RUNS)
+    assert [cell.checkpoint.name for cell in plan.cells] == RUNS
+    for cell in plan.cells:
+        assert cell.reference == CheckpointRef(f"noise-0.00-run-{cell.labels['run']}", "weights.pt")
+        assert cell.anchors == DatasetAnchors("rooms.h5", "rooms.yaml")
+    assert [cell.labels["level"] for cell in plan.cells] == [0.0, 0.04, 0.16] * 2
+    assert [cell.of_reference for cell in plan.cells] == [True, False, False] * 2
+    assert Plan.from_document(json.loads(json.dumps(plan.to_document()))) == plan
+
+
+def test_weights_files_can_be_a_ladder(sweep_of: Make) -> None:
+    ladder = {"run": ["weights_epoch_1.pt", "weights_epoch_10.pt", "last.pt"]}
+    group = {"name": "run", "weights": "weights_epoch_{epoch}.pt"}
+    reference = {"name": "run", "weights": "weights_epoch_1.pt"}
+    plan = planned(sweep_of(checkpoints=[{**group, "reference": reference}]), ladder)
+    found = [(cell.checkpoint.weights, cell.labels) for cell in plan.cells]
+    assert found[::2] == [
+        ("weights_epoch_1.pt", {"epoch": 1}),
+        ("weights_epoch_10.pt", {"epoch": 10}),
+    ]
+    assert plan.cells[0].of_reference
+
+
+def test_anchors_are_stored_once_for_all_that_share_them(sweep_of: Make) -> None:
+    asked: list[Anchors] = []
+
+    def store(anchors: Anchors) -> str:
+        asked.append(anchors)
+        return f"{len(asked)}" * 64
+
+    anchors = {"dataset": "{task}.h5", "task": "t", "freeze": True}
+    group = {"name": "{task}-*", "anchors": anchors}
+    sweep = sweep_of(checkpoints=[group, {"name": "z", "anchors": {"upload": "w.npz"}}])
+    cells = make_plan(sweep.spec, listed(["x-1", "x-2", "y-1", "z"]), store).cells
+    assert [str(item.dataset and item.dataset.dataset) for item in asked] == [
+        "x.h5",
+        "y.h5",
+        "None",
+    ]
+    assert [item.upload for item in asked] == ["", "", "w.npz"]
+    found = [(cell.checkpoint.name, str(cell.anchors)[0]) for cell in cells[::2]]
+    assert found == [("x-1", "1"), ("x-2", "1"), ("y-1", "2"), ("z", "3")]
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"checkpoints": ["b"]}, "'b' fits no checkpoint at the server, which has a, many"),
+    ({"checkpoints": ["a", "*"]}, r"a \(weights.pt\) is already in checkpoints\[0\]"),
+    ({"checkpoints": ["many"]}, r"many has 2 weights files \(x.pt, y.pt\); say which with weights"),
+    ({"checkpoints": [{"name": "a", "weights": "x*.pt"}]}, "'a' with weights 'x\\*.pt' fits no"),
+    ({"reference": "b"}, "its reference b is not at the server, which has a"),
+    ({"reference": "many"}, "the reference many has 2 weights files"),
+    ({"reference": {"name": "many", "weights": "z.pt"}}, "no weights file z.pt; it has x.pt, y.pt"),
+    ({"reference": "a-{run}"}, "names the label 'run', which this item lacks; it has none"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), REFUSED, ids=[item[1] for item in REFUSED])
+def test_names_that_fit_nothing_say_what_there_is(
+    changes: dict[str, Any], words: str, sweep_of: Make
+) -> None:
+    with pytest.raises(SweepFileError, match=words) as refused:
+        planned(sweep_of(**changes), {"a": ["weights.pt"], "many": ["x.pt", "y.pt"]})
+    assert refused.value.path.startswith("checkpoints[")
+
+
+def test_a_server_without_checkpoints_says_so(sweep_of: Make) -> None:
+    with pytest.raises(SweepFileError, match="which has none at all; see its --checkpoint-root"):
+        planned(sweep_of(), [])
+
+
+CELL = Cell(
+    checkpoint=CheckpointRef("a", "weights.pt"),
+    reference=CheckpointRef("b", "weights.pt"),
+    anchors=DatasetAnchors("rooms.h5", "tworoom"),
+    shift=GaussianNoise(0.08),
+    protocol=ScoreProtocol(seed=0),
+    thresholds=Thresholds(),
+    numeric_mode=NumericMode.SERVER_DEFAULT,
+    labels={"run": 1},
+)
+CHANGES: list[dict[str, Any]] = [
+    {"checkpoint": CheckpointRef("a", "other.pt")},
+    {"checkpoint": CheckpointRef("c", "weights.pt")},
+    {"reference": None},
+    {"anchors": DatasetAnchors("rooms.h5", "tworoom", count=99)},
+    {"anchors": "ab" * 32},
+    {"shift": GaussianNoise(0.080001)},
+    {"protocol": ScoreProtocol(seed=1)},
+    {"protocol": ScoreProtocol(seed=0, draws=6)},
+    {"thresholds": Thresholds(ir=0.2)},
+    {"numeric_mode": NumericMode.FP32},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_whatever_can_change_a_number_changes_the_ids(change: dict[str, Any]) -> None:
+    other = dataclasses.replace(CELL, **change)
+    assert other.id != CELL.id
+    assert other.request_id("mine", 1) != CELL.request_id("mine", 1)
+
+
+def test_ids_are_the_same_wherever_they_are_computed() -> None:
+    relabelled = dataclasses.replace(CELL, labels={"run": 2})
+    again = Cell.from_document(json.loads(json.dumps(relabelled.to_document())))
+    assert again == relabelled
+    assert again.id == CELL.id
+    assert CELL.id.startswith("a-gaussian_noise-0.08-seed0-")
+    ids = {again.request_id(name, attempt) for name in ("mine", "yours") for attempt in (1, 2)}
+    assert len(ids) == 4
+    assert CELL.request_id("mine", 1) in ids
+    assert all(str(uuid.UUID(item)) == item for item in ids)
+    # Written down, so that another release finds the jobs of this one.
+    assert CELL.request_id("mine", 1) == "97861273-225b-5799-9c57-67c152404bae"
+
+
+def test_long_and_strange_names_make_good_file_names() -> None:
+    cell = dataclasses.replace(CELL, checkpoint=CheckpointRef("/".join(["ä b", "x" * 200]), "w.pt"))
+    assert "/" not in cell.id
+    assert len(cell.id.encode()) < 120

@@ -1,0 +1,352 @@
+"""What a run does about everything a server can do to its jobs."""
+
+import dataclasses
+import json
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+
+import grpc
+import pytest
+from acpc_client.errors import FailedPrecondition
+from acpc_client.retries import RetryPolicy
+from acpc_client.sync.client import AcpcClient
+from acpc_lab.sweeps import (
+    CellState,
+    OutOfTime,
+    ServerAway,
+    Stopped,
+    Sweep,
+    SweepProgress,
+    SweepResults,
+)
+from acpc_lab.tables import save_score
+from client_messages import retry_info, status
+from google.rpc import status_pb2
+from job_counterparty import FAILED, PASSED, JobParty
+
+Make = Callable[..., Sweep]
+POLL = 0.01
+BROKE = status(grpc.StatusCode.INTERNAL, "it broke")
+WITHDRAWN = status(grpc.StatusCode.CANCELLED, "somebody withdrew it")
+UNFIT = status(grpc.StatusCode.FAILED_PRECONDITION, "the dataset has no such column")
+AWAY = status(grpc.StatusCode.UNAVAILABLE, "restarting")
+
+
+@pytest.fixture(autouse=True)
+def quick_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acpc_lab.sweeps.tracks._FIRST_BACKOFF_S", 0.02)
+    monkeypatch.setattr("acpc_lab.sweeps.link._FIRST_DELAY_S", 0.02)
+
+
+def states(results: SweepResults) -> list[str]:
+    return [item.state.value for item in results]
+
+
+def test_every_cell_is_scored_and_the_next_run_asks_for_nothing(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.listing = {"a": ["weights.pt"], "b": ["w.pt"]}
+    sweep = sweep_of(checkpoints=["*"], seeds=[0, 7], reference="b", protocol={"draws": 3})
+    results = sweep.run(client, poll=POLL)
+    assert len(results) == len(party.jobs) == 8
+    assert all(item.score is not None and item.passed for item in results)
+    sent = [job.request for job in party.jobs.values()]
+    asked = [
+        (r.checkpoint.name, r.perturbation.gaussian_noise.sigma, r.protocol.seed) for r in sent
+    ]
+    assert asked == [(n, s, d) for n in "ab" for s in (0.02, 0.08) for d in (0, 7)]
+    assert {(r.checkpoint.weights, r.reference.name, r.reference.weights) for r in sent} == {
+        ("weights.pt", "b", "w.pt"), ("w.pt", "b", "w.pt"),
+    }  # fmt: skip
+    assert {(r.protocol.draws, r.dataset.dataset) for r in sent} == {(3, "rooms.h5")}
+    calls = Counter({method: len(made) for method, made in party.requests.items()})
+    again = sweep.run(client, poll=POLL)
+    assert [item.score for item in again] == [item.score for item in results]
+    assert Counter({method: len(made) for method, made in party.requests.items()}) == calls
+
+
+def test_no_more_jobs_than_asked_for_are_at_the_server(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.looks = 3
+    sweep_of(seeds=list(range(6)), concurrency=5).run(client, poll=POLL, concurrency=2)
+    assert len(party.jobs) == 12
+    assert party.most == 2
+
+
+@pytest.mark.parametrize("trouble", [BROKE, WITHDRAWN, AWAY], ids=["broke", "withdrawn", "away"])
+def test_a_job_that_fails_by_no_fault_of_its_own_gets_another(
+    trouble: status_pb2.Status, sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.fates["a"] = deque([PASSED, trouble, trouble])
+    results = sweep_of(retries=2).run(client, poll=POLL)
+    assert states(results) == ["succeeded"] * 2
+    assert [item.attempt for item in results] == [1, 3]
+    assert len(party.jobs) == 4, "each attempt is a job of its own"
+
+
+def test_a_cell_that_fails_for_good_does_not_stop_the_others(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.listing = {name: ["weights.pt"] for name in "abcd"}
+    party.fates.update(a=deque([UNFIT]), b=deque([BROKE] * 2), c=deque([FAILED]))
+    sweep = sweep_of(checkpoints=["*"], shifts=["blur:5"], retries=1)
+    seen: list[SweepProgress] = []
+    results = sweep.run(client, poll=POLL, on_update=seen.append)
+    assert states(results) == ["failed", "failed", "succeeded", "succeeded"]
+    unfit, broken = results.failed
+    assert (unfit.code, unfit.attempt) == ("FAILED_PRECONDITION", 1)
+    assert "no such column" in unfit.message
+    assert (broken.code, broken.attempt) == ("INTERNAL", 2)
+    assert [item.cell.checkpoint.name for item in results.rejected] == ["c"]
+    assert seen[-1].counts == {CellState.SUCCEEDED: 2, CellState.FAILED: 2}
+    assert any(item.state is CellState.WAITING for now in seen for item in now.changed)
+    party.fates.clear()
+    assert states(sweep.run(client, poll=POLL)) == ["succeeded"] * 4
+
+
+def test_a_refused_cell_keeps_the_reason_and_takes_no_attempt(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    refusal = status(grpc.StatusCode.INVALID_ARGUMENT, "perturbation.gaussian_noise.sigma: too big")
+    party.refusals["ScoreCheckpoint"].append(refusal)
+    results = sweep_of().run(client, poll=POLL)
+    assert states(results) == ["failed", "succeeded"]
+    assert "too big" in results[0].message
+    assert (results[0].attempt, results[0].operation) == (0, "")
+
+
+def test_a_busy_server_is_asked_again_when_it_says(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    full = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "the queue is full", retry_info(0.2))
+    party.refusals["ScoreCheckpoint"].extend([full, full])
+    begun = time.monotonic()
+    assert states(sweep_of().run(client, poll=POLL)) == ["succeeded"] * 2
+    assert time.monotonic() - begun >= 0.4
+    assert len(party.requests["ScoreCheckpoint"]) == 4, "one refusal holds back all cells"
+
+
+def test_a_server_that_restarts_is_waited_for(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    for method in ("ListCheckpoints", "ScoreCheckpoint", "GetOperation"):
+        party.refusals[method].extend([AWAY] * 3)
+    away: list[bool] = []
+
+    def note(now: SweepProgress) -> None:
+        if not away or away[-1] != (now.away is not None):
+            away.append(now.away is not None)
+
+    results = sweep_of(retries=0).run(client, poll=POLL, on_update=note)
+    assert states(results) == ["succeeded"] * 2
+    assert [item.attempt for item in results] == [1, 1], "absence is no failure of a cell"
+    assert away == [True, False] * 3
+
+
+def test_patience_with_an_absent_server_ends(unused_target: str, sweep_of: Make) -> None:
+    with AcpcClient(unused_target, retry=RetryPolicy(attempts=1)) as nobody:
+        with pytest.raises(ServerAway, match=r"away for 0\.1 s"):
+            sweep_of().run(nobody, patience=0.1)
+        with pytest.raises(OutOfTime, match=r"not done after 0\.2 s"):
+            sweep_of().run(nobody, timeout=0.2)
+
+
+def test_time_that_is_over_leaves_what_was_measured(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    sweep = sweep_of()
+    party.looks = 10**6
+    with pytest.raises(OutOfTime, match="the next run goes on from here"):
+        sweep.run(client, timeout=0.3, poll=POLL)
+    assert states(sweep.results()) == ["queued"] * 2
+    for job in party.jobs.values():
+        job.looks = 0
+    assert states(sweep.run(client, poll=POLL)) == ["succeeded"] * 2
+    assert len(party.jobs) == 2
+
+
+def test_a_run_can_be_stopped_from_another_thread(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.looks = 10**6
+    stop = threading.Event()
+    threading.Timer(0.2, stop.set).start()
+    with pytest.raises(Stopped, match="its jobs go on"):
+        sweep_of().run(client, poll=POLL, stop=stop)
+
+
+def test_a_job_that_was_deleted_is_submitted_again_under_its_id(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    sweep = sweep_of()
+    sweep.submit(client)
+    before = list(party.jobs)
+    party.jobs.clear()
+    assert states(sweep.run(client, poll=POLL)) == ["succeeded"] * 2
+    assert list(party.jobs) == before
+
+
+def test_trouble_with_looking_makes_no_second_job(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.refusals["GetOperation"].extend([BROKE] * 2)
+    results = sweep_of(retries=2).run(client, poll=POLL)
+    assert states(results) == ["succeeded"] * 2
+    assert len(party.jobs) == 2
+
+
+def test_submitting_alone_sends_everything_and_watching_sends_nothing(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    sweep = sweep_of(seeds=list(range(10)), concurrency=1)
+    with pytest.raises(FailedPrecondition, match="not submitted yet"):
+        sweep.watch(client)
+    results = sweep.submit(client)
+    assert len(party.jobs) == 20
+    assert not party.requests["GetOperation"]
+    assert set(states(results)) <= {"queued", "running"}
+    party.jobs[next(iter(party.jobs))].fate = BROKE
+    watched = sweep.watch(client, poll=POLL)
+    assert Counter(states(watched)) == {"succeeded": 19, "failed": 1}
+    assert len(party.requests["ScoreCheckpoint"]) == 20
+
+
+def test_a_sweep_without_its_folder_finds_its_jobs_again(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.fates["a"] = deque([BROKE])
+    first = sweep_of()
+    results = first.run(client, poll=POLL)
+    jobs = set(party.jobs)
+    assert len(jobs) == 3
+    first.folder.rename(first.folder.with_name("lost"))
+    again = sweep_of().run(client, poll=POLL)
+    assert set(party.jobs) == jobs
+    assert [item.operation for item in again] == [item.operation for item in results]
+
+
+def test_a_checkpoint_that_changed_under_the_same_name_is_not_passed_off(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    sweep = sweep_of()
+    sweep.run(client, poll=POLL)
+    for job in party.jobs.values():  # a real server pins digests, and compares
+        job.request.checkpoint.digest = "d" * 64
+    sweep.folder.rename(sweep.folder.with_name("lost"))
+    results = sweep_of().run(client, poll=POLL)
+    assert states(results) == ["failed"] * 2
+    assert "give the sweep another name" in results[0].message
+
+
+def test_cancelled_cells_are_left_alone_until_the_next_run(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.looks = 10**6
+    sweep = sweep_of()
+    sweep.submit(client)
+    assert sweep.cancel(client) == 2
+    assert states(sweep.watch(client, poll=POLL)) == ["cancelled"] * 2
+    assert sweep.cancel(client) == 0
+    party.looks = 1
+    assert states(sweep.run(client, poll=POLL)) == ["succeeded"] * 2
+    assert [item.attempt for item in sweep.results()] == [2, 2]
+
+
+def test_a_score_that_was_lost_is_fetched_again(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    sweep = sweep_of()
+    results = sweep.run(client, poll=POLL)
+    file = sweep.folder / "results" / f"{results[0].cell.id}.npz"
+    file.unlink()
+    assert states(sweep.results()) == ["queued", "succeeded"]
+    assert sweep.run(client, poll=POLL)[0].score == results[0].score
+    assert len(party.jobs) == 2
+
+
+def test_a_file_that_grows_goes_on_and_one_that_shrinks_says_what_changed(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    sweep_of().run(client, poll=POLL)
+    more = sweep_of(seeds=[0, 1], concurrency=9, checkpoints=[{"name": "a", "labels": {"run": 1}}])
+    results = more.run(client, poll=POLL)
+    assert len(party.jobs) == len(results) == 4
+    assert {item.cell.labels["run"] for item in results} == {1}
+    fewer = sweep_of(seeds=[0, 1], protocol={"draws": 9})
+    with pytest.raises(FailedPrecondition) as refused:
+        fewer.run(client, poll=POLL)
+    assert "4 cells that were submitted are no longer in the sweep" in refused.value.message
+    assert "protocol: nothing -> {'draws': 9}" in refused.value.message
+    assert "--drop" in refused.value.message
+    assert len(party.jobs) == 4
+    assert len(fewer.run(client, poll=POLL, drop=True)) == 4
+    assert len(party.jobs) == 8
+
+
+def test_new_checkpoints_join_when_asked_to(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    sweep = sweep_of(checkpoints=["*"])
+    assert len(sweep.run(client, poll=POLL)) == 2
+    party.listing["b"] = ["weights.pt"]
+    assert len(sweep.run(client, poll=POLL)) == 2
+    assert len(sweep.run(client, poll=POLL, rescan=True)) == 4
+    del party.listing["a"]
+    with pytest.raises(FailedPrecondition, match="what changed: the checkpoints at the server"):
+        sweep.run(client, poll=POLL, rescan=True)
+
+
+def test_two_processes_cannot_run_one_sweep(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.looks = 10**6
+    sweep, stop = sweep_of(), threading.Event()
+    refusals = []
+
+    def intrude(now: SweepProgress) -> None:
+        if now.cells and not refusals:
+            with pytest.raises(FailedPrecondition, match="another process runs the sweep") as told:
+                sweep_of().run(client)
+            refusals.append(told.value)
+            stop.set()
+
+    with pytest.raises(Stopped):
+        sweep.run(client, poll=POLL, on_update=intrude, stop=stop)
+    assert refusals[0].reason == "SWEEP_RUNNING"
+
+
+def test_rate_and_time_left_follow_the_work(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.looks = 2
+    seen: list[SweepProgress] = []
+    sweep_of(seeds=list(range(5)), concurrency=1).run(client, poll=0.02, on_update=seen.append)
+    assert seen[0].seconds_left is None
+    middle = next(now for now in seen if now.done == 5)
+    assert middle.rate == pytest.approx(5 / middle.elapsed, rel=0.2)
+    assert middle.seconds_left == pytest.approx(5 / (middle.rate or 1), rel=0.2)
+    assert seen[-1].seconds_left == 0
+
+
+def test_what_changed_at_the_server_meanwhile_is_told(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.listing["b"] = ["weights.pt"]
+    sweep = sweep_of(checkpoints=["a", "b"])
+    results = sweep.run(client, poll=POLL)
+    assert not results.inconsistencies
+    score = results[0].score
+    assert score is not None
+    plan = json.loads((sweep.folder / "plan.json").read_text())
+    assert [item["id"] for item in plan["cells"]] == [item.cell.id for item in results]
+    other = dataclasses.replace(score.receipt, anchors_digest="e" * 64)
+    save_score(
+        dataclasses.replace(score, receipt=other),
+        sweep.folder / "results" / f"{results[0].cell.id}.npz",
+    )
+    (sentence,) = sweep.results().inconsistencies
+    assert "the anchors of" in sentence
+    assert "saw 2 different ones" in sentence

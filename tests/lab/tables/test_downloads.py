@@ -1,0 +1,178 @@
+"""Scores as files: what is read is what was written, to the last bit."""
+
+# ruff: noqa: ANN401 - any field of any record
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client.errors import ArgumentError
+from acpc_client.results.scores import AnchorValues, Score, SkipReason
+from acpc_lab.tables import load_score, save_score
+from client_messages import score_response
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+
+def score(*, with_reference: bool = True) -> Score:
+    return Score.from_message(score_response(pb.OUTCOME_FAILED, with_reference=with_reference))
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a record with its path, enums and arrays as they are."""
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from leaves(getattr(value, field.name), f"{path}.{field.name}")
+    elif isinstance(value, tuple):
+        yield path, len(value)
+        for index, item in enumerate(value):
+            yield from leaves(item, f"{path}[{index}]")
+    else:
+        yield path, value
+
+
+def assert_identical(found: Score, wanted: Score) -> None:
+    pairs = list(zip(leaves(found), leaves(wanted), strict=True))
+    assert pairs
+    for (path, left), (other, right) in pairs:
+        assert path == other
+        assert type(left) is type(right), path
+        if isinstance(left, np.ndarray):
+            assert left.dtype == right.dtype, path
+            assert left.shape == right.shape, path
+            assert left.tobytes() == right.tobytes(), path
+        elif isinstance(left, float):
+            assert np.float64(left).tobytes() == np.float64(right).tobytes(), path
+        else:
+            assert left == right, path
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+@pytest.mark.parametrize("with_reference", [True, False])
+def test_what_is_read_is_what_was_written(
+    tmp_path: Path, suffix: str, with_reference: bool
+) -> None:
+    path = tmp_path / f"score{suffix}"
+    written = score(with_reference=with_reference)
+    save_score(written, path)
+    assert_identical(load_score(path), written)
+    assert [item.name for item in tmp_path.iterdir()] == [path.name], "no half file is left"
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_a_score_without_anchor_values_stays_without(tmp_path: Path, suffix: str) -> None:
+    message = score_response(pb.OUTCOME_PASSED, with_reference=False)
+    message.checkpoint.ClearField("anchor_values")
+    written = Score.from_message(message)
+    save_score(written, tmp_path / f"score{suffix}")
+    assert load_score(tmp_path / f"score{suffix}").checkpoint.anchor_values is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    data=st.data(),
+    number=st.floats(allow_nan=False) | st.just(math.nan),  # NaN has no payload in JSON
+    anchors=st.integers(0, 5),
+    draws=st.integers(1, 4),
+)
+def test_any_numbers_survive(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, number: float, anchors: int,
+    draws: int,
+) -> None:  # fmt: skip
+    written = score(with_reference=False)
+    values = written.checkpoint.anchor_values
+    assert values is not None
+    other: dict[str, Any] = {"skip_reasons": anchors * values.skip_reasons[1:]}
+    for field in dataclasses.fields(AnchorValues):
+        present = getattr(values, field.name)
+        if isinstance(present, np.ndarray):
+            shape = (anchors, *([draws] if present.ndim == 2 else []))
+            other[field.name] = data.draw(hnp.arrays(present.dtype, shape))
+    reasons = st.lists(st.sampled_from(SkipReason), min_size=anchors, max_size=anchors)
+    other["skip_reasons"] = tuple(data.draw(reasons))
+    side = dataclasses.replace(
+        written.checkpoint, ir_raw=number, anchor_values=dataclasses.replace(values, **other)
+    )
+    written = dataclasses.replace(written, checkpoint=side)
+    for suffix in (".npz", ".parquet"):
+        path = tmp_path_factory.mktemp("any") / f"score{suffix}"
+        save_score(written, path)
+        assert_identical(load_score(path), written)
+
+
+def test_parquet_is_a_table_that_others_can_read(tmp_path: Path) -> None:
+    path = tmp_path / "score.parquet"
+    save_score(score(), path)
+    table = pq.read_table(path)
+    assert table.num_rows == 4
+    rows = table.to_pylist()
+    assert [row["side"] for row in rows] == ["checkpoint"] * 2 + ["reference"] * 2
+    assert [row["anchor_ids"] for row in rows] == [7, 11, 7, 11]
+    assert rows[1]["draw_radius"] == [0.5, 0.5]
+    assert np.isnan(rows[1]["different_state_distance"]), "NaN, not null: skipped"
+    document = json.loads(table.schema.metadata[b"acpc_score"])
+    assert document["receipt"]["checkpoint_digest"] == "c" * 64
+    assert document["verdict"]["outcome"] == "failed"
+
+
+def test_json_is_strict_json(tmp_path: Path) -> None:
+    path = tmp_path / "score.json"
+    save_score(score(), path)
+    assert json.loads(path.read_text()) == score().to_dict()
+
+
+@pytest.mark.parametrize("name", ["score.csv", "score", "score.NPZ"])
+def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ArgumentError, match=r"wanted a name ending in \.json, \.npz or \.parquet"):
+        save_score(score(), tmp_path / name)
+    with pytest.raises(ArgumentError, match=r"wanted \.npz or \.parquet"):
+        load_score(tmp_path / name)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_a_file_that_holds_no_score_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"score{suffix}"
+    with pytest.raises(ArgumentError, match="cannot read"):
+        load_score(path)
+    save_score(score(), path)
+    whole = path.read_bytes()
+    for broken in (b"", b"nothing", whole[: len(whole) // 2]):
+        path.write_bytes(broken)
+        with pytest.raises(ArgumentError, match="no score in"):
+            load_score(path)
+    np.savez(path.with_suffix(".npz"), values=np.zeros(3))
+    with pytest.raises(ArgumentError, match="no score in npz"):
+        load_score(path.with_suffix(".npz"))
+
+
+def test_parquet_without_pyarrow_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from acpc_lab.tables import save_score\n"
+        "from acpc_client.errors import FailedPrecondition\n"
+        "from acpc_lab.tables import parquet\n"
+        "try: parquet.read(b'')\n"
+        "except FailedPrecondition as error: print(error.message)\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert "pip install 'acpc[report]'" in shown.stdout
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_what_one_side_lacks_the_other_may_have(tmp_path: Path, suffix: str) -> None:
+    message = score_response(pb.OUTCOME_PASSED)
+    message.reference.anchor_values.ClearField("step_radius")
+    message.reference.anchor_values.ClearField("skip_reasons")
+    written = Score.from_message(message)
+    save_score(written, tmp_path / f"score{suffix}")
+    assert_identical(load_score(tmp_path / f"score{suffix}"), written)

@@ -1,0 +1,259 @@
+"""Anchors of jobs are refused early, opened once, and known again by what they hold."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from acpc_server.data import DatasetStore
+from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, UploadHeader, store_drawn
+from acpc_server.encoding.anchor_readers import KEPT_READERS, AnchorReaders
+from acpc_server.encoding.anchor_source import AnchorSetSource, AnchorSource, AnySource
+from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
+from acpc_server.jobs.packing import pack, unpack
+from acpc_server.models import ModelCard
+from acpc_server.observe import Metrics
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from public_dataset import public_columns, write_public_dataset
+
+HISTORY, HORIZON, COUNT = 2, 3, 12
+WANTED = {"history": HISTORY, "horizon": HORIZON}
+SOURCE = AnchorSource(dataset="a.h5", task="tworoom", count=COUNT, frameskip=2)
+CARD = ModelCard(
+    family="lewm",
+    digest="c" * 64,
+    image_size=12,
+    latent_dim=8,
+    history=HISTORY,
+    action_block_dim=4,
+    parameter_count=1,
+)
+LIMITS = AnchorLimits(
+    store_bytes=2**30,
+    set_bytes=2**30,
+    set_anchors=100,
+    uploads=1,
+    keep_seconds=1e9,
+    upload_seconds=1e9,
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A dataset root, a store of sets, and readers of both."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        write_public_dataset(self.root / "a.h5", public_columns())
+
+    def readers(self) -> AnchorReaders:
+        """Those of a fresh process."""
+        return AnchorReaders(DatasetStore(self.root), self.store())
+
+    def store(self) -> AnchorStore:
+        return AnchorStore(self.root / "sets", LIMITS, Metrics())
+
+    def make(self, **wanted: int) -> AnchorSetSource:
+        """The set of the same anchors."""
+        window = {**WANTED, **wanted}
+        header = UploadHeader(request_id=str(window), anchors=COUNT, **window)
+        with (
+            DatasetStore(self.root).drawn(**SOURCE.model_dump(), **window) as drawn,
+            self.store().upload(header) as upload,
+        ):
+            digest = store_drawn(upload, drawn, lambda: None).digest
+        return self.readers().named_set(digest)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def look_up() -> None:
+    """Nothing ends the reading."""
+
+
+@pytest.fixture(params=["dataset", "set"])
+def source(request: pytest.FixtureRequest, place: Place) -> AnySource:
+    return SOURCE if request.param == "dataset" else place.make()
+
+
+def test_anchors_open_and_reopen_in_any_process(place: Place, source: AnySource) -> None:
+    readers = place.readers()
+    readers.check(source, CARD, **WANTED)
+    opened, identity = readers.open(source, readers.stamp(source), check=look_up, **WANTED)
+    assert (opened.count, opened.history, opened.horizon) == (COUNT, HISTORY, HORIZON)
+    assert identity["digest"] == opened.digest
+    assert readers.reopen(source, identity, **WANTED) is opened
+    other = place.readers().reopen(source, identity, **WANTED)
+    assert other is not opened
+    assert other.digest == opened.digest
+    np.testing.assert_array_equal(other.read_frames(3, 9), opened.read_frames(3, 9))
+
+
+def test_a_set_of_a_dataset_has_its_digest(place: Place) -> None:
+    readers = place.readers()
+    opened, _ = readers.open(SOURCE, readers.stamp(SOURCE), check=look_up, **WANTED)
+    assert place.make() == AnchorSetSource(digest=opened.digest, count=COUNT)
+
+
+def test_a_changed_dataset_is_told_by_stamp_and_by_content(place: Place) -> None:
+    readers = place.readers()
+    stamp = readers.stamp(SOURCE)
+    _, identity = readers.open(SOURCE, stamp, check=look_up, **WANTED)
+    os.utime(place.root / "a.h5", ns=(1, 1))
+    with pytest.raises(FailedPrecondition, match="has changed since") as caught:
+        readers.open(SOURCE, stamp, check=look_up, **WANTED)
+    assert caught.value.reason == "DATASET_CHANGED"
+    place.readers().reopen(SOURCE, identity, **WANTED).read_frames(0, COUNT)
+    content = public_columns()
+    content.columns["pos_agent"][:] += np.random.default_rng(1).normal(size=(177, 2)).astype("f4")
+    write_public_dataset(place.root / "a.h5", content)
+    with pytest.raises(FailedPrecondition, match="has changed since") as caught:
+        place.readers().reopen(SOURCE, identity, **WANTED)
+    assert caught.value.reason == "DATASET_CHANGED"
+
+
+def test_a_deleted_set_is_told_even_when_it_is_open(place: Place) -> None:
+    source, readers = place.make(), place.readers()
+    _, identity = readers.open(source, source.digest, check=look_up, **WANTED)
+    place.store().delete(source.digest, lambda digest: False)
+    for process in (readers, place.readers()):
+        with pytest.raises(FailedPrecondition, match="was deleted") as caught:
+            process.reopen(source, identity, **WANTED)
+        assert caught.value.reason == "ANCHOR_SET_DELETED"
+    with pytest.raises(FailedPrecondition, match="was deleted"):
+        readers.open(source, source.digest, check=look_up, **WANTED)
+
+
+def test_reading_a_set_puts_off_its_expiry(place: Place) -> None:
+    source, readers = place.make(), place.readers()
+    _, identity = readers.open(source, source.digest, check=look_up, **WANTED)
+    (info,) = place.root.rglob("set.json")
+    os.utime(info, (1, 1))
+    readers.reopen(source, identity, **WANTED)
+    assert place.store().get(source.digest).used_time > 1
+
+
+def test_frames_are_read_for_their_digest_by_the_first_job_alone(place: Place) -> None:
+    readers, reads = place.readers(), []
+
+    def count() -> None:
+        reads.append(1)
+
+    opened = [readers.open(SOURCE, readers.stamp(SOURCE), check=count, **WANTED) for _ in range(3)]
+    assert len(reads) == 1
+    assert opened[0] == opened[1] == opened[2]
+    os.utime(place.root / "a.h5", ns=(1, 1))
+    again = readers.open(SOURCE, readers.stamp(SOURCE), check=count, **WANTED)
+    assert len(reads) == 2
+    assert again[1] == opened[0][1]
+
+
+def test_an_older_job_does_not_spoil_the_anchors_of_a_newer_one(place: Place) -> None:
+    """Only the frames change, so that the older job's anchors are known but for their frames."""
+    readers = place.readers()
+    _, identity = readers.open(SOURCE, readers.stamp(SOURCE), check=look_up, **WANTED)
+    content = public_columns()
+    content.columns["pixels"][:] ^= 1
+    write_public_dataset(place.root / "a.h5", content)
+    readers = place.readers()
+    stale = readers.reopen(SOURCE, identity, **WANTED)
+    with pytest.raises(FailedPrecondition, match="holds other frames"):
+        stale.read_frames(0, 1)
+    fresh, newer = readers.open(SOURCE, readers.stamp(SOURCE), check=look_up, **WANTED)
+    assert fresh.read_frames(0, COUNT).shape[0] == COUNT
+    assert newer["digest"] != identity["digest"]
+
+
+def test_few_readers_are_kept_the_latest_used(place: Place) -> None:
+    readers = place.readers()
+    sources = [SOURCE.model_copy(update={"seed": seed}) for seed in range(KEPT_READERS)]
+    opened = [
+        readers.open(source, readers.stamp(source), check=look_up, **WANTED) for source in sources
+    ]
+    half = KEPT_READERS // 2
+    for position in (half, KEPT_READERS - 1, half):
+        anchors, identity = opened[position]
+        assert readers.reopen(sources[position], identity, **WANTED) is anchors
+    assert readers.reopen(sources[0], opened[0][1], **WANTED) is not opened[0][0]
+    assert readers.reopen(sources[half], opened[half][1], **WANTED) is opened[half][0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "card", "field", "message"),
+    [
+        ({"count": 200}, {}, "dataset.count", r"200 anchors asked for, but a\.h5 has only 123 win"),
+        (
+            {"count": 7, "one_per_episode": True},
+            {},
+            "dataset.count",
+            r"7 anchors asked for, but a\.h5 has only 5 episodes with a window of 2 \+ 3 frames",
+        ),
+        ({"frameskip": 3}, {}, "dataset.frameskip", "6"),
+        ({}, {"action_block_dim": 10}, "dataset.frameskip", "10"),
+    ],
+)
+def test_a_dataset_that_cannot_serve_is_refused(
+    place: Place, changed: dict[str, object], card: dict[str, int], field: str, message: str
+) -> None:
+    source = SOURCE.model_copy(update=changed)
+    with pytest.raises(InvalidArgument, match=message) as caught:
+        place.readers().check(source, _card(**card), **WANTED)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("wanted", "card", "message", "exactly"),
+    [
+        ({"history": 1}, {}, "2 frames of history, but this job needs 1", True),
+        ({"history": 3}, {}, "2 frames of history, but this job needs 3", False),
+        ({"horizon": 2}, {}, "3 future frames, but this job needs 2", True),
+        ({"horizon": 4}, {}, "3 future frames, but this job needs 4", False),
+        ({}, {"action_block_dim": 10}, "4 wide, but the checkpoint expects .* = 10", False),
+    ],
+)
+def test_a_set_that_cannot_serve_is_refused_with_both_numbers(
+    place: Place, wanted: dict[str, int], card: dict[str, int], message: str, exactly: bool
+) -> None:
+    """Where the endpoint's state and label are not used, a set may have more than is needed."""
+    source, readers, window = place.make(), place.readers(), {**WANTED, **wanted}
+    with pytest.raises(InvalidArgument, match=message) as caught:
+        readers.check(source, _card(**card), **window)
+    assert caught.value.field == "anchor_set"
+    if exactly:
+        readers.check(source, _card(**card), **window, exact=False)
+        return
+    with pytest.raises(InvalidArgument, match=message):
+        readers.check(source, _card(**card), **window, exact=False)
+
+
+def test_names_of_no_set_are_refused(place: Place) -> None:
+    readers = place.readers()
+    with pytest.raises(NotFound):
+        readers.named_set("0" * 64)
+    with pytest.raises(InvalidArgument, match="64 hexadecimal digits"):
+        readers.named_set("../" * 3)
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from([np.float64, np.float32, np.int64, np.uint8]),
+        hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4),
+    )
+)
+def test_packed_arrays_restore_bit_for_bit(array: np.ndarray) -> None:
+    back = unpack(pack(array))
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
+    assert back.tobytes() == array.tobytes()
+
+
+def _card(**changed: int) -> ModelCard:
+    return ModelCard(**{**vars(CARD), **changed})

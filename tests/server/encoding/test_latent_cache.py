@@ -1,0 +1,115 @@
+"""Latents seen lately are found by content, and change no answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from acpc_server.encoding.views import PerturbationPlan
+from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.engine.latents import ENTRY_BYTES, LatentCache
+from acpc_server.interactive.compare import PairComparison, PairRequest
+from acpc_server.models.folder import CheckpointLimits
+from acpc_server.observe import Metrics
+from acpc_server.perturb import GaussianBlur, GaussianNoise, Identity
+from public_checkpoint import public_config, write_checkpoint
+
+CPU = torch.device("cpu")
+RNG = np.random.default_rng(0)
+FRAMES = RNG.integers(0, 256, (4, 28, 28, 3), dtype=np.uint8)
+BLOCKS = RNG.standard_normal((5, 10)).astype(np.float32)
+
+
+class Bench:
+    """A comparison on an engine, and how many frames the engine has encoded for it."""
+
+    def __init__(self, root: Path, latent_bytes: int) -> None:
+        self.metrics = Metrics()
+        self.engine = DeviceEngine(CPU, self.metrics, latent_bytes=latent_bytes)
+        self._cache = CheckpointCache(
+            root, CPU, self.metrics, limits=CheckpointLimits(), budget_bytes=2**30
+        )
+        self._comparison = PairComparison(self.engine, max_frames=1000)
+
+    def compare(self, name: str, history: np.ndarray, *, seed: int = 0) -> list[float]:
+        """ACPC of an identity view, a noise view and a blurred view."""
+        specs = (Identity(), GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=3))
+        request = PairRequest(
+            history=history,
+            action_blocks=BLOCKS,
+            perturbation=PerturbationPlan(specs, 1, seed, 0),
+            observed_future=None,
+            weights=(),
+            numeric_mode=NumericMode.FP32,
+        )
+        ticket = Ticket(Priority.INTERACTIVE)
+        answer = self._comparison.compare(self._cache.get(name), request, ticket)
+        return [result.acpc for result in answer.results]
+
+    def lookups(self, result: str) -> float:
+        """Look-ups so far that were a ``hit`` or a ``miss``."""
+        return self.metrics.latent_lookups.labels(result)._value.get()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for seed, name in enumerate(("one", "two")):
+        write_checkpoint(tmp_path / name, public_config(), seed=seed)
+    return tmp_path
+
+
+def test_a_repeated_history_is_not_encoded_again_and_answers_alike(root: Path) -> None:
+    kept, plain = Bench(root, 2**20), Bench(root, 0)
+    first = kept.compare("one", FRAMES[:3])
+    assert kept.lookups("hit") == 0
+    assert kept.compare("one", FRAMES[:3]) == first
+    assert kept.lookups("hit") == 3 + 2  # three frames, a noise view, a blurred view
+    np.testing.assert_allclose(plain.compare("one", FRAMES[:3]), first, rtol=2e-6)
+    plain.compare("one", FRAMES[:3])
+    assert plain.lookups("hit") == 0
+
+
+def test_a_history_that_moves_one_frame_on_finds_the_others(root: Path) -> None:
+    bench = Bench(root, 2**20)
+    bench.compare("one", FRAMES[:3])
+    moved = bench.compare("one", FRAMES[1:])
+    assert bench.lookups("hit") == 2
+    np.testing.assert_allclose(Bench(root, 0).compare("one", FRAMES[1:]), moved, rtol=2e-6)
+
+
+def test_an_unchanged_view_is_at_distance_zero_also_beside_kept_latents(root: Path) -> None:
+    bench = Bench(root, 2**20)
+    bench.compare("one", FRAMES[:2])
+    assert bench.compare("one", FRAMES[:3])[0] == 0.0
+
+
+@pytest.mark.parametrize("change", ["checkpoint", "seed", "pixel"])
+def test_what_can_change_a_latent_is_part_of_its_key(root: Path, change: str) -> None:
+    bench, fresh = Bench(root, 2**20), Bench(root, 0)
+    bench.compare("one", FRAMES[:3])
+    name, history, seed = "one", FRAMES[:3].copy(), 0
+    if change == "checkpoint":
+        name = "two"
+    elif change == "seed":
+        seed = 1
+    else:
+        history[0, 0, 0, 0] ^= 1
+    found = bench.compare(name, history, seed=seed)
+    np.testing.assert_allclose(found, fresh.compare(name, history, seed=seed), rtol=2e-6)
+    assert found != bench.compare("one", FRAMES[:3])
+
+
+def test_the_least_recently_used_make_room() -> None:
+    row = torch.zeros(1, 4)  # 16 bytes, and what the entry takes
+    cache = LatentCache(2 * (16 + ENTRY_BYTES), Metrics())
+    cache.put(b"a", row)
+    cache.put(b"b", row)
+    assert cache.get(b"a") is not None
+    cache.put(b"c", row)
+    assert cache.get(b"b") is None
+    assert cache.get(b"a") is not None
+    cache.put(b"d", torch.zeros(1000, 4))  # larger than the budget
+    assert cache.get(b"d") is None
+    assert cache.get(b"c") is not None

@@ -1,0 +1,302 @@
+"""CertifyPool's numbers against float64 loops, and what its certificates promise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy_reference as metrics
+import pair_reference
+import pixel_reference as pixels
+import pytest
+import torch
+from acpc.v1 import perturbation_pb2
+from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.interactive.certify import PoolAnswer, certify_pool
+from acpc_server.interactive.planning import PlanningRequest
+from acpc_server.perturb import GaussianBlur, Identity, Resize
+from planning_world import (
+    DIM,
+    SEEDS,
+    WIDTH,
+    PlanningWorld,
+    certify,
+    drawn,
+    encoded,
+    moment,
+    noise,
+    pool,
+    ticket,
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
+    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
+    yield opened
+    opened.engine.close()
+
+
+def answered(
+    world: PlanningWorld, request: PlanningRequest, candidates: np.ndarray, **limits: int
+) -> PoolAnswer:
+    return certify_pool(world.open(request, **limits), candidates, ticket())
+
+
+def views_of(history: np.ndarray, sigma: float, draws: int, seed: int) -> list[np.ndarray]:
+    spec = perturbation_pb2.PerturbationSpec(
+        gaussian_noise=perturbation_pb2.GaussianNoise(sigma=sigma)
+    )
+    images = pixels.model_input(history, history.shape[1])
+    return [
+        pair_reference.perturbed(images, spec, seed=seed, anchor=5, draw=draw)
+        for draw in range(draws)
+    ]
+
+
+@pytest.mark.parametrize("history", [1, 2, 3])
+@pytest.mark.parametrize("mean", [False, True], ids=["sum", "mean"])
+def test_every_number_is_the_papers(world: PlanningWorld, history: int, mean: bool) -> None:
+    """From uint8 frames to bounds, in float64 loops that share no code with the server."""
+    weights = [0.2, 0.3, 0.5]
+    request = moment(
+        1, history, views=noise(0.08, seed=1), reduction="mean" if mean else "sum",
+        weights=tuple(weights),
+    )  # fmt: skip
+    candidates = pool(1, candidates=6)
+    answer = answered(world, request, candidates)
+    model = world.reference()
+    goal = encoded(model, request.goal[None])[0]
+
+    def rollouts(latents: np.ndarray) -> np.ndarray:
+        past = [] if request.past_blocks is None else [request.past_blocks]
+        blocks = [np.concatenate([*past, c]).astype(np.float64) for c in candidates]
+        return np.stack([model.rollout(latents, actions) for actions in blocks])
+
+    clean = rollouts(encoded(model, request.history))
+    for view, images in zip(answer.views, views_of(request.history, 0.08, 2, 1), strict=True):
+        expected = certify(clean, rollouts(model.encode(images)), goal, mean=mean, weights=weights)
+        for name in ("perturbed_costs", "displacements", "bounds", "chained_bounds",
+                     "acpc_one_step", "acpc"):  # fmt: skip
+            np.testing.assert_allclose(getattr(view, name), getattr(expected, name), rtol=3e-4)
+        np.testing.assert_allclose(answer.clean_costs, expected.clean_costs, rtol=1e-4)
+        assert view.acpc_q90 == pytest.approx(metrics.quantile(expected.acpc, 0.9), rel=3e-4)
+        one = metrics.quantile(expected.acpc_one_step, 0.9)
+        assert view.acpc_one_step_q90 == pytest.approx(one, rel=3e-4)
+        scale = max(expected.clean_costs)
+        for selection, count in ((view.top1, 1), (view.elite, 4)):
+            margin = metrics.elite_margin(expected.clean_costs, expected.bounds, count)
+            assert selection.margin == pytest.approx(margin, abs=1e-3 * scale)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_answers_agree_with_themselves(world: PlanningWorld, seed: int) -> None:
+    """Winner, elites, excess cost, fractions and bounds follow from the reported costs."""
+    request = moment(seed, 1 + seed % 3)
+    answer = certify_pool(world.open(request, model=SEEDS[seed % 3]), pool(seed), ticket())
+    costs = answer.clean_costs.tolist()
+    assert answer.clean_elites == metrics.elites(costs, 4)
+    assert answer.clean_winner == answer.clean_elites[0]
+    assert [tuple(view.view) for view in answer.views] == [(s, d) for s in range(3) for d in (0, 1)]
+    for view in answer.views:
+        perturbed = view.perturbed_costs.tolist()
+        assert view.perturbed_winner == metrics.elites(perturbed, 1)[0]
+        assert view.excess_cost == costs[view.perturbed_winner] - costs[answer.clean_winner]
+        assert 0 <= view.excess_cost <= view.excess_cost_bound
+        assert (np.abs(view.perturbed_costs - answer.clean_costs) <= view.bounds).all()
+        assert (view.bounds <= view.chained_bounds).all()
+        margins = [metrics.elite_margin(costs, view.bounds.tolist(), k) for k in (1, 4)]
+        assert view.elite is not None
+        assert view.top1.margin <= margins[0] + 1e-12
+        assert view.elite.margin <= margins[1] + 1e-12
+    top1 = [view.top1.certified for view in answer.views]
+    elite = [bool(view.elite and view.elite.certified) for view in answer.views]
+    assert answer.top1_certified_fraction == sum(top1) / 6
+    assert answer.elite_certified_fraction == sum(elite) / 6
+
+
+def test_certified_views_never_change_the_selection(world: PlanningWorld) -> None:
+    """Prop. fixed-pool-certificates over many models, moments and pools; both answers occur."""
+    seen = []
+    for seed in range(60):
+        views = noise(*10.0 ** np.random.default_rng(seed).uniform(-4, -1, 3), draws=3, seed=seed)
+        session = world.open(moment(seed, 1 + seed % 3, views=views), model=SEEDS[seed % 3])
+        answer = certify_pool(session, pool(seed, candidates=8 + seed % 9), ticket())
+        for view in answer.views:
+            assert view.elite is not None
+            if view.top1.certified:
+                assert view.perturbed_winner == answer.clean_winner
+                assert view.excess_cost == 0
+            if view.elite.certified:
+                chosen = metrics.elites(view.perturbed_costs.tolist(), 4)
+                assert set(chosen) == set(answer.clean_elites)
+            seen += [view.top1.certified, view.elite.certified]
+    assert 0.1 * len(seen) < sum(seen) < 0.9 * len(seen)
+
+
+def test_the_goal_may_be_a_latent(world: PlanningWorld) -> None:
+    request = moment()
+    session = world.open(request)
+    frame = certify_pool(session, pool(), ticket())
+    latent = answered(world, moment(goal=session.goal.numpy()), pool())
+    np.testing.assert_allclose(latent.clean_costs, frame.clean_costs, rtol=1e-6)
+    assert latent.receipt.anchors_digest != frame.receipt.anchors_digest
+
+
+def test_a_callers_own_views_have_no_severity(world: PlanningWorld) -> None:
+    request = moment()
+    views = np.stack([request.history, 255 - request.history])
+    answer = answered(world, moment(views=views), pool())
+    assert [tuple(view.view) for view in answer.views] == [(0, 0), (0, 1)]
+    same, inverted = answer.views
+    assert same.acpc.max() < 1e-5 < inverted.acpc.min()
+    assert answer.certified_severities == []
+    assert same.top1.certified
+
+
+def test_draws_of_a_deterministic_view_are_one(world: PlanningWorld) -> None:
+    views = drawn(GaussianBlur(kernel_size=3), Identity(), Resize(scale=0.5), draws=3)
+    answer = answered(world, moment(views=views), pool())
+    assert [tuple(view.view) for view in answer.views] == [
+        (s, d) for s in range(3) for d in range(3)
+    ]
+    for first in (0, 3, 6):
+        for other in answer.views[first : first + 3]:
+            assert np.array_equal(other.perturbed_costs, answer.views[first].perturbed_costs)
+    assert answer.views[3].acpc.max() < 1e-5
+    assert [entry.kind for entry in answer.certified_severities] == [
+        "gaussian_blur",
+        "identity",
+        "resize",
+    ]
+    assert answer.certified_severities[1].top1 == 0.0
+
+
+def test_equal_candidates_are_won_by_the_first_and_never_certified(world: PlanningWorld) -> None:
+    candidates = pool()
+    session = world.open(moment(views=drawn(Identity())))
+    winner = certify_pool(session, candidates, ticket()).clean_winner
+    doubled = np.concatenate([candidates, candidates[winner : winner + 1]])
+    answer = certify_pool(session, doubled, ticket())
+    assert answer.clean_costs[winner] == answer.clean_costs[-1]
+    assert answer.clean_winner == winner
+    for view in answer.views:
+        assert not view.top1.certified
+        assert view.perturbed_winner == winner
+
+
+def test_a_pool_of_one_is_certified_and_has_no_elites(world: PlanningWorld) -> None:
+    answer = answered(world, moment(elite_count=0), pool(candidates=1))
+    assert answer.top1_certified_fraction == 1
+    assert answer.elite_certified_fraction == 0
+    assert answer.clean_elites == []
+    assert all(view.elite is None for view in answer.views)
+    assert all(entry.elite is None for entry in answer.certified_severities)
+
+
+def test_tolerance_widens_bounds(world: PlanningWorld) -> None:
+    exact = answered(world, moment(), pool())
+    loose = answered(world, moment(endpoint_tolerance=0.1), pool())
+    huge = answered(world, moment(endpoint_tolerance=1e308), pool())
+    for tight, wide, useless in zip(exact.views, loose.views, huge.views, strict=True):
+        assert (wide.bounds > tight.bounds).all()
+        assert wide.top1.margin < tight.top1.margin
+        assert not useless.top1.certified
+        assert useless.excess_cost_bound >= useless.excess_cost
+
+
+def test_the_chain_needs_weight_on_the_last_step(world: PlanningWorld) -> None:
+    answer = answered(world, moment(weights=(0.5, 0.5, 0.0)), pool())
+    assert np.isinf(answer.views[0].chained_bounds).all()
+    assert np.isfinite(answer.views[0].bounds).all()
+
+
+def test_one_pool_alone_or_in_pieces(world: PlanningWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views rolled out in pieces of whole views give the same answer."""
+    together = answered(world, moment(), pool())
+    monkeypatch.setattr("acpc_server.interactive.certify.GROUP_STEPS", 16 * 3)
+    apart = answered(world, moment(), pool())
+    assert len(apart.views) == len(together.views)
+    for one, other in zip(together.views, apart.views, strict=True):
+        np.testing.assert_allclose(other.perturbed_costs, one.perturbed_costs, rtol=1e-5)
+
+
+def test_receipts_cover_every_parameter(world: PlanningWorld) -> None:
+    """Anything that can change a number changes a digest, and nothing else does."""
+    base = answered(world, moment(), pool()).receipt
+    assert answered(world, moment(), pool()).receipt == base
+    request = moment()
+    assert request.past_blocks is not None
+    changed = {
+        "history": (moment(history=255 - request.history), pool()),
+        "past_blocks": (moment(past_blocks=request.past_blocks + 1), pool()),
+        "goal": (moment(goal=255 - request.goal), pool()),
+        "candidates": (moment(), pool(1)),
+        "views": (moment(views=noise(1e-4, 1e-2, 0.07)), pool()),
+        "draws": (moment(views=noise(1e-4, 1e-2, 0.08, draws=3)), pool()),
+        "seed": (moment(views=noise(1e-4, 1e-2, 0.08, seed=1)), pool()),
+        "elite_count": (moment(elite_count=5), pool()),
+        "reduction": (moment(reduction="sum"), pool()),
+        "tolerance": (moment(endpoint_tolerance=1e-3), pool()),
+        "weights": (moment(weights=(0.5, 0.25, 0.25)), pool()),
+    }
+    receipts = [answered(world, *parts).receipt for parts in changed.values()]
+    assert len({base, *receipts}) == len(changed) + 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"past_blocks": None}, "past_blocks.shape"),
+        ({"past_blocks": np.zeros((3, WIDTH), np.float32)}, "past_blocks.shape"),
+        ({"past_blocks": np.zeros((2, WIDTH - 1), np.float32)}, "past_blocks.shape"),
+        ({"goal": np.zeros(DIM + 1, np.float32)}, "goal.latent.shape"),
+        ({"endpoint_tolerance": -1e-9}, "endpoint_tolerance"),
+        ({"endpoint_tolerance": float("nan")}, "endpoint_tolerance"),
+        ({"weights": (0.5, 0.6)}, "weights"),
+        ({"views": noise(0.1, draws=500)}, "perturbations.draws"),
+        ({"views": drawn(GaussianBlur(kernel_size=99))},
+         "perturbations.specs[0].gaussian_blur.kernel_size"),
+        ({"history": np.zeros((4, 28, 28, 3), np.uint8)}, "history.shape"),
+    ],
+)  # fmt: skip
+def test_moments_that_do_not_fit_are_refused(
+    world: PlanningWorld, changed: dict[str, object], field: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        world.open(moment(**changed))
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("request_", "candidates", "field", "reason"),
+    [
+        (moment(), pool(candidates=4), "elite_count", "INVALID_FIELD"),
+        (moment(), pool()[:, :, 1:], "candidates.shape", "INVALID_FIELD"),
+        (moment(), pool(candidates=0), "candidates.shape", "INVALID_FIELD"),
+        (moment(), pool(horizon=0), "candidates.shape", "INVALID_FIELD"),
+        (moment(), pool(horizon=1025), "candidates.shape", "INVALID_FIELD"),
+        (moment(weights=(0.5, 0.5)), pool(), "weights", "INVALID_FIELD"),
+        (moment(), pool(candidates=5000), "candidates.shape", "TOO_MANY_PREDICTIONS"),
+        (moment(), pool(candidates=200_000, horizon=1), "candidates.shape", "TOO_MANY_RESULTS"),
+    ],
+)
+def test_pools_that_do_not_fit_are_refused(
+    world: PlanningWorld,
+    request_: PlanningRequest,
+    candidates: np.ndarray,
+    field: str,
+    reason: str,
+) -> None:
+    session = world.open(request_)
+    with pytest.raises(InvalidArgument) as caught:
+        certify_pool(session, candidates, ticket())
+    assert (caught.value.field, caught.value.reason) == (field, reason)
+
+
+def test_predictions_that_are_not_finite_are_no_certificate(world: PlanningWorld) -> None:
+    session = world.open(moment())
+    session.clean = torch.full_like(session.clean, float("inf"))
+    with pytest.raises(FailedPrecondition) as caught:
+        certify_pool(session, pool(), ticket())
+    assert caught.value.reason == "PREDICTION_NOT_FINITE"

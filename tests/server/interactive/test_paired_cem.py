@@ -1,0 +1,211 @@
+"""Paired CEM runs: the corollary, the protocol, and the numbers against loops of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy_reference as metrics
+import pytest
+import torch
+from acpc_server.errors import InvalidArgument
+from acpc_server.interactive.paired_cem import CemBudget, PairedAnswer, PairedCem
+from acpc_server.interactive.planning import PlanningRequest, PlanningSession
+from acpc_server.numerics.cem import pool_normals
+from acpc_server.perturb import GaussianBlur, Identity
+from planning_world import SEEDS, WIDTH, PlanningWorld, drawn, moment, noise, ticket
+
+SMALL = CemBudget(candidates=16, elites=4, iterations=4, horizon=3)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
+    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
+    yield opened
+    opened.engine.close()
+
+
+def planned(
+    world: PlanningWorld,
+    request: PlanningRequest,
+    *,
+    model: int = 0,
+    budget: CemBudget = SMALL,
+    seed: int = 0,
+    returns: str = "mean",
+) -> PairedAnswer:
+    session = world.open(request, model=model)
+    return PairedCem(session, budget, seed, returns).run(ticket())
+
+
+@pytest.mark.parametrize("returns", ["mean", "best"])
+def test_runs_certified_at_every_iteration_return_the_same_plan(
+    world: PlanningWorld, returns: str
+) -> None:
+    """Cor. adaptive-cem-alignment, bit for bit, over many models, moments and severities."""
+    certified = apart = 0
+    for seed in range(24):
+        views = noise(*10.0 ** np.random.default_rng(seed).uniform(-6, -0.5, 4), seed=seed)
+        request = moment(seed, 1 + seed % 3, views=views)
+        answer = planned(world, request, model=SEEDS[seed % 3], seed=seed, returns=returns)
+        for paired in answer.views:
+            elites = [iteration.elite.certified for iteration in paired.iterations]
+            top1 = paired.iterations[-1].top1.certified
+            assert paired.certified == (all(elites) and (returns == "mean" or top1))
+            if paired.certified:
+                assert torch.equal(paired.plan, answer.clean_plan)
+                assert paired.first_divergence is None
+                assert paired.selection_regret == 0
+            for iteration in paired.iterations:
+                assert iteration.same_elites or not iteration.elite.certified
+            certified += paired.certified
+            apart += paired.first_divergence is not None
+    assert certified > 20
+    assert apart > 20
+
+
+def test_nothing_is_certified_once_elites_have_differed(world: PlanningWorld) -> None:
+    answer = planned(world, moment(views=noise(0.05, 0.3, draws=4)))
+    diverged = [paired for paired in answer.views if paired.first_divergence is not None]
+    assert diverged
+    for paired in diverged:
+        first = paired.first_divergence
+        assert first is not None
+        assert [i.same_elites for i in paired.iterations[: first + 1]] == [True] * first + [False]
+        for iteration in paired.iterations[first + 1 :]:
+            assert not iteration.same_elites
+            for selection in (iteration.elite, iteration.top1):
+                assert (selection.certified, selection.margin) == (False, -np.inf)
+
+
+def run(
+    session: PlanningSession, latents: torch.Tensor, budget: CemBudget, seed: int
+) -> tuple[list[np.ndarray], list[list[int]], np.ndarray, np.ndarray]:
+    """One CEM run as a loop over candidates: pools, elites, final mean, best of the last pool."""
+    mean = np.zeros((budget.horizon, WIDTH))
+    std = np.ones((budget.horizon, WIDTH))
+    goal = session.goal.numpy()
+    pools, chosen, best = [], [], mean
+    for t in range(budget.iterations):
+        normals = pool_normals(
+            seed, t, candidates=budget.candidates, horizon=budget.horizon, width=WIDTH
+        ).numpy()
+        pool = np.stack([mean, *(mean + std * normals[1:])]).astype(np.float32)
+        ends = session.rollout(latents[None], torch.from_numpy(pool)[None], ticket())[0, :, -1]
+        costs = [metrics.between(end.numpy(), goal) ** 2 / len(goal) for end in ends]
+        elites = metrics.elites(costs, budget.elites)
+        best = pool[elites[0]]
+        picked = pool[elites].astype(np.float64)
+        mean, std = picked.mean(axis=0), picked.std(axis=0, ddof=1)
+        pools.append(pool)
+        chosen.append(elites)
+    return pools, chosen, mean, best
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_both_branches_follow_the_protocol(world: PlanningWorld, seed: int) -> None:
+    """Same start, common random numbers, each its own elites; regret on the clean history."""
+    session = world.open(moment(seed, views=noise(0.02, 0.2, seed=seed)), model=SEEDS[seed % 3])
+    answers = {r: PairedCem(session, SMALL, seed, r).run(ticket()) for r in ("mean", "best")}
+    pools, chosen, mean, best = run(session, session.clean, SMALL, seed)
+    goal = session.goal.numpy()
+    for returns, expected in (("mean", mean), ("best", best)):
+        plan = answers[returns].clean_plan.numpy()
+        np.testing.assert_allclose(plan, expected, rtol=1e-4, atol=1e-5)
+    for row, latents in enumerate(session.views):
+        _, others, other_mean, other_best = run(session, latents, SMALL, seed)
+        paired = answers["mean"].views[row]
+        np.testing.assert_allclose(paired.plan.numpy(), other_mean, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            answers["best"].views[row].plan.numpy(), other_best, rtol=1e-4, atol=1e-5
+        )
+        differ = [t for t in range(SMALL.iterations) if set(chosen[t]) != set(others[t])]
+        assert paired.first_divergence == (differ[0] if differ else None)
+        for returns in ("mean", "best"):
+            plans = [answers[returns].clean_plan, answers[returns].views[row].plan]
+            ends = session.rollout(session.clean[None], torch.stack(plans)[None], ticket())[
+                0, :, -1
+            ]
+            costs = [metrics.between(end.numpy(), goal) ** 2 / len(goal) for end in ends]
+            regret = max(0.0, costs[1] - costs[0])
+            assert answers[returns].views[row].selection_regret == pytest.approx(regret, abs=1e-5)
+        for t, iteration in enumerate(paired.iterations):
+            pool = torch.from_numpy(pools[t])
+            pair = torch.stack([session.clean, latents])
+            rolled = session.rollout(pair, pool.expand(2, -1, -1, -1), ticket()).numpy()
+            uniform = metrics.uniform(SMALL.horizon)
+            full = [metrics.acpc(a, b, uniform) for a, b in zip(*rolled, strict=True)]
+            one = [metrics.step_distances(a, b)[0] for a, b in zip(*rolled, strict=True)]
+            assert iteration.acpc_q90 == pytest.approx(metrics.quantile(full, 0.9), rel=1e-3)
+            assert iteration.acpc_one_step_q90 == pytest.approx(
+                metrics.quantile(one, 0.9), rel=1e-3
+            )
+
+
+def test_a_run_depends_on_its_seed_alone(world: PlanningWorld) -> None:
+    first, again, other = (planned(world, moment(), seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(first.clean_plan, again.clean_plan)
+    assert first.receipt == again.receipt
+    assert not torch.equal(first.clean_plan, other.clean_plan)
+    for one, two in zip(first.views, again.views, strict=True):
+        assert torch.equal(one.plan, two.plan)
+        assert one.iterations == two.iterations
+
+
+def test_views_do_not_influence_each_other(
+    world: PlanningWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = moment(views=noise(0.02, 0.2))
+    together = planned(world, request)
+    monkeypatch.setattr("acpc_server.interactive.paired_cem.GROUP_STEPS", 1)
+    apart = planned(world, request)
+    for one, two in zip(together.views, apart.views, strict=True):
+        np.testing.assert_allclose(one.plan.numpy(), two.plan.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_draws_of_a_deterministic_view_share_a_run(world: PlanningWorld) -> None:
+    answer = planned(world, moment(views=drawn(Identity(), GaussianBlur(kernel_size=3), draws=2)))
+    assert [tuple(paired.view) for paired in answer.views] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert torch.equal(answer.views[2].plan, answer.views[3].plan)
+    assert answer.views[0].selection_regret == 0
+
+
+def test_receipts_cover_budget_seed_and_return(world: PlanningWorld) -> None:
+    receipts = {
+        planned(world, moment(), **changed).receipt
+        for changed in (
+            {},
+            {"seed": 1},
+            {"returns": "best"},
+            {"budget": CemBudget(16, 4, 3, 3)},
+            {"budget": CemBudget(16, 5, 4, 3)},
+            {"budget": CemBudget(17, 4, 4, 3)},
+            {"budget": CemBudget(16, 4, 4, 2)},
+        )
+    }
+    assert len(receipts) == 7
+
+
+def test_the_default_budget_is_the_papers() -> None:
+    assert CemBudget() == CemBudget(candidates=64, elites=8, iterations=8, horizon=5)
+
+
+@pytest.mark.parametrize(
+    ("budget", "field"),
+    [
+        (CemBudget(elites=1), "budget.elites"),
+        (CemBudget(elites=64), "budget.elites"),
+        (CemBudget(candidates=2, elites=8), "budget.elites"),
+        (CemBudget(iterations=0), "budget.iterations"),
+        (CemBudget(iterations=1001), "budget.iterations"),
+        (CemBudget(horizon=0), "budget.horizon"),
+        (CemBudget(horizon=1025), "budget.horizon"),
+        (CemBudget(candidates=2**32 - 1), "budget.candidates"),
+    ],
+)
+def test_budgets_that_are_no_run_are_refused(
+    world: PlanningWorld, budget: CemBudget, field: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        planned(world, moment(), budget=budget)
+    assert caught.value.field == field

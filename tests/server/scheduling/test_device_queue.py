@@ -1,0 +1,279 @@
+"""Who goes first on the device, who is refused, and who stops waiting."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+import torch
+from acpc_server.engine import DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.engine.sizes import frames_per_call
+from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import queue
+from plain_model import Held, PlainModel, frames
+from torch import Tensor
+
+CPU = torch.device("cpu")
+FP32 = NumericMode.FP32
+
+
+class Bench:
+    """An engine, a model that can be held, and callers in threads of their own."""
+
+    def __init__(self, max_queue: int = 256) -> None:
+        self.metrics = Metrics()
+        self.engine = DeviceEngine(CPU, self.metrics, max_queue=max_queue)
+        self.held = Held()
+        self.model = PlainModel(self.held)
+        self._pool = ThreadPoolExecutor(32)
+
+    def ask(self, mark: float, ticket: Ticket) -> Future[Tensor]:
+        """Encode a frame that carries ``mark``; returns once it waits, runs or is answered."""
+        before = self.depth()
+        answer = self._pool.submit(
+            lambda: self.engine.encode(self.model, frames(mark), ticket, FP32)
+        )
+        until(lambda: answer.done() or self.depth() > before or mark in self.held.order)
+        return answer
+
+    def depth(self) -> float:
+        labels = ("interactive", "job")
+        return sum(self.metrics.queue_depth.labels(name)._value.get() for name in labels)
+
+    def close(self) -> None:
+        self.held.free.set()
+        self.engine.close()
+        self._pool.shutdown()
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(queue, "JOB_PATIENCE", 60.0)  # however slow the machine that tests
+    made = Bench()
+    yield made
+    made.close()
+
+
+def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    give_up = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < give_up, "it never came to pass"
+        time.sleep(0.001)
+
+
+def job() -> Ticket:
+    return Ticket(Priority.JOB)
+
+
+def interactive(seconds: float | None = None) -> Ticket:
+    return Ticket(Priority.INTERACTIVE, seconds)
+
+
+def test_interactive_chunks_overtake_job_chunks_and_each_kind_keeps_its_order(bench: Bench) -> None:
+    answers = [bench.ask(0.0, job())]
+    assert bench.held.entered.wait(10)
+    answers += [bench.ask(mark, job()) for mark in (1.0, 2.0)]
+    answers += [bench.ask(mark, interactive()) for mark in (3.0, 4.0)]
+    assert bench.depth() == 4
+    bench.held.free.set()
+    for mark, answer in enumerate(answers):
+        assert answer.result(10).tolist() == [[float(mark)] * 3]
+    assert bench.held.order == [0.0, 3.0, 4.0, 1.0, 2.0]
+    assert bench.depth() == 0
+
+
+def test_a_job_chunk_that_has_waited_long_enough_goes_next(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [bench.ask(0.0, job())]
+    assert bench.held.entered.wait(10)
+    answers += [bench.ask(1.0, job()), bench.ask(2.0, interactive())]
+    monkeypatch.setattr(queue, "JOB_PATIENCE", 0.0)
+    bench.held.free.set()
+    for answer in answers:
+        answer.result(10)
+    assert bench.held.order == [0.0, 1.0, 2.0]
+
+
+def test_a_long_job_lets_an_interactive_chunk_in_between_its_own(bench: Bench) -> None:
+    size = frames_per_call("cpu", Priority.JOB, 8, 8)
+    many = torch.cat([frames(1.0, size), frames(2.0, size), frames(3.0, size)])
+    with ThreadPoolExecutor(1) as pool:
+        long = pool.submit(lambda: bench.engine.encode(bench.model, many, job(), FP32))
+        assert bench.held.entered.wait(10)
+        quick = bench.ask(9.0, interactive())
+        bench.held.free.set()
+        assert quick.result(10) is not None
+        assert long.result(10).shape == (3 * size, 3)
+    assert bench.held.order == [1.0, 9.0, 2.0, 3.0]
+
+
+def test_a_deadline_ends_the_wait_and_the_work_never_runs(bench: Bench) -> None:
+    first = bench.ask(0.0, job())
+    assert bench.held.entered.wait(10)
+    late = bench.ask(1.0, interactive(0.05))
+    with pytest.raises(DeadlineExceeded):
+        late.result(10)
+    assert not first.done(), "the device was busy all the time"
+    bench.held.free.set()
+    first.result(10)
+    assert bench.ask(2.0, job()).result(10) is not None
+    assert bench.held.order == [0.0, 2.0]
+    with pytest.raises(DeadlineExceeded):
+        bench.engine.encode(bench.model, frames(3.0), interactive(-1.0), FP32)
+
+
+@pytest.mark.parametrize("priority", list(Priority))
+def test_a_cancelled_caller_stops_waiting_at_once(bench: Bench, priority: Priority) -> None:
+    first = bench.ask(0.0, job())
+    assert bench.held.entered.wait(10)
+    ticket = Ticket(priority)
+    waiting = bench.ask(1.0, ticket)
+    ticket.cancel()
+    with pytest.raises(Cancelled):
+        waiting.result(10)
+    assert not first.done(), "the device was busy all the time"
+    bench.held.free.set()
+    first.result(10)
+    with pytest.raises(Cancelled):
+        bench.engine.encode(bench.model, frames(2.0), ticket, FP32)
+    bench.ask(3.0, job()).result(10)
+    assert bench.held.order == [0.0, 3.0]
+
+
+def test_a_cancelled_job_stops_after_the_chunk_it_is_in(bench: Bench) -> None:
+    size = frames_per_call("cpu", Priority.JOB, 8, 8)
+    ticket = job()
+    with ThreadPoolExecutor(1) as pool:
+        many = torch.cat([frames(1.0, size), frames(2.0, size)])
+        running = pool.submit(lambda: bench.engine.encode(bench.model, many, ticket, FP32))
+        assert bench.held.entered.wait(10)
+        ticket.cancel()
+        bench.held.free.set()
+        with pytest.raises(Cancelled):
+            running.result(10)
+    assert bench.held.order == [1.0]
+
+
+def test_a_full_queue_refuses_interactive_work_and_says_when_to_come_again() -> None:
+    bench = Bench(max_queue=2)
+    answers = [bench.ask(0.0, interactive())]
+    assert bench.held.entered.wait(10)
+    answers += [bench.ask(mark, interactive()) for mark in (1.0, 2.0)]
+    with pytest.raises(ResourceExhausted) as refused:
+        bench.engine.encode(bench.model, frames(3.0), interactive(), FP32)
+    assert refused.value.reason == "QUEUE_FULL"
+    assert refused.value.retry_after is not None
+    assert refused.value.retry_after > 0
+    answers.append(bench.ask(4.0, job()))  # jobs wait in their own number
+    bench.held.free.set()
+    for answer in answers:
+        answer.result(10)
+    assert bench.engine.encode(bench.model, frames(5.0), interactive(), FP32) is not None
+    bench.close()
+
+
+def test_what_was_admitted_before_the_end_is_answered_and_nothing_after(bench: Bench) -> None:
+    first = bench.ask(0.0, job())
+    assert bench.held.entered.wait(10)
+    second = bench.ask(1.0, job())
+    bench.engine.close()
+    with pytest.raises(Unavailable) as refused:
+        bench.engine.encode(bench.model, frames(2.0), interactive(), FP32)
+    assert refused.value.retry_after is not None
+    bench.held.free.set()
+    assert first.result(10) is not None
+    assert second.result(10) is not None
+
+
+def test_no_caller_is_left_behind_when_the_engine_closes_under_load() -> None:
+    for _ in range(20):
+        bench = Bench()
+        bench.held.free.set()
+        start = threading.Barrier(9)
+        ends: list[str] = []
+
+        def call(bench: Bench = bench, start: object = start, ends: list[str] = ends) -> None:
+            start.wait()  # type: ignore[attr-defined]
+            try:
+                bench.engine.encode(bench.model, frames(0.0), job(), FP32)
+                ends.append("answered")
+            except Unavailable:
+                ends.append("refused")
+
+        threads = [threading.Thread(target=call) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        start.wait()
+        bench.engine.close()
+        for thread in threads:
+            thread.join(10)
+        assert len(ends) == 8
+        bench.close()
+
+
+def test_one_slow_call_does_not_lock_its_kind_out(bench: Bench) -> None:
+    """What is refused is not measured; the estimate has to come down all the same."""
+    slow = bench.ask(0.0, interactive())
+    assert bench.held.entered.wait(10)
+    time.sleep(1.0)
+    bench.held.free.set()
+    slow.result(10)
+    quick = bench.engine.encode(bench.model, frames(1.0), interactive(0.5), FP32)
+    assert quick.tolist() == [[1.0] * 3], "an idle device tries"
+
+    bench.held.free.clear()
+    bench.held.entered.clear()
+    blocker = bench.ask(2.0, job())
+    assert bench.held.entered.wait(10)
+    waiting = bench.ask(3.0, interactive(10.0))
+    refusals = 0
+    while True:
+        try:
+            bench.engine.encode(bench.model, frames(4.0), interactive(0.2), FP32)
+        except DeadlineExceeded as error:
+            if error.reason != "DEADLINE_CANNOT_BE_MET":
+                break  # it was let in, and waited behind the blocker
+            assert error.retry_after is not None
+        refusals += 1
+        assert refusals < 200
+    assert refusals > 0, "with others before it, it was refused at first"
+    bench.held.free.set()
+    assert waiting.result(10) is not None
+    blocker.result(10)
+
+
+def test_an_error_reaches_its_caller_and_the_device_lives_on() -> None:
+    def fail(seen: Tensor) -> None:
+        errors = {1.0: ValueError("no"), 2.0: TimeoutError("late"), 3.0: torch.OutOfMemoryError()}
+        if (error := errors.get(float(seen.flatten()[0]))) is not None:
+            raise error
+
+    engine = DeviceEngine(CPU, Metrics())
+    model = PlainModel(fail)
+    with pytest.raises(ValueError, match="no"):
+        engine.encode(model, frames(1.0), interactive(), FP32)
+    with pytest.raises(TimeoutError, match="late"):
+        engine.encode(model, frames(2.0), interactive(10.0), FP32)
+    with pytest.raises(ResourceExhausted) as refused:
+        engine.encode(model, frames(3.0), interactive(), FP32)
+    assert refused.value.reason == "DEVICE_MEMORY"
+    assert engine.encode(model, frames(4.0), interactive(), FP32).tolist() == [[4.0] * 3]
+    engine.close()
+
+
+def test_an_idle_device_holds_no_model() -> None:
+    engine = DeviceEngine(CPU, Metrics())
+    model = PlainModel()
+    engine.encode(model, frames(1.0), job(), FP32)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    until(lambda: gone() is None)
+    engine.close()

@@ -1,0 +1,116 @@
+"""A plan holds all that can change a number of its result, and its digests say so."""
+
+from __future__ import annotations
+
+import pytest
+from acpc_server.encoding.anchor_source import AnchorSetSource, AnchorSource
+from acpc_server.jobs.plan import CheckpointName
+from acpc_server.perturb import GaussianBlur, GaussianNoise
+from acpc_server.scoring.plan import Protocol, ScorePlan, ScreenThresholds
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+MODEL = CheckpointName(name="model", weights="weights.pt", digest="a" * 64)
+BASE = CheckpointName(name="base", weights="weights.pt", digest="b" * 64)
+TWIN = CheckpointName(name="twin", weights="weights.pt", digest="a" * 64)
+PLAN = ScorePlan(
+    checkpoint=MODEL,
+    reference=BASE,
+    anchors=AnchorSource(dataset="d.h5", task="tworoom"),
+    perturbation=GaussianNoise(sigma=0.08),
+)
+
+
+def changed(**fields: object) -> ScorePlan:
+    return PLAN.model_copy(update=fields)
+
+
+@given(st.integers(1, 1000))
+def test_shards_cover_every_anchor_once_in_order(count: int) -> None:
+    plan = changed(anchors=PLAN.anchors.model_copy(update={"count": count}))
+    covered = [anchor for start, stop in plan.shards() for anchor in range(start, stop)]
+    assert covered == list(range(count))
+    assert all(0 < stop - start <= 10 for start, stop in plan.shards())
+
+
+def test_horizons_are_the_extra_ones_and_the_main_one_each_once() -> None:
+    def horizons(*extra: int) -> list[int]:
+        return changed(protocol=Protocol(horizon=8, extra_horizons=extra)).horizons()
+
+    assert horizons() == [8]
+    assert horizons(1, 5, 1) == [1, 5, 8]
+    assert horizons(8, 2) == [8, 2]
+
+
+def test_defaults_are_the_papers() -> None:
+    protocol = PLAN.protocol
+    assert (protocol.draws, protocol.horizon, protocol.quantile, protocol.margin) == (
+        5,
+        8,
+        0.9,
+        0.1,
+    )
+    assert (PLAN.anchors.count, PLAN.anchors.seed) == (100, 9101)
+    assert (PLAN.thresholds.ir, PLAN.thresholds.sr) == (0.30, 0.95)
+
+
+def test_a_reference_with_the_same_weights_is_no_second_checkpoint() -> None:
+    assert PLAN.roles() == ["checkpoint", "reference"]
+    assert changed(reference=TWIN).roles() == ["checkpoint"]
+    assert changed(reference=TWIN).named("reference") == TWIN
+    assert changed(reference=None).roles() == ["checkpoint"]
+
+
+PROTOCOLS = {
+    "draws": 6,
+    "seed": 1,
+    "horizon": 7,
+    "quantile": 0.8,
+    "margin": 0.2,
+    "weights": (1.0,),
+    "extra_horizons": (2,),
+    "extra_quantiles": (0.5,),
+}
+
+
+def test_every_field_of_the_protocol_is_tried() -> None:
+    assert set(PROTOCOLS) == set(Protocol.model_fields)
+
+
+@pytest.mark.parametrize("field", PROTOCOLS)
+def test_each_field_of_the_protocol_changes_the_parameters_digest(field: str) -> None:
+    other = changed(protocol=Protocol(**{field: PROTOCOLS[field]}))
+    assert other.parameters_digest() != PLAN.parameters_digest()
+    same_draws = field not in ("draws", "seed")
+    assert (other.perturbation_digest() == PLAN.perturbation_digest()) == same_draws
+
+
+@pytest.mark.parametrize("field", ["ir", "sr"])
+def test_thresholds_change_the_parameters_digest_alone(field: str) -> None:
+    other = changed(thresholds=ScreenThresholds(**{field: 0.5}))
+    assert other.parameters_digest() != PLAN.parameters_digest()
+    assert other.perturbation_digest() == PLAN.perturbation_digest()
+
+
+@pytest.mark.parametrize("shift", [GaussianNoise(sigma=0.081), GaussianBlur(kernel_size=15)])
+def test_the_shift_changes_the_perturbation_digest_alone(shift: object) -> None:
+    other = changed(perturbation=shift)
+    assert other.perturbation_digest() != PLAN.perturbation_digest()
+    assert other.parameters_digest() == PLAN.parameters_digest()
+
+
+def test_a_plan_survives_the_job_record() -> None:
+    full = changed(protocol=Protocol(**PROTOCOLS), perturbation=GaussianBlur(kernel_size=15))
+    assert ScorePlan.model_validate(full.model_dump(mode="json")) == full
+    assert ScorePlan.model_validate_json(full.model_dump_json()) == full
+    stored = changed(anchors=AnchorSetSource(digest="c" * 64, count=23))
+    assert ScorePlan.model_validate(stored.model_dump(mode="json")) == stored
+    assert stored.shards() == [(0, 10), (10, 20), (20, 23)]
+
+
+def test_a_plan_is_frozen_and_takes_no_unknown_field() -> None:
+    with pytest.raises(ValidationError):
+        PLAN.thresholds.ir = 0.5  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        ScorePlan.model_validate({**PLAN.model_dump(mode="json"), "extra": 1})

@@ -1,0 +1,166 @@
+"""The steps of a job read frames a few anchors at a time and do not depend on how they are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy_reference as paper
+import pytest
+import torch
+from acpc_server.data import AnchorBatch
+from acpc_server.encoding.anchor_source import AnchorSetSource
+from acpc_server.engine import DeviceEngine, Priority, Ticket
+from acpc_server.engine.sizes import frames_per_call
+from acpc_server.errors import Cancelled
+from acpc_server.jobs.plan import CheckpointName
+from acpc_server.models import FrozenWorldModel
+from acpc_server.models.loader import load_checkpoint
+from acpc_server.observe import Metrics
+from acpc_server.perturb import GaussianBlur, GaussianNoise, PerturbationSpec
+from acpc_server.scoring import score
+from acpc_server.scoring.plan import Protocol, ScorePlan
+from acpc_server.scoring.shard import ShardRecord, ShardScorer
+from public_checkpoint import public_config, write_checkpoint
+from reference_model import ReferenceModel
+
+COUNT, HISTORY, HORIZON, DRAWS = 23, 3, 4, 3
+WEIGHTS = (0.4, 0.3, 0.2, 0.1)
+PARTNER = np.array([(7 * i + 3) % COUNT if i % 4 else -1 for i in range(COUNT)])
+
+
+class WatchedBatch(AnchorBatch):
+    """Anchors that note which of them were read together."""
+
+    reads: list[tuple[int, int]]
+
+    def read_frames(self, start: int, stop: int) -> np.ndarray:
+        self.reads.append((start, stop))
+        return super().read_frames(start, stop)
+
+
+@pytest.fixture
+def anchors() -> WatchedBatch:
+    generator = np.random.default_rng(2)
+    batch = WatchedBatch(
+        history=HISTORY,
+        frames=generator.integers(0, 256, (COUNT, HISTORY + HORIZON, 28, 28, 3), dtype=np.uint8),
+        action_blocks=generator.standard_normal((COUNT, HISTORY + HORIZON - 1, 10)).astype("f4"),
+        endpoint_states=generator.standard_normal((COUNT, 2)),
+        labels=np.arange(COUNT) % 2,
+        anchor_ids=np.arange(100, 100 + COUNT),
+        trajectory_ids=np.arange(COUNT),
+    )
+    object.__setattr__(batch, "reads", [])
+    return batch
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenWorldModel:
+    root: Path = tmp_path_factory.mktemp("checkpoints")
+    write_checkpoint(root / "one", public_config(), seed=4)
+    return load_checkpoint(root, "one", device=torch.device("cpu"))
+
+
+@pytest.fixture
+def engine() -> Iterator[DeviceEngine]:
+    opened = DeviceEngine(torch.device("cpu"), Metrics())
+    yield opened
+    opened.close()
+
+
+def plan(shift: PerturbationSpec) -> ScorePlan:
+    return ScorePlan(
+        checkpoint=CheckpointName(name="one", weights="weights.pt", digest="a" * 64),
+        reference=None,
+        anchors=AnchorSetSource(digest="b" * 64, count=COUNT),
+        perturbation=shift,
+        protocol=Protocol(draws=DRAWS, horizon=HORIZON, weights=WEIGHTS),
+    )
+
+
+def measured(
+    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, asked: ScorePlan
+) -> ShardRecord:
+    scorer = ShardScorer(engine, model, anchors, asked)
+    ticket = Ticket(Priority.JOB)
+    return ShardRecord.concatenate(
+        [scorer.score(start, stop, ticket) for start, stop in asked.shards()]
+    )
+
+
+def test_every_frame_is_read_once_a_few_anchors_at_a_time(
+    engine: DeviceEngine,
+    model: FrozenWorldModel,
+    anchors: WatchedBatch,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However large the shard: what is read together fills about one device call."""
+    measured(engine, model, anchors, plan(GaussianNoise(sigma=0.1)))
+    covered = [anchor for start, stop in anchors.reads for anchor in range(start, stop)]
+    assert covered == list(range(COUNT))
+    size = model.card.image_size
+    frames = frames_per_call("cpu", Priority.JOB, size, size)
+    together = max(1, frames // (HISTORY + HORIZON + DRAWS * HISTORY))
+    assert max(stop - start for start, stop in anchors.reads) == together
+    anchors.reads.clear()
+    monkeypatch.setattr("acpc_server.scoring.plan.SHARD_ANCHORS", 1000)
+    measured(engine, model, anchors, plan(GaussianNoise(sigma=0.1)))
+    assert max(stop - start for start, stop in anchors.reads) == together
+
+
+def test_a_deterministic_shift_repeats_its_only_draw(
+    engine: DeviceEngine, model: FrozenWorldModel, anchors: WatchedBatch
+) -> None:
+    radius = measured(engine, model, anchors, plan(GaussianBlur(kernel_size=5))).draw_radius
+    assert radius.shape == (COUNT, DRAWS)
+    assert (radius == radius[:, :1]).all()
+
+
+@pytest.mark.parametrize("together", [1, 5, 512])
+def test_distances_of_different_states_are_the_papers_however_they_are_cut(
+    engine: DeviceEngine,
+    model: FrozenWorldModel,
+    anchors: WatchedBatch,
+    monkeypatch: pytest.MonkeyPatch,
+    together: int,
+) -> None:
+    """The partner's past blocks are its own, its current and future ones the anchor's."""
+    monkeypatch.setattr(score, "SEPARATED_ANCHORS", together)
+    asked = plan(GaussianNoise(sigma=0.1))
+    record = measured(engine, model, anchors, asked)
+    anchors.reads.clear()
+    found = score.different_state_distances(
+        engine, model, anchors, asked, record, PARTNER, Ticket(Priority.JOB)
+    )
+    reference = ReferenceModel.of(public_config(), 4, loops=False)
+    for i, j in enumerate(PARTNER):
+        if j < 0:
+            assert np.isnan(found[i])
+            continue
+        own = anchors.action_blocks[i].astype(np.float64)
+        mixed = np.concatenate([anchors.action_blocks[j][: HISTORY - 1], own[HISTORY - 1 :]])
+        rollouts = [
+            reference.rollout(record.history_latents[k].astype(np.float64), blocks)
+            for k, blocks in ((i, own), (j, mixed))
+        ]
+        wanted = paper.different_state_distance(
+            rollouts[0], rollouts[1], WEIGHTS, record.motion_scale[i]
+        )
+        assert found[i] == pytest.approx(wanted, rel=1e-4)
+    assert anchors.reads == [], "no frame is needed again"
+
+
+def test_a_withdrawn_job_ends_between_chunks(
+    engine: DeviceEngine, model: FrozenWorldModel, anchors: WatchedBatch
+) -> None:
+    asked, ticket = plan(GaussianNoise(sigma=0.1)), Ticket(Priority.JOB)
+    record = measured(engine, model, anchors, asked)
+    ticket.cancel()
+    with pytest.raises(Cancelled):
+        score.different_state_distances(engine, model, anchors, asked, record, PARTNER, ticket)
+    with pytest.raises(Cancelled):
+        score.summarise_checkpoint(asked, record, np.ones(COUNT), PARTNER, ticket.check)
+    with pytest.raises(Cancelled):
+        ShardScorer(engine, model, anchors, asked).score(0, 5, ticket)
