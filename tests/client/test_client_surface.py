@@ -96,8 +96,6 @@ PUBLIC = [
     "Verdict",
     "ViewCertificate",
     "errors",
-    "load_score",
-    "save_score",
     "severity_grid",
 ]
 

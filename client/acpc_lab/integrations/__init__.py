@@ -7,3 +7,12 @@ Lightning trainer, and ``EpochScorer`` into any other training loop.
 from acpc_lab.integrations.cem import CemCertificates, IterationCertificate
 from acpc_lab.integrations.epochs import EpochScore, EpochScorer
 from acpc_lab.integrations.training import ScoreCheckpointCallback, ScreenFailed
+
+__all__ = [
+    "CemCertificates",
+    "EpochScore",
+    "EpochScorer",
+    "IterationCertificate",
+    "ScoreCheckpointCallback",
+    "ScreenFailed",
+]

@@ -24,6 +24,22 @@ from acpc_lab.report.previews import with_pictures
 from acpc_lab.report.sources import from_files, from_operations, from_scores, from_sweep, server_of
 from acpc_lab.report.worst import missing
 
+__all__ = [
+    "Cell",
+    "LabelNames",
+    "Preview",
+    "Protocol",
+    "ReportData",
+    "export_figures",
+    "from_files",
+    "from_operations",
+    "from_scores",
+    "from_sweep",
+    "render",
+    "with_pictures",
+    "write_report",
+]
+
 
 def write_report(data: ReportData, path: str | Path, *, figures: str | Path | None = None) -> None:
     """Writes the report and, with ``figures``, its figures as SVG, PNG and CSV into a folder.

@@ -13,3 +13,19 @@ from acpc_lab.sweeps.results import CellResult, SweepResults
 from acpc_lab.sweeps.rows import FORMATS
 from acpc_lab.sweeps.spec import SweepSpec, read_spec
 from acpc_lab.sweeps.sweep import PATIENCE_S, Sweep
+
+__all__ = [
+    "Cell",
+    "CellResult",
+    "CellState",
+    "CellStatus",
+    "OutOfTime",
+    "RunEnded",
+    "ServerAway",
+    "Stopped",
+    "Sweep",
+    "SweepFileError",
+    "SweepProgress",
+    "SweepResults",
+    "SweepSpec",
+]

@@ -20,6 +20,8 @@ from acpc_lab.tables import npz, parquet
 from acpc_lab.tables.anchor_files import HISTORY, load_anchors
 from acpc_lab.tables.plain import decode
 
+__all__ = ["FORMATS", "load_score", "save_score"]
+
 FORMATS = (".json", ".npz", ".parquet")
 
 

@@ -19,3 +19,19 @@ from acpc_server.models.frozen import (
 from acpc_server.models.jepa import JepaModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.rollout import rollout, rollout_pool
+
+__all__ = [
+    "CheckpointEntry",
+    "CheckpointLimits",
+    "FrozenJepa",
+    "FrozenWorldModel",
+    "JepaModel",
+    "ModelCard",
+    "Reduces",
+    "check_actions",
+    "check_history",
+    "list_checkpoints",
+    "load_checkpoint",
+    "rollout",
+    "rollout_pool",
+]

@@ -24,3 +24,29 @@ from acpc_server.perturb.specs import (
     parse_spec,
 )
 from acpc_server.perturb.transforms import perturb_frames
+
+__all__ = [
+    "IMAGE_CODEC",
+    "AnyPerturbation",
+    "Brightness",
+    "ColorJitter",
+    "Contrast",
+    "DefocusBlur",
+    "GaussianBlur",
+    "GaussianNoise",
+    "Identity",
+    "Jpeg",
+    "MotionBlur",
+    "Occlusion",
+    "Perturbation",
+    "PerturbationSpec",
+    "RandomShift",
+    "Registered",
+    "Resize",
+    "blurs",
+    "parse_spec",
+    "perturb_frames",
+    "perturbation",
+    "placement",
+    "register",
+]
