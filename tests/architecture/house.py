@@ -1,0 +1,217 @@
+"""What the architecture tests know of the sources: modules, imports and definitions, by syntax."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ROOTS = {
+    "acpc_server": REPOSITORY / "server",
+    "acpc_client": REPOSITORY / "client",
+    "acpc_lab": REPOSITORY / "client",
+    "acpc.contract": REPOSITORY / "proto",
+}
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function or method: its qualified name, its lines and its parameters."""
+
+    name: str
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+
+    @property
+    def lines(self) -> int:
+        """From ``def`` to its last line, the docstring left out."""
+        body, end = self.node.body, self.node.end_lineno or 0
+        lines = end - self.node.lineno + 1
+        if ast.get_docstring(self.node, clean=False) is not None:
+            first = body[0]
+            lines -= (first.end_lineno or 0) - first.lineno + 1
+        return lines
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of a call: without ``self`` or ``cls``."""
+        arguments = self.node.args
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+        return len([n for n in names if n not in ("self", "cls")]) + len(arguments.kwonlyargs)
+
+    @property
+    def public(self) -> bool:
+        """Whether no part of its name is private; ``__init__`` is as public as its class."""
+        parts = self.name.split(".")
+        return not any(p.startswith("_") and p != "__init__" for p in parts)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file."""
+
+    name: str
+    path: Path
+    is_package: bool
+
+    @cached_property
+    def text(self) -> str:
+        """Its source."""
+        return self.path.read_text()
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree."""
+        return ast.parse(self.text)
+
+    @property
+    def package(self) -> str:
+        """The package it lies in; a package lies in itself."""
+        return self.name if self.is_package else self.name.rpartition(".")[0]
+
+    @cached_property
+    def offers(self) -> set[str]:
+        """Names that the file's own imports bind: what a face offers."""
+        return {
+            alias.asname or alias.name
+            for node in self.tree.body
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+
+    @cached_property
+    def published(self) -> set[str]:
+        """Names in its ``__all__``."""
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                return set(ast.literal_eval(node.value))
+        return set()
+
+    def functions(self) -> Iterator[Function]:
+        """Every function and method, nested ones too."""
+
+        def walk(node: ast.AST, prefix: str) -> Iterator[Function]:
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield Function(f"{prefix}{child.name}", child)
+                    yield from walk(child, f"{prefix}{child.name}.")
+                elif isinstance(child, ast.ClassDef):
+                    yield from walk(child, f"{prefix}{child.name}.")
+                else:
+                    yield from walk(child, prefix)
+
+        return walk(self.tree, "")
+
+    def identifiers(self) -> set[str]:
+        """Every name that the file defines: functions, classes, parameters, targets, members."""
+        found: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.arg):
+                found.add(node.arg)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                found.add(node.attr)
+        return found
+
+    def private_reaches(self) -> set[str]:
+        """Private members of other objects that this file uses and does not define itself."""
+        own = self.identifiers()
+        found: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Attribute) and _is_private(node.attr):
+                mine = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+                parent = isinstance(node.value, ast.Call) and ast.unparse(node.value) == "super()"
+                if not mine and not parent and node.attr not in own:
+                    found.add(node.attr)
+            elif isinstance(node, ast.ImportFrom):
+                found |= {alias.name for alias in node.names if _is_private(alias.name)}
+        return found
+
+
+def _is_private(name: str) -> bool:
+    named_tuple = ("_replace", "_asdict", "_fields", "_make")
+    return name.startswith("_") and not name.startswith("__") and name not in named_tuple
+
+
+def modules() -> dict[str, Module]:
+    """Every module of server, client, lab and contract by its dotted name."""
+    found: dict[str, Module] = {}
+    for root, folder in ROOTS.items():
+        for path in sorted((folder / root.replace(".", "/")).rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            is_package = parts[-1] == "__init__"
+            name = ".".join(parts[:-1] if is_package else parts)
+            found[name] = Module(name, path, is_package)
+    return found
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module of ours, and whether its package offers it by name."""
+
+    target: Module
+    offered: bool
+
+
+def imports(module: Module, known: dict[str, Module]) -> Iterator[Import]:
+    """The modules of ours that a file imports, at any depth of its code."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name in known:
+                    yield Import(known[alias.name], offered=False)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            source = known[node.module]
+            for alias in node.names:
+                inner = known.get(f"{source.name}.{alias.name}")
+                if inner is None:
+                    yield Import(source, offered=_published(source, known))
+                else:
+                    yield Import(inner, offered=alias.name in source.offers)
+
+
+def _published(module: Module, known: dict[str, Module]) -> bool:
+    """Whether the module is in the ``__all__`` of its package."""
+    package, _, name = module.name.rpartition(".")
+    return package in known and name in known[package].published
+
+
+def graph(known: dict[str, Module]) -> dict[str, set[str]]:
+    """The files each file imports."""
+    return {
+        name: {i.target.name for i in imports(module, known)} - {name}
+        for name, module in known.items()
+    }
+
+
+def cycles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Groups of nodes that reach each other."""
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = set(edges.get(waiting.pop(), ())) - found
+            found |= new
+            waiting += new
+        return found
+
+    reach = {node: reached(node) for node in edges}
+    groups = {
+        tuple(sorted({node, *(n for n in reach[node] if node in reach.get(n, ()))}))
+        for node in edges
+        if node in reach[node]
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+def words(identifier: str) -> list[str]:
+    """The words of a name in snake or camel case, in lower case."""
+    return [word.lower() for word in WORD.findall(identifier)]

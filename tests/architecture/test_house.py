@@ -1,0 +1,152 @@
+"""The rules of the house, read from the syntax of server, client, lab and contract.
+
+``exceptions.txt`` lists what still breaks a rule, one a line. It may only shrink: a rule broken
+anywhere else fails, and so does a line that is no longer needed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from house import Module, cycles, graph, imports, modules, words
+
+EXCEPTIONS = Path(__file__).with_name("exceptions.txt")
+MAX_FUNCTION_LINES = 50
+MAX_PARAMETERS = 8
+MAX_FILE_LINES = 400
+# Words that readers had to guess at; CONTRIBUTING has what to write instead.
+BANNED = set(
+    "anew desk desks lest patience refusal refuse refused refuses seat seated seats soonest "
+    "whence".split()
+)
+# A command's parameters are its options; the command line shows them one by one.
+COMMANDS = ("acpc_lab.cli", "acpc_server.cli")
+DBOS_FILE = "acpc_server.jobs.durable"
+
+KNOWN = modules()
+
+
+def past_the_face(module: Module) -> Iterator[str]:
+    """Imports of a file inside another package, by its path and not by the package's name."""
+    for found in imports(module, KNOWN):
+        package = found.target.package
+        inside = f"{module.name}.".startswith(f"{package}.")
+        if not inside and not found.target.is_package and not found.offered:
+            yield f"{module.name} imports {found.target.name}"
+
+
+def private_reach(module: Module) -> Iterator[str]:
+    """Use of another module's private names."""
+    for name in module.private_reaches():
+        yield f"{module.name} uses {name}"
+
+
+def long_function(module: Module) -> Iterator[str]:
+    """Functions longer than a screen, docstring left out."""
+    for function in module.functions():
+        if function.lines > MAX_FUNCTION_LINES:
+            yield f"{module.name} {function.name}"
+
+
+def many_parameters(module: Module) -> Iterator[str]:
+    """Public functions whose options should travel as one object."""
+    for function in module.functions():
+        if function.public and function.parameters > MAX_PARAMETERS:
+            if not module.name.startswith(COMMANDS):
+                yield f"{module.name} {function.name}"
+
+
+def long_file(module: Module) -> Iterator[str]:
+    """Files of more than 400 lines."""
+    if module.text.count("\n") > MAX_FILE_LINES:
+        yield module.name
+
+
+def banned_word(module: Module) -> Iterator[str]:
+    """Names with words that are not the field's."""
+    for identifier in module.identifiers():
+        if BANNED & set(words(identifier)) or identifier.lstrip("_").startswith("MOST_"):
+            yield f"{module.name} {identifier}"
+
+
+def dbos_caller(module: Module) -> Iterator[str]:
+    """Files other than one that call DBOS."""
+    for node in ast.walk(module.tree):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        if module.name != DBOS_FILE and any(n.partition(".")[0] == "dbos" for n in names):
+            yield module.name
+
+
+RULES = {
+    "past-the-face": past_the_face,
+    "private-reach": private_reach,
+    "long-function": long_function,
+    "many-parameters": many_parameters,
+    "long-file": long_file,
+    "banned-word": banned_word,
+    "dbos-caller": dbos_caller,
+}
+
+
+def violations() -> set[str]:
+    """Every broken rule, as a line of ``exceptions.txt``."""
+    return {
+        f"{rule}: {found}"
+        for rule, find in RULES.items()
+        for module in KNOWN.values()
+        for found in find(module)
+    }
+
+
+@pytest.fixture(scope="module")
+def found() -> set[str]:
+    return violations()
+
+
+@pytest.fixture(scope="module")
+def excepted() -> set[str]:
+    return set(EXCEPTIONS.read_text().splitlines())
+
+
+def test_the_sources_are_found() -> None:
+    assert {name.partition(".")[0] for name in KNOWN} >= {"acpc_server", "acpc_client", "acpc_lab"}
+    assert len(KNOWN) > 200
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_holds(rule: str, found: set[str], excepted: set[str]) -> None:
+    broken = {line for line in found - excepted if line.startswith(f"{rule}: ")}
+    assert not broken, "\n" + "\n".join(sorted(broken))
+
+
+def test_the_exceptions_only_shrink(found: set[str], excepted: set[str]) -> None:
+    mended = excepted - found
+    assert not mended, "take out of exceptions.txt:\n" + "\n".join(sorted(mended))
+
+
+def test_files_import_in_one_direction() -> None:
+    assert cycles(graph(KNOWN)) == []
+
+
+def test_packages_import_in_one_direction() -> None:
+    """Sibling packages and modules at every level of the tree, not files alone, form no cycle."""
+    edges: dict[str, set[str]] = {}
+    for name, targets in graph(KNOWN).items():
+        for target in targets:
+            ours, theirs = name.split("."), target.split(".")
+            shared = next(
+                (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None
+            )
+            if shared is not None:  # otherwise one holds the other
+                sibling = ".".join(ours[: shared + 1])
+                edges.setdefault(sibling, set()).add(".".join(theirs[: shared + 1]))
+    assert cycles(edges) == []
+
+
+if __name__ == "__main__":
+    print("\n".join(sorted(violations())))
