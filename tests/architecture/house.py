@@ -120,15 +120,33 @@ class Module:
                 found.add(node.attr)
         return found
 
+    def _outside(self, node: ast.Attribute) -> bool:
+        """Whether the member belongs to a library: ``os._exit``."""
+        root: ast.expr = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        return isinstance(root, ast.Name) and root.id in self._libraries
+
+    @cached_property
+    def _libraries(self) -> set[str]:
+        ours = tuple(root.partition(".")[0] for root in ROOTS)
+        found: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found |= {(a.asname or a.name).partition(".")[0] for a in node.names}
+            elif isinstance(node, ast.ImportFrom) and not (node.module or "").startswith(ours):
+                found |= {a.asname or a.name for a in node.names}
+        return found
+
     def private_reaches(self) -> set[str]:
-        """Private members of other objects that this file uses and does not define itself."""
+        """Private members of other modules of ours that this file uses."""
         own = self.identifiers()
         found: set[str] = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Attribute) and _is_private(node.attr):
                 mine = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
                 parent = isinstance(node.value, ast.Call) and ast.unparse(node.value) == "super()"
-                if not mine and not parent and node.attr not in own:
+                if not mine and not parent and not self._outside(node) and node.attr not in own:
                     found.add(node.attr)
             elif isinstance(node, ast.ImportFrom):
                 found |= {alias.name for alias in node.names if _is_private(alias.name)}
