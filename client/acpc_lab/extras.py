@@ -1,4 +1,4 @@
-"""Libraries that only some commands need: loaded when they do, and asked for by name if missing."""
+"""Loads the lab's own libraries when they are needed, and says how to install what is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from types import ModuleType
 from acpc_client.errors import FailedPrecondition
 
 
-def load(module: str, extra: str) -> ModuleType:
+def install_line(package: str) -> str:
+    """One sentence for people who lack a package; ``acpc`` itself is on no public index."""
+    return (
+        f"{package} is needed here and not installed: install the lab extra of the acpc wheel or "
+        "checkout, for example with pip install '.[lab]'"
+    )
+
+
+def load(module: str) -> ModuleType:
     """A module of an optional dependency.
 
     Raises:
@@ -17,13 +25,10 @@ def load(module: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
-        raise FailedPrecondition(
-            f"{package} is needed here and not installed: pip install 'acpc[{extra}]'"
-        ) from error
+        raise FailedPrecondition(install_line(module.partition(".")[0])) from error
 
 
 def pyarrow() -> tuple[ModuleType, ModuleType]:
     """``pyarrow`` (with ``pyarrow.compute``) and ``pyarrow.parquet``."""
-    load("pyarrow.compute", "report")
-    return load("pyarrow", "report"), load("pyarrow.parquet", "report")
+    load("pyarrow.compute")
+    return load("pyarrow"), load("pyarrow.parquet")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from acpc_lab.report.canvas import styled
+from acpc_lab.plotting import styled
 from acpc_lab.studies import paper
 from acpc_lab.studies.catalogue import STUDIES, Evidence
 from acpc_lab.studies.figures import collapse, drift, horizons, shifts, thresholds

@@ -19,7 +19,7 @@ from acpc_client.anchor_arrays import AnchorArrays, digest_of
 from acpc_client.inputs import DatasetAnchors
 from acpc_client.results.anchors import UploadProgress
 from acpc_client.retries import RetryPolicy
-from acpc_lab.tables.anchor_files import load_anchors
+from acpc_lab.tables import load_anchors
 from anchor_counterparty import AnchorCounterparty, serve_anchors
 from client_messages import status
 from google.rpc import error_details_pb2

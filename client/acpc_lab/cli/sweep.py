@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from acpc_client import DEFAULT_TARGET, AcpcClient, Tls, write_whole
+from acpc_client import DEFAULT_TARGET, AcpcClient, Tls
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, Json, TlsCa, reported
 from acpc_lab.cli.sweep_view import failures, results_table, shown
-from acpc_lab.sweeps import EXAMPLE, FORMATS, PATIENCE_S, ServerAway, Sweep, SweepResults
+from acpc_lab.sweeps import EXAMPLE, PATIENCE_S, ServerAway, Sweep, SweepResults
+from acpc_lab.tables import TABLE_FORMATS, write_whole
 
 app = typer.Typer(
     no_args_is_help=True, help="Scores checkpoints x shifts x severities x seeds, from one file."
@@ -39,8 +40,8 @@ Target = Annotated[
 
 
 def _format(path: Path | None) -> Path | None:
-    if path is not None and path.suffix not in FORMATS:
-        wanted = ", ".join(FORMATS)
+    if path is not None and path.suffix not in TABLE_FORMATS:
+        wanted = ", ".join(TABLE_FORMATS)
         raise typer.BadParameter(f"found {path.name!r}, wanted a name ending in one of {wanted}")
     if path is not None and not path.parent.is_dir():
         raise typer.BadParameter(f"the folder {path.parent} does not exist")

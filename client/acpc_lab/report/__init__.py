@@ -5,24 +5,22 @@
         data = with_pictures(data, client)
     write_report(data, "report.html", figures="figures")
 
-Needs ``pip install 'acpc[report]'``.
+Needs the lab's extras.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from acpc_client import write_whole
-
-from acpc_lab.report import canvas
+from acpc_lab import plotting
 from acpc_lab.report.exports import export_figures
 from acpc_lab.report.labels import LabelNames
 from acpc_lab.report.model import Cell, Preview, Protocol, ReportData
 from acpc_lab.report.page import render
-from acpc_lab.report.palette import KINDS, MARKERS, light
 from acpc_lab.report.previews import with_pictures
 from acpc_lab.report.sources import from_files, from_operations, from_scores, from_sweep, server_of
 from acpc_lab.report.worst import missing
+from acpc_lab.tables import write_whole
 
 __all__ = [
     "Cell",

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from acpc_client import write_whole
 
+from acpc_lab import plotting
 from acpc_lab.extras import load
-from acpc_lab.report import canvas
+from acpc_lab.plotting import light
 from acpc_lab.report.figures import Key, Plate, plates
 from acpc_lab.report.measures import step_radius_of
 from acpc_lab.report.model import ReportData
-from acpc_lab.report.palette import light
+from acpc_lab.tables import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -42,12 +42,12 @@ def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
     target.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     taken: dict[str, int] = {}
-    with canvas.styled():
+    with plotting.styled():
         for plate in plates(data):
             name = _slug(f"{plate.key}-{plate.shift}" if plate.shift else plate.key)
             taken[name] = taken.get(name, 0) + 1
             name += f"-{taken[name]}" if taken[name] > 1 else ""
-            written += canvas.write(_composed(plate), target, name)
+            written += plotting.write(_composed(plate), target, name)
     for name, lines in (("cells", _cells), ("anchors", _anchors), ("steps", _steps)):
         path = target / f"{name}.csv"
         text = io.StringIO(newline="")
@@ -66,7 +66,7 @@ def _composed(plate: Plate) -> Figure:
     columns = min(len(plate.panels), _MOST_COLUMNS)
     lines = -(-len(plate.panels) // columns)
     width, height = plate.size
-    figure: Figure = load("matplotlib.figure", "report").Figure(
+    figure: Figure = load("matplotlib.figure").Figure(
         figsize=(columns * width, lines * height + _LEGEND_INCHES), layout="constrained"
     )
     parts = figure.subfigures(lines, columns, squeeze=False).ravel()
@@ -86,10 +86,10 @@ def _composed(plate: Plate) -> Figure:
 def _handle(key: Key) -> Artist:
     colour = light(key.role)
     if key.mark == "region":
-        patch: Artist = load("matplotlib.patches", "report").Patch(color=colour, label=key.text)
+        patch: Artist = load("matplotlib.patches").Patch(color=colour, label=key.text)
         return patch
     lines = {"line": "-", "dashes": (0, (3, 1.5)), "dots": (0, (1.2, 2))}
-    drawn: Artist = load("matplotlib.lines", "report").Line2D(
+    drawn: Artist = load("matplotlib.lines").Line2D(
         [],
         [],
         color=colour,

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from acpc_lab import plotting
 from acpc_lab.extras import load
-from acpc_lab.report import canvas
+from acpc_lab.plotting import data_uri, style_sheet
 from acpc_lab.report.checks import checks
 from acpc_lab.report.figures import MANY_TASKS, Plate, plates
 from acpc_lab.report.headline import headline, tallies
 from acpc_lab.report.model import Cell, Preview, ReportData
-from acpc_lab.report.palette import style_sheet
-from acpc_lab.report.pictures import data_uri
 from acpc_lab.report.provenance import common_receipt, digests, protocol_rows
 from acpc_lab.report.tables import STANDINGS, grids, table
 from acpc_lab.report.words import LIMITS, TERMS
@@ -31,7 +30,7 @@ def render(data: ReportData) -> str:
     Raises:
         FailedPrecondition: matplotlib or jinja2 is not installed.
     """
-    jinja: Any = load("jinja2", "report")
+    jinja: Any = load("jinja2")
     environment = jinja.Environment(
         autoescape=True,
         loader=jinja.FileSystemLoader(_ASSETS),
@@ -89,7 +88,7 @@ def _drawn(data: ReportData) -> list[Drawn]:
     for plate in plates(data):
         kinds.setdefault(plate.key, []).append(plate)
     found = []
-    with canvas.styled():
+    with plotting.styled():
         for key, group in kinds.items():
             rows = [
                 (plate.shift, tuple(_inline(plate, f"{key}{row}")))
@@ -103,8 +102,8 @@ def _drawn(data: ReportData) -> list[Drawn]:
 
 def _inline(plate: Plate, key: str) -> Iterator[str]:
     for column, panel in enumerate(plate.panels):
-        figure = canvas.panel(panel.draw, size=plate.size, rows=plate.rows)
-        yield _trusted(canvas.inline(figure, f"{key}-{column}", panel.description))
+        figure = plotting.panel(panel.draw, size=plate.size, rows=plate.rows)
+        yield _trusted(plotting.inline(figure, f"{key}-{column}", panel.description))
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def _pictures(
 
 def _trusted(text: str) -> str:
     """Text of our own making, which the template shall not escape."""
-    marked: str = load("markupsafe", "report").Markup(text)
+    marked: str = load("markupsafe").Markup(text)
     return marked
 
 

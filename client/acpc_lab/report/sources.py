@@ -12,9 +12,8 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.report.labels import LabelNames, read_names
 from acpc_lab.report.model import Cell, Protocol, ReportData
 from acpc_lab.report.recipe import again, recipe
-from acpc_lab.report.score_json import read_score_json
 from acpc_lab.sweeps import CellResult, Journal, Node, SweepResults, read_spec
-from acpc_lab.tables import load_score
+from acpc_lab.tables import load_score, read_score_json
 
 if TYPE_CHECKING:
     from acpc_client import AcpcClient

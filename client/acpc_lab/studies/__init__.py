@@ -2,7 +2,7 @@
 
 A row holds one measurement; every number of a summary is computed from rows alone, so that it can
 be checked again wherever the rows are. Needs NumPy; figures, Parquet and t-SNE need
-``pip install 'acpc[report]'``.
+the lab's extras.
 """
 
 from acpc_lab.studies import bundle, cells
@@ -10,7 +10,6 @@ from acpc_lab.studies.catalogue import STUDIES, AnyEvidence, AnyStudy, Evidence
 from acpc_lab.studies.cells import Cell, CheckpointRows, read_cells, require_one_per_run
 from acpc_lab.studies.collapse import CollapseParameters, CollapseSummary
 from acpc_lab.studies.drift import CONTROLS, DriftParameters, DriftSummary
-from acpc_lab.studies.files import read_rows, to_csv
 from acpc_lab.studies.from_thresholds import chosen_elsewhere
 from acpc_lab.studies.geometry import GeometryParameters, GeometrySummary
 from acpc_lab.studies.horizons import HorizonParameters, HorizonSummary
@@ -20,9 +19,9 @@ from acpc_lab.studies.parameters import Parameters
 from acpc_lab.studies.planner import PlannerParameters, PlannerSummary
 from acpc_lab.studies.projection import embedded
 from acpc_lab.studies.recovery import SweepRows
-from acpc_lab.studies.rows import Arrays, Rows
 from acpc_lab.studies.sensitivity import SensitivityParameters, SensitivitySummary
 from acpc_lab.studies.shifts import ShiftParameters, ShiftRows, ShiftSummary
 from acpc_lab.studies.threshold_summary import SplitMean, ThresholdSummary
 from acpc_lab.studies.thresholds import ThresholdParameters
 from acpc_lab.studies.verification import verify
+from acpc_lab.tables import Arrays, Rows, read_rows, to_csv

@@ -10,24 +10,27 @@ figures/        SVG and PNG
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import numpy as np
-from acpc_client import write_whole
 from acpc_client.errors import ArgumentError
-from numpy.typing import NDArray
 
-from acpc_lab.report import canvas
+from acpc_lab import plotting
 from acpc_lab.studies.catalogue import STUDIES, AnyEvidence, AnyStudy, Evidence
-from acpc_lab.studies.files import read_rows, to_csv, to_parquet
+from acpc_lab.tables import (
+    read_npz,
+    read_rows,
+    sha256,
+    to_csv,
+    to_json,
+    to_npz,
+    to_parquet,
+    write_whole,
+)
 
 FORMAT = "acpc-study-bundle/1"
 MANIFEST = "study.json"
@@ -60,7 +63,7 @@ class Bundle:
         """SHA-256 of the study: of all but its figures, which can be drawn again."""
         document = self._document()
         del document["figures"]
-        return _sha256(_json(document))
+        return sha256(to_json(document))
 
     def _document(self) -> dict[str, Any]:
         return {
@@ -74,7 +77,7 @@ class Bundle:
 
     def write_manifest(self) -> None:
         """Writes ``study.json``."""
-        write_whole(self.folder / MANIFEST, _json(self._document()))
+        write_whole(self.folder / MANIFEST, to_json(self._document()))
 
     def evidence(self) -> AnyEvidence:
         """The study, computed again from its rows.
@@ -86,7 +89,7 @@ class Bundle:
         if rows is None:
             raise ArgumentError(str(self.folder), f"{MANIFEST} names no rows.csv or rows.parquet")
         parameters = self.study.parameters.from_dict(self.parameters)
-        arrays = _read_arrays(self.folder / ARRAYS) if ARRAYS in self.files else {}
+        arrays = read_npz(self.folder / ARRAYS) if ARRAYS in self.files else {}
         read = read_rows(self.folder / rows, self.study.rows)
         return Evidence.of(self.study, read, parameters, arrays)
 
@@ -120,8 +123,8 @@ def write(
     else:
         content["rows.csv"] = to_csv(evidence.rows).encode()
     if evidence.arrays:
-        content[ARRAYS] = _npz(evidence.arrays)
-    content[SUMMARY] = _json(evidence.summary.to_dict())
+        content[ARRAYS] = to_npz(evidence.arrays)
+    content[SUMMARY] = to_json(evidence.summary.to_dict())
     for name, data in content.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +134,7 @@ def write(
         study=evidence.study,
         parameters=evidence.parameters.to_dict(),
         sources=[*sources, {"kind": "computed", "acpc": metadata.version("acpc")}],
-        files={name: _sha256(data) for name, data in sorted(content.items())},
+        files={name: sha256(data) for name, data in sorted(content.items())},
         figures={},
     )
     bundle.write_manifest()
@@ -187,29 +190,7 @@ def _require_inside(name: str) -> None:
 
 def digest_of(path: Path) -> str:
     """SHA-256 of a file."""
-    return _sha256(path.read_bytes())
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def _json(document: Any) -> bytes:  # noqa: ANN401 - any JSON value
-    return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
-
-
-def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    content = io.BytesIO()
-    np.savez_compressed(content, **dict(sorted(arrays.items())))  # type: ignore[arg-type]
-    return content.getvalue()
-
-
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise ArgumentError(str(path), f"is no NPZ file of plain arrays: {error}") from error
+    return sha256(path.read_bytes())
 
 
 def draw(held: Bundle, evidence: AnyEvidence) -> Bundle:
@@ -222,9 +203,9 @@ def draw(held: Bundle, evidence: AnyEvidence) -> Bundle:
     folder = held.folder / FIGURES
     folder.mkdir(exist_ok=True)
     paths: list[Path] = []
-    with canvas.styled():
+    with plotting.styled():
         for name, figure in evidence.figures().items():
-            paths += canvas.write(figure, folder, name)
+            paths += plotting.write(figure, folder, name)
     figures = {f"{FIGURES}/{path.name}": digest_of(path) for path in paths}
     drawn = replace(held, figures=dict(sorted(figures.items())))
     drawn.write_manifest()

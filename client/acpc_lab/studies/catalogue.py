@@ -21,7 +21,7 @@ from acpc_lab.studies import (
 )
 from acpc_lab.studies.parameters import Parameters
 from acpc_lab.studies.recovery import SweepRows
-from acpc_lab.studies.rows import Arrays, Rows
+from acpc_lab.tables import Arrays, Rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

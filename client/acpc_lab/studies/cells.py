@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from acpc_lab.studies.collapse import CollapseRows
 from acpc_lab.studies.geometry import key
 from acpc_lab.studies.horizons import HorizonRows
-from acpc_lab.studies.rows import Column, Numbers, Rows, Texts
+from acpc_lab.tables import Column, Numbers, Rows, Texts
 
 Kind = TypeVar("Kind", bound=Rows)
 

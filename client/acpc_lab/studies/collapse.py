@@ -10,7 +10,7 @@ from acpc_client import Record
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.parameters import Parameters
-from acpc_lab.studies.rows import Arrays, Column, Numbers, Rows, Texts
+from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
 
 @dataclass(frozen=True, eq=False)

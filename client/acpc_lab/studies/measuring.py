@@ -21,13 +21,13 @@ from acpc_client import (
     ScoreProtocol,
     Study,
     StudyResult,
-    write_whole,
 )
 from acpc_client.errors import ArgumentError, NotFound
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from acpc_lab.studies.cells import Cell
+from acpc_lab.tables import write_whole
 
 JOURNAL = "measuring.json"
 AHEAD = 4

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from acpc_lab.extras import load
 from acpc_lab.studies.geometry import GeometryParameters
-from acpc_lab.studies.rows import Arrays
+from acpc_lab.tables import Arrays
 
 
 def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArray[Any]]:
@@ -37,10 +37,10 @@ def tsne(
     """
     points = np.concatenate([clean[:, None], views], axis=1)  # (n, 1 + views, dim)
     flat = points.reshape(-1, points.shape[-1]).astype(np.float64)
-    manifold = load("sklearn.manifold", "report")
+    manifold = load("sklearn.manifold")
     perplexity = min(parameters.perplexity, (len(flat) - 1) / 3)
     projection = manifold.TSNE(perplexity=perplexity, init="pca", random_state=parameters.seed)
     # Threads sum in an order of their own, and t-SNE magnifies it.
-    with load("threadpoolctl", "report").threadpool_limits(1):
+    with load("threadpoolctl").threadpool_limits(1):
         placed: NDArray[np.float32] = projection.fit_transform(flat).astype(np.float32)
     return placed.reshape(*points.shape[:2], 2)

@@ -11,7 +11,7 @@ from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
 from acpc_lab.studies.numbers import SLACK
-from acpc_lab.studies.rows import Column, Numbers, Rows, Texts, groups
+from acpc_lab.tables import Column, Numbers, Rows, Texts, groups
 
 Mask = NDArray[np.bool_]
 

@@ -8,7 +8,7 @@ import numpy as np
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
-from acpc_lab.studies.rows import groups as groups_of
+from acpc_lab.tables import groups as groups_of
 
 Matrix = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from acpc_client import Record
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.parameters import Parameters
-from acpc_lab.studies.rows import Arrays, Column, Integers, Numbers, Rows, Texts, groups
+from acpc_lab.tables import Arrays, Column, Integers, Numbers, Rows, Texts, groups
 
 METHODS = ("jvp", "finite_difference")
 

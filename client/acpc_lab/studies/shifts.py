@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from acpc_lab.studies.numbers import SLACK, Confusion, as_float, spearman
 from acpc_lab.studies.parameters import Parameters
-from acpc_lab.studies.rows import Arrays, Column, Numbers, Rows, Texts
+from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
 EPS_SCORE = 1e-12
 """Stabiliser of the screen score, epsilon_score in the paper."""

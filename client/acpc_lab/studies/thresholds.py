@@ -13,7 +13,6 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.studies.numbers import SLACK, as_float
 from acpc_lab.studies.parameters import Parameters
 from acpc_lab.studies.recovery import Run, Sweep, SweepRows, read_sweep, recovered_levels
-from acpc_lab.studies.rows import Arrays
 from acpc_lab.studies.screen import Agreement, Judgement, Pair, accepted, judge
 from acpc_lab.studies.threshold_summary import (
     Choice,
@@ -23,6 +22,7 @@ from acpc_lab.studies.threshold_summary import (
     TaskRecovery,
     ThresholdSummary,
 )
+from acpc_lab.tables import Arrays
 
 MOST_TASKS = 10
 

@@ -10,7 +10,6 @@ from acpc_lab.sweeps.link import Link, OutOfTime, RunEnded, ServerAway, Stopped
 from acpc_lab.sweeps.progress import CellStatus, SweepProgress
 from acpc_lab.sweeps.reading import Node, SweepFileError
 from acpc_lab.sweeps.results import CellResult, SweepResults
-from acpc_lab.sweeps.rows import FORMATS
 from acpc_lab.sweeps.spec import SweepSpec, read_spec
 from acpc_lab.sweeps.sweep import PATIENCE_S, Sweep
 

@@ -20,12 +20,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from acpc_client import Score, write_whole
+from acpc_client import Score
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.plan import Plan
-from acpc_lab.tables import load_score, save_score
+from acpc_lab.tables import load_score, save_score, write_whole
 
 
 class CellState(enum.Enum):

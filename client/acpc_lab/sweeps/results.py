@@ -16,8 +16,8 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.journal import CellState, Entry, Journal
-from acpc_lab.sweeps.rows import Rows
 from acpc_lab.sweeps.spec import folder_of, load_spec
+from acpc_lab.tables import Table
 
 
 @dataclass(frozen=True)
@@ -230,10 +230,10 @@ class SweepResults(Sequence[CellResult]):
         counted = Counter(item.state for item in self.cells)
         return {state: counted[state] for state in CellState if counted[state]}
 
-    def rows(self) -> Rows:
+    def rows(self) -> Table:
         """One flat row per cell."""
-        return Rows((item.row() for item in self.cells), behind="reference")
+        return Table((item.row() for item in self.cells), behind="reference")
 
-    def anchor_rows(self) -> Rows:
+    def anchor_rows(self) -> Table:
         """One flat row per cell and anchor; values per draw and per step are left out."""
-        return Rows((row for item in self.cells for row in item.anchor_rows()), behind="seed")
+        return Table((row for item in self.cells for row in item.anchor_rows()), behind="seed")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from acpc_lab.plotting import COLOURS
 from acpc_lab.report import ReportData, render
-from acpc_lab.report.palette import COLOURS
 from acpc_lab.report.sources import from_scores
 from report_samples import judged, renamed, side, sweep
 

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from acpc_lab.report.palette import COLOURS, KINDS, LEVELS, spread
+from acpc_lab.plotting import COLOURS, KINDS, LEVELS, spread
 
 TEXT = ("ink", "soft", "pass", "fail", "open")
 

@@ -25,13 +25,12 @@ from acpc_lab.report import (
 )
 from acpc_lab.report.labels import read_names
 from acpc_lab.report.recipe import recipe
-from acpc_lab.report.score_json import read_score_json
 from acpc_lab.sweeps import Cell, SweepResults
 from acpc_lab.sweeps.journal import Journal
 from acpc_lab.sweeps.plan import Plan, make_plan
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.sweeps.spec import read_spec
-from acpc_lab.tables import save_score
+from acpc_lab.tables import read_score_json, save_score
 from client_counterparty import Counterparty
 from client_messages import operation, status
 from google.longrunning import operations_pb2

@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 import pytest
-from acpc_lab.report.canvas import styled
+from acpc_lab.plotting import styled
 from acpc_lab.studies import paper
 from acpc_lab.studies.catalogue import STUDIES, Evidence
 from acpc_lab.studies.figures import collapse, drift, horizons, planner, sensitivity, shifts

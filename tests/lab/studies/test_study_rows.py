@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from acpc_client.errors import ArgumentError
-from acpc_lab.studies.files import parse_csv, read_rows, to_csv, to_parquet
 from acpc_lab.studies.geometry import GeometryRows
-from acpc_lab.studies.rows import groups
 from acpc_lab.studies.shifts import ShiftRows
+from acpc_lab.tables import groups, parse_csv, read_rows, to_csv, to_parquet
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -14,7 +14,7 @@ import pytest
 from acpc_client.errors import ArgumentError
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import Sweep
-from acpc_lab.sweeps.rows import Rows
+from acpc_lab.tables import Table
 from client_messages import status
 from job_counterparty import FAILED, JobParty
 
@@ -79,12 +79,12 @@ def test_there_is_a_row_for_every_anchor_of_a_cell_that_has_a_score(sweep: Sweep
 
 
 def test_columns_of_several_types_still_are_columns(tmp_path: Path) -> None:
-    rows = Rows([{"a": 1, "b": 1}, {"a": 2.5, "b": "x"}, {"a": None, "c": True}], behind="a")
+    rows = Table([{"a": 1, "b": 1}, {"a": 2.5, "b": "x"}, {"a": None, "c": True}], behind="a")
     assert rows.columns == ["a", "b", "c"]
     rows.save(tmp_path / "x.parquet")
     assert pq.read_table(tmp_path / "x.parquet").to_pylist() == [
         {"a": 1.0, "b": "1", "c": None}, {"a": 2.5, "b": "x", "c": None},
         {"a": None, "b": None, "c": True},
     ]  # fmt: skip
-    empty = Rows([], behind="a")
+    empty = Table([], behind="a")
     assert (list(empty), empty.columns, empty.to_json()) == ([], [], "[]")

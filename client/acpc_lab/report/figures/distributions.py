@@ -9,7 +9,7 @@ import numpy as np
 from acpc_client import CheckpointScore
 from numpy.typing import NDArray
 
-from acpc_lab.report.canvas import TIP
+from acpc_lab.plotting import TIP, light
 from acpc_lab.report.figures.plate import (
     Hues,
     Key,
@@ -25,7 +25,6 @@ from acpc_lab.report.figures.plate import (
 )
 from acpc_lab.report.measures import margin_of, quantile_of
 from acpc_lab.report.model import Cell, ReportData
-from acpc_lab.report.palette import light
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

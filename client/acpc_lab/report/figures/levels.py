@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from acpc_lab.plotting import light
 from acpc_lab.report.figures.plate import (
     Hues,
     Key,
@@ -18,7 +19,6 @@ from acpc_lab.report.figures.plate import (
     threshold,
 )
 from acpc_lab.report.model import Cell, ReportData
-from acpc_lab.report.palette import light
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

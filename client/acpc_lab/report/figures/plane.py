@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from acpc_client import Outcome
 
+from acpc_lab.plotting import light
 from acpc_lab.report.figures.levels import ir_relative, separation
 from acpc_lab.report.figures.plate import (
     Hues,
@@ -19,7 +20,6 @@ from acpc_lab.report.figures.plate import (
     threshold,
 )
 from acpc_lab.report.model import Cell, ReportData
-from acpc_lab.report.palette import light
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

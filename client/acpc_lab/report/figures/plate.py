@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from acpc_client import CheckpointScore, Outcome
 
-from acpc_lab.report.canvas import TIP, Draw
+from acpc_lab.plotting import KINDS, MARKERS, TIP, Draw, light, spread
 from acpc_lab.report.model import Cell, ReportData
-from acpc_lab.report.palette import KINDS, MARKERS, light, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from acpc_lab.report.canvas import TIP
+from acpc_lab.plotting import TIP, light
 from acpc_lab.report.figures.plate import Hues, Key, Panel, Plate, heading, logarithmic, scored
 from acpc_lab.report.measures import step_radius_of
 from acpc_lab.report.model import Cell, ReportData
-from acpc_lab.report.palette import light
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

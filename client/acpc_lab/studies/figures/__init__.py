@@ -1,5 +1,5 @@
 """The studies' figures, in the paper's manner and in the report's colours.
 
 Each module draws the study of its name: ``draw(evidence)`` gives its figures by name. They need
-``pip install 'acpc[report]'`` and are deterministic.
+the lab's extras and are deterministic.
 """

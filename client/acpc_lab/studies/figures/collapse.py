@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from acpc_lab.report import light
+from acpc_lab.plotting import light, panels
 from acpc_lab.studies.catalogue import Evidence
 from acpc_lab.studies.collapse import (
     CollapseLine,
@@ -13,7 +13,6 @@ from acpc_lab.studies.collapse import (
     CollapseRows,
     CollapseSummary,
 )
-from acpc_lab.studies.figures.base import panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

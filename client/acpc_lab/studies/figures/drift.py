@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from acpc_lab.plotting import joined, panels
 from acpc_lab.studies.catalogue import Evidence
 from acpc_lab.studies.drift import DriftCell, DriftParameters, DriftRows, DriftSummary
-from acpc_lab.studies.figures.base import joined, panels
-from acpc_lab.studies.rows import groups
+from acpc_lab.tables import groups
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

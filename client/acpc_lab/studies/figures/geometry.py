@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acpc_lab.extras import load
+from acpc_lab.plotting import INK, RULE, hue, panels
 from acpc_lab.studies.catalogue import Evidence
-from acpc_lab.studies.figures.base import INK, RULE, hue, panels
 from acpc_lab.studies.geometry import (
     SPACES,
     GeometryParameters,
@@ -21,7 +21,7 @@ from acpc_lab.studies.geometry import (
     key,
 )
 from acpc_lab.studies.projection import tsne
-from acpc_lab.studies.rows import Arrays
+from acpc_lab.tables import Arrays
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,8 +99,8 @@ def _scatter(axis: Axes, placed: Points, parameters: GeometryParameters) -> None
     chosen = np.linspace(0, len(placed) - 1, count).round().astype(int)
     rest = np.delete(placed, chosen, axis=0).reshape(-1, 2)
     axis.scatter(rest[:, 0], rest[:, 1], s=2, color=RULE, linewidth=0, rasterized=True)
-    colours = load("matplotlib", "report").colormaps["turbo"](np.linspace(0.05, 0.95, count))
-    ellipse = load("matplotlib.patches", "report").Ellipse
+    colours = load("matplotlib").colormaps["turbo"](np.linspace(0.05, 0.95, count))
+    ellipse = load("matplotlib.patches").Ellipse
     for colour, history in zip(colours, placed[chosen], strict=True):
         axis.scatter(history[1:, 0], history[1:, 1], s=5, color=colour, linewidth=0, zorder=2)
         axis.scatter(

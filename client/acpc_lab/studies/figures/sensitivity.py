@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from acpc_lab.plotting import hue, marker, panels, zero_line
 from acpc_lab.studies.catalogue import Evidence
-from acpc_lab.studies.figures.base import hue, marker, panels, zero_line
 from acpc_lab.studies.sensitivity import (
     METHODS,
     Sensitivity,

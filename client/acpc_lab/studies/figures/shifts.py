@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from acpc_lab.plotting import INK, hue, marker, panels, zero_line
 from acpc_lab.studies.catalogue import Evidence
-from acpc_lab.studies.figures.base import INK, hue, marker, panels, zero_line
 from acpc_lab.studies.shifts import ShiftPair, ShiftParameters, ShiftRows, ShiftSummary
 
 if TYPE_CHECKING:

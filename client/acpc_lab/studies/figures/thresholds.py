@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from acpc_lab.plotting import INK, SOFT, hue, marker, panels, zero_line
 from acpc_lab.studies.catalogue import Evidence
-from acpc_lab.studies.figures.base import INK, SOFT, hue, marker, panels, zero_line
 from acpc_lab.studies.recovery import Sweep, SweepRows, read_sweep, recovered_levels
 from acpc_lab.studies.screen import Pair
 from acpc_lab.studies.threshold_summary import Split, ThresholdSummary

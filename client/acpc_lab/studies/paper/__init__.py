@@ -12,11 +12,10 @@ from typing import Annotated, TypeVar
 
 from acpc_lab.studies.collapse import CollapseRows
 from acpc_lab.studies.drift import DriftCell
-from acpc_lab.studies.files import parse_csv
 from acpc_lab.studies.horizons import IrReduction
-from acpc_lab.studies.rows import Column, Integers, Numbers, Rows, Texts
 from acpc_lab.studies.shifts import ShiftRows
 from acpc_lab.studies.threshold_summary import Split
+from acpc_lab.tables import Column, Integers, Numbers, Rows, Texts, parse_csv
 
 Table = TypeVar("Table", bound=Rows)
 

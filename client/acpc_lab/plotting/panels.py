@@ -1,29 +1,36 @@
-"""What the figures share: a row of panels, runs joined by thin lines, means as diamonds."""
+"""Rows of panels, runs joined by thin lines, and frames as data URIs."""
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from acpc_lab.extras import load
-from acpc_lab.report import KINDS, MARKERS, light
+from acpc_lab.plotting.palette import INK, KINDS, MARKERS, RULE, SOFT, light
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, SOFT, RULE = light("ink"), light("soft"), light("rule")
+# Above this side, a noisy frame as PNG weighs more than 40 kB.
+_MAX_LOSSLESS_SIDE = 96
+_WEBP_QUALITY = 90
 
 
 def panels(
     columns: int, *, width: float = 2.1, height: float = 2.2, rows: int = 1, sharey: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a grid of panels, in inches each; call it in ``styled``.
+    """A figure with a grid of panels of ``width`` x ``height`` inches; call it in ``styled``.
 
     Raises:
         FailedPrecondition: matplotlib is not installed.
     """
-    figure: Figure = load("matplotlib.figure", "report").Figure(
+    figure: Figure = load("matplotlib.figure").Figure(
         figsize=(max(width * columns, 3.0), height * rows), layout="constrained"
     )
     axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
@@ -41,10 +48,10 @@ def marker(index: int) -> str:
 
 
 def joined(axis: Axes, values: Sequence[Sequence[float]], labels: Sequence[str]) -> None:
-    """A thin line per run over the models that are compared; diamonds are the means.
+    """Draws a thin line per run over the compared models, with a diamond at each mean.
 
     Args:
-        axis: Where.
+        axis: Where to draw.
         values: By run, then by model.
         labels: Names of the models.
     """
@@ -63,5 +70,23 @@ def joined(axis: Axes, values: Sequence[Sequence[float]], labels: Sequence[str])
 
 
 def zero_line(axis: Axes, height: float = 0.0) -> None:
-    """A dotted line across the panel."""
+    """Draws a dotted line across the panel."""
     axis.axhline(height, color=SOFT, linewidth=0.8, linestyle=":", zorder=0)
+
+
+def data_uri(history: NDArray[np.uint8]) -> str:
+    """The last frame of a history as a data URI: PNG, or WebP when it is large.
+
+    Args:
+        history: uint8 (history, height, width, 3).
+    """
+    frame = np.ascontiguousarray(history[-1])
+    small = max(frame.shape[:2]) <= _MAX_LOSSLESS_SIDE
+    buffer = io.BytesIO()
+    image: Any = load("PIL.Image").fromarray(frame)
+    if small:
+        image.save(buffer, format="PNG", optimize=True)
+    else:
+        image.save(buffer, format="WEBP", quality=_WEBP_QUALITY, method=4)
+    kind = "png" if small else "webp"
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -1,4 +1,4 @@
-"""From a drawing on axes to SVG for the page, and to SVG and PNG files."""
+"""Styles figures, and writes them as SVG for a page or as SVG and PNG files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from acpc_lab.extras import load
-from acpc_lab.report.palette import COLOURS, light
+from acpc_lab.plotting.palette import COLOURS, INK, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,17 +28,17 @@ _STYLE: dict[str, Any] = {
     "font.size": 7.5,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
-    "axes.edgecolor": light("soft"),
-    "axes.labelcolor": light("ink"),
-    "axes.titlecolor": light("ink"),
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
     "axes.titlesize": 8.5,
     "axes.titlelocation": "left",
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.labelsize": 7.5,
-    "xtick.color": light("soft"),
-    "ytick.color": light("soft"),
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
     "xtick.major.size": 2.5,
@@ -49,7 +49,7 @@ _STYLE: dict[str, Any] = {
     "ytick.major.width": 0.6,
     "xtick.minor.width": 0.4,
     "ytick.minor.width": 0.4,
-    "text.color": light("ink"),
+    "text.color": INK,
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
     "legend.frameon": False,
@@ -68,15 +68,15 @@ _NO_DATES = {"Date": None, "Creator": None}
 @contextmanager
 def styled() -> Iterator[None]:
     """The look of every figure, for drawing and for saving."""
-    with load("matplotlib", "report").rc_context(_STYLE):
+    with load("matplotlib").rc_context(_STYLE):
         yield
 
 
 def panel(draw: Draw, *, size: tuple[float, float], rows: int = 1) -> Figure:
     """A figure of ``rows`` axes over one x axis, drawn by ``draw``; call it in ``styled``."""
-    engine = load("matplotlib.layout_engine", "report").ConstrainedLayoutEngine
+    engine = load("matplotlib.layout_engine").ConstrainedLayoutEngine
     layout = engine(w_pad=0.02, h_pad=0.03, hspace=0.02)
-    figure: Figure = load("matplotlib.figure", "report").Figure(figsize=size, layout=layout)
+    figure: Figure = load("matplotlib.figure").Figure(figsize=size, layout=layout)
     axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
     draw(list(axes))
     return figure

@@ -1,4 +1,4 @@
-"""The colours, in light and dark. Figures are drawn in light ones; the page swaps them by class.
+"""The colours in light and dark; figures are drawn in light ones, and the page swaps them by class.
 
 Every pair of neighbours stays apart for the common kinds of colour blindness, every line has a
 contrast of at least 3:1 on its ground and every text of at least 4.5:1.
@@ -43,6 +43,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 def light(role: str) -> str:
     """The colour that figures are drawn in."""
     return COLOURS[role][0]
+
+
+INK, SOFT, RULE = light("ink"), light("soft"), light("rule")
 
 
 def spread(count: int) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The rows a study is computed from: typed columns of equal length, checked value by value."""
+"""Typed rows: columns of equal length, checked value by value."""
 
 from __future__ import annotations
 

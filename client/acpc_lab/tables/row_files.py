@@ -1,4 +1,4 @@
-"""Rows in CSV and Parquet files. A CSV that does not fit is refused by line and column."""
+"""Typed rows in CSV and Parquet files; errors in a CSV name line and column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
 from acpc_lab.extras import pyarrow
-from acpc_lab.studies.rows import Field, Rows
+from acpc_lab.tables.rows import Field, Rows
 
 Kind = TypeVar("Kind", bound=Rows)
 

@@ -1,4 +1,4 @@
-"""Flat rows as CSV, Parquet and JSON."""
+"""A table of plain values, as CSV, Parquet and JSON."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from acpc_client import write_whole
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.extras import pyarrow
+from acpc_lab.tables.files import write_whole
 
-FORMATS = (".csv", ".parquet", ".json")
+TABLE_FORMATS = (".csv", ".parquet", ".json")
 Row = dict[str, Any]
 
 
-class Rows(Sequence[Row]):
+class Table(Sequence[Row]):
     """Rows that all have the same keys, in the same order.
 
     Args:
@@ -71,7 +71,7 @@ class Rows(Sequence[Row]):
             case ".parquet":
                 content = self._to_parquet()
             case _:
-                wanted = ", ".join(FORMATS)
+                wanted = ", ".join(TABLE_FORMATS)
                 raise ArgumentError("path", f"found {target.name}, wanted one of {wanted}")
         write_whole(target, content)
 

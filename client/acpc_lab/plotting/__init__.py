@@ -1,0 +1,44 @@
+"""What every figure of the lab shares: one palette, one style, panels, and SVG for pages.
+
+Figures need the lab's extras; nothing here imports matplotlib before something is drawn.
+"""
+
+from acpc_lab.plotting.canvas import TIP, Draw, inline, panel, styled, write
+from acpc_lab.plotting.palette import (
+    COLOURS,
+    INK,
+    KINDS,
+    LEVELS,
+    MARKERS,
+    RULE,
+    SOFT,
+    light,
+    spread,
+    style_sheet,
+)
+from acpc_lab.plotting.panels import data_uri, hue, joined, marker, panels, zero_line
+
+__all__ = [
+    "COLOURS",
+    "INK",
+    "KINDS",
+    "LEVELS",
+    "MARKERS",
+    "RULE",
+    "SOFT",
+    "TIP",
+    "Draw",
+    "data_uri",
+    "hue",
+    "inline",
+    "joined",
+    "light",
+    "marker",
+    "panel",
+    "panels",
+    "spread",
+    "style_sheet",
+    "styled",
+    "write",
+    "zero_line",
+]
