@@ -10,7 +10,17 @@ from jaxtyping import install_import_hook
 from postgres_server import PostgresServer, find_programs
 
 # The rooms whose signatures carry shapes.
-ROOMS = ("numerics", "models", "perturb", "data", "engine", "diagnostics")
+ROOMS = (
+    "numerics",
+    "models",
+    "perturb",
+    "data",
+    "engine",
+    "encoding",
+    "interactive",
+    "scoring",
+    "studies",
+)
 
 install_import_hook([f"acpc_server.{room}" for room in ROOMS], "beartype.beartype")
 torch.set_num_threads(1)

@@ -1,20 +1,18 @@
-"""A server on a socket, and both clients behind one face, so that one test asks both."""
+"""Both clients behind one face, so that one test asks both."""
 
 # ruff: noqa: ANN401 - a side passes on whatever the question asks and the client answers
 
 import asyncio
 import inspect
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import AcpcError
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
-from client_counterparty import Counterparty, serve
+from client_fixtures import blocks, counterparty, history, target, unused_target
 
 QUICK = RetryPolicy(attempts=3, initial=0.01, maximum=0.02)
 
@@ -95,26 +93,6 @@ class AsyncSide:
         return self._within(talk, options)
 
 
-@pytest.fixture
-def counterparty() -> Counterparty:
-    return Counterparty()
-
-
-@pytest.fixture
-def target(counterparty: Counterparty) -> Iterator[str]:
-    server, address = serve(counterparty)
-    yield address
-    server.stop(None).wait()
-
-
-@pytest.fixture
-def unused_target() -> str:
-    """An address where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return f"localhost:{probe.getsockname()[1]}"
-
-
 @pytest.fixture(params=[SyncSide, AsyncSide], ids=["sync", "asyncio"])
 def side_of(request: pytest.FixtureRequest) -> Any:
     """Makes a side that talks to a given target."""
@@ -124,13 +102,3 @@ def side_of(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def side(side_of: Any, target: str) -> Any:
     return side_of(target)
-
-
-@pytest.fixture
-def history() -> np.ndarray:
-    return np.arange(3 * 4 * 5 * 3, dtype=np.uint8).reshape(3, 4, 5, 3)
-
-
-@pytest.fixture
-def blocks() -> np.ndarray:
-    return np.linspace(-1, 1, 4 * 2, dtype=np.float32).reshape(4, 2)

@@ -6,5 +6,5 @@ from pathlib import Path
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 sys.path.insert(0, str(EXAMPLES / "two_room"))
-# Last, for it has a server_process as tests/reference does.
+# Last, for it has a server_process as tests/harness does.
 sys.path.append(str(EXAMPLES))

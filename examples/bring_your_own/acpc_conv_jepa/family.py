@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import torch
-from acpc_server.errors import InvalidArgument
-from acpc_server.models.config import JsonObject, Part, parse_config
-from acpc_server.models.folder import CheckpointLimits
-from acpc_server.models.frozen import ModelCard
-from acpc_server.models.weights import StateReader, count_parameters, fill
+from acpc_server.models.plugin import (
+    CheckpointLimits,
+    InvalidArgument,
+    JsonObject,
+    ModelCard,
+    Part,
+    StateReader,
+    count_parameters,
+    fill,
+    parse_config,
+)
 from pydantic import Field
 from torch import Tensor
 

@@ -1,0 +1,40 @@
+"""What tests of the client and of the lab share: a scripted server on a socket, and its inputs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from client_counterparty import Counterparty, serve
+
+
+@pytest.fixture
+def counterparty() -> Counterparty:
+    return Counterparty()
+
+
+@pytest.fixture
+def target(counterparty: Counterparty) -> Iterator[str]:
+    server, address = serve(counterparty)
+    yield address
+    server.stop(None).wait()
+
+
+@pytest.fixture
+def unused_target() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return f"localhost:{probe.getsockname()[1]}"
+
+
+@pytest.fixture
+def history() -> np.ndarray:
+    return np.arange(3 * 4 * 5 * 3, dtype=np.uint8).reshape(3, 4, 5, 3)
+
+
+@pytest.fixture
+def blocks() -> np.ndarray:
+    return np.linspace(-1, 1, 4 * 2, dtype=np.float32).reshape(4, 2)
