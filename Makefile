@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[server,postgres,report,dev]'
+		--constraint constraints.txt --editable '.[lab,server,postgres,dev]'
 	@touch $@
 
 demo: $(READY) ## Judge three trained world models over gRPC: robust, fragile, collapsed

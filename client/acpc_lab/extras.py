@@ -1,19 +1,12 @@
-"""Loads the lab's own libraries when they are needed, and says how to install what is missing."""
+"""Loads the libraries of the extra [lab] when they are needed, and says what to install if not."""
 
 from __future__ import annotations
 
 import importlib
 from types import ModuleType
 
+from acpc.extras import install_line
 from acpc_client.errors import FailedPrecondition
-
-
-def install_line(package: str) -> str:
-    """One sentence for people who lack a package; ``acpc`` itself is on no public index."""
-    return (
-        f"{package} is needed here and not installed: install the lab extra of the acpc wheel or "
-        "checkout, for example with pip install '.[lab]'"
-    )
 
 
 def load(module: str) -> ModuleType:
@@ -25,7 +18,8 @@ def load(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise FailedPrecondition(install_line(module.partition(".")[0])) from error
+        package = module.partition(".")[0]
+        raise FailedPrecondition(f"this needs {package}: {install_line('lab')}") from error
 
 
 def pyarrow() -> tuple[ModuleType, ModuleType]:

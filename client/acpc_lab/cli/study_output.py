@@ -17,9 +17,7 @@ from acpc_lab.studies import AnyEvidence, Rows, bundle
 
 RowsFile = Annotated[
     Path,
-    typer.Argument(
-        metavar="ROWS", exists=True, dir_okay=False, help="CSV, or Parquet with [report]."
-    ),
+    typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="CSV, or Parquet with [lab]."),
 ]
 Out = Annotated[
     Path | None,

@@ -10,6 +10,8 @@ from typing import Any
 
 from acpc_client.errors import ArgumentError
 
+from acpc_lab.extras import load
+
 Label = str | int | float | bool
 _DEEPEST = 20
 
@@ -35,8 +37,7 @@ def read_document(file: Path) -> Node:
     Raises:
         SweepFileError: The file cannot be read, is no YAML, or names a key twice.
     """
-    import yaml  # noqa: PLC0415  for this command alone
-
+    yaml = load("yaml")
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

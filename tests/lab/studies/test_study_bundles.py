@@ -209,7 +209,7 @@ def test_every_study_has_a_figure_module() -> None:
 
 
 def test_studies_need_numpy_alone_until_they_are_drawn() -> None:
-    """Neither server nor torch nor the libraries of [report] are loaded by reading or verifying."""
+    """Neither server nor torch nor the libraries of [lab] are loaded by reading or verifying."""
     code = (
         "import acpc_lab.studies.verification, acpc_lab.studies.paper, sys, json;"
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"

@@ -168,7 +168,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
     shown = subprocess.run(
         [sys.executable, "-c", code, str(file)], capture_output=True, check=True, text=True
     )
-    assert "install the lab extra" in shown.stdout
+    assert "pip install '.[lab]'" in shown.stdout
     assert "pip install 'acpc" not in shown.stdout, "the name is on no public index"
 
 

@@ -1,0 +1,12 @@
+"""Entry point of ``acpc``; says what to install when the extra [lab] is missing."""
+
+from acpc.extras import load_command
+
+
+def main() -> None:
+    """Runs the command line."""
+    load_command("acpc", "acpc_lab.cli", "lab").main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Says how to install the libraries of an optional part, and starts commands that need them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib import metadata
+from types import ModuleType
+
+_OURS = ("acpc", "acpc_client", "acpc_lab", "acpc_server")
+
+
+def install_line(extra: str) -> str:
+    """How to install ``acpc[extra]``. The name is on no package index, so a path is needed."""
+    wheel = f"acpc-{metadata.version('acpc')}-py3-none-any.whl"
+    return f"pip install '.[{extra}]' in a checkout of acpc, or pip install '{wheel}[{extra}]'"
+
+
+def load_command(command: str, module: str, extra: str) -> ModuleType:
+    """Imports the module behind a command.
+
+    Raises:
+        SystemExit: A library of the extra is not installed; code 2, after one sentence on stderr.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if not missing or missing in _OURS:
+            raise
+    print(f"{command} needs {missing}: {install_line(extra)}", file=sys.stderr)
+    raise SystemExit(2)

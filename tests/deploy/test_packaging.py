@@ -1,0 +1,122 @@
+"""The thin client alone, extras by path, and commands that say what they lack."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from deployment_files import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+FOLDERS = ("docs", "deploy", "examples", "client", "server", "proto", ".devcontainer", ".ci")
+SUFFIXES = {".md", ".py", ".toml", ".yaml", ".yml", ".service", ".json", ".txt", ".sh", ""}
+TEXTS = sorted(
+    path
+    for path in (
+        *(path for path in ROOT.iterdir() if path.name != "constraints.txt"),
+        *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*")),
+    )
+    if path.is_file() and path.suffix in SUFFIXES and "__pycache__" not in path.parts
+)
+# acpc as a package index would be asked for it: not a path, not a wheel, not another name.
+INDEX_NAME = re.compile(r"(?<![\w./-])acpc(?:\[[\w,]+\])?(?=$|['\"]|[<>=~!;]=?)")
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[\[<>=;]", requirement)[0]
+
+
+def _installed_by(text: str) -> list[str]:
+    """The words after every ``pip install`` and every requirement in a list of dependencies."""
+    lines = re.sub(r"\\\n", " ", text).splitlines()
+    words = [word for line in lines for word in line.partition("pip install")[2].split()]
+    requirements = re.findall(r"dependencies = (\[.*?\])\n", text, re.DOTALL)
+    return words + [found for names in requirements for found in re.findall(r"\"[^\"]+\"", names)]
+
+
+def test_no_install_line_asks_a_package_index_for_acpc() -> None:
+    """The name is not ours there: such a line finds nothing, or somebody else's package."""
+    wrong = {
+        str(path.relative_to(ROOT)): word
+        for path in TEXTS
+        for word in _installed_by(path.read_text(errors="replace"))
+        if INDEX_NAME.search(word)
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("line", ["acpc", "'acpc[lab]'", "acpc[server]==0.1", '"acpc>=0.1"'])
+def test_an_index_name_is_found(line: str) -> None:
+    assert any(INDEX_NAME.search(word) for word in _installed_by(f"pip install -U {line}"))
+
+
+@pytest.mark.parametrize("line", ["'.[lab]'", "'acpc-0.1.0-py3-none-any.whl[lab]'", "./acpc"])
+def test_a_path_is_no_index_name(line: str) -> None:
+    assert not any(INDEX_NAME.search(word) for word in _installed_by(f"pip install {line}"))
+
+
+def test_every_extra_that_an_install_line_names_exists() -> None:
+    named = set()
+    for path in TEXTS:
+        for word in _installed_by(path.read_text(errors="replace")):
+            for extras in re.findall(r"(?:\.|\.whl|\))\[([\w,]+)\]", word):
+                named |= set(extras.split(","))
+    assert {"lab", "server"} <= named <= set(EXTRAS)
+
+
+def test_without_extras_the_thin_client_alone_is_installed() -> None:
+    thin = {"grpcio", "grpcio-status", "protobuf", "googleapis-common-protos", "numpy"}
+    assert {_name(requirement) for requirement in PROJECT["dependencies"]} == thin
+    assert set(EXTRAS) == {"lab", "server", "postgres", "dev"}
+
+
+def test_every_requirement_is_pinned_for_the_tests() -> None:
+    """Typing stubs excepted, constraints.txt names each, so that two installs are one."""
+    pinned = {_pin(line) for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    wanted = {_pin(name) for names in (PROJECT["dependencies"], *EXTRAS.values()) for name in names}
+    assert {name for name in wanted - pinned if not name.startswith("types-")} == set()
+
+
+def _pin(line: str) -> str:
+    return _name(line).strip().lower().replace("_", "-")
+
+
+@pytest.mark.parametrize(
+    ("module", "missing", "extra"),
+    [
+        ("acpc_server.__main__", "torch", "server"),
+        ("acpc_server.__main__", "typer", "server"),
+        ("acpc_lab.__main__", "typer", "lab"),
+        ("acpc_lab.__main__", "rich", "lab"),
+    ],
+)
+def test_a_command_without_its_extra_says_what_to_install(
+    module: str, missing: str, extra: str
+) -> None:
+    """One sentence, exit code 2, no traceback."""
+    code = f"import sys; sys.modules[{missing!r}] = None; import {module} as m; m.main()"
+    command = [sys.executable, "-c", code]
+    shown = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert shown.returncode == 2
+    assert shown.stdout == ""
+    (line,) = shown.stderr.splitlines()
+    assert missing in line
+    assert f"pip install '.[{extra}]'" in line
+    assert f"acpc-{PROJECT['version']}-py3-none-any.whl[{extra}]" in line
+
+
+def test_both_commands_start_at_the_entry_that_checks_for_the_extra() -> None:
+    scripts = {"acpc": "acpc_lab.__main__:main", "acpc-server": "acpc_server.__main__:main"}
+    assert PROJECT["scripts"] == scripts
+
+
+def test_the_entries_import_nothing_of_the_extras() -> None:
+    code = (
+        "import sys, json, acpc_lab.__main__, acpc_server.__main__\n"
+        "print(json.dumps(sorted(name.partition('.')[0] for name in sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"typer", "torch", "rich", "yaml", "pydantic"} & set(json.loads(shown.stdout))
