@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from acpc_client.inputs import NumericMode
+from acpc.contract import NumericMode
 from acpc_client.sync.client import AcpcClient
 from acpc_server.models.config import parse_jepa_config
 from acpc_server.models.jepa_family import build_network

@@ -3,6 +3,8 @@
 Nothing here imports torch, or what the workbench (``acpc_lab``) stands on.
 """
 
+from acpc.contract import CemReturn, CostReduction, NumericMode
+
 from acpc_client import errors
 from acpc_client.aio import AsyncAcpcClient, AsyncPlanSession, AsyncScoreJob, AsyncStudyJob
 from acpc_client.anchor_arrays import SMALL, AnchorArrays, digest_of
@@ -10,11 +12,8 @@ from acpc_client.errors import AcpcError
 from acpc_client.files import write_whole
 from acpc_client.inputs import (
     CemBudget,
-    CemReturn,
     CheckpointRef,
-    CostReduction,
     DatasetAnchors,
-    NumericMode,
     Pair,
     ScoreProtocol,
     Thresholds,

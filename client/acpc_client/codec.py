@@ -1,34 +1,15 @@
-"""NumPy arrays to and from the contract's Tensor: little-endian, C-contiguous, unpadded."""
+"""NumPy arrays to and from the contract's Tensor, with this package's errors."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
+from acpc.contract import ContractError, read_tensor, write_tensor
 from acpc.v1 import tensor_pb2
 from numpy.typing import ArrayLike, NDArray
 
 from acpc_client.errors import ArgumentError, MalformedAnswer
-
-_DTYPES: dict[int, np.dtype[Any]] = {
-    tensor_pb2.DTYPE_UINT8: np.dtype("<u1"),
-    tensor_pb2.DTYPE_INT32: np.dtype("<i4"),
-    tensor_pb2.DTYPE_INT64: np.dtype("<i8"),
-    tensor_pb2.DTYPE_FLOAT16: np.dtype("<f2"),
-    tensor_pb2.DTYPE_FLOAT32: np.dtype("<f4"),
-    tensor_pb2.DTYPE_FLOAT64: np.dtype("<f8"),
-    tensor_pb2.DTYPE_BOOL: np.dtype("?"),
-}
-_CODES: dict[str, tensor_pb2.Dtype.ValueType] = {
-    "uint8": tensor_pb2.DTYPE_UINT8,
-    "int32": tensor_pb2.DTYPE_INT32,
-    "int64": tensor_pb2.DTYPE_INT64,
-    "float16": tensor_pb2.DTYPE_FLOAT16,
-    "float32": tensor_pb2.DTYPE_FLOAT32,
-    "float64": tensor_pb2.DTYPE_FLOAT64,
-    "bool": tensor_pb2.DTYPE_BOOL,
-}
 
 
 def to_tensor(array: ArrayLike, name: str) -> tensor_pb2.Tensor:
@@ -41,12 +22,10 @@ def to_tensor(array: ArrayLike, name: str) -> tensor_pb2.Tensor:
     Raises:
         ArgumentError: The dtype has no place on the wire.
     """
-    values = np.asarray(array)
-    code = _CODES.get(values.dtype.name)
-    if code is None:
-        raise ArgumentError(name, f"dtype {values.dtype} cannot be sent; use {', '.join(_CODES)}")
-    data = np.ascontiguousarray(values, dtype=_DTYPES[code]).tobytes()
-    return tensor_pb2.Tensor(dtype=code, shape=values.shape, data=data)
+    try:
+        return write_tensor(array, name)
+    except ContractError as error:
+        raise ArgumentError(error.field, error.description) from error
 
 
 def frames(array: ArrayLike, name: str, axes: str) -> tensor_pb2.Tensor:
@@ -87,15 +66,7 @@ def from_tensor(tensor: tensor_pb2.Tensor, name: str) -> NDArray[Any]:
     Raises:
         MalformedAnswer: Unknown dtype, or a data length that does not match the shape.
     """
-    dtype = _DTYPES.get(tensor.dtype)
-    shape = tuple(tensor.shape)
-    if dtype is None or any(side < 0 for side in shape):
-        raise MalformedAnswer(
-            f"{name}: dtype {tensor.dtype} with shape {shape} is not in the contract"
-        )
-    wanted = math.prod(shape) * dtype.itemsize
-    if len(tensor.data) != wanted:
-        found = f"{len(tensor.data)} bytes"
-        raise MalformedAnswer(f"{name}: {found} for {dtype} {shape}, wanted {wanted}")
-    values = np.frombuffer(tensor.data, dtype=dtype).reshape(shape)
-    return values.astype(dtype.newbyteorder("="), copy=False)
+    try:
+        return read_tensor(tensor, name)
+    except ContractError as error:
+        raise MalformedAnswer(str(error)) from error

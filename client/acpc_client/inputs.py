@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,47 +18,6 @@ from acpc_client.errors import ArgumentError
 from acpc_client.perturbations import Perturbation
 
 Count = TypeVar("Count", int, int | None)
-
-
-class WireEnum(enum.IntEnum):
-    """An enum of the contract. Values of a newer server read as the unspecified one."""
-
-    @classmethod
-    def _missing_(cls, value: object) -> WireEnum:
-        return cls(0)
-
-    def __str__(self) -> str:
-        return self.name.lower()
-
-    @property
-    def wire(self) -> Any:  # noqa: ANN401 - each enum has a type of its own in the contract
-        """The value on the wire."""
-        return self.value
-
-
-class NumericMode(WireEnum):
-    """Arithmetic of the network; reductions are float64 in every mode."""
-
-    SERVER_DEFAULT = 0
-    FP32 = 1
-    TF32 = 2
-    BF16 = 3
-
-
-class CostReduction(WireEnum):
-    """How the squared distance to the goal is reduced over latent coordinates."""
-
-    SERVER_DEFAULT = 0
-    SUM = 1
-    MEAN = 2
-
-
-class CemReturn(WireEnum):
-    """Which plan a CEM run returns: the final mean, or the best candidate."""
-
-    SERVER_DEFAULT = 0
-    MEAN = 1
-    BEST = 2
 
 
 def unsigned(value: Count, name: str, bits: int = 32) -> Count:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from acpc.contract import CemReturn, CostReduction
 from acpc.v1 import study_service_pb2 as pb
 
-from acpc_client.inputs import CemBudget, CemReturn, CostReduction, unsigned
+from acpc_client.inputs import CemBudget, unsigned
 from acpc_client.perturbations import Perturbation
 
 

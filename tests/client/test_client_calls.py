@@ -9,17 +9,11 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from acpc.contract import CostReduction, NumericMode
 from acpc.v1 import receipt_pb2, tensor_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client.errors import ArgumentError, Internal
-from acpc_client.inputs import (
-    CheckpointRef,
-    CostReduction,
-    DatasetAnchors,
-    NumericMode,
-    ScoreProtocol,
-    Thresholds,
-)
+from acpc_client.inputs import CheckpointRef, DatasetAnchors, ScoreProtocol, Thresholds
 from acpc_client.perturbations import GaussianBlur, GaussianNoise, Identity
 from acpc_client.results.checkpoints import CheckpointState
 from acpc_client.results.operations import JobState

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from acpc.contract import CemReturn
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import (
     ArgumentError,
@@ -20,7 +21,7 @@ from acpc_client.errors import (
     SessionClosed,
     Unavailable,
 )
-from acpc_client.inputs import CemBudget, CemReturn
+from acpc_client.inputs import CemBudget
 from acpc_client.perturbations import GaussianNoise
 from acpc_client.sync.client import AcpcClient
 from client_counterparty import Counterparty

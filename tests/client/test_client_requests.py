@@ -1,10 +1,11 @@
 """What a job was asked, read back from its metadata."""
 
 import pytest
+from acpc.contract import NumericMode
 from acpc.v1 import perturbation_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client.calls import jobs
-from acpc_client.inputs import CheckpointRef, DatasetAnchors, NumericMode, ScoreProtocol, Thresholds
+from acpc_client.inputs import CheckpointRef, DatasetAnchors, ScoreProtocol, Thresholds
 from acpc_client.perturbations import GaussianBlur, GaussianNoise, Identity, Registered, Resize
 from acpc_client.results import Operation
 from acpc_client.results.requests import ScoreRequest

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from acpc.contract import CemReturn, CostReduction, NumericMode
 from acpc.v1 import diagnostic_service_pb2 as diagnostic
 from acpc.v1 import study_service_pb2 as pb
 from acpc_client.errors import ArgumentError, FailedPrecondition, MalformedAnswer
-from acpc_client.inputs import CemBudget, CemReturn, CostReduction, DatasetAnchors, NumericMode
+from acpc_client.inputs import CemBudget, DatasetAnchors
 from acpc_client.perturbations import GaussianBlur, GaussianNoise
 from acpc_client.results.operations import JobState, Operation
 from acpc_client.results.studies import StudyResult

@@ -14,9 +14,10 @@ import pixel_reference as pixels
 import pytest
 import torch
 import wire
+from acpc.contract import CemReturn, CostReduction
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import InvalidArgument, NotFound, SessionClosed
-from acpc_client.inputs import CemBudget, CemReturn, CostReduction
+from acpc_client.inputs import CemBudget
 from acpc_client.perturbations import GaussianNoise, Identity
 from acpc_client.results.pools import PoolCertificate
 from acpc_client.sync.client import AcpcClient

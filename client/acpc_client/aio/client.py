@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from acpc.contract import NumericMode
 from numpy.typing import NDArray
 
 from acpc_client.aio.anchors import AsyncAnchors
@@ -19,14 +20,7 @@ from acpc_client.aio.resources import (
 )
 from acpc_client.calls import Named, diagnostics, jobs, studies
 from acpc_client.errors import from_rpc_error
-from acpc_client.inputs import (
-    CheckpointRef,
-    DatasetAnchors,
-    NumericMode,
-    Pair,
-    ScoreProtocol,
-    Thresholds,
-)
+from acpc_client.inputs import CheckpointRef, DatasetAnchors, Pair, ScoreProtocol, Thresholds
 from acpc_client.perturbations import Perturbation
 from acpc_client.results import AnchorPreview, AnchorSet, PairComparison, PairOutcome
 from acpc_client.study_inputs import Study

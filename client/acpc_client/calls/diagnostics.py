@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from acpc.contract import CostReduction, NumericMode
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from acpc_client import codec
 from acpc_client.calls import scene
 from acpc_client.calls.base import Call, Method, identity, reference
-from acpc_client.inputs import CheckpointRef, CostReduction, NumericMode, Pair, unsigned
+from acpc_client.inputs import CheckpointRef, Pair, unsigned
 from acpc_client.perturbations import Perturbation
 from acpc_client.results import PairComparison, PoolCertificate
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from acpc.contract import NumericMode
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
 from google.longrunning import operations_pb2
@@ -12,14 +13,7 @@ from google.longrunning.operations_pb2_grpc import OperationsStub
 from google.protobuf import duration_pb2
 
 from acpc_client.calls.base import Call, Method, Page, anchor_source, identity, reference
-from acpc_client.inputs import (
-    CheckpointRef,
-    DatasetAnchors,
-    NumericMode,
-    ScoreProtocol,
-    Thresholds,
-    unsigned,
-)
+from acpc_client.inputs import CheckpointRef, DatasetAnchors, ScoreProtocol, Thresholds, unsigned
 from acpc_client.perturbations import Perturbation
 from acpc_client.results import AnchorPreview, AnchorSet, Operation
 

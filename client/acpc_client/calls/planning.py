@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from acpc.contract import CemReturn, CostReduction, NumericMode
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from numpy.typing import NDArray
@@ -13,14 +14,7 @@ from acpc_client import codec
 from acpc_client.calls import scene
 from acpc_client.calls.base import Call, Method
 from acpc_client.errors import MalformedAnswer
-from acpc_client.inputs import (
-    CemBudget,
-    CemReturn,
-    CheckpointRef,
-    CostReduction,
-    NumericMode,
-    unsigned,
-)
+from acpc_client.inputs import CemBudget, CheckpointRef, unsigned
 from acpc_client.perturbations import Perturbation
 from acpc_client.results import PairedPlans
 

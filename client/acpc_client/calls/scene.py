@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from acpc.contract import CostReduction, NumericMode
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import perturbation_pb2
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from acpc_client import codec
 from acpc_client.calls.base import identity, reference
 from acpc_client.errors import ArgumentError
-from acpc_client.inputs import CheckpointRef, CostReduction, NumericMode, unsigned
+from acpc_client.inputs import CheckpointRef, unsigned
 from acpc_client.perturbations import Perturbation
 
 

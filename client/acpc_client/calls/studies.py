@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from acpc.contract import NumericMode
 from acpc.v1 import study_service_pb2 as pb
 from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 
 from acpc_client.calls.base import Call, Method, anchor_source, identity, reference
-from acpc_client.inputs import CheckpointRef, DatasetAnchors, NumericMode
+from acpc_client.inputs import CheckpointRef, DatasetAnchors
 from acpc_client.results import AnchorSet, Operation
 from acpc_client.study_inputs import Study
 

@@ -1,7 +1,8 @@
 """Frozen dataclasses that mirror the contract's answers."""
 
+from acpc.contract import Record
+
 from acpc_client.results.anchors import AnchorSet, UploadProgress
-from acpc_client.results.base import Record
 from acpc_client.results.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
 from acpc_client.results.operations import JobState, Operation, Progress
 from acpc_client.results.pairs import ErrorDrift, PairComparison, PairOutcome, PairResult

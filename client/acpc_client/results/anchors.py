@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from acpc.contract import Record
 from acpc.v1 import anchor_service_pb2 as pb
 
 from acpc_client.inputs import DatasetAnchors
-from acpc_client.results.base import Record, moment
+from acpc_client.results.base import moment
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from acpc.contract import Record, WireEnum
 from acpc.v1 import checkpoint_service_pb2 as pb
 
-from acpc_client.inputs import WireEnum
-from acpc_client.results.base import Record
 from acpc_client.results.provenance import Timing
 
 

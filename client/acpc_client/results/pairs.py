@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from acpc.contract import Record
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 from acpc_client.errors import AcpcError, MalformedAnswer, from_status
-from acpc_client.results.base import Record
 from acpc_client.results.provenance import Receipt, Timing
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from acpc.contract import Record
 from acpc.v1 import diagnostic_service_pb2 as pb
 from numpy.typing import NDArray
 
 from acpc_client.codec import from_tensor
-from acpc_client.results.base import Record, optional
+from acpc_client.results.base import optional
 from acpc_client.results.provenance import Receipt, Timing
 
 Values = NDArray[np.float64]

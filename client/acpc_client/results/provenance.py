@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from acpc.contract import NumericMode, Record
 from acpc.v1 import receipt_pb2
 
-from acpc_client.inputs import NumericMode
-from acpc_client.results.base import Record, seconds
+from acpc_client.results.base import seconds
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
+from acpc.contract import NumericMode, Record
 from acpc.v1 import perturbation_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 
-from acpc_client.inputs import (
-    CheckpointRef,
-    DatasetAnchors,
-    NumericMode,
-    ScoreProtocol,
-    Thresholds,
-)
+from acpc_client.inputs import CheckpointRef, DatasetAnchors, ScoreProtocol, Thresholds
 from acpc_client.perturbations import Perturbation
-from acpc_client.results.base import Record, optional
+from acpc_client.results.base import optional
 
 _KINDS: dict[str, Any] = {cls.kind: cls for cls in get_args(Perturbation)}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from acpc.contract import NumericMode, Record
 from acpc.v1 import study_service_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 from numpy.typing import NDArray
@@ -18,8 +19,7 @@ from numpy.typing import NDArray
 from acpc_client.codec import from_tensor
 from acpc_client.errors import ArgumentError, MalformedAnswer
 from acpc_client.files import write_whole
-from acpc_client.inputs import CheckpointRef, NumericMode
-from acpc_client.results.base import Record
+from acpc_client.inputs import CheckpointRef
 from acpc_client.results.provenance import Receipt
 
 Arrays = Mapping[str, NDArray[Any]]

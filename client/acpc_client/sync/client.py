@@ -6,18 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import grpc
+from acpc.contract import NumericMode
 from numpy.typing import NDArray
 
 from acpc_client.calls import Named, diagnostics, jobs, studies
 from acpc_client.errors import from_rpc_error
-from acpc_client.inputs import (
-    CheckpointRef,
-    DatasetAnchors,
-    NumericMode,
-    Pair,
-    ScoreProtocol,
-    Thresholds,
-)
+from acpc_client.inputs import CheckpointRef, DatasetAnchors, Pair, ScoreProtocol, Thresholds
 from acpc_client.perturbations import Perturbation
 from acpc_client.results import AnchorPreview, AnchorSet, PairComparison, PairOutcome
 from acpc_client.study_inputs import Study

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from acpc.contract import CemReturn, CostReduction, NumericMode
 from numpy.typing import NDArray
 
 from acpc_client.calls import diagnostics, planning
-from acpc_client.inputs import CemBudget, CemReturn, CheckpointRef, CostReduction, NumericMode
+from acpc_client.inputs import CemBudget, CheckpointRef
 from acpc_client.perturbations import Perturbation
 from acpc_client.results import PairedPlans, PoolCertificate
 from acpc_client.sync.base import SyncBase

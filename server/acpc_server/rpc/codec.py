@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any, TypeAlias
 
 import numpy as np
+from acpc import contract
 from acpc.v1 import diagnostic_service_pb2, perturbation_pb2, receipt_pb2, tensor_pb2
 from google.protobuf import duration_pb2
 
@@ -17,16 +17,6 @@ from acpc_server.jobs import CheckpointName
 from acpc_server.perturb import AnyPerturbation, parse_spec
 from acpc_server.scheduling import Ticket
 
-DTYPES: dict[tensor_pb2.Dtype.ValueType, np.dtype[Any]] = {
-    tensor_pb2.DTYPE_UINT8: np.dtype("u1"),
-    tensor_pb2.DTYPE_INT32: np.dtype("<i4"),
-    tensor_pb2.DTYPE_INT64: np.dtype("<i8"),
-    tensor_pb2.DTYPE_FLOAT16: np.dtype("<f2"),
-    tensor_pb2.DTYPE_FLOAT32: np.dtype("<f4"),
-    tensor_pb2.DTYPE_FLOAT64: np.dtype("<f8"),
-    tensor_pb2.DTYPE_BOOL: np.dtype("?"),
-}
-WIRE_DTYPES = {dtype: wire for wire, dtype in DTYPES.items()}
 MODES = {
     receipt_pb2.NUMERIC_MODE_UNSPECIFIED: NumericMode.FP32,
     receipt_pb2.NUMERIC_MODE_FP32: NumericMode.FP32,
@@ -37,9 +27,6 @@ WIRE_MODES = {mode: wire for wire, mode in MODES.items()}
 MAX_SPECS = 256
 # With the longest horizon, the answer of this many views still fits a message.
 MAX_VIEWS = 4096
-# The contract's largest rank is 5. NumPy refuses shapes whose product overflows, empty or not.
-MAX_RANK = 8
-MAX_ELEMENTS = 2**40
 
 
 Viewed: TypeAlias = (
@@ -56,23 +43,10 @@ def read_tensor(tensor: tensor_pb2.Tensor, field: str) -> np.ndarray:
     Raises:
         InvalidArgument: Unknown dtype, an absurd shape, or bytes that do not fill the shape.
     """
-    dtype = DTYPES.get(tensor.dtype)
-    if dtype is None:
-        raise InvalidArgument(f"{field}.dtype", f"unknown element type {tensor.dtype}")
-    if len(tensor.shape) > MAX_RANK:
-        raise InvalidArgument(f"{field}.shape", f"rank {len(tensor.shape)} is over {MAX_RANK}")
-    shape = tuple(tensor.shape)
-    if any(extent < 0 for extent in shape):
-        raise InvalidArgument(f"{field}.shape", f"negative extent in {list(shape)}")
-    if math.prod(max(extent, 1) for extent in shape) > MAX_ELEMENTS:
-        raise InvalidArgument(f"{field}.shape", f"{list(shape)} is too large for any tensor here")
-    expected = math.prod(shape) * dtype.itemsize
-    if len(tensor.data) != expected:
-        raise InvalidArgument(
-            f"{field}.data",
-            f"{len(tensor.data)} bytes, but shape {list(shape)} of {dtype.name} takes {expected}",
-        )
-    return np.frombuffer(tensor.data, dtype=dtype).reshape(shape)
+    try:
+        return contract.read_tensor(tensor, field)
+    except contract.ContractError as error:
+        raise InvalidArgument(error.field, error.description) from error
 
 
 def read_frames(tensor: tensor_pb2.Tensor, field: str, axes: str) -> np.ndarray:
@@ -131,10 +105,7 @@ def read_floats(tensor: tensor_pb2.Tensor, field: str, axes: str) -> np.ndarray:
 
 def write_tensor(array: np.ndarray) -> tensor_pb2.Tensor:
     """A Tensor message with the array's values."""
-    dtype = array.dtype.newbyteorder("<")
-    return tensor_pb2.Tensor(
-        dtype=WIRE_DTYPES[dtype], shape=array.shape, data=array.astype(dtype).tobytes()
-    )
+    return contract.write_tensor(array)
 
 
 def read_spec(message: perturbation_pb2.PerturbationSpec, field: str) -> AnyPerturbation:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from acpc_client.inputs import DatasetAnchors, NumericMode, ScoreProtocol, Thresholds
+from acpc.contract import NumericMode
+from acpc_client.inputs import DatasetAnchors, ScoreProtocol, Thresholds
 from acpc_client.perturbations import (
     GaussianBlur,
     GaussianNoise,

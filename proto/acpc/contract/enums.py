@@ -1,0 +1,47 @@
+"""Enums of the contract that both requests and answers carry."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+
+class WireEnum(enum.IntEnum):
+    """An enum of the contract. Values of a newer release read as the unspecified one."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> WireEnum:
+        return cls(0)
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+    @property
+    def wire(self) -> Any:  # noqa: ANN401 - each enum has a type of its own in the contract
+        """The value on the wire."""
+        return self.value
+
+
+class NumericMode(WireEnum):
+    """Arithmetic of the network; reductions are float64 in every mode."""
+
+    SERVER_DEFAULT = 0
+    FP32 = 1
+    TF32 = 2
+    BF16 = 3
+
+
+class CostReduction(WireEnum):
+    """How the squared distance to the goal is reduced over latent coordinates."""
+
+    SERVER_DEFAULT = 0
+    SUM = 1
+    MEAN = 2
+
+
+class CemReturn(WireEnum):
+    """Which plan a CEM run returns: the final mean, or the best candidate."""
+
+    SERVER_DEFAULT = 0
+    MEAN = 1
+    BEST = 2

@@ -1,0 +1,413 @@
+"""Converts between dataclasses and protobuf messages, both ways, from the dataclass's type hints.
+
+``class Timing(Wire[pb.Timing])`` says which message a dataclass stands for. A dataclass field is
+the message field of its name, or of ``field(metadata={"wire": name})``, or with ``{"wire": None}``
+none; a field named like a oneof holds whichever member is set. What a hint means:
+
+=========================== =====================================================================
+``int``, ``float``, ``str`` the scalar, also ``bool`` and ``bytes``
+a ``WireEnum``              its number; an unknown number reads as 0, or is an error
+a ``Wire`` dataclass        the nested message
+``NDArray[...]``            a Tensor
+``float``                   of a Duration: seconds
+``datetime``                a Timestamp, in UTC
+``Mapping[str, X]``         a map of scalars
+``tuple[X, ...]``           a repeated field of X
+``X | None``                None when absent
+``A | B``                   of a oneof: the member of that type
+``Annotated[X, Codec(..)]`` converted by the codec
+=========================== =====================================================================
+
+On reading, a field that is absent, or zero without presence, takes the dataclass's default where it
+has one. Each class is compiled once, at its first use.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, dataclass
+from datetime import UTC, datetime
+from functools import cache, partial
+from operator import attrgetter
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, get_args, get_origin
+
+import numpy as np
+from google.protobuf.descriptor import FieldDescriptor, OneofDescriptor
+from google.protobuf.message import Message
+
+from acpc.contract.enums import WireEnum
+from acpc.contract.errors import ContractError
+from acpc.contract.tensor import read_tensor, tensor_fields
+
+M = TypeVar("M", bound=Message)
+Fields = dict[str, Any]
+Load = Callable[[Any], Any]
+Dump = Callable[[Any], Any]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Wire(Generic[M]):
+    """Base of a dataclass that has a message: ``class Timing(Wire[receipt_pb2.Timing])``."""
+
+    message_type: ClassVar[type[Message]]
+
+    def __init_subclass__(cls) -> None:
+        for base in getattr(cls, "__orig_bases__", ()):
+            argument = next(iter(get_args(base)), None)
+            if isinstance(argument, type) and issubclass(argument, Message):
+                cls.message_type = argument
+
+    @classmethod
+    def from_message(cls, message: M, *, strict: bool = False) -> Self:
+        """Reads a message; the arrays share its bytes.
+
+        Args:
+            message: The message.
+            strict: Whether an enum's unknown number is an error; otherwise it reads as 0.
+
+        Raises:
+            ContractError: A value that breaks the contract; names its path.
+        """
+        instance: Self = _reader(cls, strict)(message)
+        return instance
+
+    def to_message(self) -> M:
+        """The message.
+
+        Raises:
+            ContractError: A value that has no place on the wire; names its path.
+        """
+        make: Callable[..., M] = self.message_type  # type: ignore[assignment]
+        return make(**_writer(type(self))(self))
+
+
+class Loading(Protocol):
+    """Reads one value."""
+
+    def __call__(self, held: Any, *, strict: bool) -> Any:  # noqa: ANN401
+        """The value of what a field holds."""
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How values of one type travel; both functions raise ContractError with a relative path.
+
+    Attributes:
+        load: The value of what the message's field holds; called as ``load(held, strict=strict)``.
+        dump: What the message's constructor takes: a scalar, or a message's fields by name. None:
+            the value as it is.
+    """
+
+    load: Loading
+    dump: Dump | None
+
+
+def wire_names(cls: type[Any]) -> dict[str, str]:
+    """The message field, or oneof, of every dataclass field that has one."""
+    names = {f.name: f.metadata.get("wire", f.name) for f in dataclasses.fields(cls)}
+    return {name: wire for name, wire in names.items() if wire is not None}
+
+
+def _compile_reader(cls: type[Any], strict: bool) -> Callable[[Any], Any]:
+    """A function from a message to an instance."""
+    plain: dict[str, str] = {}
+    always: list[tuple[str, str, Load]] = []
+    given: list[tuple[str, str, Load | None, Callable[[], Any]]] = []
+    oneofs: list[tuple[str, Callable[[Any], Any]]] = []
+    hints = typing.get_type_hints(cls, include_extras=True)
+    defaults = {f.name: _default(f) for f in dataclasses.fields(cls)}
+    for name, wire in wire_names(cls).items():
+        field, default, hint = _find(cls, wire), defaults[name], hints[name]
+        if isinstance(field, OneofDescriptor):
+            oneofs.append((name, _oneof_reader(field, hint, default, strict)))
+            continue
+        load = _loader(field, hint, strict)
+        if _optional(hint) or (default is not None and (field.has_presence or default())):
+            given.append((name, wire, load, default or (lambda: None)))
+        elif load is None:
+            plain[name] = wire
+        else:
+            always.append((name, wire, load))
+    scalars, get = tuple(plain), _getter(plain.values())
+    presence = {wire: _find(cls, wire).has_presence for _, wire, *_ in given}
+
+    def read(message: Any) -> Any:  # noqa: ANN401 - any message, any class
+        values = dict(zip(scalars, get(message), strict=True))
+        wire = ""
+        try:
+            for name, wire, load in always:
+                values[name] = load(getattr(message, wire))
+            for name, wire, load_given, absent in given:
+                if message.HasField(wire) if presence[wire] else getattr(message, wire):
+                    held = getattr(message, wire)
+                    values[name] = held if load_given is None else load_given(held)
+                else:
+                    values[name] = absent()
+        except ContractError as error:
+            raise error.below(wire) from error
+        for name, choose in oneofs:
+            values[name] = choose(message)
+        return cls(**values)
+
+    return read
+
+
+def _compile_writer(cls: type[Any]) -> Callable[[Any], Fields]:
+    """A function from an instance to the arguments of its message's constructor."""
+    plain: dict[str, str] = {}
+    steps: list[tuple[str, str, Dump]] = []
+    oneofs: list[tuple[str, Callable[[Any], Fields]]] = []
+    hints = typing.get_type_hints(cls, include_extras=True)
+    for name, wire in wire_names(cls).items():
+        field = _find(cls, wire)
+        if isinstance(field, OneofDescriptor):
+            oneofs.append((name, _oneof_writer(field, hints[name])))
+            continue
+        dump = _dumper(field, hints[name])
+        if dump is None:
+            plain[name] = wire
+        else:
+            steps.append((name, wire, dump))
+    scalars, get = tuple(plain.values()), _getter(plain)
+
+    def fields(instance: Any) -> Fields:  # noqa: ANN401 - any class
+        values = dict(zip(scalars, get(instance), strict=True))
+        wire = ""
+        try:
+            for name, wire, dump in steps:
+                value = getattr(instance, name)
+                if value is not None:
+                    values[wire] = dump(value)
+        except ContractError as error:
+            raise error.below(wire) from error
+        for name, write in oneofs:
+            values |= write(getattr(instance, name))
+        return values
+
+    return fields
+
+
+_reader: Callable[[Any, bool], Load] = cache(_compile_reader)
+_writer: Callable[[Any], Callable[[Any], Fields]] = cache(_compile_writer)
+
+
+def _find(cls: type[Any], wire: str) -> Any:  # noqa: ANN401 - a descriptor, of two makes
+    message = cls.message_type.DESCRIPTOR
+    if wire in message.fields_by_name:
+        return message.fields_by_name[wire]
+    return message.oneofs_by_name[wire]
+
+
+def _getter(names: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """All attributes at once: one call into C."""
+    names = tuple(names)
+    match names:
+        case ():
+            return lambda instance: ()
+        case (name,):
+            return lambda instance: (getattr(instance, name),)
+    return attrgetter(*names)
+
+
+def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
+    if field.default_factory is not MISSING:
+        return field.default_factory
+    return None if field.default is MISSING else lambda: field.default
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any hint
+    """The members of a union, or the hint itself."""
+    union = get_origin(hint) in (types.UnionType, typing.Union)
+    return tuple(part for part in get_args(hint) if part is not type(None)) if union else (hint,)
+
+
+def _optional(hint: Any) -> bool:  # noqa: ANN401 - any hint
+    return type(None) in get_args(hint)
+
+
+def _load_one(field: Any, hint: Any, strict: bool) -> Load | None:  # noqa: ANN401
+    """What turns one value of a field into Python's; None: nothing has to."""
+    (hint, *_) = _parts(hint)
+    message = field.message_type and field.message_type.full_name
+    load: Load | None = None
+    if codec := _own_codec(hint):
+        load = partial(codec.load, strict=strict)
+    elif message in _STANDARD:
+        load = _STANDARD[message][0]
+    elif isinstance(hint, type) and issubclass(hint, WireEnum):
+        members = {member.value: member for member in hint}
+        load = _StrictMembers(members).__getitem__ if strict else _Members(members).__getitem__
+    elif isinstance(hint, type) and issubclass(hint, Wire):
+        load = _reader(hint, strict)
+    elif message is not None and hint is not field.message_type._concrete_class:
+        raise TypeError(f"{field.full_name}: no conversion between {message} and {hint}")
+    return load
+
+
+def _dump_one(field: Any, hint: Any) -> Dump | None:  # noqa: ANN401
+    """What turns one value into the constructor's argument; None: nothing has to."""
+    (hint, *_) = _parts(hint)
+    if codec := _own_codec(hint):
+        return codec.dump
+    if field.message_type and field.message_type.full_name in _STANDARD:
+        return _STANDARD[field.message_type.full_name][1]
+    return _writer(hint) if isinstance(hint, type) and issubclass(hint, Wire) else None
+
+
+def _own_codec(hint: Any) -> Codec | None:  # noqa: ANN401 - any hint
+    extras = getattr(hint, "__metadata__", ())
+    return next((extra for extra in extras if isinstance(extra, Codec)), None)
+
+
+class _Members(dict[int, WireEnum]):
+    """The members of an enum by number; a newer release's read as the unspecified one."""
+
+    def __missing__(self, number: int) -> WireEnum:
+        return self[0]
+
+
+class _StrictMembers(dict[int, WireEnum]):
+    def __missing__(self, number: int) -> WireEnum:
+        raise ContractError("", f"unknown value {number}")
+
+
+def _duration(seconds: float) -> Fields:
+    total = round(seconds * 1e9)
+    sign = -1 if total < 0 else 1
+    whole, nanos = divmod(abs(total), 10**9)
+    return {"seconds": sign * whole, "nanos": sign * nanos}
+
+
+def _timestamp(moment: datetime) -> Fields:
+    since = moment - EPOCH
+    return {"seconds": since.days * 86400 + since.seconds, "nanos": since.microseconds * 1000}
+
+
+_STANDARD: dict[str, tuple[Load, Dump]] = {
+    "acpc.v1.Tensor": (read_tensor, tensor_fields),
+    "google.protobuf.Duration": (lambda held: held.seconds + held.nanos * 1e-9, _duration),
+    "google.protobuf.Timestamp": (lambda held: held.ToDatetime(tzinfo=UTC), _timestamp),
+}
+
+
+def _loader(field: Any, hint: Any, strict: bool) -> Load | None:  # noqa: ANN401
+    """What turns the content of a field into the value; None: nothing has to."""
+    if not field.is_repeated:
+        return _load_one(field, hint, strict)
+    if _is_map(field):
+        return dict
+    load = _load_one(field, get_args(hint)[0], strict)
+    if load is None:
+        return tuple
+
+    def load_all(held: Iterable[Any]) -> tuple[Any, ...]:
+        values: list[Any] = []
+        try:
+            for item in held:
+                values.append(load(item))
+        except ContractError as error:
+            raise error.at(len(values)) from error
+        return tuple(values)
+
+    return load_all
+
+
+def _dumper(field: Any, hint: Any) -> Dump | None:  # noqa: ANN401
+    """What turns a value into the constructor's argument; None: nothing has to."""
+    if _is_map(field):
+        return None
+    if not field.is_repeated:
+        return _dump_one(field, hint)
+    dump = _dump_one(field, get_args(hint)[0])
+    if dump is None:
+        return None
+
+    def dump_all(values: Iterable[Any]) -> list[Any]:
+        items: list[Any] = []
+        try:
+            for value in values:
+                items.append(dump(value))
+        except ContractError as error:
+            raise error.at(len(items)) from error
+        return items
+
+    return dump_all
+
+
+def _is_map(field: Any) -> bool:  # noqa: ANN401
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _members(oneof: OneofDescriptor, hint: Any) -> dict[str, tuple[Any, Any]]:  # noqa: ANN401
+    """For each member of a oneof its descriptor and its type, out of the parts of a union."""
+    return {
+        field.name: (field, part)
+        for field in oneof.fields
+        for part in _parts(hint)
+        if _fits(field, part)
+    }
+
+
+def _fits(field: Any, part: Any) -> bool:  # noqa: ANN401
+    if field.message_type is None:
+        return part in (_SCALARS.get(field.cpp_type), bytes)
+    if isinstance(part, type) and issubclass(part, Wire):
+        return part.message_type.DESCRIPTOR is field.message_type
+    return get_origin(part) is np.ndarray and field.message_type.full_name == "acpc.v1.Tensor"
+
+
+_SCALARS: dict[int, type[Any]] = {
+    FieldDescriptor.CPPTYPE_STRING: str,
+    FieldDescriptor.CPPTYPE_BOOL: bool,
+    FieldDescriptor.CPPTYPE_DOUBLE: float,
+    FieldDescriptor.CPPTYPE_UINT32: int,
+    FieldDescriptor.CPPTYPE_UINT64: int,
+    FieldDescriptor.CPPTYPE_INT64: int,
+}
+
+
+def _oneof_reader(
+    oneof: OneofDescriptor,
+    hint: Any,  # noqa: ANN401
+    default: Callable[[], Any] | None,
+    strict: bool,
+) -> Callable[[Any], Any]:
+    members = _members(oneof, hint)
+    loads = {name: _load_one(field, part, strict) for name, (field, part) in members.items()}
+
+    def read(message: Any) -> Any:  # noqa: ANN401 - any message
+        kind = message.WhichOneof(oneof.name)
+        if kind not in loads:
+            if default is None and not _optional(hint):
+                raise ContractError(oneof.name, f"give one of {', '.join(loads)}")
+            return None if default is None else default()
+        load, held = loads[kind], getattr(message, kind)
+        try:
+            return held if load is None else load(held)
+        except ContractError as error:
+            raise error.below(kind) from error
+
+    return read
+
+
+def _oneof_writer(oneof: OneofDescriptor, hint: Any) -> Callable[[Any], Fields]:  # noqa: ANN401
+    members = {
+        name: (get_origin(part) or part, _dump_one(field, part))
+        for name, (field, part) in _members(oneof, hint).items()
+    }
+
+    def write(value: Any) -> Fields:  # noqa: ANN401 - of any member
+        if value is None:
+            return {}
+        for name, (kind, dump) in members.items():
+            if isinstance(value, kind):
+                try:
+                    return {name: value if dump is None else dump(value)}
+                except ContractError as error:
+                    raise error.below(name) from error
+        raise ContractError(oneof.name, f"found {type(value).__name__}, wanted {list(members)}")
+
+    return write
