@@ -22,12 +22,13 @@ from acpc_client.perturbations import GaussianNoise
 from acpc_client.results.operations import JobState
 from acpc_client.sync.client import AcpcClient
 from acpc_server.encoding.views import PerturbationPlan
-from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode
 from acpc_server.interactive.certify import certify_pool
 from acpc_server.interactive.planning import Planner, PlanningRequest
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.perturb import GaussianNoise as NoiseSpec
+from acpc_server.scheduling import Priority, RequestContext
 from load import HISTORY, SIDE, WIDTH, Seen, closed_loop, elsewhere, open_loop, quantiles
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,7 +65,7 @@ def pool_overhead(address: str, rounds: int) -> dict[str, Any]:
 
     def in_process(seed: int, pool: np.ndarray) -> float:
         started = time.perf_counter()
-        ticket = Ticket(Priority.INTERACTIVE)
+        context = RequestContext(Priority.INTERACTIVE)
         request = PlanningRequest(
             history=history,
             past_blocks=past,
@@ -76,7 +77,7 @@ def pool_overhead(address: str, rounds: int) -> dict[str, Any]:
             weights=(),
             numeric_mode=NumericMode.FP32,
         )
-        certify_pool(planner.open(checkpoint, request, ticket), pool, ticket)
+        certify_pool(planner.open(checkpoint, request, context), pool, context)
         return time.perf_counter() - started
 
     with AcpcClient(address) as client:

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from acpc_server.data import AnchorBatch
 from acpc_server.encoding.anchor_source import AnchorSource
-from acpc_server.engine import DeviceEngine, Priority, Ticket
+from acpc_server.engine import DeviceEngine
 from acpc_server.engine.allocator import keep_freed_memory
 from acpc_server.jobs.plan import CheckpointName
 from acpc_server.models import FrozenWorldModel, rollout
@@ -35,6 +35,7 @@ from acpc_server.numerics.pairing import median_split_labels, pair_different_lab
 from acpc_server.numerics.pixels import to_model_input
 from acpc_server.observe import Metrics
 from acpc_server.perturb import GaussianNoise, perturb_frames
+from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring.plan import Protocol, ScorePlan
 from acpc_server.scoring.score import different_state_distances, summarise_checkpoint
 from acpc_server.scoring.shard import ShardRecord, ShardScorer
@@ -71,16 +72,16 @@ def server_path(
     engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, plan: ScorePlan
 ) -> dict[str, Any]:
     """The job as the server runs it, shard by shard."""
-    ticket = Ticket(Priority.JOB)
+    context = RequestContext(Priority.JOB)
     scorer = ShardScorer(engine, model, anchors, plan)
-    records = [scorer.score(start, stop, ticket) for start, stop in plan.shards()]
+    records = [scorer.score(start, stop, context) for start, stop in plan.shards()]
     record = ShardRecord.concatenate(records)
     labels = torch.from_numpy(anchors.labels)
     pairs = pair_different_labels(torch.from_numpy(anchors.endpoint_states), labels)
     partner = pairs.partner.numpy()
-    distances = different_state_distances(engine, model, anchors, plan, record, partner, ticket)
+    distances = different_state_distances(engine, model, anchors, plan, record, partner, context)
     summary = summarise_checkpoint(plan, record, distances, partner)
-    return {**summary, "device_seconds": ticket.compute_seconds}
+    return {**summary, "device_seconds": context.compute_seconds}
 
 
 @torch.inference_mode()

@@ -46,7 +46,7 @@ from acpc_server.rpc import (
     ScoringServicer,
     StudyServicer,
 )
-from acpc_server.scheduling import RpcThreads
+from acpc_server.scheduling import WorkerPool
 from acpc_server.scoring import CheckpointScoring
 from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyMeasuring
@@ -141,7 +141,7 @@ class Server:
     ) -> grpc.Server:
         settings = self._settings
         message = settings.max_message_mib * MEBIBYTE
-        threads = RpcThreads(settings.rpc_threads)
+        threads = WorkerPool(settings.rpc_threads)
         server = grpc.server(
             threads,
             interceptors=[Guard(self.metrics, threads)],

@@ -5,8 +5,8 @@ import re
 import grpc
 import pytest
 from acpc.v1 import diagnostic_service_pb2
-from acpc_server.engine import Priority
 from acpc_server.observe.metrics import JOB_STATES
+from acpc_server.scheduling import Priority
 from deployment_files import (
     DEPLOY,
     GUIDE,

@@ -6,10 +6,10 @@ import hashlib
 import time
 from functools import partial
 
-from acpc_server.engine import Ticket
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.jobs.kind import Json, Step
 from acpc_server.jobs.plan import CheckpointName, JobPlan
+from acpc_server.scheduling import RequestContext
 
 CHUNK_SECONDS = 0.02
 
@@ -42,20 +42,20 @@ class Counting:
     def count_steps(self, plan: CountingPlan) -> int:
         return plan.steps
 
-    def run(self, plan: CountingPlan, stamp: str, step: Step, ticket: Ticket) -> Json:
+    def run(self, plan: CountingPlan, stamp: str, step: Step, context: RequestContext) -> Json:
         if stamp != self.stamped:
             raise FailedPrecondition("the data changed", reason="CHANGED")
         seen = [
-            step("counting", partial(self._count, plan, index, ticket))
+            step("counting", partial(self._count, plan, index, context))
             for index in range(plan.steps)
         ]
         return {"counted": hashlib.sha256(repr(seen).encode()).hexdigest()}
 
-    def _count(self, plan: CountingPlan, index: int, ticket: Ticket) -> Json:
+    def _count(self, plan: CountingPlan, index: int, context: RequestContext) -> Json:
         if index == plan.bad:
             raise InvalidArgument("bad", f"step {index} is refused")
         until = time.monotonic() + plan.seconds
-        while time.monotonic() < until:  # as the engine does, look at the ticket at every chunk
-            ticket.check()
+        while time.monotonic() < until:  # as the engine does, look at the context at every chunk
+            context.check()
             time.sleep(CHUNK_SECONDS)
         return {"index": index, "square": index * index}

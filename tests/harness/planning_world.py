@@ -10,11 +10,12 @@ import numpy_reference as metrics
 import pixel_reference as pixels
 import torch
 from acpc_server.encoding.views import PerturbationPlan
-from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode
 from acpc_server.interactive.planning import Planner, PlanningRequest, PlanningSession
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.perturb import AnyPerturbation, GaussianNoise
+from acpc_server.scheduling import Priority, RequestContext
 from numpy.typing import NDArray
 from public_checkpoint import public_config, write_checkpoint
 from reference_model import ReferenceModel
@@ -25,8 +26,8 @@ SIDE, WIDTH, DIM = 28, 10, 16
 SEEDS = (0, 3, 8)
 
 
-def ticket() -> Ticket:
-    return Ticket(Priority.INTERACTIVE, 60.0)
+def context() -> RequestContext:
+    return RequestContext(Priority.INTERACTIVE, 60.0)
 
 
 def noise(*sigmas: float, draws: int = 2, seed: int = 0) -> PerturbationPlan:
@@ -77,7 +78,7 @@ class PlanningWorld:
     def open(self, request: PlanningRequest, *, model: int = 0, **limits: int) -> PlanningSession:
         limits = {"max_frames": 1000, "max_predictions": 100_000, **limits}
         planner = Planner(self.engine, **limits)
-        return planner.open(self._checkpoints.get(f"m{model}"), request, ticket())
+        return planner.open(self._checkpoints.get(f"m{model}"), request, context())
 
     @staticmethod
     def reference(model: int = 0) -> ReferenceModel:

@@ -13,7 +13,7 @@ from acpc_server.encoding.views import PerturbationPlan, perturbed_views
 from acpc_server.engine import DeviceEngine, NumericMode, frames_per_call
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import to_model_input
-from acpc_server.scheduling import Priority, Ticket
+from acpc_server.scheduling import Priority, RequestContext
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class AnchorEncoder:
         self._views = views
         self._view_count = len(views.distinct())
 
-    def encode(self, start: int, stop: int, ticket: Ticket) -> EncodedAnchors:
+    def encode(self, start: int, stop: int, context: RequestContext) -> EncodedAnchors:
         """Latents of anchors [start, stop).
 
         Raises:
@@ -73,12 +73,12 @@ class AnchorEncoder:
         """
         frames = len(self._kept) + self._view_count * self._history
         groups = anchor_groups(self._engine, self._model, start, stop, frames)
-        parts = [self._encode_group(group, ticket) for group in groups]
+        parts = [self._encode_group(group, context) for group in groups]
         return EncodedAnchors(
             torch.cat([clean for clean, _ in parts]), torch.cat([views for _, views in parts])
         )
 
-    def _encode_group(self, group: range, ticket: Ticket) -> tuple[Tensor, Tensor]:
+    def _encode_group(self, group: range, context: RequestContext) -> tuple[Tensor, Tensor]:
         n, kept = len(group), len(self._kept)
         clean = read_inputs(self._anchors, group, self._kept, self._model)
         views = torch.stack(
@@ -88,7 +88,7 @@ class AnchorEncoder:
             ]
         )  # (n, views, h, 3, height, width)
         frames = torch.cat([clean.flatten(0, 1), views.flatten(0, 2)])
-        latents = self._engine.encode(self._model, frames, ticket, self._mode)
+        latents = self._engine.encode(self._model, frames, context, self._mode)
         return (
             latents[: n * kept].reshape(n, kept, -1),
             latents[n * kept :].reshape(n, self._view_count, self._history, -1),

@@ -14,7 +14,7 @@ from acpc_server.encoding.views import PerturbationPlan, Views
 from acpc_server.engine import DeviceEngine, NumericMode, frames_per_call
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 
 # The shorter side becomes the model's image size, so a thin frame would become a huge one.
 MAX_ASPECT = 8
@@ -54,7 +54,7 @@ class HistoryEncoder:
         history: np.ndarray,
         views: Views,
         extra: np.ndarray | None,
-        ticket: Ticket,
+        context: RequestContext,
         mode: NumericMode,
     ) -> EncodedHistories:
         """Latents of everything, each view once however often it is asked for.
@@ -64,7 +64,7 @@ class HistoryEncoder:
             history: uint8 (h, height, width, 3); :func:`check_history_frames` has passed.
             views: Its other views.
             extra: uint8 (n, height, width, 3) frames of the same size, or None.
-            ticket: The request's claim on the device.
+            context: The request's deadline, priority and times.
             mode: Arithmetic of the network.
 
         Raises:
@@ -81,7 +81,7 @@ class HistoryEncoder:
         others = sources.views(history, views)
         rest = [] if extra is None else sources.frames(extra)
         changed = [source for source in others if source is not None]
-        groups = iter(self._latents(model, [*clean, *changed, *rest], ticket, mode))
+        groups = iter(self._latents(model, [*clean, *changed, *rest], context, mode))
         history_latents = torch.cat([next(groups) for _ in clean])  # (h, dim)
         view_latents = [history_latents if s is None else next(groups) for s in others]
         return EncodedHistories(
@@ -91,15 +91,19 @@ class HistoryEncoder:
         )
 
     def _latents(
-        self, model: FrozenWorldModel, sources: list[FrameSource], ticket: Ticket, mode: NumericMode
+        self,
+        model: FrozenWorldModel,
+        sources: list[FrameSource],
+        context: RequestContext,
+        mode: NumericMode,
     ) -> list[Tensor]:
         """Latents of every source; only those not seen lately are made and encoded."""
         cache = self._engine.latents
         found = {source.key: cache.get(source.key) for source in sources}
         missing = {source.key: source for source in sources if found[source.key] is None}
-        for group in _grouped(missing.values(), ticket, self._engine.device.type):
+        for group in _grouped(missing.values(), context, self._engine.device.type):
             encoded = self._engine.encode(
-                model, torch.cat([frames for _, frames in group]), ticket, mode
+                model, torch.cat([frames for _, frames in group]), context, mode
             )
             parts = torch.split(encoded, [len(frames) for _, frames in group])
             for (key, _), part in zip(group, parts, strict=True):
@@ -155,14 +159,14 @@ def check_predictions(*latents: Tensor) -> None:
 
 
 def _grouped(
-    sources: Iterable[FrameSource], ticket: Ticket, device: str
+    sources: Iterable[FrameSource], context: RequestContext, device: str
 ) -> Iterator[list[tuple[bytes, Tensor]]]:
     """Frames made a device call at a time, so that a request never holds all of them."""
     group: list[tuple[bytes, Tensor]] = []
     for source in sources:
         frames = source.make()
         group.append((source.key, frames))
-        size = frames_per_call(device, ticket.priority, *frames.shape[-2:])
+        size = frames_per_call(device, context.priority, *frames.shape[-2:])
         if sum(len(made) for _, made in group) >= size:
             yield group
             group = []

@@ -5,4 +5,3 @@ from acpc_server.engine.checkpoints import CheckpointCache, CheckpointStatus, Lo
 from acpc_server.engine.device import DeviceEngine
 from acpc_server.engine.precision import NumericMode
 from acpc_server.engine.sizes import frames_per_call
-from acpc_server.scheduling import Desks, Priority, Ticket

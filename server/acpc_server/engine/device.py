@@ -21,7 +21,15 @@ from acpc_server.engine.tangent import load_derivatives, rollout_tangent
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
 from acpc_server.models import FrozenWorldModel, Reduces, rollout, rollout_pool
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import RETRY_SECONDS, Chunk, ChunkQueue, Desks, Pace, Priority, Ticket
+from acpc_server.scheduling import (
+    RETRY_SECONDS,
+    BatchQueue,
+    Chunk,
+    ConcurrencyLimiter,
+    Pace,
+    Priority,
+    RequestContext,
+)
 
 log = structlog.get_logger("acpc.engine")
 # A chunk on a CPU may take this long; the thread is a daemon and does not outlive the process.
@@ -46,7 +54,7 @@ class DeviceEngine:
     Attributes:
         device: Where checkpoints live and compute.
         latents: Those latents; :meth:`encode` itself neither reads nor fills it.
-        desks: Where interactive requests are worked on; a seat is given up during a device call.
+        limiter: Where interactive requests are worked on; a seat is given up during a device call.
     """
 
     def __init__(
@@ -62,10 +70,10 @@ class DeviceEngine:
     ) -> None:
         self.device = device
         self.latents = LatentCache(latent_bytes, metrics)
-        self.desks = Desks()
+        self.limiter = ConcurrencyLimiter()
         self._metrics = metrics
         self._merge = merge
-        self._queue = ChunkQueue(metrics, max_queue, self.desks)
+        self._queue = BatchQueue(metrics, max_queue, self.limiter)
         self._pace = Pace()
         self._repeats = RepeatedPools(
             device, metrics, after=compile_after, threads=threads or torch.get_num_threads()
@@ -81,33 +89,33 @@ class DeviceEngine:
         self,
         model: FrozenWorldModel,
         frames: Float[Tensor, "n 3 height width"],
-        ticket: Ticket,
+        context: RequestContext,
         mode: NumericMode,
     ) -> Float[Tensor, "n dim"]:
         """Projected embeddings of normalised frames, as float32 on the CPU.
 
         Raises:
-            Cancelled, DeadlineExceeded: As the ticket says, looked at before every chunk; or the
+            Cancelled, DeadlineExceeded: As the context says, looked at before every chunk; or the
                 queue is too long for the deadline.
             ResourceExhausted: The interactive queue is full, or the device out of memory.
             Unavailable: The engine is closed.
         """
         shape = tuple(frames.shape[1:])
-        size = frames_per_call(self.device.type, ticket.priority, *shape[1:])
+        size = frames_per_call(self.device.type, context.priority, *shape[1:])
         parts = [(part,) for part in torch.split(frames, size)]
         kind = (id(model), shape)
 
         def compute(part: Tensor) -> Tensor:
             return _for_mode(model, mode).encode(part)
 
-        return self._run_all("encode", mode, kind, parts, compute, ticket, size)
+        return self._run_all("encode", mode, kind, parts, compute, context, size)
 
     def rollout(
         self,
         model: FrozenWorldModel,
         histories: Float[Tensor, "n history dim"],
         blocks: Float[Tensor, "n steps width"],
-        ticket: Ticket,
+        context: RequestContext,
         mode: NumericMode,
     ) -> Float[Tensor, "n horizon dim"]:
         """Predicted embeddings after each step (Eq. acpc-rollout-objects), float32 on the CPU.
@@ -115,14 +123,14 @@ class DeviceEngine:
         Raises:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: As for :meth:`encode`.
         """
-        size = rollouts_per_call(self.device.type, ticket.priority, model.card, blocks.shape[1])
+        size = rollouts_per_call(self.device.type, context.priority, model.card, blocks.shape[1])
         parts = list(zip(torch.split(histories, size), torch.split(blocks, size), strict=True))
         kind = (id(model), histories.shape[1], blocks.shape[1])
 
         def compute(history: Tensor, block: Tensor) -> Tensor:
             return rollout(_for_mode(model, mode), history, block)
 
-        return self._run_all("rollout", mode, kind, parts, compute, ticket, size)
+        return self._run_all("rollout", mode, kind, parts, compute, context, size)
 
     def rollout_pool(
         self,
@@ -130,7 +138,7 @@ class DeviceEngine:
         histories: Float[Tensor, "v history dim"],
         past: Float[Tensor, "past width"],
         pools: Float[Tensor, "#v j horizon width"],
-        ticket: Ticket,
+        context: RequestContext,
         mode: NumericMode,
     ) -> Float[Tensor, "v j horizon dim"]:
         """Every history rolled forward under every candidate of its pool, float32 on the CPU.
@@ -145,7 +153,7 @@ class DeviceEngine:
         parts = [(part,) for part in torch.split(by_candidate, size)]
         kind = (id(model), tuple(histories.shape), tuple(by_candidate.shape[1:]))
 
-        interactive = ticket.priority is Priority.INTERACTIVE  # a job's bytes must not change
+        interactive = context.priority is Priority.INTERACTIVE  # a job's bytes must not change
 
         def compute(part: Tensor) -> Tensor:
             inputs = histories.to(self.device), past.to(self.device), part.transpose(0, 1)
@@ -155,7 +163,7 @@ class DeviceEngine:
                 out = rollout_pool(_for_mode(model, mode), *inputs)
             return out.transpose(0, 1)  # (j, v, horizon, dim)
 
-        out = self._run_all("pool", mode, kind, parts, compute, ticket, size, mergeable=False)
+        out = self._run_all("pool", mode, kind, parts, compute, context, size, mergeable=False)
         return out.transpose(0, 1)
 
     def rollout_tangent(
@@ -164,7 +172,7 @@ class DeviceEngine:
         histories: Float[Tensor, "n history 3 height width"],
         directions: Float[Tensor, "n history 3 height width"],
         blocks: Float[Tensor, "n steps block_width"],
-        ticket: Ticket,
+        context: RequestContext,
     ) -> Float[Tensor, "n horizon dim"]:
         """Derivative of the predicted embeddings along directions of the normalised frames.
 
@@ -175,14 +183,14 @@ class DeviceEngine:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: As for :meth:`encode`.
         """
         load_derivatives()
-        frames = frames_per_call(self.device.type, ticket.priority, *histories.shape[3:])
+        frames = frames_per_call(self.device.type, context.priority, *histories.shape[3:])
         size = max(1, frames // (2 * histories.shape[1]))  # a derivative travels with each frame
         parts = [torch.split(x, size) for x in (histories, directions, blocks)]
         rows = list(zip(*parts, strict=True))
         kind = (id(model), tuple(histories.shape[1:]), blocks.shape[1])
         compute = partial(rollout_tangent, model)
         return self._run_all(
-            "tangent", NumericMode.FP32, kind, rows, compute, ticket, size, mergeable=False
+            "tangent", NumericMode.FP32, kind, rows, compute, context, size, mergeable=False
         )
 
     def close(self) -> None:
@@ -197,7 +205,7 @@ class DeviceEngine:
         kind: tuple[Hashable, ...],
         parts: Sequence[tuple[Tensor, ...]],
         compute: Callable[..., Tensor],
-        ticket: Ticket,
+        context: RequestContext,
         capacity: int,
         *,
         mergeable: bool = True,
@@ -207,11 +215,13 @@ class DeviceEngine:
                 on_device = [self._pin(x).to(self.device, non_blocking=True) for x in inputs]
                 return compute(*on_device).float().cpu()
 
-        merge = self._merge and mergeable and ticket.priority is Priority.INTERACTIVE
+        merge = self._merge and mergeable and context.priority is Priority.INTERACTIVE
         kind = (primitive, mode, *kind)
         # Pinned here, in the caller's thread, lest the device's owner spend its time on copies.
         pinned = (tuple(self._pin(x) for x in part) for part in parts)
-        chunks = (Chunk(primitive, kind, part, in_mode, ticket, merge, capacity) for part in pinned)
+        chunks = (
+            Chunk(primitive, kind, part, in_mode, context, merge, capacity) for part in pinned
+        )
         outputs = [self._run(chunk) for chunk in chunks]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
@@ -222,12 +232,12 @@ class DeviceEngine:
         return tensor.pin_memory()
 
     def _run(self, chunk: Chunk) -> Tensor:
-        ticket = chunk.ticket
-        ticket.check()
+        context = chunk.context
+        context.check()
         self._queue.put(chunk, self._pace.admit)
-        ticket.wait_on(chunk.future)
+        context.wait_on(chunk.future)
         try:
-            return self.desks.result(chunk.future, ticket.remaining())
+            return self.limiter.result(chunk.future, context.remaining())
         except CancelledError:
             raise Cancelled("the request was cancelled") from None
         except TimeoutError:
@@ -269,13 +279,13 @@ class DeviceEngine:
             return
         seconds = time.perf_counter() - started
         self._pace.learn(first.kind, len(inputs[0]), seconds)
-        priority = first.ticket.priority.name.lower()
+        priority = first.context.priority.name.lower()
         self._metrics.compute.labels(first.primitive, priority).observe(seconds)
         parts = torch.split(outputs, [chunk.rows for chunk in batch])
         for chunk, part in zip(batch, parts, strict=True):
             waited = started - chunk.queued_at
-            chunk.ticket.queue_seconds += waited
-            chunk.ticket.compute_seconds += seconds
+            chunk.context.queue_seconds += waited
+            chunk.context.compute_seconds += seconds
             self._metrics.queue_wait.labels(priority).observe(waited)
             chunk.future.set_result(part)
 
@@ -292,7 +302,7 @@ def _still_wanted(chunk: Chunk) -> bool:
     if not chunk.future.set_running_or_notify_cancel():
         return False
     try:
-        chunk.ticket.check()
+        chunk.context.check()
     except (Cancelled, DeadlineExceeded) as error:
         chunk.future.set_exception(error)
         return False

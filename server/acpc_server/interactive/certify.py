@@ -13,7 +13,7 @@ from acpc_server.errors import InvalidArgument
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningRequest, PlanningSession
 from acpc_server.interactive.severity import CertifiedSeverity, certified_severities
 from acpc_server.numerics import consistency, cost_bounds, linear_quantile
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 
 # Candidates x views of one answer: six float64 values of each fit a message.
 MAX_PAIRS = 2**20
@@ -90,24 +90,28 @@ class PoolAnswer:
     receipt: Receipt
 
 
-def certify_pool(session: PlanningSession, candidates: np.ndarray, ticket: Ticket) -> PoolAnswer:
+def certify_pool(
+    session: PlanningSession, candidates: np.ndarray, context: RequestContext
+) -> PoolAnswer:
     """Bounds and certificates of one pool (Prop. fixed-pool-certificates in the paper).
 
     Args:
         session: The planner's moment.
         candidates: Action sequences, float32 (J, H, block width).
-        ticket: The request's claim on the device.
+        context: The request's deadline, priority and times.
 
     Raises:
         InvalidArgument: The pool does not fit the session or a limit; names the field.
         FailedPrecondition: A prediction is not finite.
         Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
     """
-    with session.seated(ticket):
-        return _certify_pool(session, candidates, ticket)
+    with session.slot(context):
+        return _certify_pool(session, candidates, context)
 
 
-def _certify_pool(session: PlanningSession, candidates: np.ndarray, ticket: Ticket) -> PoolAnswer:
+def _certify_pool(
+    session: PlanningSession, candidates: np.ndarray, context: RequestContext
+) -> PoolAnswer:
     request = session.request
     check_pool(session, candidates.shape)
     weights = consistency.horizon_weights(request.weights, candidates.shape[1])  # (H,)
@@ -115,11 +119,11 @@ def _certify_pool(session: PlanningSession, candidates: np.ndarray, ticket: Tick
     histories = torch.cat([session.clean[None], session.views])  # (1 + views, h, dim)
     group = max(1, GROUP_STEPS // (pool.shape[0] * pool.shape[1]))
     first, *others = torch.split(histories, group)
-    rollouts = session.rollout(first, pool[None], ticket)
+    rollouts = session.rollout(first, pool[None], context)
     clean = rollouts[0]  # (J, H, dim)
     measured = certify_views(clean, rollouts[1:], session.goal, request, weights)
     for part in others:
-        rollouts = session.rollout(part, pool[None], ticket)
+        rollouts = session.rollout(part, pool[None], context)
         measured += certify_views(clean, rollouts, session.goal, request, weights)
     views = [replace(measured[row], view=view) for view, row in view_rows(request.views)]
     costs = cost_bounds.goal_costs(clean[:, -1], session.goal, reduction=request.reduction)

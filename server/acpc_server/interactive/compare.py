@@ -27,7 +27,7 @@ from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import consistency
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class PairComparison:
         self._encoder = HistoryEncoder(engine, max_frames)
 
     def compare(
-        self, checkpoint: LoadedCheckpoint, request: PairRequest, ticket: Ticket
+        self, checkpoint: LoadedCheckpoint, request: PairRequest, context: RequestContext
     ) -> PairAnswer:
         """ACPC_H, ACPC_1, per-step distances, encoder shift and, given a future, error drift.
 
@@ -107,22 +107,22 @@ class PairComparison:
             FailedPrecondition: The predictions are not finite.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        with self._engine.desks.seated(ticket):
-            return self._compare(checkpoint, request, ticket)
+        with self._engine.limiter.slot(context):
+            return self._compare(checkpoint, request, context)
 
     def _compare(
-        self, checkpoint: LoadedCheckpoint, request: PairRequest, ticket: Ticket
+        self, checkpoint: LoadedCheckpoint, request: PairRequest, context: RequestContext
     ) -> PairAnswer:
         model, mode = checkpoint.model, request.numeric_mode
         weights = consistency.horizon_weights(request.weights, request.horizon)  # (H,)
         mode.require(self._engine.device)
         _check_fit(model.card, request)
         latents = self._encoder.encode(
-            model, request.history, request.perturbation, request.observed_future, ticket, mode
+            model, request.history, request.perturbation, request.observed_future, context, mode
         )
         histories = torch.cat([latents.clean[None], latents.views])  # (1 + views, h, dim)
         blocks = torch.from_numpy(request.action_blocks).expand(len(histories), -1, -1)
-        rollouts = self._engine.rollout(model, histories, blocks, ticket, mode)
+        rollouts = self._engine.rollout(model, histories, blocks, context, mode)
         measured = _measure(rollouts, latents, weights)
         results = [
             replace(measured[row], view=view) for view, row in view_rows(request.perturbation)

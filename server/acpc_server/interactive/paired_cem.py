@@ -28,7 +28,7 @@ from acpc_server.numerics import (
     pool_normals,
     sample_pool,
 )
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 
 MAX_ITERATIONS = 1000
 Returns = Literal["mean", "best"]
@@ -175,27 +175,27 @@ class PairedCem:
         self._seed = seed
         self._weights = horizon_weights((), budget.horizon)
 
-    def run(self, ticket: Ticket) -> PairedAnswer:
+    def run(self, context: RequestContext) -> PairedAnswer:
         """Run the clean and every perturbed branch.
 
         Raises:
             FailedPrecondition: A prediction is not finite.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        with self._session.seated(ticket):
-            return self._run(ticket)
+        with self._session.slot(context):
+            return self._run(context)
 
-    def _run(self, ticket: Ticket) -> PairedAnswer:
+    def _run(self, context: RequestContext) -> PairedAnswer:
         session = self._session
         clean = _Run(self)
         iterations = [
-            self._clean_iteration(clean, t, ticket) for t in range(self.budget.iterations)
+            self._clean_iteration(clean, t, context) for t in range(self.budget.iterations)
         ]
         group = max(1, GROUP_STEPS // (2 * self.budget.candidates * self.budget.horizon))
         ended: list[tuple[Tensor, list[PairedIteration]]] = []
         for views in torch.split(session.views, group):
-            ended += self._perturbed_runs(views, iterations, ticket)
-        regrets = self._regrets(clean.plan, [plan for plan, _ in ended], ticket)
+            ended += self._perturbed_runs(views, iterations, context)
+        regrets = self._regrets(clean.plan, [plan for plan, _ in ended], context)
         return PairedAnswer(
             clean_plan=clean.plan,
             clean_gaps=[iteration.gap for iteration in iterations],
@@ -227,14 +227,14 @@ class PairedCem:
         request = self._session.request
         return goal_costs(rollouts[..., -1, :], self._session.goal, reduction=request.reduction)
 
-    def _clean_iteration(self, run: _Run, iteration: int, ticket: Ticket) -> _Iteration:
+    def _clean_iteration(self, run: _Run, iteration: int, context: RequestContext) -> _Iteration:
         pool = run.pool(iteration)
-        rollouts = self._session.rollout(self._session.clean[None], pool[None], ticket)[0]
+        rollouts = self._session.rollout(self._session.clean[None], pool[None], context)[0]
         best, second = self.costs(rollouts).sort().values[:2].tolist()
         return _Iteration(pool, rollouts, second - best, run.advance(pool, rollouts))
 
     def _perturbed_runs(
-        self, views: Tensor, clean: list[_Iteration], ticket: Ticket
+        self, views: Tensor, clean: list[_Iteration], context: RequestContext
     ) -> list[tuple[Tensor, list[PairedIteration]]]:
         """Plan and record of a few views, run in step, so that the device sees large batches."""
         runs = [_Run(self) for _ in views]
@@ -243,7 +243,7 @@ class PairedCem:
         for t, shared in enumerate(clean):
             own = [runs[row].pool(t) for row in apart]
             pools = torch.stack([shared.pool] * len(views) + own)
-            rollouts = self._session.rollout(torch.cat([views, views[apart]]), pools, ticket)
+            rollouts = self._session.rollout(torch.cat([views, views[apart]]), pools, context)
             on_shared, on_own = rollouts[: len(views)], rollouts[len(views) :]
             certificates = certify_views(
                 shared.rollouts, on_shared, self._session.goal, self._request, self._weights
@@ -264,11 +264,13 @@ class PairedCem:
         elites = all(iteration.elite.certified for iteration in record)
         return elites and (self.returns == "mean" or record[-1].top1.certified)
 
-    def _regrets(self, clean_plan: Tensor, plans: list[Tensor], ticket: Ticket) -> list[float]:
+    def _regrets(
+        self, clean_plan: Tensor, plans: list[Tensor], context: RequestContext
+    ) -> list[float]:
         """(C_h(a~) - C_h(a))_+; equal plans are rolled out once, so their regret is exactly 0."""
         every = torch.stack([clean_plan, *plans])  # (1 + views, H, width)
         distinct, rows = torch.unique(every, dim=0, return_inverse=True)
-        rollouts = self._session.rollout(self._session.clean[None], distinct[None], ticket)[0]
+        rollouts = self._session.rollout(self._session.clean[None], distinct[None], context)[0]
         costs = self.costs(rollouts)[rows]  # (1 + views,)
         return (costs[1:] - costs[0]).clamp(min=0).tolist()
 

@@ -32,7 +32,7 @@ from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import Reduction, check_tolerance, horizon_weights
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 
 # Predicted steps held in memory at a time; longer requests go in pieces of whole views.
 GROUP_STEPS = 2**15
@@ -95,7 +95,7 @@ class Planner:
         _check_fit(checkpoint.model.card, request)
         return PlanningSession(self._engine, checkpoint, request, self._max_predictions)
 
-    def encode(self, session: PlanningSession, ticket: Ticket) -> None:
+    def encode(self, session: PlanningSession, context: RequestContext) -> None:
         """Encode a session's history, views and goal.
 
         Raises:
@@ -104,24 +104,24 @@ class Planner:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
         request = session.request
-        with session.seated(ticket):
+        with session.slot(context):
             latents = self._encoder.encode(
                 session.checkpoint.model,
                 request.history,
                 request.views,
                 request.goal[None] if request.goal_is_frame else None,
-                ticket,
+                context,
                 request.numeric_mode,
             )
         check_predictions(latents.clean, latents.views, latents.extra)
         session.adopt(latents)
 
     def open(
-        self, checkpoint: LoadedCheckpoint, request: PlanningRequest, ticket: Ticket
+        self, checkpoint: LoadedCheckpoint, request: PlanningRequest, context: RequestContext
     ) -> PlanningSession:
         """A session that is prepared and encoded; raises what both do."""
         session = self.prepare(checkpoint, request)
-        self.encode(session, ticket)
+        self.encode(session, context)
         return session
 
 
@@ -182,17 +182,17 @@ class PlanningSession:
                 reason="TOO_MANY_PREDICTIONS",
             )
 
-    def seated(self, ticket: Ticket) -> AbstractContextManager[None]:
-        """A seat to work on the session; raises as :meth:`Desks.seated`."""
-        return self._engine.desks.seated(ticket)
+    def slot(self, context: RequestContext) -> AbstractContextManager[None]:
+        """A seat to work on the session; raises as :meth:`ConcurrencyLimiter.seated`."""
+        return self._engine.limiter.slot(context)
 
-    def rollout(self, histories: Tensor, pools: Tensor, ticket: Ticket) -> Tensor:
+    def rollout(self, histories: Tensor, pools: Tensor, context: RequestContext) -> Tensor:
         """Predicted latents of every candidate of a pool per history.
 
         Args:
             histories: Latents, (n, h, dim).
             pools: Candidate blocks, (n, J, H, block width), or (1, ...) for one pool of all.
-            ticket: The request's claim on the device.
+            context: The request's deadline, priority and times.
 
         Returns:
             Finite float32 latents, (n, J, H, dim).
@@ -209,7 +209,7 @@ class PlanningSession:
             histories,
             torch.from_numpy(past),
             pools,
-            ticket,
+            context,
             self.request.numeric_mode,
         )
         check_predictions(latents)

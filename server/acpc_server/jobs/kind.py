@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from acpc_server.jobs.plan import JobPlan
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 
 Json: TypeAlias = dict[str, Any]
 Step: TypeAlias = Callable[[str, Callable[[], Json]], Json]
@@ -36,7 +36,7 @@ class JobKind(Protocol[Plan]):
         """How often :meth:`run` calls ``step``."""
         ...
 
-    def run(self, plan: Plan, stamp: str, step: Step, ticket: Ticket) -> Json:
+    def run(self, plan: Plan, stamp: str, step: Step, context: RequestContext) -> Json:
         """The result of a job whose plan had ``stamp`` when it was accepted.
 
         The same plan takes the same steps in the same order, whatever the load and the host, and

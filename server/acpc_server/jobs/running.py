@@ -58,7 +58,7 @@ class RunningJobs:
                 self._runs[job_id] = run
                 self._count("running", 1)
                 if self.draining.is_set():
-                    run.ticket.cancel()
+                    run.context.cancel()
             end = "withdrawn"
             try:
                 result = run.run()
@@ -78,7 +78,7 @@ class RunningJobs:
             if self._runs.get(job_id) is run:  # not its successor of the same request id
                 del self._runs[job_id]
             self._count("running", -1)
-            if end != "withdrawn" and not run.ticket.cancelled:
+            if end != "withdrawn" and not run.context.cancelled:
                 now = time.monotonic()
                 lately = {i: t for i, t in self._ended.items() if now - t < UNRECORDED_SECONDS}
                 self._ended = {**lately, job_id: now}
@@ -110,7 +110,7 @@ class RunningJobs:
             for job_id in job_ids:
                 run = self._runs.get(job_id)
                 if run is not None:
-                    run.ticket.cancel()
+                    run.context.cancel()
 
     def cancel(self, job_id: str, done: Callable[[], bool], cancel: Callable[[], None]) -> bool:
         """Cancel a job, wherever it is; False when it has ended.
@@ -124,10 +124,10 @@ class RunningJobs:
             ended = self._ended.get(job_id, -math.inf)
             if done() or time.monotonic() - ended < UNRECORDED_SECONDS:
                 return False
-            # The ticket first: the run is to end at its next chunk, not at its next step.
+            # The context first: the run is to end at its next chunk, not at its next step.
             run = self._runs.get(job_id)
             if run is not None:
-                run.ticket.cancel()
+                run.context.cancel()
             cancel()
             self._count("cancelled", 1)
             return True
@@ -142,7 +142,7 @@ class RunningJobs:
         self.draining.set()
         with self._changed:
             for run in self._runs.values():
-                run.ticket.cancel()
+                run.context.cancel()
             self._changed.wait_for(lambda: not self._runs, LEAVE_SECONDS)
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from acpc_server.errors import AcpcError, Cancelled, Unavailable
 from acpc_server.jobs.database import first_line
 from acpc_server.jobs.kind import JobKind, Json
 from acpc_server.jobs.record import JobFailure, Progress
-from acpc_server.scheduling import Priority, Ticket
+from acpc_server.scheduling import Priority, RequestContext
 
 log = structlog.get_logger("acpc.jobs")
 
@@ -49,12 +49,12 @@ class JobRun:
     """One run of one job in this process.
 
     Attributes:
-        ticket: The job's claim on the device; cancelling it withdraws the run at its next chunk.
+        context: The job's priority and times; cancelling it withdraws the run at its next chunk.
         progress: How far the run has come.
     """
 
     def __init__(self, kind: JobKind[Any], plan: BaseModel, stamp: str) -> None:
-        self.ticket = Ticket(Priority.JOB)
+        self.context = RequestContext(Priority.JOB)
         self._kind = kind
         self._plan = plan
         self._stamp = stamp
@@ -68,7 +68,7 @@ class JobRun:
 
         Raises:
             PortableWorkflowError: The job failed; DBOS records it as the job's outcome.
-            Withdrawn: The ticket was cancelled, or the job is no longer this run's; what was
+            Withdrawn: The context was cancelled, or the job is no longer this run's; what was
                 measured so far is on record.
         """
         try:
@@ -80,10 +80,10 @@ class JobRun:
             ) from None
 
     def _follow(self) -> Json:
-        return self._kind.run(self._plan, self._stamp, self._step, self.ticket)
+        return self._kind.run(self._plan, self._stamp, self._step, self.context)
 
     def _step(self, phase: str, work: Callable[[], Json]) -> Json:
-        if self.ticket.cancelled:
+        if self.context.cancelled:
             raise Withdrawn
         self._advance(phase, 0)
 
@@ -119,7 +119,7 @@ class JobRun:
 def _outcome(work: Callable[[], Json]) -> Json:
     try:
         return {"value": work()}
-    except (Cancelled, Unavailable):  # the ticket was cancelled, or the engine is closed
+    except (Cancelled, Unavailable):  # the context was cancelled, or the engine is closed
         raise Withdrawn from None
     except AcpcError as error:
         return {"failure": JobFailure.of(error).to_json()}

@@ -6,11 +6,11 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 
 from acpc_server.interactive import PairedPlan, PoolAnswer, Selection, ViewCertificate
 from acpc_server.rpc import codec
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 
 
 def write_pool(
-    answer: PoolAnswer, request_id: str, ticket: Ticket, started: float
+    answer: PoolAnswer, request_id: str, context: RequestContext, started: float
 ) -> pb.CertifyPoolResponse:
     """The message of one pool's certificates."""
     return pb.CertifyPoolResponse(
@@ -26,7 +26,7 @@ def write_pool(
             for entry in answer.certified_severities
         ],
         receipt=codec.write_receipt(answer.receipt),
-        timing=codec.write_ticket(ticket, started),
+        timing=codec.write_timings(context, started),
     )
 
 

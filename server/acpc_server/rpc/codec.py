@@ -15,7 +15,7 @@ from acpc_server.engine import NumericMode
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import CheckpointName
 from acpc_server.perturb import AnyPerturbation, parse_spec
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 
 MODES = {
     receipt_pb2.NUMERIC_MODE_UNSPECIFIED: NumericMode.FP32,
@@ -220,9 +220,11 @@ def write_timing(queue: float, compute: float, total: float) -> receipt_pb2.Timi
     )
 
 
-def write_ticket(ticket: Ticket, started: float) -> receipt_pb2.Timing:
-    """Timing of the request behind a ticket, parsed at ``started`` by the performance counter."""
-    return write_timing(ticket.queue_seconds, ticket.compute_seconds, time.perf_counter() - started)
+def write_timings(context: RequestContext, started: float) -> receipt_pb2.Timing:
+    """Timing of the request behind a context, parsed at ``started`` by the performance counter."""
+    return write_timing(
+        context.queue_seconds, context.compute_seconds, time.perf_counter() - started
+    )
 
 
 def write_duration(seconds: float) -> duration_pb2.Duration:

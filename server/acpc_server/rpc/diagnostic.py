@@ -15,9 +15,9 @@ from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive import PairAnswer, PairComparison, PairRequest
 from acpc_server.rpc import codec
 from acpc_server.rpc.planner import PlannerRpcs
-from acpc_server.rpc.request import StreamTickets, load, open_ticket, request_id, shown_id
+from acpc_server.rpc.request import StreamContexts, load, open_context, request_id, shown_id
 from acpc_server.rpc.status import to_status
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 
 
 class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
@@ -34,21 +34,21 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
         self, request: pb.ComparePairRequest, context: grpc.ServicerContext
     ) -> pb.ComparePairResponse:
         """Compare one pair."""
-        return self._compare(request, open_ticket(context))
+        return self._compare(request, open_context(context))
 
     def ComparePairs(
         self, request_iterator: Iterator[pb.ComparePairsRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.ComparePairsResponse]:
         """Compare pairs in order; a refused pair is answered in place."""
-        tickets = StreamTickets(context)
+        contexts = StreamContexts(context)
         for request in request_iterator:
-            ticket = tickets.renew()
+            work = contexts.renew()
             answer = pb.ComparePairsResponse(pair_id=request.pair_id)
             try:
-                ticket.check()
-                answer.response.CopyFrom(self._compare(request.pair, ticket))
+                work.check()
+                answer.response.CopyFrom(self._compare(request.pair, work))
             except AcpcError as error:
-                ticket.check()
+                work.check()
                 nested = error.below("pair") if isinstance(error, InvalidArgument) else error
                 answer.error.CopyFrom(to_status(nested, shown_id(request.pair)))
             yield answer
@@ -57,30 +57,32 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
         self, request: pb.CertifyPoolRequest, context: grpc.ServicerContext
     ) -> pb.CertifyPoolResponse:
         """Certify one pool."""
-        return self._planner.certify_pool(request, open_ticket(context))
+        return self._planner.certify_pool(request, open_context(context))
 
     def Plan(
         self, request_iterator: Iterator[pb.PlanRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.PlanResponse]:
         """Certify pools as a planner makes them."""
-        return self._planner.plan(request_iterator, StreamTickets(context))
+        return self._planner.plan(request_iterator, StreamContexts(context))
 
     def PlanPaired(
         self, request: pb.PlanPairedRequest, context: grpc.ServicerContext
     ) -> pb.PlanPairedResponse:
         """Run CEM on both histories."""
-        return self._planner.plan_paired(request, open_ticket(context))
+        return self._planner.plan_paired(request, open_context(context))
 
-    def _compare(self, request: pb.ComparePairRequest, ticket: Ticket) -> pb.ComparePairResponse:
+    def _compare(
+        self, request: pb.ComparePairRequest, work: RequestContext
+    ) -> pb.ComparePairResponse:
         started = time.perf_counter()
         identity = request_id(request)
         pair = read_pair(request)
-        answer = self._comparison.compare(load(self._checkpoints, request.checkpoint), pair, ticket)
+        answer = self._comparison.compare(load(self._checkpoints, request.checkpoint), pair, work)
         return pb.ComparePairResponse(
             request_id=identity,
             results=[_write_result(answer, index) for index in range(len(answer.results))],
             receipt=codec.write_receipt(answer.receipt),
-            timing=codec.write_ticket(ticket, started),
+            timing=codec.write_timings(work, started),
         )
 
 

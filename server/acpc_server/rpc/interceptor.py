@@ -20,7 +20,7 @@ from acpc_server.errors import AcpcError, InvalidArgument, ResourceExhausted
 from acpc_server.observe import Metrics
 from acpc_server.rpc.request import CALL_ID, MAX_REQUEST_ID
 from acpc_server.rpc.status import plain_status, to_status
-from acpc_server.scheduling import Gate, RpcThreads
+from acpc_server.scheduling import Gate, WorkerPool
 
 log = structlog.get_logger("acpc.rpc")
 REQUEST_ID_HEADER = "x-request-id"
@@ -67,7 +67,7 @@ class Guard(grpc.ServerInterceptor):
         threads: The server's thread pool.
     """
 
-    def __init__(self, metrics: Metrics, threads: RpcThreads) -> None:
+    def __init__(self, metrics: Metrics, threads: WorkerPool) -> None:
         self._metrics = metrics
         self._threads = threads
         self._streams = threading.BoundedSemaphore(max(1, int(threads.size * STREAM_SHARE)))

@@ -29,9 +29,9 @@ from acpc_server.interactive import (
 from acpc_server.numerics import Proposal, Reduction, pool_normals, sample_pool
 from acpc_server.rpc import codec
 from acpc_server.rpc.certificates import write_paired_plan, write_pool
-from acpc_server.rpc.request import StreamTickets, load, request_id
+from acpc_server.rpc.request import StreamContexts, load, request_id
 from acpc_server.rpc.streams import within
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 
 REDUCTIONS: dict[int, Reduction] = {
     pb.COST_REDUCTION_UNSPECIFIED: "sum",
@@ -70,7 +70,7 @@ class PlannerRpcs:
         self._idle_seconds = idle_seconds
 
     def certify_pool(
-        self, request: pb.CertifyPoolRequest, ticket: Ticket
+        self, request: pb.CertifyPoolRequest, context: RequestContext
     ) -> pb.CertifyPoolResponse:
         """One pool."""
         started = time.perf_counter()
@@ -78,12 +78,12 @@ class PlannerRpcs:
         candidates = _read_candidates(request.candidates)
         session = self._prepare(request, _read_selection(request))
         check_pool(session, candidates.shape)  # before anything is computed
-        self._planner.encode(session, ticket)
-        answer = certify_pool(session, candidates, ticket)
-        return write_pool(answer, identity, ticket, started)
+        self._planner.encode(session, context)
+        answer = certify_pool(session, candidates, context)
+        return write_pool(answer, identity, context, started)
 
     def plan(
-        self, requests: Iterator[pb.PlanRequest], tickets: StreamTickets
+        self, requests: Iterator[pb.PlanRequest], contexts: StreamContexts
     ) -> Iterator[pb.PlanResponse]:
         """One session, then a pool a message; the first refusal ends the stream."""
         limited = within(
@@ -93,56 +93,58 @@ class PlannerRpcs:
             reason="PLAN_IDLE",
         )
         with closing(limited) as messages:
-            yield from self._plan(messages, tickets)
+            yield from self._plan(messages, contexts)
 
     def _plan(
-        self, messages: Iterator[pb.PlanRequest], tickets: StreamTickets
+        self, messages: Iterator[pb.PlanRequest], contexts: StreamContexts
     ) -> Iterator[pb.PlanResponse]:
         message = next(messages, pb.PlanRequest())
-        started, ticket = time.perf_counter(), tickets.renew()
+        started, context = time.perf_counter(), contexts.renew()
         if message.WhichOneof("message") != "start":
             raise InvalidArgument("start", "the first message of a stream is its start")
         try:
             identity = request_id(message.start)
             session = self._prepare(message.start, _read_selection(message.start))
-            self._planner.encode(session, ticket)
+            self._planner.encode(session, context)
         except InvalidArgument as error:
             raise error.below("start") from error
         yield pb.PlanResponse(
             started=pb.PlanStarted(
                 request_id=identity,
                 receipt=codec.write_receipt(session.receipt(selection_parameters(session.request))),
-                timing=codec.write_ticket(ticket, started),
+                timing=codec.write_timings(context, started),
             )
         )
         for message in messages:
-            started, ticket = time.perf_counter(), tickets.renew()
-            ticket.check()
+            started, context = time.perf_counter(), contexts.renew()
+            context.check()
             if message.WhichOneof("message") != "pool":
                 raise InvalidArgument("pool", "every message after the start is a pool")
             try:
-                certificate = _certify_next(session, message.pool, identity, ticket, started)
+                certificate = _certify_next(session, message.pool, identity, context, started)
             except InvalidArgument as error:
                 head = error.field.partition(".")[0]
                 ours = head in ("candidates", "proposal")
                 raise error.below("pool" if ours else "start") from error
             yield pb.PlanResponse(certificate=certificate)
 
-    def plan_paired(self, request: pb.PlanPairedRequest, ticket: Ticket) -> pb.PlanPairedResponse:
+    def plan_paired(
+        self, request: pb.PlanPairedRequest, context: RequestContext
+    ) -> pb.PlanPairedResponse:
         """A clean and a perturbed CEM run for every view."""
         started = time.perf_counter()
         identity = request_id(request)
         budget, returns = read_budget(request.budget), read_returns(request.returns)
         session = self._prepare(request, _Selection())
         runs = PairedCem(session, budget, request.sampling_seed, returns)
-        self._planner.encode(session, ticket)
-        answer = runs.run(ticket)
+        self._planner.encode(session, context)
+        answer = runs.run(context)
         return pb.PlanPairedResponse(
             request_id=identity,
             clean_plan=codec.write_tensor(answer.clean_plan.numpy()),
             views=[write_paired_plan(paired) for paired in answer.views],
             receipt=codec.write_receipt(answer.receipt),
-            timing=codec.write_ticket(ticket, started),
+            timing=codec.write_timings(context, started),
         )
 
     def _prepare(self, request: Planning, selection: _Selection) -> PlanningSession:
@@ -165,17 +167,21 @@ class PlannerRpcs:
 
 
 def _certify_next(
-    session: PlanningSession, pool: pb.PlanPool, identity: str, ticket: Ticket, started: float
+    session: PlanningSession,
+    pool: pb.PlanPool,
+    identity: str,
+    context: RequestContext,
+    started: float,
 ) -> pb.PlanCertificate:
     kind = pool.WhichOneof("pool")
     if kind is None:
         raise InvalidArgument("candidates", "give candidates or a proposal")
     sampled = kind == "proposal"
     candidates = _sample(session, pool.proposal) if sampled else _read_candidates(pool.candidates)
-    answer = certify_pool(session, candidates, ticket)
+    answer = certify_pool(session, candidates, context)
     return pb.PlanCertificate(
         iteration=pool.iteration,
-        certificate=write_pool(answer, identity, ticket, started),
+        certificate=write_pool(answer, identity, context, started),
         candidates=codec.write_tensor(candidates) if sampled else None,
     )
 

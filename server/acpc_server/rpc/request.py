@@ -11,7 +11,7 @@ from acpc.v1 import receipt_pb2
 
 from acpc_server.engine import CheckpointCache, LoadedCheckpoint
 from acpc_server.errors import InvalidArgument
-from acpc_server.scheduling import Priority, Ticket
+from acpc_server.scheduling import Priority, RequestContext
 
 DEFAULT_SECONDS = 300.0
 MAX_NAME = 1024
@@ -24,21 +24,21 @@ class _Identified(Protocol):
     request_id: str
 
 
-def open_ticket(context: grpc.ServicerContext) -> Ticket:
+def open_context(context: grpc.ServicerContext) -> RequestContext:
     """An interactive claim on the device that lapses with the call."""
-    ticket = fresh_ticket(context)
-    context.add_callback(ticket.cancel)
-    return ticket
+    work = fresh_context(context)
+    context.add_callback(work.cancel)
+    return work
 
 
-def fresh_ticket(context: grpc.ServicerContext) -> Ticket:
+def fresh_context(context: grpc.ServicerContext) -> RequestContext:
     """A claim that the caller of this withdraws when the call ends."""
     remaining = context.time_remaining()
     seconds = DEFAULT_SECONDS if remaining is None else min(remaining, DEFAULT_SECONDS)
-    return Ticket(Priority.INTERACTIVE, seconds)
+    return RequestContext(Priority.INTERACTIVE, seconds)
 
 
-class StreamTickets:
+class StreamContexts:
     """A claim for each message of a stream; all lapse when the call ends.
 
     A stream lives as long as its caller wants, each message has its own time.
@@ -46,18 +46,18 @@ class StreamTickets:
 
     def __init__(self, context: grpc.ServicerContext) -> None:
         self._context = context
-        self._ticket = fresh_ticket(context)
+        self._work = fresh_context(context)
         context.add_callback(self._cancel)
 
-    def renew(self) -> Ticket:
+    def renew(self) -> RequestContext:
         """The claim of the next message; withdrawn already when the call has ended."""
-        self._ticket = fresh_ticket(self._context)
+        self._work = fresh_context(self._context)
         if not self._context.is_active():
             self._cancel()
-        return self._ticket
+        return self._work
 
     def _cancel(self) -> None:
-        self._ticket.cancel()
+        self._work.cancel()
 
 
 def request_id(request: _Identified) -> str:

@@ -46,7 +46,7 @@ class Pace:
         Raises:
             DeadlineExceeded: The queue and the chunk itself take longer than there is left.
         """
-        remaining = chunk.ticket.remaining()
+        remaining = chunk.context.remaining()
         if remaining is None or not before:
             return
         needed = self.estimate([*before, chunk])

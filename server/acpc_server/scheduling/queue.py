@@ -13,8 +13,8 @@ from torch import Tensor
 
 from acpc_server.errors import ResourceExhausted, Unavailable
 from acpc_server.observe import Metrics
-from acpc_server.scheduling.desks import Desks
-from acpc_server.scheduling.ticket import Priority, Ticket
+from acpc_server.scheduling.concurrency import ConcurrencyLimiter
+from acpc_server.scheduling.context import Priority, RequestContext
 
 RETRY_SECONDS = 0.25
 # A job chunk that has waited this long goes next, so that jobs progress under steady load.
@@ -34,7 +34,7 @@ class Chunk:
         kind: Chunks of one kind run at one speed per row, and a network in one mode.
         inputs: Tensors on the CPU whose first axis is rows.
         compute: From inputs on the device to the output, row by row.
-        ticket: Whose it is.
+        context: Whose it is.
         mergeable: Whether it may share a device call with others of its kind.
         capacity: Rows one device call may have.
     """
@@ -43,7 +43,7 @@ class Chunk:
     kind: Hashable
     inputs: tuple[Tensor, ...]
     compute: Callable[..., Tensor]
-    ticket: Ticket
+    context: RequestContext
     mergeable: bool
     capacity: int
     future: Future[Tensor] = field(default_factory=Future)
@@ -55,19 +55,19 @@ class Chunk:
         return len(self.inputs[0])
 
 
-class ChunkQueue:
+class BatchQueue:
     """Interactive chunks before job chunks that can wait; else first come, first served.
 
     Args:
         metrics: Series for the depth of the queue.
         limit: Interactive chunks that may wait.
-        desks: Where further interactive chunks are being prepared.
+        limiter: Where further interactive chunks are being prepared.
     """
 
-    def __init__(self, metrics: Metrics, limit: int, desks: Desks) -> None:
+    def __init__(self, metrics: Metrics, limit: int, limiter: ConcurrencyLimiter) -> None:
         self._depths = {p: metrics.queue_depth.labels(p.name.lower()) for p in Priority}
         self._limit = limit
-        self._desks = desks
+        self._limiter = limiter
         self._waiting: dict[Priority, deque[Chunk]] = {p: deque() for p in Priority}
         self._changed = threading.Condition()
         self._closed = False
@@ -83,7 +83,7 @@ class ChunkQueue:
             Unavailable: The queue is closed.
             ResourceExhausted: It is full.
         """
-        priority = chunk.ticket.priority
+        priority = chunk.context.priority
         with self._changed:
             waiting = self._waiting[priority]
             if self._closed:
@@ -115,7 +115,7 @@ class ChunkQueue:
             if first.mergeable:
                 self._hold_back(first, chosen)
                 batch += self._alike(first, chosen)
-            self._report(first.ticket.priority)
+            self._report(first.context.priority)
             return batch
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class ChunkQueue:
             now = time.perf_counter()
             found = found or now
             held = now < found + ARRIVAL_GAP and self._patient(jobs[0]) and not self._closed
-            if not (held and self._desks.busy):
+            if not (held and self._limiter.busy):
                 return True
             self._changed.wait(LOOK_AGAIN)
         return True
@@ -153,7 +153,7 @@ class ChunkQueue:
         """Let requests that are being prepared join; together they take little longer than one."""
         begun = latest = time.perf_counter()
         seen = len(waiting)
-        while self._desks.busy and not self._waiting[Priority.JOB] and not self._closed:
+        while self._limiter.busy and not self._waiting[Priority.JOB] and not self._closed:
             now = time.perf_counter()
             if len(waiting) > seen:
                 seen, latest = len(waiting), now

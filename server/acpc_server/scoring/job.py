@@ -17,7 +17,7 @@ from acpc_server.jobs import Json, Step, pack, unpack
 from acpc_server.models import ModelCard
 from acpc_server.numerics import pairing, screening
 from acpc_server.perturb import perturb_frames
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 from acpc_server.scoring import score
 from acpc_server.scoring.plan import Role, ScorePlan
 from acpc_server.scoring.preview import AnchorPreview, preview_anchors
@@ -84,31 +84,31 @@ class CheckpointScoring:
         """One step to read the anchors, one per shard, one summary per checkpoint."""
         return 1 + len(plan.roles()) * (len(plan.shards()) + 1)
 
-    def run(self, plan: ScorePlan, stamp: str, step: Step, ticket: Ticket) -> Json:
+    def run(self, plan: ScorePlan, stamp: str, step: Step, context: RequestContext) -> Json:
         """Every step of a job, in order; see :class:`~acpc_server.diagnostics.JobKind`.
 
         Raises:
             FailedPrecondition: The anchors are no longer those the job was accepted with.
         """
-        opened = step("reading anchors", lambda: self.open(plan, stamp, ticket))
+        opened = step("reading anchors", lambda: self.open(plan, stamp, context))
         scores: dict[Role, Json] = {}
         for role in plan.roles():
             records = [  # read at once: the record's text is a third longer than its numbers
                 ShardRecord.from_json(
                     step(
                         f"measuring the {role}",
-                        partial(self.shard, plan, opened, role, start, stop, ticket),
+                        partial(self.shard, plan, opened, role, start, stop, context),
                     )
                 )
                 for start, stop in plan.shards()
             ]
             scores[role] = step(
                 f"separating states of the {role}",
-                partial(self.summarise, plan, opened, role, records, ticket),
+                partial(self.summarise, plan, opened, role, records, context),
             )
         return self.conclude(plan, opened, scores)
 
-    def open(self, plan: ScorePlan, stamp: str, ticket: Ticket) -> Json:
+    def open(self, plan: ScorePlan, stamp: str, context: RequestContext) -> Json:
         """First step: pin down what the anchors are, and pair them.
 
         Raises:
@@ -121,11 +121,11 @@ class CheckpointScoring:
             stamp,
             history=card.history,
             horizon=plan.protocol.horizon,
-            check=ticket.check,
+            check=context.check,
         )
         labels = torch.from_numpy(anchors.labels)
         states = torch.from_numpy(anchors.endpoint_states)
-        pairs = pairing.pair_different_labels(states, labels, check=ticket.check)
+        pairs = pairing.pair_different_labels(states, labels, check=context.check)
         screening.check_eligible(pairs.eligible, anchors.count)
         return {
             "anchors": identity,
@@ -135,26 +135,37 @@ class CheckpointScoring:
         }
 
     def shard(
-        self, plan: ScorePlan, opened: Json, role: Role, start: int, stop: int, ticket: Ticket
+        self,
+        plan: ScorePlan,
+        opened: Json,
+        role: Role,
+        start: int,
+        stop: int,
+        context: RequestContext,
     ) -> Json:
         """One shard of one checkpoint."""
         model = self._loaded(plan, role).model
         anchors = self._anchors(plan, opened, model.card)
-        record = ShardScorer(self._engine, model, anchors, plan).score(start, stop, ticket)
+        record = ShardScorer(self._engine, model, anchors, plan).score(start, stop, context)
         return record.to_json()
 
     def summarise(
-        self, plan: ScorePlan, opened: Json, role: Role, shards: list[ShardRecord], ticket: Ticket
+        self,
+        plan: ScorePlan,
+        opened: Json,
+        role: Role,
+        shards: list[ShardRecord],
+        context: RequestContext,
     ) -> Json:
         """Raw IR, SR and per-anchor values of one checkpoint."""
         model = self._loaded(plan, role).model
         anchors = self._anchors(plan, opened, model.card)
         record, partner = ShardRecord.concatenate(shards), unpack(opened["partner"])
         distances = score.different_state_distances(
-            self._engine, model, anchors, plan, record, partner, ticket
+            self._engine, model, anchors, plan, record, partner, context
         )
         return {
-            **score.summarise_checkpoint(plan, record, distances, partner, ticket.check),
+            **score.summarise_checkpoint(plan, record, distances, partner, context.check),
             "anchor_ids": pack(anchors.anchor_ids),
             "skip_reasons": opened["skip_reasons"],
         }

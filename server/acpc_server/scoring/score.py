@@ -15,7 +15,7 @@ from acpc_server.engine import DeviceEngine
 from acpc_server.jobs import pack
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import consistency, pairing, screening, verdict
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 from acpc_server.scoring.plan import Role, ScorePlan
 from acpc_server.scoring.shard import ShardRecord
 
@@ -31,7 +31,7 @@ def different_state_distances(
     plan: ScorePlan,
     record: ShardRecord,
     partner: Int64[np.ndarray, "n"],
-    ticket: Ticket,
+    context: RequestContext,
 ) -> Float64[np.ndarray, "n"]:
     """Distances D_i (Eq. different-state-distance) to the partners j(i); NaN where skipped.
 
@@ -52,7 +52,7 @@ def different_state_distances(
             model,
             torch.from_numpy(np.concatenate(histories)),  # (2 m, h, dim)
             torch.cat([blocks, torch.cat([past_blocks, blocks[:, past:]], dim=1)]),
-            ticket,
+            context,
             plan.numeric_mode,
         )  # (2 m, H, dim)
         distances[own] = screening.different_state_distance(

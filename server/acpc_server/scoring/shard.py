@@ -16,7 +16,7 @@ from acpc_server.engine import DeviceEngine
 from acpc_server.jobs import pack, unpack
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import consistency, screening
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 from acpc_server.scoring.plan import ScorePlan
 
 
@@ -120,20 +120,20 @@ class ShardScorer:
             ),
         )
 
-    def score(self, start: int, stop: int, ticket: Ticket) -> ShardRecord:
+    def score(self, start: int, stop: int, context: RequestContext) -> ShardRecord:
         """Measure anchors [start, stop).
 
         A deterministic shift is evaluated once and its distances repeated over the M draws.
         """
         history = self._anchors.history
-        latents = self._encoder.encode(start, stop, ticket)
+        latents = self._encoder.encode(start, stop, context)
         clean = latents.clean  # (n, h + H, dim)
         views = torch.cat([clean[:, None, :history], latents.views], dim=1)
         # (n, 1 + distinct, h, dim)
         blocks = torch.from_numpy(self._anchors.action_blocks[start:stop])  # (n, h+H-1, width)
         blocks = blocks[:, None].expand(-1, views.shape[1], -1, -1)
         rollouts = self._engine.rollout(
-            self._model, views.flatten(0, 1), blocks.flatten(0, 1), ticket, self._plan.numeric_mode
+            self._model, views.flatten(0, 1), blocks.flatten(0, 1), context, self._plan.numeric_mode
         )
         rollouts = rollouts.reshape(*views.shape[:2], *rollouts.shape[1:])
         # (n, 1 + distinct, H, dim)

@@ -11,7 +11,7 @@ from torch import Tensor
 from acpc_server.engine import NumericMode
 from acpc_server.numerics import consistency
 from acpc_server.perturb import Identity
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 from acpc_server.studies import controls
 from acpc_server.studies.measurement import Bench, Measurement, view_columns
 from acpc_server.studies.plan import DriftStudy
@@ -45,7 +45,7 @@ class DriftMeasurement(Measurement):
         self._groups = controls.trajectory_groups(trajectories, study.groups)
         self._partners = controls.swapped_partners(trajectories, study.seed)
 
-    def measure(self, start: int, stop: int, ticket: Ticket) -> Table:
+    def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Rows of anchors [start, stop), anchor-major.
 
         Raises:
@@ -54,12 +54,12 @@ class DriftMeasurement(Measurement):
         """
         study, bench, h = self._study, self._bench, self._history
         encoder = bench.encoder(h, range(study.horizon), self._plan)
-        latents = encoder.encode(start, stop, ticket)
+        latents = encoder.encode(start, stop, context)
         history, observed = latents.clean[:, :h], latents.clean[:, None, h:]
         histories = torch.cat([history[:, None], latents.views], dim=1)  # (n, 1 + views, h, dim)
         blocks = torch.from_numpy(self._actions(range(start, stop)))  # (n, 4, h + H - 1, width)
         recorded, *destroyed = (
-            bench.rollout(histories, blocks[:, None, kind], ticket) for kind in range(4)
+            bench.rollout(histories, blocks[:, None, kind], context) for kind in range(4)
         )  # each (n, 1 + views, H, dim)
         steps = consistency.step_distances(recorded[:, :1], recorded[:, 1:])  # (n, views, H)
         acpc = consistency.acpc(steps, self._weights)  # (n, views)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from acpc_server.numerics import local_geometry
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import Bench, Measurement
 from acpc_server.studies.plan import GeometryStudy
 from acpc_server.studies.table import Table
@@ -31,13 +31,13 @@ class GeometryMeasurement(Measurement):
         self._history = bench.checkpoint.model.card.history
         self._plan = study.views()
 
-    def measure(self, start: int, stop: int, ticket: Ticket) -> Table:
+    def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Representations of anchors [start, stop)."""
         bench, study = self._bench, self._study
-        latents = bench.encoder(self._history, (), self._plan).encode(start, stop, ticket)
+        latents = bench.encoder(self._history, (), self._plan).encode(start, stop, context)
         histories = torch.cat([latents.clean[:, None], latents.views], dim=1)
         blocks = torch.from_numpy(bench.blocks(self._history, study.horizon)[start:stop])
-        rollouts = bench.rollout(histories, blocks[:, None], ticket)  # (n, 1 + views, H, dim)
+        rollouts = bench.rollout(histories, blocks[:, None], context)  # (n, 1 + views, H, dim)
         found = {"encoder": histories[:, :, -1].numpy(), "rollout": rollouts[:, :, -1].numpy()}
         return Table(
             {"anchor": bench.anchors.anchor_ids[start:stop]},

@@ -12,7 +12,7 @@ from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint, 
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, Step
 from acpc_server.models import ModelCard, check_history
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
 from acpc_server.studies.measurement import Bench, Measurement
@@ -80,32 +80,34 @@ class StudyMeasuring:
         """One step to read the anchors, one per shard."""
         return 1 + len(plan.shards())
 
-    def run(self, plan: StudyPlan, stamp: str, step: Step, ticket: Ticket) -> Json:
+    def run(self, plan: StudyPlan, stamp: str, step: Step, context: RequestContext) -> Json:
         """Every step of a study, in order; see :class:`~acpc_server.diagnostics.JobKind`.
 
         Raises:
             FailedPrecondition: The anchors are no longer those the job was accepted with, or are
                 too few trajectories for the study.
         """
-        opened = step("reading anchors", lambda: self._open(plan, stamp, ticket))
+        opened = step("reading anchors", lambda: self._open(plan, stamp, context))
         phase = f"measuring {plan.study.kind}"
         parts = [
-            Table.from_json(step(phase, partial(self._part, plan, opened, start, stop, ticket)))
+            Table.from_json(step(phase, partial(self._part, plan, opened, start, stop, context)))
             for start, stop in plan.shards()
         ]
         table = self._measurement(plan, opened).conclude(Table.join(parts))
         return {**table.to_json(), "receipt": asdict(self._receipt(plan, opened))}
 
-    def _open(self, plan: StudyPlan, stamp: str, ticket: Ticket) -> Json:
+    def _open(self, plan: StudyPlan, stamp: str, context: RequestContext) -> Json:
         history, horizon = plan.study.window(self._loaded(plan).model.card)
         _, identity = self._readers.open(
-            plan.anchors, stamp, history=history, horizon=horizon, check=ticket.check
+            plan.anchors, stamp, history=history, horizon=horizon, check=context.check
         )
         self._measurement(plan, identity)  # refuses anchors that the study cannot use
         return identity
 
-    def _part(self, plan: StudyPlan, opened: Json, start: int, stop: int, ticket: Ticket) -> Json:
-        return self._measurement(plan, opened).measure(start, stop, ticket).to_json()
+    def _part(
+        self, plan: StudyPlan, opened: Json, start: int, stop: int, context: RequestContext
+    ) -> Json:
+        return self._measurement(plan, opened).measure(start, stop, context).to_json()
 
     def _measurement(self, plan: StudyPlan, opened: Json) -> Measurement:
         checkpoint = self._loaded(plan)

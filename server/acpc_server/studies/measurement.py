@@ -12,7 +12,7 @@ from torch import Tensor
 from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorEncoder, PerturbationPlan, View, check_predictions
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 from acpc_server.studies.table import Table
 
 
@@ -51,7 +51,7 @@ class Bench:
             views=views,
         )
 
-    def rollout(self, histories: Tensor, blocks: Tensor, ticket: Ticket) -> Tensor:
+    def rollout(self, histories: Tensor, blocks: Tensor, context: RequestContext) -> Tensor:
         """Finite predictions (..., H, dim) of histories (..., h, dim) under blocks (..., h+H-1, w).
 
         Leading axes must broadcast.
@@ -66,7 +66,7 @@ class Bench:
             self.checkpoint.model,
             histories.expand(*leading, -1, -1).reshape(-1, *histories.shape[-2:]),
             blocks.expand(*leading, -1, -1).reshape(-1, *blocks.shape[-2:]),
-            ticket,
+            context,
             self.mode,
         )
         check_predictions(latents)
@@ -76,7 +76,7 @@ class Bench:
 class Measurement:
     """One study of one checkpoint on its anchors; part by part, then as a whole."""
 
-    def measure(self, start: int, stop: int, ticket: Ticket) -> Table:
+    def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """The part of anchors [start, stop)."""
         raise NotImplementedError
 

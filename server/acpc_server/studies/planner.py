@@ -8,7 +8,7 @@ import numpy as np
 
 from acpc_server.encoding import EncodedHistories, check_predictions
 from acpc_server.interactive import PairedAnswer, PairedCem, PlanningRequest, PlanningSession
-from acpc_server.scheduling import Ticket
+from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import Bench, Measurement, view_columns
 from acpc_server.studies.plan import PlannerStudy
 from acpc_server.studies.table import Table
@@ -32,11 +32,11 @@ class PlannerMeasurement(Measurement):
         self._plan = study.views()
         self._views = self._plan.distinct()
 
-    def measure(self, start: int, stop: int, ticket: Ticket) -> Table:
+    def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Rows of anchors [start, stop), anchor-major."""
         bench, study = self._bench, self._study
         encoder = bench.encoder(study.history, (study.goal_offset - 1,), self._plan)
-        latents = encoder.encode(start, stop, ticket)
+        latents = encoder.encode(start, stop, context)
         check_predictions(latents.clean, latents.views)
         now = bench.anchors.history
         frames = bench.anchors.read_frames(start, stop)[:, now - study.history : now]
@@ -45,12 +45,12 @@ class PlannerMeasurement(Measurement):
             encoded = EncodedHistories(
                 latents.clean[row, : study.history], latents.views[row], latents.clean[row, -1:]
             )
-            answer = self._run(start + row, frames[row], encoded, ticket)
+            answer = self._run(start + row, frames[row], encoded, context)
             parts.append(self._rows(start + row, answer))
         return Table.join(parts)
 
     def _run(
-        self, anchor: int, history: np.ndarray, latents: EncodedHistories, ticket: Ticket
+        self, anchor: int, history: np.ndarray, latents: EncodedHistories, context: RequestContext
     ) -> PairedAnswer:
         bench, study = self._bench, self._study
         identity = int(bench.anchors.anchor_ids[anchor])
@@ -69,7 +69,7 @@ class PlannerMeasurement(Measurement):
         session = PlanningSession(bench.engine, bench.checkpoint, request, NO_LIMIT)
         session.adopt(latents)
         seed = (study.sampling_seed + identity) % 2**64
-        return PairedCem(session, study.budget, seed, study.returns).run(ticket)
+        return PairedCem(session, study.budget, seed, study.returns).run(context)
 
     def _rows(self, anchor: int, answer: PairedAnswer) -> Table:
         # A deterministic shift has one draw; the answer repeats it.

@@ -12,7 +12,7 @@ from torch import Tensor
 from acpc_server.encoding import read_inputs
 from acpc_server.engine import frames_per_call
 from acpc_server.numerics import horizon_weights, sensitivity
-from acpc_server.scheduling import Priority, Ticket
+from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.studies.measurement import Bench, Measurement
 from acpc_server.studies.plan import SensitivityStudy
 from acpc_server.studies.table import Table
@@ -36,14 +36,14 @@ class SensitivityMeasurement(Measurement):
         self._history = bench.checkpoint.model.card.history
         self._weights = horizon_weights((), study.horizon)
 
-    def measure(self, start: int, stop: int, ticket: Ticket) -> Table:
+    def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Rows of anchors [start, stop): anchor-major, then by method, then by probe."""
         bench, h, probes = self._bench, self._history, self._study.probes
         now, n = bench.anchors.history, stop - start
         model = bench.checkpoint.model
         clean = read_inputs(bench.anchors, range(start, stop), range(now - h, now), model)
         blocks = torch.from_numpy(bench.blocks(h, self._study.horizon)[start:stop])
-        still = self._predict(clean, blocks, ticket)  # (n, H, dim)
+        still = self._predict(clean, blocks, context)  # (n, H, dim)
         norms: tuple[list[Tensor], list[Tensor]] = [], []
         # Probes are as large as the history: only a device call's worth is there at a time.
         for rows in torch.split(torch.arange(n * probes), self._rows_per_call()):
@@ -51,8 +51,10 @@ class SensitivityMeasurement(Measurement):
             ids = bench.anchors.anchor_ids[start:stop][anchor.numpy()]
             keys = list(zip(ids.tolist(), (rows % probes).tolist(), strict=True))
             frames, actions = clean[anchor], blocks[anchor]
-            norms[JACOBIAN].append(self._jacobian(frames, actions, keys, ticket))
-            norms[DIFFERENCE].append(self._difference(frames, actions, still[anchor], keys, ticket))
+            norms[JACOBIAN].append(self._jacobian(frames, actions, keys, context))
+            norms[DIFFERENCE].append(
+                self._difference(frames, actions, still[anchor], keys, context)
+            )
         by_method = torch.stack([torch.cat(part).reshape(n, probes) for part in norms], dim=1)
         methods = np.repeat(np.array([JACOBIAN, DIFFERENCE], np.int64), probes)
         columns = {
@@ -77,12 +79,16 @@ class SensitivityMeasurement(Measurement):
         return sensitivity.pixel_direction(torch.stack(probes))
 
     def _jacobian(
-        self, frames: Tensor, blocks: Tensor, keys: Sequence[tuple[int, int]], ticket: Ticket
+        self,
+        frames: Tensor,
+        blocks: Tensor,
+        keys: Sequence[tuple[int, int]],
+        context: RequestContext,
     ) -> Tensor:
         """Hutchinson's estimates, one a row."""
         directions = self._directions(sensitivity.rademacher_probe, frames, keys)
         model = self._bench.checkpoint.model
-        tangents = self._bench.engine.rollout_tangent(model, frames, directions, blocks, ticket)
+        tangents = self._bench.engine.rollout_tangent(model, frames, directions, blocks, context)
         return sensitivity.squared_norm(tangents, self._weights)
 
     def _difference(
@@ -91,18 +97,18 @@ class SensitivityMeasurement(Measurement):
         blocks: Tensor,
         still: Tensor,
         keys: Sequence[tuple[int, int]],
-        ticket: Ticket,
+        context: RequestContext,
     ) -> Tensor:
         """Finite differences from the rollouts ``still`` of unmoved frames, one a row."""
         step = self._study.step
         moved = frames + step * self._directions(sensitivity.gaussian_probe, frames, keys)
-        rollouts = self._predict(moved, blocks, ticket)
+        rollouts = self._predict(moved, blocks, context)
         return sensitivity.finite_difference(still, rollouts, self._weights, step)
 
-    def _predict(self, frames: Tensor, blocks: Tensor, ticket: Ticket) -> Tensor:
+    def _predict(self, frames: Tensor, blocks: Tensor, context: RequestContext) -> Tensor:
         """Rollouts (n, H, dim) of histories (n, h, 3, height, width)."""
         bench = self._bench
         latents = bench.engine.encode(
-            bench.checkpoint.model, frames.flatten(0, 1), ticket, bench.mode
+            bench.checkpoint.model, frames.flatten(0, 1), context, bench.mode
         )
-        return bench.rollout(latents.reshape(*frames.shape[:2], -1), blocks, ticket)
+        return bench.rollout(latents.reshape(*frames.shape[:2], -1), blocks, context)

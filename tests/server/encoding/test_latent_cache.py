@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from acpc_server.encoding.views import PerturbationPlan
-from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode
 from acpc_server.engine.latents import ENTRY_BYTES, LatentCache
 from acpc_server.interactive.compare import PairComparison, PairRequest
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.perturb import GaussianBlur, GaussianNoise, Identity
+from acpc_server.scheduling import Priority, RequestContext
 from public_checkpoint import public_config, write_checkpoint
 
 CPU = torch.device("cpu")
@@ -44,8 +45,8 @@ class Bench:
             weights=(),
             numeric_mode=NumericMode.FP32,
         )
-        ticket = Ticket(Priority.INTERACTIVE)
-        answer = self._comparison.compare(self._cache.get(name), request, ticket)
+        context = RequestContext(Priority.INTERACTIVE)
+        answer = self._comparison.compare(self._cache.get(name), request, context)
         return [result.acpc for result in answer.results]
 
     def lookups(self, result: str) -> float:

@@ -6,9 +6,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 import torch
-from acpc_server.engine import DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.engine import DeviceEngine, NumericMode
 from acpc_server.errors import Cancelled, ResourceExhausted
 from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext
 from plain_model import Held, PlainModel, frames
 from torch import Tensor
 
@@ -26,8 +27,8 @@ def calls_of(asked: Asked, *, merge: bool = True) -> tuple[list[list[float]], li
     with ThreadPoolExecutor(32) as pool:
 
         def ask(mark: float, priority: Priority, mode: NumericMode, rows: int) -> Future[Tensor]:
-            ticket = Ticket(priority)
-            return pool.submit(lambda: engine.encode(model, frames(mark, rows), ticket, mode))
+            context = RequestContext(priority)
+            return pool.submit(lambda: engine.encode(model, frames(mark, rows), context, mode))
 
         first = ask(0.0, Priority.JOB, FP32, 1)
         assert held.entered.wait(10)
@@ -76,16 +77,20 @@ def test_a_call_is_no_larger_than_one_request_may_be() -> None:
 
 def test_a_withdrawn_request_leaves_the_batch_without_harm() -> None:
     held = Held()
-    engine, model, ticket = DeviceEngine(CPU, Metrics()), PlainModel(held), Ticket(INTERACTIVE)
+    engine, model, context = (
+        DeviceEngine(CPU, Metrics()),
+        PlainModel(held),
+        RequestContext(INTERACTIVE),
+    )
     with ThreadPoolExecutor(4) as pool:
 
-        def ask(mark: float, who: Ticket) -> Future[Tensor]:
+        def ask(mark: float, who: RequestContext) -> Future[Tensor]:
             return pool.submit(lambda: engine.encode(model, frames(mark), who, FP32))
 
-        first = ask(0.0, Ticket(Priority.JOB))
+        first = ask(0.0, RequestContext(Priority.JOB))
         assert held.entered.wait(10)
-        stays, goes = ask(1.0, Ticket(INTERACTIVE)), ask(2.0, ticket)
-        ticket.cancel()
+        stays, goes = ask(1.0, RequestContext(INTERACTIVE)), ask(2.0, context)
+        context.cancel()
         with pytest.raises(Cancelled):
             goes.result(10)
         held.free.set()
@@ -104,7 +109,7 @@ def test_a_batch_too_large_for_the_memory_is_halved_until_it_fits() -> None:
 
     engine = DeviceEngine(CPU, Metrics())
     many = torch.arange(7.0)[:, None, None, None].expand(7, 3, 8, 8)
-    answer = engine.encode(PlainModel(small), many, Ticket(INTERACTIVE), FP32)
+    answer = engine.encode(PlainModel(small), many, RequestContext(INTERACTIVE), FP32)
     assert answer[:, 0].tolist() == list(range(7))
     assert max(seen) == 7
 
@@ -112,6 +117,6 @@ def test_a_batch_too_large_for_the_memory_is_halved_until_it_fits() -> None:
         raise torch.OutOfMemoryError
 
     with pytest.raises(ResourceExhausted) as refused:
-        engine.encode(PlainModel(never), many, Ticket(INTERACTIVE), FP32)
+        engine.encode(PlainModel(never), many, RequestContext(INTERACTIVE), FP32)
     assert refused.value.reason == "DEVICE_MEMORY"
     engine.close()

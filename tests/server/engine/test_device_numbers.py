@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from acpc_server.engine import DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.engine import DeviceEngine, NumericMode
 from acpc_server.engine.precision import arithmetic
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import InvalidArgument
@@ -16,6 +16,7 @@ from acpc_server.models import FrozenJepa, FrozenWorldModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.rollout import rollout, rollout_pool
 from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext
 from public_checkpoint import public_config, write_checkpoint
 
 CPU = torch.device("cpu")
@@ -33,8 +34,8 @@ def engine() -> DeviceEngine:
     return DeviceEngine(CPU, Metrics())
 
 
-def ticket() -> Ticket:
-    return Ticket(Priority.JOB)
+def context() -> RequestContext:
+    return RequestContext(Priority.JOB)
 
 
 def test_encoding_in_chunks_is_encoding_whole(
@@ -42,11 +43,11 @@ def test_encoding_in_chunks_is_encoding_whole(
 ) -> None:
     size = frames_per_call("cpu", Priority.JOB, 28, 28)
     many = torch.randn(2 * size + 7, 3, 28, 28, generator=torch.Generator().manual_seed(1))
-    parts = engine.encode(model, many, ticket(), NumericMode.FP32)
+    parts = engine.encode(model, many, context(), NumericMode.FP32)
     assert parts.shape == (2 * size + 7, 16)
     assert parts.dtype == torch.float32
     np.testing.assert_allclose(parts, model.encode(many), rtol=0, atol=2e-5)
-    again = engine.encode(model, many, ticket(), NumericMode.FP32)
+    again = engine.encode(model, many, context(), NumericMode.FP32)
     assert torch.equal(parts, again), "the same request is cut alike and gives the same bytes"
 
 
@@ -56,7 +57,7 @@ def test_rolling_out_in_chunks_is_rolling_out_whole(
     generator = torch.Generator().manual_seed(2)
     histories = torch.randn(300, 3, 16, generator=generator)
     blocks = torch.randn(300, 7, 10, generator=generator)
-    parts = engine.rollout(model, histories, blocks, ticket(), NumericMode.FP32)
+    parts = engine.rollout(model, histories, blocks, context(), NumericMode.FP32)
     assert parts.shape == (300, 5, 16)
     np.testing.assert_allclose(parts, rollout(model, histories, blocks), rtol=0, atol=2e-5)
 
@@ -86,12 +87,12 @@ def test_bf16_is_close_to_fp32_and_not_the_same(
 ) -> None:
     generator = torch.Generator().manual_seed(3)
     frames = torch.randn(8, 3, 28, 28, generator=generator)
-    exact = engine.encode(model, frames, ticket(), NumericMode.FP32)
-    rough = engine.encode(model, frames, ticket(), NumericMode.BF16)
+    exact = engine.encode(model, frames, context(), NumericMode.FP32)
+    rough = engine.encode(model, frames, context(), NumericMode.BF16)
     assert rough.dtype == torch.float32
     error = float((rough - exact).norm() / exact.norm())
     assert 1e-4 < error < 0.05
-    assert torch.equal(exact, engine.encode(model, frames, ticket(), NumericMode.FP32))
+    assert torch.equal(exact, engine.encode(model, frames, context(), NumericMode.FP32))
 
 
 @pytest.mark.parametrize("family", ["lewm", "pldm"])
@@ -121,8 +122,8 @@ def test_bf16_weights_kept_give_the_bits_of_weights_cast_in_every_call(
     assert copied.reduced_bytes == 0, "a compiler's process is sent the model alone"
 
 
-def test_a_ticket_adds_up_its_times(engine: DeviceEngine, model: FrozenWorldModel) -> None:
-    used = ticket()
+def test_a_request_adds_up_its_times(engine: DeviceEngine, model: FrozenWorldModel) -> None:
+    used = context()
     frames = torch.zeros(frames_per_call("cpu", Priority.JOB, 28, 28) + 1, 3, 28, 28)
     engine.encode(model, frames, used, NumericMode.FP32)
     assert used.compute_seconds > 0

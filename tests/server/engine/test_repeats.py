@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from acpc_server.engine import DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.engine import DeviceEngine, NumericMode
 from acpc_server.engine.compiled import RepeatedPools
 from acpc_server.engine.compiler import CompilationFailed, compile_pool
 from acpc_server.models import FrozenWorldModel, rollout_pool
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext
 from plain_model import PlainModel
 from public_checkpoint import write_checkpoint
 
@@ -48,7 +49,9 @@ def ask(
     engine: DeviceEngine, model: FrozenWorldModel, seed: int, priority: Priority, **shape: int
 ) -> torch.Tensor:
     histories, past, pools = pool(seed, **shape)
-    return engine.rollout_pool(model, histories, past, pools, Ticket(priority), NumericMode.FP32)
+    return engine.rollout_pool(
+        model, histories, past, pools, RequestContext(priority), NumericMode.FP32
+    )
 
 
 @pytest.mark.slow

@@ -6,12 +6,13 @@ import jepa_torch_reference as reference
 import numpy as np
 import pytest
 import torch
-from acpc_server.engine import DeviceEngine, Priority, Ticket
+from acpc_server.engine import DeviceEngine
 from acpc_server.errors import Cancelled, FailedPrecondition
 from acpc_server.models import load_checkpoint
 from acpc_server.numerics.consistency import horizon_weights
 from acpc_server.numerics.sensitivity import pixel_direction, rademacher_probe, squared_norm
 from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext
 from plain_model import PlainModel
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 
@@ -58,7 +59,7 @@ def test_tangents_and_their_trace_are_those_of_the_explicit_jacobian(
         history.expand(PROBES, -1, -1, -1, -1),
         pixel_direction(probes),
         blocks.expand(PROBES, -1, -1),
-        Ticket(Priority.JOB),
+        RequestContext(Priority.JOB),
     )
     wanted = torch.einsum("kdp,np->nkd", jacobian, probes.double().flatten(1))
     error = (tangents - wanted).norm(dim=-1) / wanted.norm(dim=-1)
@@ -75,7 +76,7 @@ def test_plug_in_families_have_derivatives_without_doing_anything(engine: Device
     """A mean over pixels has a derivative known by hand, at every step."""
     directions = torch.rand(5, 2, 3, 8, 8)
     found = engine.rollout_tangent(
-        PlainModel(), torch.rand(5, 2, 3, 8, 8), directions, torch.zeros(5, 4, 2), _ticket()
+        PlainModel(), torch.rand(5, 2, 3, 8, 8), directions, torch.zeros(5, 4, 2), _context()
     )
     wanted = directions[:, -1].mean(dim=(2, 3))[:, None].expand(-1, 3, -1)
     torch.testing.assert_close(found, wanted)
@@ -92,7 +93,7 @@ class HiddenModel(PlainModel):
 def test_a_hidden_derivative_is_refused_not_zero(engine: DeviceEngine) -> None:
     frames, blocks = torch.rand(1, 1, 3, 8, 8), torch.zeros(1, 1, 2)
     with pytest.raises(FailedPrecondition, match=r"'plain'.*torch.no_grad") as caught:
-        engine.rollout_tangent(HiddenModel(), frames, frames, blocks, _ticket())
+        engine.rollout_tangent(HiddenModel(), frames, frames, blocks, _context())
     assert caught.value.reason == "NO_FORWARD_DERIVATIVE"
 
 
@@ -102,21 +103,21 @@ def test_the_cut_does_not_move_the_numbers_beyond_rounding(
     write_checkpoint(tmp_path / "run")
     model = load_checkpoint(tmp_path, "run", device=CPU)
     history, blocks = torch.rand(9, 3, 3, 28, 28), torch.rand(9, 3, 10)
-    every = engine.rollout_tangent(model, history, history, blocks, _ticket())
+    every = engine.rollout_tangent(model, history, history, blocks, _context())
     alone = [
-        engine.rollout_tangent(model, h[None], h[None], b[None], _ticket())
+        engine.rollout_tangent(model, h[None], h[None], b[None], _context())
         for h, b in zip(history, blocks, strict=True)
     ]
     np.testing.assert_allclose(every, torch.cat(alone), rtol=1e-4, atol=1e-5)
 
 
-def test_a_withdrawn_ticket_stops_it(engine: DeviceEngine) -> None:
-    ticket = _ticket()
-    ticket.cancel()
+def test_a_withdrawn_request_stops_it(engine: DeviceEngine) -> None:
+    context = _context()
+    context.cancel()
     frames = torch.rand(1, 1, 3, 8, 8)
     with pytest.raises(Cancelled):
-        engine.rollout_tangent(PlainModel(), frames, frames, torch.zeros(1, 1, 2), ticket)
+        engine.rollout_tangent(PlainModel(), frames, frames, torch.zeros(1, 1, 2), context)
 
 
-def _ticket() -> Ticket:
-    return Ticket(Priority.JOB)
+def _context() -> RequestContext:
+    return RequestContext(Priority.JOB)

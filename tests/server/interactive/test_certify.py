@@ -21,12 +21,12 @@ from planning_world import (
     WIDTH,
     PlanningWorld,
     certify,
+    context,
     drawn,
     encoded,
     moment,
     noise,
     pool,
-    ticket,
 )
 
 
@@ -40,7 +40,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
 def answered(
     world: PlanningWorld, request: PlanningRequest, candidates: np.ndarray, **limits: int
 ) -> PoolAnswer:
-    return certify_pool(world.open(request, **limits), candidates, ticket())
+    return certify_pool(world.open(request, **limits), candidates, context())
 
 
 def views_of(history: np.ndarray, sigma: float, draws: int, seed: int) -> list[np.ndarray]:
@@ -93,7 +93,7 @@ def test_every_number_is_the_papers(world: PlanningWorld, history: int, mean: bo
 def test_answers_agree_with_themselves(world: PlanningWorld, seed: int) -> None:
     """Winner, elites, excess cost, fractions and bounds follow from the reported costs."""
     request = moment(seed, 1 + seed % 3)
-    answer = certify_pool(world.open(request, model=SEEDS[seed % 3]), pool(seed), ticket())
+    answer = certify_pool(world.open(request, model=SEEDS[seed % 3]), pool(seed), context())
     costs = answer.clean_costs.tolist()
     assert answer.clean_elites == metrics.elites(costs, 4)
     assert answer.clean_winner == answer.clean_elites[0]
@@ -121,7 +121,7 @@ def test_certified_views_never_change_the_selection(world: PlanningWorld) -> Non
     for seed in range(60):
         views = noise(*10.0 ** np.random.default_rng(seed).uniform(-4, -1, 3), draws=3, seed=seed)
         session = world.open(moment(seed, 1 + seed % 3, views=views), model=SEEDS[seed % 3])
-        answer = certify_pool(session, pool(seed, candidates=8 + seed % 9), ticket())
+        answer = certify_pool(session, pool(seed, candidates=8 + seed % 9), context())
         for view in answer.views:
             assert view.elite is not None
             if view.top1.certified:
@@ -137,7 +137,7 @@ def test_certified_views_never_change_the_selection(world: PlanningWorld) -> Non
 def test_the_goal_may_be_a_latent(world: PlanningWorld) -> None:
     request = moment()
     session = world.open(request)
-    frame = certify_pool(session, pool(), ticket())
+    frame = certify_pool(session, pool(), context())
     latent = answered(world, moment(goal=session.goal.numpy()), pool())
     np.testing.assert_allclose(latent.clean_costs, frame.clean_costs, rtol=1e-6)
     assert latent.receipt.anchors_digest != frame.receipt.anchors_digest
@@ -175,9 +175,9 @@ def test_draws_of_a_deterministic_view_are_one(world: PlanningWorld) -> None:
 def test_equal_candidates_are_won_by_the_first_and_never_certified(world: PlanningWorld) -> None:
     candidates = pool()
     session = world.open(moment(views=drawn(Identity())))
-    winner = certify_pool(session, candidates, ticket()).clean_winner
+    winner = certify_pool(session, candidates, context()).clean_winner
     doubled = np.concatenate([candidates, candidates[winner : winner + 1]])
-    answer = certify_pool(session, doubled, ticket())
+    answer = certify_pool(session, doubled, context())
     assert answer.clean_costs[winner] == answer.clean_costs[-1]
     assert answer.clean_winner == winner
     for view in answer.views:
@@ -290,7 +290,7 @@ def test_pools_that_do_not_fit_are_refused(
 ) -> None:
     session = world.open(request_)
     with pytest.raises(InvalidArgument) as caught:
-        certify_pool(session, candidates, ticket())
+        certify_pool(session, candidates, context())
     assert (caught.value.field, caught.value.reason) == (field, reason)
 
 
@@ -298,5 +298,5 @@ def test_predictions_that_are_not_finite_are_no_certificate(world: PlanningWorld
     session = world.open(moment())
     session.clean = torch.full_like(session.clean, float("inf"))
     with pytest.raises(FailedPrecondition) as caught:
-        certify_pool(session, pool(), ticket())
+        certify_pool(session, pool(), context())
     assert caught.value.reason == "PREDICTION_NOT_FINITE"

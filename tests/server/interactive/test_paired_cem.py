@@ -13,7 +13,7 @@ from acpc_server.interactive.paired_cem import CemBudget, PairedAnswer, PairedCe
 from acpc_server.interactive.planning import PlanningRequest, PlanningSession
 from acpc_server.numerics.cem import pool_normals
 from acpc_server.perturb import GaussianBlur, Identity
-from planning_world import SEEDS, WIDTH, PlanningWorld, drawn, moment, noise, ticket
+from planning_world import SEEDS, WIDTH, PlanningWorld, context, drawn, moment, noise
 
 SMALL = CemBudget(candidates=16, elites=4, iterations=4, horizon=3)
 
@@ -35,7 +35,7 @@ def planned(
     returns: str = "mean",
 ) -> PairedAnswer:
     session = world.open(request, model=model)
-    return PairedCem(session, budget, seed, returns).run(ticket())
+    return PairedCem(session, budget, seed, returns).run(context())
 
 
 @pytest.mark.parametrize("returns", ["mean", "best"])
@@ -91,7 +91,7 @@ def run(
             seed, t, candidates=budget.candidates, horizon=budget.horizon, width=WIDTH
         ).numpy()
         pool = np.stack([mean, *(mean + std * normals[1:])]).astype(np.float32)
-        ends = session.rollout(latents[None], torch.from_numpy(pool)[None], ticket())[0, :, -1]
+        ends = session.rollout(latents[None], torch.from_numpy(pool)[None], context())[0, :, -1]
         costs = [metrics.between(end.numpy(), goal) ** 2 / len(goal) for end in ends]
         elites = metrics.elites(costs, budget.elites)
         best = pool[elites[0]]
@@ -106,7 +106,7 @@ def run(
 def test_both_branches_follow_the_protocol(world: PlanningWorld, seed: int) -> None:
     """Same start, common random numbers, each its own elites; regret on the clean history."""
     session = world.open(moment(seed, views=noise(0.02, 0.2, seed=seed)), model=SEEDS[seed % 3])
-    answers = {r: PairedCem(session, SMALL, seed, r).run(ticket()) for r in ("mean", "best")}
+    answers = {r: PairedCem(session, SMALL, seed, r).run(context()) for r in ("mean", "best")}
     pools, chosen, mean, best = run(session, session.clean, SMALL, seed)
     goal = session.goal.numpy()
     for returns, expected in (("mean", mean), ("best", best)):
@@ -123,7 +123,7 @@ def test_both_branches_follow_the_protocol(world: PlanningWorld, seed: int) -> N
         assert paired.first_divergence == (differ[0] if differ else None)
         for returns in ("mean", "best"):
             plans = [answers[returns].clean_plan, answers[returns].views[row].plan]
-            ends = session.rollout(session.clean[None], torch.stack(plans)[None], ticket())[
+            ends = session.rollout(session.clean[None], torch.stack(plans)[None], context())[
                 0, :, -1
             ]
             costs = [metrics.between(end.numpy(), goal) ** 2 / len(goal) for end in ends]
@@ -132,7 +132,7 @@ def test_both_branches_follow_the_protocol(world: PlanningWorld, seed: int) -> N
         for t, iteration in enumerate(paired.iterations):
             pool = torch.from_numpy(pools[t])
             pair = torch.stack([session.clean, latents])
-            rolled = session.rollout(pair, pool.expand(2, -1, -1, -1), ticket()).numpy()
+            rolled = session.rollout(pair, pool.expand(2, -1, -1, -1), context()).numpy()
             uniform = metrics.uniform(SMALL.horizon)
             full = [metrics.acpc(a, b, uniform) for a, b in zip(*rolled, strict=True)]
             one = [metrics.step_distances(a, b)[0] for a, b in zip(*rolled, strict=True)]

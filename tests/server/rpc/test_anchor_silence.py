@@ -18,7 +18,7 @@ from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.observe import Metrics
 from acpc_server.rpc.anchor import AnchorServicer
 from acpc_server.rpc.interceptor import Guard
-from acpc_server.scheduling.threads import RpcThreads
+from acpc_server.scheduling.workers import WorkerPool
 
 LIMITS = AnchorLimits(2**24, 2**24, 100, 4, 0.0, 3600.0)
 IDLE = 0.3
@@ -26,7 +26,7 @@ IDLE = 0.3
 
 @pytest.fixture
 def stub(tmp_path: Path) -> Iterator[pb_grpc.AnchorServiceStub]:
-    metrics, threads = Metrics(), RpcThreads(8)
+    metrics, threads = Metrics(), WorkerPool(8)
     server = grpc.server(threads, interceptors=[Guard(metrics, threads)])
     store = AnchorStore(tmp_path / "anchors", LIMITS, metrics)
     servicer = AnchorServicer(

@@ -11,11 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 import torch
-from acpc_server.engine import DeviceEngine, NumericMode, Priority, Ticket
+from acpc_server.engine import DeviceEngine, NumericMode
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import queue
+from acpc_server.scheduling import Priority, RequestContext, queue
 from plain_model import Held, PlainModel, frames
 from torch import Tensor
 
@@ -33,11 +33,11 @@ class Bench:
         self.model = PlainModel(self.held)
         self._pool = ThreadPoolExecutor(32)
 
-    def ask(self, mark: float, ticket: Ticket) -> Future[Tensor]:
+    def ask(self, mark: float, context: RequestContext) -> Future[Tensor]:
         """Encode a frame that carries ``mark``; returns once it waits, runs or is answered."""
         before = self.depth()
         answer = self._pool.submit(
-            lambda: self.engine.encode(self.model, frames(mark), ticket, FP32)
+            lambda: self.engine.encode(self.model, frames(mark), context, FP32)
         )
         until(lambda: answer.done() or self.depth() > before or mark in self.held.order)
         return answer
@@ -67,12 +67,12 @@ def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.001)
 
 
-def job() -> Ticket:
-    return Ticket(Priority.JOB)
+def job() -> RequestContext:
+    return RequestContext(Priority.JOB)
 
 
-def interactive(seconds: float | None = None) -> Ticket:
-    return Ticket(Priority.INTERACTIVE, seconds)
+def interactive(seconds: float | None = None) -> RequestContext:
+    return RequestContext(Priority.INTERACTIVE, seconds)
 
 
 def test_interactive_chunks_overtake_job_chunks_and_each_kind_keeps_its_order(bench: Bench) -> None:
@@ -133,28 +133,28 @@ def test_a_deadline_ends_the_wait_and_the_work_never_runs(bench: Bench) -> None:
 def test_a_cancelled_caller_stops_waiting_at_once(bench: Bench, priority: Priority) -> None:
     first = bench.ask(0.0, job())
     assert bench.held.entered.wait(10)
-    ticket = Ticket(priority)
-    waiting = bench.ask(1.0, ticket)
-    ticket.cancel()
+    context = RequestContext(priority)
+    waiting = bench.ask(1.0, context)
+    context.cancel()
     with pytest.raises(Cancelled):
         waiting.result(10)
     assert not first.done(), "the device was busy all the time"
     bench.held.free.set()
     first.result(10)
     with pytest.raises(Cancelled):
-        bench.engine.encode(bench.model, frames(2.0), ticket, FP32)
+        bench.engine.encode(bench.model, frames(2.0), context, FP32)
     bench.ask(3.0, job()).result(10)
     assert bench.held.order == [0.0, 3.0]
 
 
 def test_a_cancelled_job_stops_after_the_chunk_it_is_in(bench: Bench) -> None:
     size = frames_per_call("cpu", Priority.JOB, 8, 8)
-    ticket = job()
+    context = job()
     with ThreadPoolExecutor(1) as pool:
         many = torch.cat([frames(1.0, size), frames(2.0, size)])
-        running = pool.submit(lambda: bench.engine.encode(bench.model, many, ticket, FP32))
+        running = pool.submit(lambda: bench.engine.encode(bench.model, many, context, FP32))
         assert bench.held.entered.wait(10)
-        ticket.cancel()
+        context.cancel()
         bench.held.free.set()
         with pytest.raises(Cancelled):
             running.result(10)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from acpc_server.errors import ResourceExhausted
 from acpc_server.scheduling.gate import Gate
-from acpc_server.scheduling.threads import RpcThreads
+from acpc_server.scheduling.workers import WorkerPool
 
 
 def taught(seconds: float, calls: int = 60) -> Gate:
@@ -77,7 +77,7 @@ def test_a_place_is_given_back_when_the_call_fails() -> None:
 
 
 def test_threads_are_overrun_only_when_all_are_taken_and_the_backlog_is_full() -> None:
-    threads, go = RpcThreads(2, max_backlog=3), threading.Event()
+    threads, go = WorkerPool(2, max_backlog=3), threading.Event()
     futures = []
     for _ in range(5):
         assert not threads.overrun

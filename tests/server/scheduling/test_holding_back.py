@@ -7,9 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 import torch
-from acpc_server.engine import Desks, Priority, Ticket
 from acpc_server.observe import Metrics
-from acpc_server.scheduling.queue import Chunk, ChunkQueue
+from acpc_server.scheduling import ConcurrencyLimiter, Priority, RequestContext
+from acpc_server.scheduling.queue import BatchQueue, Chunk
 
 INTERACTIVE, JOB = Priority.INTERACTIVE, Priority.JOB
 # Longer than any test waits, and long enough to see that something is held.
@@ -18,17 +18,17 @@ Take = Callable[[], Future[list[Chunk]]]
 
 
 @pytest.fixture
-def desks() -> Desks:
-    return Desks(1)
+def limiter() -> ConcurrencyLimiter:
+    return ConcurrencyLimiter(1)
 
 
 @pytest.fixture
-def queue(desks: Desks) -> ChunkQueue:
-    return ChunkQueue(Metrics(), 16, desks)
+def queue(limiter: ConcurrencyLimiter) -> BatchQueue:
+    return BatchQueue(Metrics(), 16, limiter)
 
 
 @pytest.fixture
-def take(queue: ChunkQueue) -> Iterator[Take]:
+def take(queue: BatchQueue) -> Iterator[Take]:
     with ThreadPoolExecutor(1) as pool:
         yield lambda: pool.submit(queue.take)
         queue.close()
@@ -43,10 +43,10 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def chunk(priority: Priority = INTERACTIVE, *, mergeable: bool = True, capacity: int = 8) -> Chunk:
     inputs = (torch.zeros(1),)
-    return Chunk("encode", "kind", inputs, torch.neg, Ticket(priority), mergeable, capacity)
+    return Chunk("encode", "kind", inputs, torch.neg, RequestContext(priority), mergeable, capacity)
 
 
-def put(queue: ChunkQueue, *chunks: Chunk) -> None:
+def put(queue: BatchQueue, *chunks: Chunk) -> None:
     for one in chunks:
         queue.put(one, lambda _chunk, _before: None)
 
@@ -58,10 +58,10 @@ def assert_held(taken: Future[list[Chunk]]) -> None:
 
 @pytest.mark.usefixtures("patience")
 def test_what_is_being_prepared_joins_until_the_call_is_full(
-    desks: Desks, queue: ChunkQueue, take: Take
+    limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
 ) -> None:
     chunks = [chunk(capacity=3) for _ in range(4)]
-    with desks.seated(Ticket(INTERACTIVE, EVER)):
+    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, chunks[0])
         taken = take()
         assert_held(taken)
@@ -73,12 +73,12 @@ def test_what_is_being_prepared_joins_until_the_call_is_full(
 
 @pytest.mark.usefixtures("patience")
 def test_nothing_is_held_once_nobody_is_at_work(
-    desks: Desks, queue: ChunkQueue, take: Take
+    limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
 ) -> None:
     first, second = chunk(), chunk()
     put(queue, first)
     assert take().result(SOON) == [first]
-    with desks.seated(Ticket(INTERACTIVE, EVER)):
+    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, second)
         taken = take()
         assert_held(taken)
@@ -86,19 +86,21 @@ def test_nothing_is_held_once_nobody_is_at_work(
 
 
 @pytest.mark.usefixtures("patience")
-def test_what_cannot_be_shared_is_not_held(desks: Desks, queue: ChunkQueue, take: Take) -> None:
+def test_what_cannot_be_shared_is_not_held(
+    limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
+) -> None:
     lone = chunk(mergeable=False)
-    with desks.seated(Ticket(INTERACTIVE, EVER)):
+    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, lone)
         assert take().result(SOON) == [lone]
 
 
 @pytest.mark.usefixtures("patience")
 def test_a_job_does_not_wait_for_a_call_that_is_held(
-    desks: Desks, queue: ChunkQueue, take: Take
+    limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
 ) -> None:
     first, job = chunk(), chunk(JOB, mergeable=False)
-    with desks.seated(Ticket(INTERACTIVE, EVER)):
+    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, first)
         taken = take()
         assert_held(taken)
@@ -109,11 +111,11 @@ def test_a_job_does_not_wait_for_a_call_that_is_held(
 
 @pytest.mark.usefixtures("patience")
 def test_a_request_at_work_goes_before_a_job_that_waits_already(
-    desks: Desks, queue: ChunkQueue, take: Take, monkeypatch: pytest.MonkeyPatch
+    limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acpc_server.scheduling.queue.JOB_PATIENCE", EVER)
     job, first = chunk(JOB, mergeable=False), chunk()
-    with desks.seated(Ticket(INTERACTIVE, EVER)):
+    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, job)
         taken = take()
         assert_held(taken)
@@ -124,21 +126,27 @@ def test_a_request_at_work_goes_before_a_job_that_waits_already(
 
 @pytest.mark.parametrize("limit", ["ARRIVAL_GAP", "JOB_PATIENCE"])
 def test_a_job_is_not_held_for_long(
-    desks: Desks, queue: ChunkQueue, take: Take, monkeypatch: pytest.MonkeyPatch, limit: str
+    limiter: ConcurrencyLimiter,
+    queue: BatchQueue,
+    take: Take,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
 ) -> None:
     """Each limit alone is enough."""
     for name in {"ARRIVAL_GAP", "JOB_PATIENCE"} - {limit}:
         monkeypatch.setattr(f"acpc_server.scheduling.queue.{name}", EVER)
     job = chunk(JOB, mergeable=False)
-    with desks.seated(Ticket(INTERACTIVE, EVER)):
+    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, job)
         assert take().result(SOON) == [job]
 
 
 @pytest.mark.usefixtures("patience")
-def test_closing_ends_the_holding(desks: Desks, queue: ChunkQueue, take: Take) -> None:
+def test_closing_ends_the_holding(
+    limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
+) -> None:
     first = chunk()
-    with desks.seated(Ticket(INTERACTIVE, EVER)):
+    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, first)
         taken = take()
         assert_held(taken)
@@ -148,12 +156,16 @@ def test_closing_ends_the_holding(desks: Desks, queue: ChunkQueue, take: Take) -
 
 @pytest.mark.parametrize("limit", ["ARRIVAL_GAP", "MOST_HELD"])
 def test_work_that_takes_long_holds_nobody_up(
-    desks: Desks, queue: ChunkQueue, take: Take, monkeypatch: pytest.MonkeyPatch, limit: str
+    limiter: ConcurrencyLimiter,
+    queue: BatchQueue,
+    take: Take,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
 ) -> None:
     """Each limit alone is enough."""
     for name in {"ARRIVAL_GAP", "MOST_HELD"} - {limit}:
         monkeypatch.setattr(f"acpc_server.scheduling.queue.{name}", EVER)
     first = chunk()
-    with desks.seated(Ticket(INTERACTIVE, EVER)):
+    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, first)
         assert take().result(SOON) == [first]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from acpc_server.data import AnchorBatch
 from acpc_server.encoding.anchor_source import AnchorSetSource
-from acpc_server.engine import DeviceEngine, Priority, Ticket
+from acpc_server.engine import DeviceEngine
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled
 from acpc_server.jobs.plan import CheckpointName
@@ -19,6 +19,7 @@ from acpc_server.models import FrozenWorldModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.observe import Metrics
 from acpc_server.perturb import GaussianBlur, GaussianNoise, PerturbationSpec
+from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import score
 from acpc_server.scoring.plan import Protocol, ScorePlan
 from acpc_server.scoring.shard import ShardRecord, ShardScorer
@@ -84,9 +85,9 @@ def measured(
     engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, asked: ScorePlan
 ) -> ShardRecord:
     scorer = ShardScorer(engine, model, anchors, asked)
-    ticket = Ticket(Priority.JOB)
+    context = RequestContext(Priority.JOB)
     return ShardRecord.concatenate(
-        [scorer.score(start, stop, ticket) for start, stop in asked.shards()]
+        [scorer.score(start, stop, context) for start, stop in asked.shards()]
     )
 
 
@@ -132,7 +133,7 @@ def test_distances_of_different_states_are_the_papers_however_they_are_cut(
     record = measured(engine, model, anchors, asked)
     anchors.reads.clear()
     found = score.different_state_distances(
-        engine, model, anchors, asked, record, PARTNER, Ticket(Priority.JOB)
+        engine, model, anchors, asked, record, PARTNER, RequestContext(Priority.JOB)
     )
     reference = ReferenceModel.of(public_config(), 4, loops=False)
     for i, j in enumerate(PARTNER):
@@ -155,12 +156,12 @@ def test_distances_of_different_states_are_the_papers_however_they_are_cut(
 def test_a_withdrawn_job_ends_between_chunks(
     engine: DeviceEngine, model: FrozenWorldModel, anchors: WatchedBatch
 ) -> None:
-    asked, ticket = plan(GaussianNoise(sigma=0.1)), Ticket(Priority.JOB)
+    asked, context = plan(GaussianNoise(sigma=0.1)), RequestContext(Priority.JOB)
     record = measured(engine, model, anchors, asked)
-    ticket.cancel()
+    context.cancel()
     with pytest.raises(Cancelled):
-        score.different_state_distances(engine, model, anchors, asked, record, PARTNER, ticket)
+        score.different_state_distances(engine, model, anchors, asked, record, PARTNER, context)
     with pytest.raises(Cancelled):
-        score.summarise_checkpoint(asked, record, np.ones(COUNT), PARTNER, ticket.check)
+        score.summarise_checkpoint(asked, record, np.ones(COUNT), PARTNER, context.check)
     with pytest.raises(Cancelled):
-        ShardScorer(engine, model, anchors, asked).score(0, 5, ticket)
+        ShardScorer(engine, model, anchors, asked).score(0, 5, context)

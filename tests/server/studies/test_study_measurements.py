@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from acpc_server.data import AnchorBatch
-from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode, Priority, Ticket
+from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive.paired_cem import CemBudget
 from acpc_server.models.folder import CheckpointEntry
@@ -16,6 +16,7 @@ from acpc_server.numerics.pixels import IMAGENET_STD, to_model_input
 from acpc_server.numerics.sensitivity import gaussian_probe, rademacher_probe
 from acpc_server.observe import Metrics
 from acpc_server.perturb import GaussianNoise, perturb_frames
+from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
 from acpc_server.studies.measurement import Bench
@@ -53,8 +54,8 @@ def bench(engine: DeviceEngine, model: PlainModel) -> Bench:
     return Bench(engine, checkpoint, anchors, NumericMode.FP32)
 
 
-def ticket() -> Ticket:
-    return Ticket(Priority.JOB)
+def context() -> RequestContext:
+    return RequestContext(Priority.JOB)
 
 
 class DriftingModel(PlainModel):
@@ -73,7 +74,7 @@ class OverflowingModel(PlainModel):
 
 def test_the_unchanged_view_is_unchanged(engine: DeviceEngine) -> None:
     study = DriftStudy(shifts=SHIFTS, horizon=HORIZON, groups=2)
-    table = DriftMeasurement(bench(engine, PlainModel()), study).measure(0, N, ticket())
+    table = DriftMeasurement(bench(engine, PlainModel()), study).measure(0, N, context())
     assert table.arrays["identity_acpc"].tolist() == [0.0] * N
     assert (table.columns["acpc"] > 0).all()
 
@@ -82,14 +83,14 @@ def test_a_model_that_does_not_repeat_itself_is_found_out(engine: DeviceEngine) 
     study = DriftStudy(shifts=SHIFTS, horizon=HORIZON, groups=2)
     measurement = DriftMeasurement(bench(engine, DriftingModel()), study)
     with pytest.raises(RuntimeError, match="the unchanged view has an ACPC of up to"):
-        measurement.measure(0, N, ticket())
+        measurement.measure(0, N, context())
 
 
 def test_predictions_that_are_not_finite_are_refused(engine: DeviceEngine) -> None:
     study = GeometryStudy(shifts=SHIFTS, horizon=HORIZON)
     measurement = GeometryMeasurement(bench(engine, OverflowingModel()), study)
     with pytest.raises(FailedPrecondition) as caught:
-        measurement.measure(0, N, ticket())
+        measurement.measure(0, N, context())
     assert caught.value.reason == "PREDICTION_NOT_FINITE"
 
 
@@ -97,14 +98,14 @@ def test_parts_from_the_record_join_to_the_whole(engine: DeviceEngine) -> None:
     """A record restores every bit, and a row does not depend on the shard it was measured in."""
     study = GeometryStudy(shifts=SHIFTS, horizon=HORIZON, draws=2)
     measurement = GeometryMeasurement(bench(engine, PlainModel()), study)
-    parts = [measurement.measure(start, start + 2, ticket()) for start in range(0, N, 2)]
+    parts = [measurement.measure(start, start + 2, context()) for start in range(0, N, 2)]
     kept = [Table.from_json(part.to_json()) for part in parts]
     for part, restored in zip(parts, kept, strict=True):
         for name, values in part.arrays.items():
             assert restored.arrays[name].dtype == values.dtype
             assert restored.arrays[name].tobytes() == values.tobytes()
     joined = measurement.conclude(Table.join(kept))
-    whole = measurement.conclude(measurement.measure(0, N, ticket()))
+    whole = measurement.conclude(measurement.measure(0, N, context()))
     assert joined.columns.keys() == whole.columns.keys()
     for name, values in whole.columns.items():
         np.testing.assert_allclose(joined.columns[name], values, rtol=1e-6)
@@ -114,7 +115,7 @@ def test_a_model_of_channel_means_has_a_jacobian_known_by_hand(engine: DeviceEng
     """A step adds the same action to every history, so each row is |mean(v) / std|^2."""
     study = SensitivityStudy(probes=3, seed=4, horizon=HORIZON, step=0.01)
     measurement = SensitivityMeasurement(bench(engine, PlainModel()), study)
-    columns = measurement.conclude(measurement.measure(2, 5, ticket())).columns
+    columns = measurement.conclude(measurement.measure(2, 5, context())).columns
     wanted = [
         ((draw((HISTORY, 3, 8, 8), seed=4, anchor=anchor, probe=probe)[-1].mean(dim=(1, 2))
           / torch.tensor(IMAGENET_STD)).square().sum()).item()
@@ -132,7 +133,7 @@ def test_a_planner_of_channel_means_sees_one_displacement(engine: DeviceEngine) 
     """Every candidate's prediction moves as its history does, so the quantiles are that move."""
     study = PlannerStudy(shifts=SHIFTS, budget=CemBudget(8, 3, 2, 2), goal_offset=HORIZON)
     tools = bench(engine, PlainModel())
-    table = PlannerMeasurement(tools, study).measure(1, 4, ticket())
+    table = PlannerMeasurement(tools, study).measure(1, 4, context())
     moves = []
     for row in range(1, 4):
         now = torch.from_numpy(tools.anchors.read_frames(row, row + 1)[0, HISTORY - 1 : HISTORY])

@@ -11,7 +11,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class RpcThreads(ThreadPoolExecutor):
+class WorkerPool(ThreadPoolExecutor):
     """A pool that knows when it is overrun.
 
     Args:

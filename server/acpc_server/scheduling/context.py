@@ -18,7 +18,7 @@ class Priority(enum.IntEnum):
     JOB = 1
 
 
-class Ticket:
+class RequestContext:
     """One request's claim on the device.
 
     Attributes:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from acpc_server.errors import DeadlineExceeded
-from acpc_server.scheduling.ticket import Priority, Ticket
+from acpc_server.scheduling.context import Priority, RequestContext
 
 T = TypeVar("T")
 MOST_SEATS = 4
@@ -31,7 +31,7 @@ class _Turn:
         self.lock.release()
 
 
-class Desks:
+class ConcurrencyLimiter:
     """Seats to work at, first come, first served, and given up while a request waits.
 
     Every array operation lets go of Python's interpreter lock and takes it again. Dozens of threads
@@ -54,21 +54,21 @@ class Desks:
         return self._taken > 0
 
     @contextmanager
-    def seated(self, ticket: Ticket) -> Iterator[None]:
+    def slot(self, context: RequestContext) -> Iterator[None]:
         """Work on an interactive request; a job needs no seat, it would keep it too long.
 
         Raises:
-            Cancelled, DeadlineExceeded: As the ticket says, once there is a seat.
+            Cancelled, DeadlineExceeded: As the context says, once there is a seat.
         """
-        if ticket.priority is Priority.JOB:
+        if context.priority is Priority.JOB:
             yield
             return
         turn = _Turn()
         self._stand_in_line(turn)
-        if not self._sit(turn, ticket.remaining()):
+        if not self._sit(turn, context.remaining()):
             raise DeadlineExceeded("the deadline passed while other requests were worked on")
         try:
-            ticket.check()
+            context.check()
             yield
         finally:
             self._rise()

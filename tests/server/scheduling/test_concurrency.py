@@ -8,21 +8,21 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-from acpc_server.engine import Desks, Priority, Ticket
 from acpc_server.errors import Cancelled, DeadlineExceeded
+from acpc_server.scheduling import ConcurrencyLimiter, Priority, RequestContext
 
 
-def ticket(seconds: float | None = 10.0) -> Ticket:
-    return Ticket(Priority.INTERACTIVE, seconds)
+def context(seconds: float | None = 10.0) -> RequestContext:
+    return RequestContext(Priority.INTERACTIVE, seconds)
 
 
-def assert_free(desks: Desks, seats: int) -> None:
+def assert_free(limiter: ConcurrencyLimiter, seats: int) -> None:
     """Exactly so many can sit down now."""
-    assert not desks.busy
+    assert not limiter.busy
     go, sat = threading.Event(), threading.Semaphore(0)
 
     def sit() -> None:
-        with desks.seated(ticket()):
+        with limiter.slot(context()):
             sat.release()
             go.wait(10)
 
@@ -34,17 +34,17 @@ def assert_free(desks: Desks, seats: int) -> None:
         go.set()
         for future in asked:
             future.result(10)
-    assert not desks.busy
+    assert not limiter.busy
 
 
 @pytest.mark.parametrize("seats", [1, 3])
 def test_no_more_work_than_there_are_seats_and_all_get_their_turn(seats: int) -> None:
-    desks, lock = Desks(seats), threading.Lock()
+    limiter, lock = ConcurrencyLimiter(seats), threading.Lock()
     working, most = 0, 0
 
     def work(_: int) -> None:
         nonlocal working, most
-        with desks.seated(ticket()):
+        with limiter.slot(context()):
             with lock:
                 working += 1
                 most = max(most, working)
@@ -55,121 +55,121 @@ def test_no_more_work_than_there_are_seats_and_all_get_their_turn(seats: int) ->
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(work, range(64)))
     assert most == seats
-    assert_free(desks, seats)
+    assert_free(limiter, seats)
 
 
 def test_the_seat_is_another_s_while_its_owner_waits_and_is_back_with_the_result() -> None:
-    desks, answer, waits = Desks(1), Future[str](), threading.Event()
+    limiter, answer, waits = ConcurrencyLimiter(1), Future[str](), threading.Event()
 
     def first() -> str:
-        with desks.seated(ticket()):
+        with limiter.slot(context()):
             waits.set()
-            found = desks.result(answer, 10.0)
-            assert desks.busy
+            found = limiter.result(answer, 10.0)
+            assert limiter.busy
             return found
 
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(first)
         assert waits.wait(10)
-        with desks.seated(ticket()):
+        with limiter.slot(context()):
             answer.set_result("done")
             with pytest.raises(TimeoutError):
                 asked.result(0.05)  # the result is there, its seat is not
         assert asked.result(10) == "done"
-    assert_free(desks, 1)
+    assert_free(limiter, 1)
 
 
 def test_who_came_first_sits_first() -> None:
-    desks, order = Desks(1), list[int]()
+    limiter, order = ConcurrencyLimiter(1), list[int]()
 
     def work(number: int) -> None:
-        with desks.seated(ticket()):
+        with limiter.slot(context()):
             order.append(number)
 
-    with ThreadPoolExecutor(8) as pool, desks.seated(ticket()):
+    with ThreadPoolExecutor(8) as pool, limiter.slot(context()):
         for number in range(8):
             pool.submit(work, number)
-            while len(desks._line) <= number:
+            while len(limiter._line) <= number:
                 time.sleep(0.001)
     assert order == list(range(8))
 
 
 def test_a_deadline_ends_the_wait_for_a_seat_and_costs_none() -> None:
-    desks = Desks(1)
-    with ThreadPoolExecutor(1) as pool, desks.seated(ticket()):
+    limiter = ConcurrencyLimiter(1)
+    with ThreadPoolExecutor(1) as pool, limiter.slot(context()):
 
         def late() -> None:
-            with desks.seated(ticket(0.02)):
+            with limiter.slot(context(0.02)):
                 raise AssertionError("never seated")
 
         with pytest.raises(DeadlineExceeded):
             pool.submit(late).result(10)
-    assert_free(desks, 1)
+    assert_free(limiter, 1)
 
 
 def test_a_request_withdrawn_in_line_does_nothing() -> None:
-    desks, gone = Desks(1), ticket()
+    limiter, gone = ConcurrencyLimiter(1), context()
     gone.cancel()
-    with pytest.raises(Cancelled), desks.seated(gone):
+    with pytest.raises(Cancelled), limiter.slot(gone):
         raise AssertionError("never worked on")
-    assert_free(desks, 1)
+    assert_free(limiter, 1)
 
 
 @pytest.mark.parametrize("ending", ["result", "error", "cancel", "never"])
 def test_a_result_that_comes_late_takes_no_seat(ending: str) -> None:
-    desks, answer = Desks(1), Future[int]()
-    with desks.seated(ticket()):
+    limiter, answer = ConcurrencyLimiter(1), Future[int]()
+    with limiter.slot(context()):
         with pytest.raises(TimeoutError):
-            desks.result(answer, 0.01)
-        assert not desks.busy, "a thread that gave up is not seated any more"
+            limiter.result(answer, 0.01)
+        assert not limiter.busy, "a thread that gave up is not seated any more"
     if ending == "result":
         answer.set_result(1)
     elif ending == "error":
         answer.set_exception(RuntimeError("late"))
     elif ending == "cancel":
         answer.cancel()
-    assert_free(desks, 1)
+    assert_free(limiter, 1)
 
 
 def test_errors_of_the_future_are_raised_in_the_seat() -> None:
-    desks, broken, withdrawn = Desks(2), Future[int](), Future[int]()
+    limiter, broken, withdrawn = ConcurrencyLimiter(2), Future[int](), Future[int]()
     broken.set_exception(RuntimeError("broken"))
     withdrawn.cancel()
-    with desks.seated(ticket()):
+    with limiter.slot(context()):
         with pytest.raises(RuntimeError, match="broken"):
-            desks.result(broken, 1.0)
+            limiter.result(broken, 1.0)
         with pytest.raises(CancelledError):
-            desks.result(withdrawn, 1.0)
-        assert desks.busy
-    assert_free(desks, 2)
+            limiter.result(withdrawn, 1.0)
+        assert limiter.busy
+    assert_free(limiter, 2)
 
 
 def test_jobs_and_threads_without_a_seat_only_wait() -> None:
-    desks, answer = Desks(1), Future[int]()
+    limiter, answer = ConcurrencyLimiter(1), Future[int]()
     answer.set_result(7)
     with ExitStack() as many:
         for _ in range(3):
-            many.enter_context(desks.seated(Ticket(Priority.JOB)))
-        assert not desks.busy
-        assert desks.result(answer, 1.0) == 7
-    assert_free(desks, 1)
+            many.enter_context(limiter.slot(RequestContext(Priority.JOB)))
+        assert not limiter.busy
+        assert limiter.result(answer, 1.0) == 7
+    assert_free(limiter, 1)
 
 
 def test_under_many_threads_no_seat_is_lost_or_made() -> None:
     """Results, timeouts and cancellations race; in the end every seat is there again."""
-    desks = Desks(2)
+    limiter = ConcurrencyLimiter(2)
 
     def work(number: int) -> None:
         answer = Future[int]()
         timer = threading.Timer(0.001 * (number % 5), lambda: answer.set_result(number))
         timer.start()
         try:
-            with desks.seated(ticket(0.05)):
-                desks.result(answer, 0.002)
+            with limiter.slot(context(0.05)):
+                limiter.result(answer, 0.002)
         except (TimeoutError, DeadlineExceeded):
             pass
         timer.join()
 
     with ThreadPoolExecutor(24) as pool:
         list(pool.map(work, range(300)))
-    assert_free(desks, 2)
+    assert_free(limiter, 2)
