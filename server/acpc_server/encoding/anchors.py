@@ -11,9 +11,14 @@ from torch import Tensor
 from acpc_server.data import Anchors
 from acpc_server.encoding.views import PerturbationPlan, perturbed_views
 from acpc_server.engine import DeviceEngine, NumericMode, frames_per_call
+from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import to_model_input
 from acpc_server.scheduling import Priority, RequestContext
+
+# Latents of equal frames may differ by this fraction of their length: rows of a batch round
+# differently.
+REPEAT_TOLERANCE = {NumericMode.FP32: 1e-4, NumericMode.TF32: 1e-2, NumericMode.BF16: 5e-2}
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,8 @@ class EncodedAnchors:
 
     Attributes:
         clean: The kept frames, (n, kept, dim).
-        views: The distinct views of the history, (n, views, h, dim).
+        views: The distinct views of the history, (n, views, h, dim); one whose frames equal the
+            history's has its very latents.
     """
 
     clean: Tensor
@@ -67,8 +73,8 @@ class AnchorEncoder:
         """Latents of anchors [start, stop).
 
         Raises:
-            FailedPrecondition: The frames are gone or others, or a plug-in perturbation breaks its
-                promise.
+            FailedPrecondition: The frames are gone or others, a plug-in perturbation breaks its
+                promise, or the checkpoint does not repeat itself.
             Cancelled, Unavailable, ResourceExhausted: From the engine.
         """
         frames = len(self._kept) + self._view_count * self._history
@@ -89,10 +95,28 @@ class AnchorEncoder:
         )  # (n, views, h, 3, height, width)
         frames = torch.cat([clean.flatten(0, 1), views.flatten(0, 2)])
         latents = self._engine.encode(self._model, frames, context, self._mode)
-        return (
-            latents[: n * kept].reshape(n, kept, -1),
-            latents[n * kept :].reshape(n, self._view_count, self._history, -1),
-        )
+        clean_latents = latents[: n * kept].reshape(n, kept, -1)
+        view_latents = latents[n * kept :].reshape(n, self._view_count, self._history, -1)
+        unchanged = torch.tensor(
+            [
+                [torch.equal(view, seen) for view in own]
+                for seen, own in zip(clean[:, : self._history], views, strict=True)
+            ]
+        )  # (n, views)
+        if unchanged.any():
+            history = clean_latents[:, None, : self._history].expand_as(view_latents)
+            self._check_repeats(history[unchanged], view_latents[unchanged])
+            view_latents = torch.where(unchanged[..., None, None], history, view_latents)
+        return clean_latents, view_latents
+
+    def _check_repeats(self, latents: Tensor, again: Tensor) -> None:
+        """Raise FailedPrecondition where equal frames differ by more than rounding."""
+        apart, length = (again - latents).norm(dim=-1), latents.norm(dim=-1)
+        if bool((apart > REPEAT_TOLERANCE[self._mode] * length).any()):
+            raise FailedPrecondition(
+                f"the checkpoint encodes equal frames up to {float(apart.max()):g} apart, so it "
+                "does not repeat itself; check that it is deterministic when it is not trained"
+            )
 
     def _views_of(self, anchor: int) -> PerturbationPlan:
         return replace(self._views, anchor=int(self._anchors.anchor_ids[anchor]))

@@ -26,7 +26,8 @@ class FrameSource:
 
     Attributes:
         key: Equal for equal latents: covers checkpoint, arithmetic and content.
-        make: The frames as model input, (n, 3, height, width).
+        make: The frames as model input, (n, 3, height, width); none (n = 0) for a view that turns
+            out to be the history itself.
     """
 
     key: bytes
@@ -55,19 +56,25 @@ class FrameSources:
     def views(self, history: np.ndarray, views: Views) -> list[FrameSource | None]:
         """A source per distinct view of a history, uint8 (h, height, width, 3).
 
-        None stands for the history itself: its latents must be the same bits, lest rounding make
-        an unchanged view look changed.
+        None stands for the history itself: its latents must be the same bits, or rounding would
+        make an unchanged view look changed.
         """
         if not isinstance(views, PerturbationPlan):
-            return [FrameSource(self._key(b"view", v), partial(self._input, v)) for v in views]
+            return [
+                None
+                if np.array_equal(view, history)
+                else FrameSource(self._key(b"view", view), partial(self._input, view))
+                for view in views
+            ]
         clean = cache(partial(self._input, history))
         content = self._key(b"history", history)
 
         def draw(view: View) -> Tensor:
             try:
-                return draw_view(clean(), views, view)
+                drawn = draw_view(clean(), views, view)
             except InvalidArgument as error:
                 raise error.below("perturbations") from error
+            return drawn[:0] if torch.equal(drawn, clean()) else drawn
 
         specs = [spec.digest for spec in views.specs]
         return [

@@ -83,10 +83,10 @@ class HistoryEncoder:
         changed = [source for source in others if source is not None]
         groups = iter(self._latents(model, [*clean, *changed, *rest], context, mode))
         history_latents = torch.cat([next(groups) for _ in clean])  # (h, dim)
-        view_latents = [history_latents if s is None else next(groups) for s in others]
+        drawn_latents = [history_latents if s is None else next(groups) for s in others]
         return EncodedHistories(
             history_latents,
-            torch.stack(view_latents),
+            torch.stack([found if len(found) else history_latents for found in drawn_latents]),
             torch.cat([history_latents[:0], *groups]),
         )
 
@@ -102,10 +102,11 @@ class HistoryEncoder:
         found = {source.key: cache.get(source.key) for source in sources}
         missing = {source.key: source for source in sources if found[source.key] is None}
         for group in _grouped(missing.values(), context, self._engine.device.type):
-            encoded = self._engine.encode(
-                model, torch.cat([frames for _, frames in group]), context, mode
-            )
-            parts = torch.split(encoded, [len(frames) for _, frames in group])
+            frames = torch.cat([made for _, made in group])
+            encoded = torch.empty(0, model.card.latent_dim)
+            if len(frames):
+                encoded = self._engine.encode(model, frames, context, mode)
+            parts = torch.split(encoded, [len(made) for _, made in group])
             for (key, _), part in zip(group, parts, strict=True):
                 found[key] = part
                 cache.put(key, part)

@@ -3,5 +3,6 @@
 from acpc_server.engine.allocator import keep_freed_memory
 from acpc_server.engine.checkpoints import CheckpointCache, CheckpointStatus, LoadedCheckpoint
 from acpc_server.engine.device import DeviceEngine
+from acpc_server.engine.equal_rows import equal_rows
 from acpc_server.engine.precision import NumericMode
 from acpc_server.engine.sizes import frames_per_call

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from acpc_server.engine.compiled import RepeatedPools
+from acpc_server.engine.equal_rows import equal_rows, share_rows
 from acpc_server.engine.latents import LatentCache
 from acpc_server.engine.precision import NumericMode, arithmetic
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
@@ -120,6 +121,8 @@ class DeviceEngine:
     ) -> Float[Tensor, "n horizon dim"]:
         """Predicted embeddings after each step (Eq. acpc-rollout-objects), float32 on the CPU.
 
+        Rows with equal histories and blocks get equal predictions.
+
         Raises:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: As for :meth:`encode`.
         """
@@ -130,7 +133,8 @@ class DeviceEngine:
         def compute(history: Tensor, block: Tensor) -> Tensor:
             return rollout(_for_mode(model, mode), history, block)
 
-        return self._run_all("rollout", mode, kind, parts, compute, context, size)
+        out = self._run_all("rollout", mode, kind, parts, compute, context, size)
+        return share_rows(out, histories, blocks)
 
     def rollout_pool(
         self,
@@ -143,7 +147,8 @@ class DeviceEngine:
     ) -> Float[Tensor, "v j horizon dim"]:
         """Every history rolled forward under every candidate of its pool, float32 on the CPU.
 
-        ``past`` are the blocks that leave the earlier history frames.
+        ``past`` are the blocks that leave the earlier history frames. Equal candidates of a pool
+        get equal predictions.
 
         Raises:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: As for :meth:`encode`.
@@ -164,7 +169,12 @@ class DeviceEngine:
             return out.transpose(0, 1)  # (j, v, horizon, dim)
 
         out = self._run_all("pool", mode, kind, parts, compute, context, size, mergeable=False)
-        return out.transpose(0, 1)
+        if len(pools) == 1:
+            return share_rows(out, pools[0]).transpose(0, 1)
+        rows = out.transpose(0, 1)
+        if any(equal_rows(pool) is not None for pool in pools):
+            rows = torch.stack([share_rows(*pair) for pair in zip(rows, pools, strict=True)])
+        return rows
 
     def rollout_tangent(
         self,

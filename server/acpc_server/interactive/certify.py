@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from acpc_server.encoding import MAX_HORIZON, Receipt, View, check_block_width, view_rows
+from acpc_server.encoding import MAX_HORIZON, Receipt, View, check_block_width
 from acpc_server.errors import InvalidArgument
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningRequest, PlanningSession
 from acpc_server.interactive.severity import CertifiedSeverity, certified_severities
@@ -121,11 +121,12 @@ def _certify_pool(
     first, *others = torch.split(histories, group)
     rollouts = session.rollout(first, pool[None], context)
     clean = rollouts[0]  # (J, H, dim)
-    measured = certify_views(clean, rollouts[1:], session.goal, request, weights)
+    rollouts = session.share_clean(first[1:], rollouts[1:], clean)
+    measured = certify_views(clean, rollouts, session.goal, request, weights)
     for part in others:
-        rollouts = session.rollout(part, pool[None], context)
+        rollouts = session.share_clean(part, session.rollout(part, pool[None], context), clean)
         measured += certify_views(clean, rollouts, session.goal, request, weights)
-    views = [replace(measured[row], view=view) for view, row in view_rows(request.views)]
+    views = [replace(measured[row], view=view) for view, row in session.view_rows]
     costs = cost_bounds.goal_costs(clean[:, -1], session.goal, reduction=request.reduction)
     k = request.elite_count
     return PoolAnswer(

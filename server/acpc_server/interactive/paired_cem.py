@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from acpc_server.encoding import MAX_HORIZON, Receipt, View, view_rows
+from acpc_server.encoding import MAX_HORIZON, Receipt, View
 from acpc_server.errors import InvalidArgument
 from acpc_server.interactive.certify import Selection, ViewCertificate, certify_views
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
@@ -201,7 +201,7 @@ class PairedCem:
             clean_gaps=[iteration.gap for iteration in iterations],
             views=[
                 PairedPlan(view, *ended[row], self._certified(ended[row][1]), regrets[row])
-                for view, row in view_rows(session.request.views)
+                for view, row in session.view_rows
             ],
             receipt=session.receipt(
                 {
@@ -245,6 +245,7 @@ class PairedCem:
             pools = torch.stack([shared.pool] * len(views) + own)
             rollouts = self._session.rollout(torch.cat([views, views[apart]]), pools, context)
             on_shared, on_own = rollouts[: len(views)], rollouts[len(views) :]
+            on_shared = self._session.share_clean(views, on_shared, shared.rollouts)
             certificates = certify_views(
                 shared.rollouts, on_shared, self._session.goal, self._request, self._weights
             )

@@ -20,6 +20,7 @@ from acpc_server.encoding import (
     EncodedHistories,
     HistoryEncoder,
     Receipt,
+    View,
     Views,
     check_block_width,
     check_history_frames,
@@ -28,7 +29,7 @@ from acpc_server.encoding import (
     view_rows,
     views_digest,
 )
-from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode
+from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode, equal_rows
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import Reduction, check_tolerance, horizon_weights
@@ -133,13 +134,15 @@ class PlanningSession:
         request: What the session was opened with.
         card: Facts of the checkpoint.
         clean: Latents of the clean history, (h, dim); there once adopted, like the next two.
-        views: Latents of its distinct views, (views, h, dim).
+        views: Latents of those of its views that differ, (views, h, dim).
         goal: Projected goal embedding, (dim,).
+        view_rows: Every view asked for, and its row of ``views``.
     """
 
     clean: Tensor
     views: Tensor
     goal: Tensor
+    view_rows: list[tuple[View, int]]
 
     def __init__(
         self,
@@ -157,6 +160,11 @@ class PlanningSession:
     def adopt(self, latents: EncodedHistories) -> None:
         """Take the latents of the request's history and views, and of its goal where a frame."""
         self.clean, self.views = latents.clean, latents.views
+        self.view_rows = view_rows(self.request.views)
+        if (first := equal_rows(latents.views)) is not None:
+            kept, rows = np.unique(first.numpy(), return_inverse=True)
+            self.views = latents.views[torch.from_numpy(kept)]
+            self.view_rows = [(view, int(rows[row])) for view, row in self.view_rows]
         goal = self.request.goal
         self.goal = latents.extra[0] if self.request.goal_is_frame else torch.from_numpy(goal)
 
@@ -214,6 +222,17 @@ class PlanningSession:
         )
         check_predictions(latents)
         return latents
+
+    def share_clean(self, histories: Tensor, rollouts: Tensor, clean: Tensor) -> Tensor:
+        """Rollouts of some histories, with ``clean`` for each that equals the clean history.
+
+        Args:
+            histories: Latents, (n, h, dim).
+            rollouts: Theirs under one pool, (n, J, H, dim).
+            clean: Rollouts of the clean history under the same pool, (J, H, dim).
+        """
+        same = (histories == self.clean).flatten(1).all(dim=1)  # (n,)
+        return torch.where(same[:, None, None, None], clean, rollouts) if same.any() else rollouts
 
     def receipt(
         self, parameters: Mapping[str, Any], candidates: np.ndarray | None = None
