@@ -8,6 +8,15 @@ from acpc.contract import CemReturn, CostReduction, NumericMode
 from acpc_client import errors
 from acpc_client.aio import AsyncAcpcClient, AsyncPlanSession, AsyncScoreJob, AsyncStudyJob
 from acpc_client.anchor_arrays import SMALL, AnchorArrays, digest_of
+from acpc_client.calls import (
+    CallOptions,
+    CertifyOptions,
+    PairedOptions,
+    PairOptions,
+    PlannerOptions,
+    ScoreOptions,
+    ViewOptions,
+)
 from acpc_client.errors import AcpcError
 from acpc_client.files import write_whole
 from acpc_client.inputs import (
@@ -95,9 +104,11 @@ __all__ = [
     "AsyncScoreJob",
     "AsyncStudyJob",
     "Brightness",
+    "CallOptions",
     "CemBudget",
     "CemReturn",
     "CertifiedSeverity",
+    "CertifyOptions",
     "Checkpoint",
     "CheckpointRef",
     "CheckpointScore",
@@ -125,13 +136,16 @@ __all__ = [
     "Outcome",
     "Pair",
     "PairComparison",
+    "PairOptions",
     "PairOutcome",
     "PairResult",
     "PairedIteration",
+    "PairedOptions",
     "PairedPlan",
     "PairedPlans",
     "Perturbation",
     "PlanSession",
+    "PlannerOptions",
     "PlannerStudy",
     "PoolCertificate",
     "Progress",
@@ -143,6 +157,7 @@ __all__ = [
     "SampledPool",
     "Score",
     "ScoreJob",
+    "ScoreOptions",
     "ScoreProtocol",
     "ScoreRequest",
     "SelectionCertificate",
@@ -156,6 +171,7 @@ __all__ = [
     "UploadProgress",
     "Verdict",
     "ViewCertificate",
+    "ViewOptions",
     "errors",
     "severity_grid",
 ]

@@ -32,7 +32,7 @@ def test_what_was_sent_is_what_is_read(
         CheckpointRef("trained"),
         anchors,
         shift,
-        against=reference,
+        reference=reference,
         protocol=PROTOCOL,
         thresholds=Thresholds(0.3, 0.95),
         numeric_mode=NumericMode.FP32,

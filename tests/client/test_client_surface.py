@@ -23,6 +23,13 @@ from acpc_client.sync.resources import Checkpoints, Operations, ScoreJob, StudyJ
 from acpc_client.sync.session import PlanSession
 
 PUBLIC = [
+    "CallOptions",
+    "CertifyOptions",
+    "PairOptions",
+    "PairedOptions",
+    "PlannerOptions",
+    "ScoreOptions",
+    "ViewOptions",
     "AcpcClient",
     "AcpcError",
     "AnchorArrays",

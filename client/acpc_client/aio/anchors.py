@@ -1,16 +1,17 @@
-"""Anchor sets of the asyncio client; see ``sync_anchors``."""
+"""Anchor sets of the asyncio client."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from contextlib import closing
 
 from acpc_client.aio.resources import Resource
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls import anchors as calls
 from acpc_client.inputs import DatasetAnchors
 from acpc_client.results import AnchorSet, UploadProgress
-from acpc_client.sync import AcpcClient
+from acpc_client.sync import Anchors, SyncTransport
 from acpc_client.uploads import OnUpload
 
 
@@ -33,17 +34,17 @@ class AsyncAnchors(Resource):
         grpc.aio tells a stream that was refused while it was writing as a fault of its own, so that
         the server's reason would be lost; the blocking stream keeps it.
         """
-        client, loop = self._client, asyncio.get_running_loop()
+        own, loop = self._transport, asyncio.get_running_loop()
 
         def tell(told: UploadProgress) -> None:
             if progress is not None:
                 loop.call_soon_threadsafe(progress, told)
 
         # Leaving ends the thread's call, also when this task is cancelled.
-        with AcpcClient(client.target, timeout=client._timeout, retry=client._policy) as blocking:
-            blocking._credentials = client._credentials
+        blocking = SyncTransport(own.target, own.credentials, own.timeout, own.policy)
+        with closing(blocking):
             return await asyncio.to_thread(
-                blocking.anchors.upload,
+                Anchors(blocking).upload,
                 anchors,
                 count=count,
                 description=description,
@@ -64,13 +65,13 @@ class AsyncAnchors(Resource):
         timeout: float | None = None,
     ) -> AnchorSet:
         """See ``Anchors.create``."""
-        return await self._client._run(
+        return await self._transport.run(
             calls.create(source, history, horizon, description, request_id), timeout
         )
 
     async def get(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> AnchorSet:
         """One set, by its digest."""
-        return await self._client._run(calls.get(anchor_set), timeout)
+        return await self._transport.run(calls.get(anchor_set), timeout)
 
     def list(
         self, *, page_size: int = 100, timeout: float | None = None
@@ -80,4 +81,4 @@ class AsyncAnchors(Resource):
 
     async def delete(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> None:
         """Removes a set that no job needs. Not tried again."""
-        await self._client._run(calls.delete(anchor_set), timeout)
+        await self._transport.run(calls.delete(anchor_set), timeout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
-from typing import Any
+from typing import Any, Self, Unpack
 
 import grpc
 import grpc.aio
@@ -18,13 +18,24 @@ from acpc_client.aio.resources import (
     AsyncScoreJob,
     AsyncStudyJob,
 )
-from acpc_client.calls import Named, diagnostics, jobs, studies
+from acpc_client.aio.transport import AsyncTransport
+from acpc_client.calls import (
+    CallOptions,
+    Named,
+    PairOptions,
+    ScoreOptions,
+    diagnostics,
+    jobs,
+    studies,
+)
 from acpc_client.errors import from_rpc_error
-from acpc_client.inputs import CheckpointRef, DatasetAnchors, Pair, ScoreProtocol, Thresholds
+from acpc_client.inputs import CheckpointRef, DatasetAnchors, Pair
 from acpc_client.perturbations import Perturbation
 from acpc_client.results import AnchorPreview, AnchorSet, PairComparison, PairOutcome
+from acpc_client.retries import RetryPolicy
 from acpc_client.study_inputs import Study
 from acpc_client.sync import Feed
+from acpc_client.transport import DEFAULT_TARGET, Tls
 
 
 class AsyncAcpcClient(AsyncPlanningMethods):
@@ -37,20 +48,46 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         ...     )
     """
 
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        tls: Tls | None = None,
+        timeout: float | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        credentials = None if tls is None else tls.credentials()
+        self._transport = AsyncTransport(target, credentials, timeout, retry or RetryPolicy())
+
+    @property
+    def target(self) -> str:
+        """Where the server is."""
+        return self._transport.target
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the channel; calls under way fail."""
+        await self._transport.close()
+
     @property
     def checkpoints(self) -> AsyncCheckpoints:
         """The checkpoints below the server's root."""
-        return AsyncCheckpoints(self)
+        return AsyncCheckpoints(self._transport)
 
     @property
     def anchors(self) -> AsyncAnchors:
         """The anchor sets of the server."""
-        return AsyncAnchors(self)
+        return AsyncAnchors(self._transport)
 
     @property
     def operations(self) -> AsyncOperations:
         """The jobs of the server."""
-        return AsyncOperations(self)
+        return AsyncOperations(self._transport)
 
     async def compare_pair(
         self,
@@ -58,24 +95,12 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         history: NDArray[Any],
         action_blocks: NDArray[Any],
         *,
-        perturbations: Perturbation | Sequence[Perturbation] = (),
-        views: NDArray[Any] | None = None,
-        draws: int = 1,
-        seed: int = 0,
-        anchor: int = 0,
-        observed_future: NDArray[Any] | None = None,
-        weights: Sequence[float] = (),
-        numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
-        request_id: str | None = None,
         timeout: float | None = None,
+        **options: Unpack[PairOptions],
     ) -> PairComparison:
         """See ``AcpcClient.compare_pair``."""
-        pair = Pair(
-            history, action_blocks, perturbations, views, draws, seed, anchor,
-            observed_future, weights,
-        )  # fmt: skip
-        call = diagnostics.compare_pair(checkpoint, pair, numeric_mode, request_id)
-        return await self._run(call, timeout)
+        call = diagnostics.compare_pair(checkpoint, history, action_blocks, **options)
+        return await self._transport.run(call, timeout)
 
     async def compare_pairs(
         self,
@@ -87,8 +112,8 @@ class AsyncAcpcClient(AsyncPlanningMethods):
     ) -> AsyncIterator[PairOutcome]:
         """See ``AcpcClient.compare_pairs``; ``pairs`` may be an async iterable."""
         feed = Feed(lambda pair: diagnostics.stream_item(checkpoint, pair, numeric_mode))
-        attempts = self._attempts(diagnostics.COMPARE_PAIRS, timeout)
-        stream = self._rpc(diagnostics.COMPARE_PAIRS)(
+        attempts = self._transport.attempts(diagnostics.COMPARE_PAIRS, timeout)
+        stream = self._transport.rpc(diagnostics.COMPARE_PAIRS)(
             feed.async_items(pairs), timeout=attempts.remaining()
         )
         try:
@@ -107,25 +132,12 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         anchors: DatasetAnchors | AnchorSet | str,
         shift: Perturbation,
         *,
-        reference: str | CheckpointRef | None = None,
-        protocol: ScoreProtocol | None = None,
-        thresholds: Thresholds | None = None,
-        numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
-        request_id: str | None = None,
         timeout: float | None = None,
+        **options: Unpack[ScoreOptions],
     ) -> AsyncScoreJob:
         """See ``AcpcClient.score_checkpoint``."""
-        call = jobs.score_checkpoint(
-            checkpoint,
-            anchors,
-            shift,
-            against=reference,
-            protocol=protocol or ScoreProtocol(),
-            thresholds=thresholds or Thresholds(),
-            numeric_mode=numeric_mode,
-            request_id=request_id,
-        )
-        return AsyncScoreJob(self.operations, await self._run(call, timeout))
+        call = jobs.score_checkpoint(checkpoint, anchors, shift, **options)
+        return AsyncScoreJob(self.operations, await self._transport.run(call, timeout))
 
     async def preview_anchors(
         self,
@@ -136,7 +148,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         timeout: float | None = None,
     ) -> tuple[AnchorPreview, ...]:
         """What the model saw at some anchors of a scoring job that succeeded, as pictures."""
-        return await self._run(jobs.preview_anchors(job, anchors, draw), timeout)
+        return await self._transport.run(jobs.preview_anchors(job, anchors, draw), timeout)
 
     async def run_study(
         self,
@@ -144,12 +156,9 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         anchors: DatasetAnchors | AnchorSet | str,
         study: Study,
         *,
-        numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
-        request_id: str | None = None,
         timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> AsyncStudyJob:
         """See ``AcpcClient.run_study``."""
-        call = studies.run_study(
-            checkpoint, anchors, study, numeric_mode=numeric_mode, request_id=request_id
-        )
-        return AsyncStudyJob(self.operations, await self._run(call, timeout))
+        call = studies.run_study(checkpoint, anchors, study, **options)
+        return AsyncStudyJob(self.operations, await self._transport.run(call, timeout))

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 import grpc
 
-from acpc_client.aio.base import AsyncBase
-from acpc_client.calls import Call, Page, jobs
-from acpc_client.calls import checkpoints as checkpoint_calls
+from acpc_client.aio.transport import AsyncTransport
+from acpc_client.calls import Call, Page, checkpoints, jobs
 from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import CheckpointRef
 from acpc_client.results import (
@@ -23,22 +22,23 @@ from acpc_client.results import (
     StudyResult,
 )
 from acpc_client.retries import WatchPlan
+from acpc_client.transport import check_timeout
 
 Item = TypeVar("Item")
 
 
 class Resource:
-    """What the resources of the asyncio client share: the client, and lists in pages."""
+    """What the resources of the asyncio client share: the transport, and lists in pages."""
 
-    def __init__(self, client: AsyncBase) -> None:
-        self._client = client
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
 
     async def _pages(
         self, page: Callable[[str], Call[Page[Item]]], timeout: float | None
     ) -> AsyncIterator[Item]:
         token = ""
         while True:
-            answer = await self._client._run(page(token), timeout)
+            answer = await self._transport.run(page(token), timeout)
             for item in answer.items:
                 yield item
             token = answer.next_token
@@ -53,13 +53,13 @@ class AsyncCheckpoints(Resource):
         self, *, page_size: int = 100, timeout: float | None = None
     ) -> AsyncIterator[Checkpoint]:
         """Every checkpoint; pages are fetched as they are read, ``timeout`` seconds each."""
-        return self._pages(lambda token: checkpoint_calls.list_page(page_size, token), timeout)
+        return self._pages(lambda token: checkpoints.list_page(page_size, token), timeout)
 
     async def get(
         self, checkpoint: str | CheckpointRef, *, timeout: float | None = None
     ) -> Checkpoint:
         """One checkpoint."""
-        return await self._client._run(checkpoint_calls.get(checkpoint), timeout)
+        return await self._transport.run(checkpoints.get(checkpoint), timeout)
 
     async def load(
         self,
@@ -70,7 +70,7 @@ class AsyncCheckpoints(Resource):
         timeout: float | None = None,
     ) -> LoadedCheckpoint:
         """Reads a checkpoint onto the device; ``pin`` keeps it there until it is unloaded."""
-        return await self._client._run(checkpoint_calls.load(checkpoint, pin, request_id), timeout)
+        return await self._transport.run(checkpoints.load(checkpoint, pin, request_id), timeout)
 
     async def unload(
         self,
@@ -80,7 +80,7 @@ class AsyncCheckpoints(Resource):
         timeout: float | None = None,
     ) -> Checkpoint:
         """Frees the device memory of a checkpoint."""
-        return await self._client._run(checkpoint_calls.unload(checkpoint, request_id), timeout)
+        return await self._transport.run(checkpoints.unload(checkpoint, request_id), timeout)
 
 
 class AsyncOperations(Resource):
@@ -94,19 +94,19 @@ class AsyncOperations(Resource):
 
     async def get(self, name: str, *, timeout: float | None = None) -> Operation:
         """One operation as it is now."""
-        return await self._client._run(jobs.get(name), timeout)
+        return await self._transport.run(jobs.get(name), timeout)
 
     async def wait(self, name: str, *, timeout: float = jobs.WAIT.timeout) -> Operation:
         """Waits at the server for ``timeout`` seconds at most; the answer may not be done."""
-        return await self._client._run(jobs.wait(name, timeout), timeout + jobs.WAIT_SLACK_S)
+        return await self._transport.run(jobs.wait(name, timeout), timeout + jobs.WAIT_SLACK_S)
 
     async def cancel(self, name: str, *, timeout: float | None = None) -> None:
         """Asks for a job to be cancelled; it ends as soon as it can."""
-        await self._client._run(jobs.cancel(name), timeout)
+        await self._transport.run(jobs.cancel(name), timeout)
 
     async def delete(self, name: str, *, timeout: float | None = None) -> None:
         """Forgets an operation that has ended. Not tried again."""
-        await self._client._run(jobs.delete(name), timeout)
+        await self._transport.run(jobs.delete(name), timeout)
 
     async def watch(self, name: str, *, timeout: float | None = None) -> AsyncIterator[Operation]:
         """The operation each time it changes, the last one done.
@@ -120,7 +120,7 @@ class AsyncOperations(Resource):
         Raises:
             DeadlineExceeded: ``timeout`` passed; the operation goes on at the server.
         """
-        plan = WatchPlan(self._client._policy, name, self._client._positive(timeout))
+        plan = WatchPlan(self._transport.policy, name, check_timeout(timeout))
         while True:
             try:
                 async with aclosing(self._updates(plan, name)) as updates:
@@ -137,7 +137,7 @@ class AsyncOperations(Resource):
     async def _updates(self, plan: WatchPlan, name: str) -> AsyncGenerator[Operation, None]:
         """One stream of updates, or one poll."""
         call = jobs.watch(name) if plan.streaming else jobs.get(name)
-        rpc = self._client._rpc(call.method)
+        rpc = self._transport.rpc(call.method)
         if not plan.streaming:
             yield call.read(
                 await rpc(call.request, timeout=min(call.method.timeout, plan.segment()))

@@ -26,9 +26,9 @@ class AsyncPlanSession(SessionBase):
         """See ``PlanSession.__enter__``."""
         self._check(fresh=True)
         self._turn = asyncio.Lock()
-        attempts = self._client._attempts(planning.PLAN, self._timeout)
+        attempts = self._transport.attempts(planning.PLAN, self._timeout)
         while True:
-            self._stream = self._client._rpc(planning.PLAN)(**self._options(attempts))
+            self._stream = self._transport.rpc(planning.PLAN)(**self._options(attempts))
             try:
                 self._entered(await self._exchange(self._first, self._message_timeout))
                 return self

@@ -3,3 +3,12 @@
 from acpc_client.calls import anchors, checkpoints, diagnostics, jobs, planning, studies
 from acpc_client.calls.base import Call, Method, Page
 from acpc_client.calls.jobs import Named
+from acpc_client.calls.options import (
+    CallOptions,
+    CertifyOptions,
+    PairedOptions,
+    PairOptions,
+    PlannerOptions,
+    ScoreOptions,
+    ViewOptions,
+)

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from acpc.contract import NumericMode
+
+from acpc_client.calls.options import CallOptions
 from acpc_client.errors import MalformedAnswer
 from acpc_client.inputs import CheckpointRef, DatasetAnchors
 from acpc_client.results import AnchorSet
@@ -76,8 +79,24 @@ def reference(checkpoint: str | CheckpointRef) -> Any:  # noqa: ANN401 - a gener
     return CheckpointRef.of(checkpoint).to_message()
 
 
-def anchor_source(anchors: DatasetAnchors | AnchorSet | str) -> dict[str, Any]:
-    """The field of a request that says where anchors come from; a text is a set's digest."""
+def call_fields(checkpoint: str | CheckpointRef, options: CallOptions) -> dict[str, Any]:
+    """The fields of every computing request: request id, checkpoint and numeric mode."""
+    mode = options.get("numeric_mode", NumericMode.SERVER_DEFAULT)
+    return {
+        "request_id": identity(options.get("request_id")),
+        "checkpoint": reference(checkpoint),
+        "numeric_mode": mode.wire,
+    }
+
+
+def job_fields(
+    checkpoint: str | CheckpointRef, anchors: DatasetAnchors | AnchorSet | str, options: CallOptions
+) -> dict[str, Any]:
+    """The fields of every job: those of a call, and where anchors come from.
+
+    A text as ``anchors`` is the digest of a set.
+    """
+    fields = call_fields(checkpoint, options)
     if isinstance(anchors, DatasetAnchors):
-        return {"dataset": anchors.to_message()}
-    return {"anchor_set": anchors if isinstance(anchors, str) else anchors.digest}
+        return {**fields, "dataset": anchors.to_message()}
+    return {**fields, "anchor_set": anchors if isinstance(anchors, str) else anchors.digest}

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
-from acpc.contract import NumericMode
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
 from google.longrunning import operations_pb2
 from google.longrunning.operations_pb2_grpc import OperationsStub
 from google.protobuf import duration_pb2
 
-from acpc_client.calls.base import Call, Method, Page, anchor_source, identity, reference
-from acpc_client.inputs import CheckpointRef, DatasetAnchors, ScoreProtocol, Thresholds, unsigned
+from acpc_client.calls.base import Call, Method, Page, job_fields, reference
+from acpc_client.calls.options import ScoreOptions, check_options
+from acpc_client.inputs import (
+    CheckpointRef,
+    DatasetAnchors,
+    ScoreProtocol,
+    Thresholds,
+    unsigned,
+)
 from acpc_client.perturbations import Perturbation
 from acpc_client.results import AnchorPreview, AnchorSet, Operation
 
@@ -34,27 +40,24 @@ def score_checkpoint(
     checkpoint: str | CheckpointRef,
     anchors: DatasetAnchors | AnchorSet | str,
     shift: Perturbation,
-    *,
-    against: str | CheckpointRef | None,
-    protocol: ScoreProtocol,
-    thresholds: Thresholds,
-    numeric_mode: NumericMode,
-    request_id: str | None,
+    **options: Unpack[ScoreOptions],
 ) -> Call[Operation]:
     """The call that submits a scoring job.
 
     Raises:
         ArgumentError: An argument cannot be sent as it is.
+        TypeError: An unknown option.
     """
+    check_options(options, ScoreOptions)
+    against = options.get("reference")
+    protocol = options.get("protocol") or ScoreProtocol()
+    thresholds = options.get("thresholds") or Thresholds()
     request = pb.ScoreCheckpointRequest(
-        request_id=identity(request_id),
-        checkpoint=reference(checkpoint),
+        **job_fields(checkpoint, anchors, options),
         reference=None if against is None else reference(against),
-        **anchor_source(anchors),
         perturbation=shift.to_message(),
         protocol=protocol.to_message(),
         thresholds=thresholds.to_message(),
-        numeric_mode=numeric_mode.wire,
     )
     return Call(SCORE, request, Operation.from_message, request.request_id)
 

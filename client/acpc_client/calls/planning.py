@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from acpc.contract import CemReturn, CostReduction, NumericMode
+from acpc.contract import CemReturn
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from numpy.typing import NDArray
 
 from acpc_client import codec
-from acpc_client.calls import scene
 from acpc_client.calls.base import Call, Method
+from acpc_client.calls.options import CertifyOptions, PairedOptions, check_options
+from acpc_client.calls.scene import planner_fields, selection_fields
 from acpc_client.errors import MalformedAnswer
 from acpc_client.inputs import CemBudget, CheckpointRef, unsigned
-from acpc_client.perturbations import Perturbation
 from acpc_client.results import PairedPlans
 
 # One deadline covers a session; a planner that runs longer names its own.
@@ -28,33 +27,17 @@ def start(
     checkpoint: str | CheckpointRef,
     history: NDArray[Any],
     goal: NDArray[Any],
-    *,
-    past_blocks: NDArray[Any] | None,
-    perturbations: Perturbation | Sequence[Perturbation],
-    views: NDArray[Any] | None,
-    draws: int,
-    seed: int,
-    anchor: int,
-    elite_count: int,
-    cost_reduction: CostReduction,
-    endpoint_tolerance: float,
-    weights: Sequence[float],
-    numeric_mode: NumericMode,
-    request_id: str | None,
+    **options: Unpack[CertifyOptions],
 ) -> pb.PlanStart:
     """The first message of a session.
 
     Raises:
         ArgumentError: An argument cannot be sent as it is.
+        TypeError: An unknown option.
     """
+    check_options(options, CertifyOptions)
     return pb.PlanStart(
-        **scene.planner_fields(
-            checkpoint, history, goal, past_blocks, cost_reduction, numeric_mode, request_id
-        ),
-        elite_count=unsigned(elite_count, "elite_count"),
-        endpoint_tolerance=endpoint_tolerance,
-        weights=weights,
-        **scene.views_fields(perturbations, views, draws, seed, anchor),
+        **planner_fields(checkpoint, history, goal, options), **selection_fields(options)
     )
 
 
@@ -116,31 +99,19 @@ def plan_paired(
     history: NDArray[Any],
     goal: NDArray[Any],
     budget: CemBudget,
-    *,
-    past_blocks: NDArray[Any] | None,
-    perturbations: Perturbation | Sequence[Perturbation],
-    views: NDArray[Any] | None,
-    draws: int,
-    seed: int,
-    anchor: int,
-    sampling_seed: int,
-    returns: CemReturn,
-    cost_reduction: CostReduction,
-    numeric_mode: NumericMode,
-    request_id: str | None,
+    **options: Unpack[PairedOptions],
 ) -> Call[PairedPlans]:
     """The call that plans twice with common random numbers.
 
     Raises:
         ArgumentError: An argument cannot be sent as it is.
+        TypeError: An unknown option.
     """
+    check_options(options, PairedOptions)
     request = pb.PlanPairedRequest(
-        **scene.planner_fields(
-            checkpoint, history, goal, past_blocks, cost_reduction, numeric_mode, request_id
-        ),
+        **planner_fields(checkpoint, history, goal, options),
         budget=budget.to_message(),
-        sampling_seed=unsigned(sampling_seed, "sampling_seed", 64),
-        returns=returns.wire,
-        **scene.views_fields(perturbations, views, draws, seed, anchor),
+        sampling_seed=unsigned(options.get("sampling_seed", 0), "sampling_seed", 64),
+        returns=options.get("returns", CemReturn.SERVER_DEFAULT).wire,
     )
     return Call(PLAN_PAIRED, request, PairedPlans.from_message, request.request_id)

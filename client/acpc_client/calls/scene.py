@@ -6,72 +6,89 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from acpc.contract import CostReduction, NumericMode
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import perturbation_pb2
 from numpy.typing import NDArray
 
 from acpc_client import codec
-from acpc_client.calls.base import identity, reference
+from acpc_client.calls.base import call_fields
+from acpc_client.calls.options import CertifyOptions, PairOptions, PlannerOptions, ViewOptions
 from acpc_client.errors import ArgumentError
 from acpc_client.inputs import CheckpointRef, unsigned
-from acpc_client.perturbations import Perturbation
 
 
-def views_fields(
-    perturbations: Perturbation | Sequence[Perturbation],
-    views: NDArray[Any] | None,
-    draws: int,
-    seed: int,
-    anchor: int,
-) -> dict[str, Any]:
-    """The ``perturbation`` oneof of a request.
+def common_fields(checkpoint: str | CheckpointRef, options: ViewOptions) -> dict[str, Any]:
+    """The fields of a call, and its ``perturbation`` oneof.
 
     Raises:
         ArgumentError: Both or neither of perturbations and views, or one that cannot be sent.
     """
-    specs = perturbations if isinstance(perturbations, Sequence) else (perturbations,)
+    fields = call_fields(checkpoint, options)
+    given = options.get("perturbations", ())
+    specs = given if isinstance(given, Sequence) else (given,)
+    views = options.get("views")
     if bool(specs) == (views is not None):
         found = "both" if specs else "neither"
         raise ArgumentError("perturbations", f"found {found}, wanted perturbations or views")
     if views is not None:
         axes = "views, h, height, width, 3"
-        return {"explicit_views": codec.frames(views, "views", axes)}
-    message = perturbation_pb2.PerturbationSet(
+        return {**fields, "explicit_views": codec.frames(views, "views", axes)}
+    fields["perturbations"] = perturbation_pb2.PerturbationSet(
         specs=[spec.to_message() for spec in specs],
-        draws=unsigned(draws, "draws"),
-        seed=unsigned(seed, "seed", 64),
-        anchor=unsigned(anchor, "anchor", 64),
+        draws=unsigned(options.get("draws", 1), "draws"),
+        seed=unsigned(options.get("seed", 0), "seed", 64),
+        anchor=unsigned(options.get("anchor", 0), "anchor", 64),
     )
-    return {"perturbations": message}
+    return fields
 
 
 def planner_fields(
     checkpoint: str | CheckpointRef,
     history: NDArray[Any],
     goal: NDArray[Any],
-    past_blocks: NDArray[Any] | None,
-    cost_reduction: CostReduction,
-    numeric_mode: NumericMode,
-    request_id: str | None,
+    options: PlannerOptions,
 ) -> dict[str, Any]:
     """The fields every request about a planner has.
 
     Raises:
         ArgumentError: An argument cannot be sent as it is.
     """
-    past = None
-    if past_blocks is not None:
-        past = codec.floats(past_blocks, "past_blocks", "h - 1, block width")
+    fields = common_fields(checkpoint, options)
+    fields["history"] = codec.frames(history, "history", "h, height, width, 3")
+    fields["goal"] = _goal(goal)
+    past = options.get("past_blocks")
+    if past is not None:
+        fields["past_blocks"] = codec.floats(past, "past_blocks", "h - 1, block width")
+    if "cost_reduction" in options:
+        fields["cost_reduction"] = options["cost_reduction"].wire
+    return fields
+
+
+def selection_fields(options: CertifyOptions) -> dict[str, Any]:
+    """What is certified of a pool.
+
+    Raises:
+        ArgumentError: A number cannot be sent as it is.
+    """
     return {
-        "request_id": identity(request_id),
-        "checkpoint": reference(checkpoint),
-        "history": codec.frames(history, "history", "h, height, width, 3"),
-        "past_blocks": past,
-        "goal": _goal(goal),
-        "cost_reduction": cost_reduction.wire,
-        "numeric_mode": numeric_mode.wire,
+        "elite_count": unsigned(options.get("elite_count", 0), "elite_count"),
+        "endpoint_tolerance": options.get("endpoint_tolerance", 0.0),
+        "weights": options.get("weights", ()),
     }
+
+
+def future_fields(options: PairOptions) -> dict[str, Any]:
+    """The observed future of a pair, and its horizon weights.
+
+    Raises:
+        ArgumentError: The frames cannot be sent as they are.
+    """
+    fields: dict[str, Any] = {"weights": options.get("weights", ())}
+    future = options.get("observed_future")
+    if future is not None:
+        axes = "H, height, width, 3"
+        fields["observed_future"] = codec.frames(future, "observed_future", axes)
+    return fields
 
 
 def _goal(goal: NDArray[Any]) -> pb.Goal:

@@ -13,6 +13,7 @@ from acpc_client.errors import AcpcError, NotFound, from_rpc_error
 from acpc_client.inputs import DatasetAnchors
 from acpc_client.results import AnchorSet
 from acpc_client.sync.resources import Resource
+from acpc_client.transport import check_timeout
 from acpc_client.uploads import OnUpload, Upload, UploadOptions
 
 
@@ -55,11 +56,11 @@ class Anchors(Resource):
             AcpcError: What the server refused, or could not do for too long. Its ``request_id``
                 is the upload's.
         """
-        client = self._client
+        transport = self._transport
         options = UploadOptions(
-            count, description, compress, progress, request_id, client._positive(timeout)
+            count, description, compress, progress, request_id, check_timeout(timeout)
         )
-        upload = Upload(anchors, options, retries=client._policy.attempts > 1)
+        upload = Upload(anchors, options, retries=transport.policy.attempts > 1)
         upload.prepare()
         while True:
             try:
@@ -74,13 +75,13 @@ class Anchors(Resource):
     def _find(self, upload: Upload) -> AnchorSet | None:
         """Asks where an upload goes on."""
         try:
-            return upload.begin(self._client._run(calls.progress(upload.request_id), None))
+            return upload.begin(self._transport.run(calls.progress(upload.request_id), None))
         except NotFound:
             return upload.begin(None)
 
     def _send(self, upload: Upload) -> AnchorSet | None:
         """One stream of an upload."""
-        rpc = self._client._rpc(calls.UPLOAD)
+        rpc = self._transport.rpc(calls.UPLOAD)
         try:
             answer = rpc(iter(upload.stream(), None), timeout=upload.timeout())
         except grpc.RpcError as raised:
@@ -108,13 +109,13 @@ class Anchors(Resource):
             request_id: The same id gives the same set; a fresh uuid4 when None.
             timeout: Seconds for the whole call; None: an hour.
         """
-        return self._client._run(
+        return self._transport.run(
             calls.create(source, history, horizon, description, request_id), timeout
         )
 
     def get(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> AnchorSet:
         """One set, by its digest."""
-        return self._client._run(calls.get(anchor_set), timeout)
+        return self._transport.run(calls.get(anchor_set), timeout)
 
     def list(self, *, page_size: int = 100, timeout: float | None = None) -> Iterator[AnchorSet]:
         """Every set, newest first; pages are fetched as they are read, ``timeout`` seconds each."""
@@ -122,4 +123,4 @@ class Anchors(Resource):
 
     def delete(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> None:
         """Removes a set that no job needs. Not tried again."""
-        self._client._run(calls.delete(anchor_set), timeout)
+        self._transport.run(calls.delete(anchor_set), timeout)

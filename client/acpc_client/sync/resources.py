@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from acpc_client.calls import Call, Page, jobs
-from acpc_client.calls import checkpoints as checkpoint_calls
+from acpc_client.calls import Call, Page, checkpoints, jobs
 from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import CheckpointRef
 from acpc_client.results import (
@@ -21,23 +20,24 @@ from acpc_client.results import (
     StudyResult,
 )
 from acpc_client.retries import WatchPlan
-from acpc_client.sync.base import SyncBase
+from acpc_client.sync.transport import SyncTransport
+from acpc_client.transport import check_timeout
 
 Item = TypeVar("Item")
 
 
 class Resource:
-    """What the resources of the blocking client share: the client, and lists in pages."""
+    """What the resources of the blocking client share: the transport, and lists in pages."""
 
-    def __init__(self, client: SyncBase) -> None:
-        self._client = client
+    def __init__(self, transport: SyncTransport) -> None:
+        self._transport = transport
 
     def _pages(
         self, page: Callable[[str], Call[Page[Item]]], timeout: float | None
     ) -> Iterator[Item]:
         token = ""
         while True:
-            answer = self._client._run(page(token), timeout)
+            answer = self._transport.run(page(token), timeout)
             yield from answer.items
             token = answer.next_token
             if not token:
@@ -49,11 +49,11 @@ class Checkpoints(Resource):
 
     def list(self, *, page_size: int = 100, timeout: float | None = None) -> Iterator[Checkpoint]:
         """Every checkpoint; pages are fetched as they are read, ``timeout`` seconds each."""
-        return self._pages(lambda token: checkpoint_calls.list_page(page_size, token), timeout)
+        return self._pages(lambda token: checkpoints.list_page(page_size, token), timeout)
 
     def get(self, checkpoint: str | CheckpointRef, *, timeout: float | None = None) -> Checkpoint:
         """One checkpoint."""
-        return self._client._run(checkpoint_calls.get(checkpoint), timeout)
+        return self._transport.run(checkpoints.get(checkpoint), timeout)
 
     def load(
         self,
@@ -64,7 +64,7 @@ class Checkpoints(Resource):
         timeout: float | None = None,
     ) -> LoadedCheckpoint:
         """Reads a checkpoint onto the device; ``pin`` keeps it there until it is unloaded."""
-        return self._client._run(checkpoint_calls.load(checkpoint, pin, request_id), timeout)
+        return self._transport.run(checkpoints.load(checkpoint, pin, request_id), timeout)
 
     def unload(
         self,
@@ -74,7 +74,7 @@ class Checkpoints(Resource):
         timeout: float | None = None,
     ) -> Checkpoint:
         """Frees the device memory of a checkpoint."""
-        return self._client._run(checkpoint_calls.unload(checkpoint, request_id), timeout)
+        return self._transport.run(checkpoints.unload(checkpoint, request_id), timeout)
 
 
 class Operations(Resource):
@@ -95,19 +95,19 @@ class Operations(Resource):
 
     def get(self, name: str, *, timeout: float | None = None) -> Operation:
         """One operation as it is now."""
-        return self._client._run(jobs.get(name), timeout)
+        return self._transport.run(jobs.get(name), timeout)
 
     def wait(self, name: str, *, timeout: float = jobs.WAIT.timeout) -> Operation:
         """Waits at the server for ``timeout`` seconds at most; the answer may not be done."""
-        return self._client._run(jobs.wait(name, timeout), timeout + jobs.WAIT_SLACK_S)
+        return self._transport.run(jobs.wait(name, timeout), timeout + jobs.WAIT_SLACK_S)
 
     def cancel(self, name: str, *, timeout: float | None = None) -> None:
         """Asks for a job to be cancelled; it ends as soon as it can."""
-        self._client._run(jobs.cancel(name), timeout)
+        self._transport.run(jobs.cancel(name), timeout)
 
     def delete(self, name: str, *, timeout: float | None = None) -> None:
         """Forgets an operation that has ended. Not tried again."""
-        self._client._run(jobs.delete(name), timeout)
+        self._transport.run(jobs.delete(name), timeout)
 
     def watch(self, name: str, *, timeout: float | None = None) -> Iterator[Operation]:
         """The operation each time it changes, the last one done.
@@ -121,7 +121,7 @@ class Operations(Resource):
         Raises:
             DeadlineExceeded: ``timeout`` passed; the operation goes on at the server.
         """
-        plan = WatchPlan(self._client._policy, name, self._client._positive(timeout))
+        plan = WatchPlan(self._transport.policy, name, check_timeout(timeout))
         while True:
             try:
                 for operation in self._updates(plan, name):
@@ -137,7 +137,7 @@ class Operations(Resource):
     def _updates(self, plan: WatchPlan, name: str) -> Iterator[Operation]:
         """One stream of updates, or one poll."""
         call = jobs.watch(name) if plan.streaming else jobs.get(name)
-        rpc = self._client._rpc(call.method)
+        rpc = self._transport.rpc(call.method)
         if not plan.streaming:
             yield call.read(rpc(call.request, timeout=min(call.method.timeout, plan.segment())))
             return

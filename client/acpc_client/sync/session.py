@@ -41,11 +41,11 @@ class PlanSession(SessionBase):
         """
         self._check(fresh=True)
         self._turn = threading.Lock()
-        attempts = self._client._attempts(planning.PLAN, self._timeout)
+        attempts = self._transport.attempts(planning.PLAN, self._timeout)
         while True:
             # A queue per attempt: the thread that sent for a broken stream may still be reading.
             self._requests = SimpleQueue()
-            rpc = self._client._rpc(planning.PLAN)
+            rpc = self._transport.rpc(planning.PLAN)
             self._stream = rpc(iter(self._requests.get, None), **self._options(attempts))
             try:
                 self._entered(self._exchange(self._first, self._message_timeout))

@@ -11,7 +11,7 @@ from acpc_client.errors import ArgumentError
 
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
 
-OPTIONS: tuple[tuple[str, int | str], ...] = (
+CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.keepalive_time_ms", 60_000),

@@ -10,7 +10,7 @@ from acpc_client.calls import planning
 from acpc_client.errors import SessionClosed
 from acpc_client.results import Receipt
 from acpc_client.retries import Attempts
-from acpc_client.transport.base import ClientBase
+from acpc_client.transport.base import Transport, check_timeout
 
 # A stream has no request id of its own; the header gives its errors and log lines the session's.
 REQUEST_ID_HEADER = "x-request-id"
@@ -28,18 +28,18 @@ class SessionBase:
 
     def __init__(
         self,
-        client: ClientBase,
+        transport: Transport,
         start: pb.PlanStart,
         timeout: float | None,
         message_timeout: float | None,
     ) -> None:
         self.request_id = start.request_id
         self.elite_count = start.elite_count
-        self._client = client
+        self._transport = transport
         self._first = pb.PlanRequest(start=start)
-        self._timeout = client._positive(timeout) or planning.PLAN.timeout
+        self._timeout = check_timeout(timeout) or planning.PLAN.timeout
         self._message_timeout = (
-            client._positive(message_timeout) or client._timeout or planning.MESSAGE_TIMEOUT_S
+            check_timeout(message_timeout) or transport.timeout or planning.MESSAGE_TIMEOUT_S
         )
         self._receipt: Receipt | None = None
         self._iteration = 0
@@ -72,7 +72,7 @@ class SessionBase:
         return {"timeout": attempts.remaining(), "metadata": header}
 
     def _check(self, *, fresh: bool) -> None:
-        """Refuses a second entry, and pools for a session that is not open.
+        """Reject a second entry, and pools for a session that is not open.
 
         Raises:
             SessionClosed: The session is in another state.
@@ -90,7 +90,7 @@ class SessionBase:
 
     def _limit(self, timeout: float | None) -> float:
         """Seconds that one answer may take."""
-        return self._client._positive(timeout) or self._message_timeout
+        return check_timeout(timeout) or self._message_timeout
 
     def _overdue(self, limit: float) -> str:
         return f"no answer within {limit:g} s; the planning session has ended"

@@ -110,7 +110,7 @@ def scored(name: str) -> operations_pb2.Operation:
         REQUEST.checkpoint,
         REQUEST.anchors,
         GaussianBlur(15),
-        against=REQUEST.reference,
+        reference=REQUEST.reference,
         protocol=REQUEST.protocol,
         thresholds=REQUEST.thresholds,
         numeric_mode=REQUEST.numeric_mode,

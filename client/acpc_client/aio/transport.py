@@ -1,33 +1,27 @@
-"""I/O of the asyncio client: its channel, and one call with its retries."""
+"""The asyncio transport: its channel, and one call with its retries."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import grpc
 import grpc.aio
 
 from acpc_client.calls import Call
 from acpc_client.errors import from_rpc_error
-from acpc_client.transport import ClientBase, channel
+from acpc_client.transport import CHANNEL_OPTIONS, Transport
 
 Answer = TypeVar("Answer")
 
 
-class AsyncBase(ClientBase):
-    """A client whose answers are awaited."""
+class AsyncTransport(Transport):
+    """A transport whose calls are awaited."""
 
     def _open(self) -> grpc.aio.Channel:
-        if self._credentials is None:
-            return grpc.aio.insecure_channel(self.target, channel.OPTIONS)
-        return grpc.aio.secure_channel(self.target, self._credentials, channel.OPTIONS)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
+        if self.credentials is None:
+            return grpc.aio.insecure_channel(self.target, CHANNEL_OPTIONS)
+        return grpc.aio.secure_channel(self.target, self.credentials, CHANNEL_OPTIONS)
 
     async def close(self) -> None:
         """Closes the channel; calls under way fail."""
@@ -35,11 +29,11 @@ class AsyncBase(ClientBase):
         if self._channel is not None:
             await self._channel.close()
 
-    async def _run(self, call: Call[Answer], timeout: float | None) -> Answer:
+    async def run(self, call: Call[Answer], timeout: float | None) -> Answer:
         """Sends a call until it is answered, its retries are used up, or its deadline passes."""
-        attempts = self._attempts(call.method, timeout)
+        attempts = self.attempts(call.method, timeout)
         while True:
-            rpc = self._rpc(call.method)
+            rpc = self.rpc(call.method)
             try:
                 return call.read(await rpc(call.request, timeout=attempts.remaining()))
             except grpc.RpcError as raised:

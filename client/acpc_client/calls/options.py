@@ -1,0 +1,123 @@
+"""What calls take by keyword, declared once for both clients and for the calls themselves.
+
+A method that ends in ``**options: Unpack[PairOptions]`` takes the keys of ``PairOptions`` as
+keyword arguments (PEP 692); what is not given has the server's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from acpc.contract import CemReturn, CostReduction, NumericMode
+from numpy.typing import NDArray
+
+from acpc_client.inputs import CheckpointRef, ScoreProtocol, Thresholds
+from acpc_client.perturbations import Perturbation
+
+
+class CallOptions(TypedDict, total=False):
+    """Options of every computing call.
+
+    Attributes:
+        numeric_mode: Arithmetic of the network.
+        request_id: Kept over retries; the same id gives the same job. A fresh uuid4 when None.
+    """
+
+    numeric_mode: NumericMode
+    request_id: str | None
+
+
+class ViewOptions(CallOptions, total=False):
+    """The other views of a history: ``perturbations`` that the server applies, or ``views``.
+
+    Attributes:
+        perturbations: The visual changes.
+        views: Views of your own, uint8 (views, h, height, width, 3).
+        draws: Draws per perturbation; 1.
+        seed: Seed of the draws; 0.
+        anchor: Identity of the history among those that share the seed; 0.
+    """
+
+    perturbations: Perturbation | Sequence[Perturbation]
+    views: NDArray[Any] | None
+    draws: int
+    seed: int
+    anchor: int
+
+
+class PairOptions(ViewOptions, total=False):
+    """Options of ``compare_pair``.
+
+    Attributes:
+        observed_future: uint8 (H, height, width, 3); adds prediction errors and their drift.
+        weights: Horizon weights, nonnegative and summing to 1; empty: 1/H.
+    """
+
+    observed_future: NDArray[Any] | None
+    weights: Sequence[float]
+
+
+class PlannerOptions(ViewOptions, total=False):
+    """Options of every question about a planner.
+
+    Attributes:
+        past_blocks: Blocks that leave the earlier frames, float32 (h - 1, block width).
+        cost_reduction: How the squared distance is reduced over latent coordinates.
+    """
+
+    past_blocks: NDArray[Any] | None
+    cost_reduction: CostReduction
+
+
+class CertifyOptions(PlannerOptions, total=False):
+    """Options of ``certify_pool`` and ``plan``.
+
+    Attributes:
+        elite_count: Size k of the elite set; 0: no elite certificate.
+        endpoint_tolerance: l2 distance by which every endpoint may be off; 0.
+        weights: Horizon weights of the ACPC summaries; empty: 1/H.
+    """
+
+    elite_count: int
+    endpoint_tolerance: float
+    weights: Sequence[float]
+
+
+class PairedOptions(PlannerOptions, total=False):
+    """Options of ``plan_paired``.
+
+    Attributes:
+        sampling_seed: Seed of the common random numbers; 0.
+        returns: Which plan a run returns.
+    """
+
+    sampling_seed: int
+    returns: CemReturn
+
+
+class ScoreOptions(CallOptions, total=False):
+    """Options of ``score_checkpoint``.
+
+    Attributes:
+        reference: The unaugmented checkpoint of the same task, run and family. Without it relative
+            IR is unknown and the screen can fail but not pass.
+        protocol: How IR and SR are measured; None: the paper's protocol.
+        thresholds: None: the paper's 0.30 and 0.95.
+    """
+
+    reference: str | CheckpointRef | None
+    protocol: ScoreProtocol | None
+    thresholds: Thresholds | None
+
+
+def check_options(given: Mapping[str, object], known: type) -> None:
+    """Reject keywords that the call does not have, as Python does for named parameters.
+
+    Raises:
+        TypeError: An option that ``known`` does not declare; lists the ones it does.
+    """
+    options: frozenset[str] = known.__optional_keys__  # type: ignore[attr-defined]
+    for name in given:
+        if name not in options:
+            raise TypeError(f"unexpected option {name!r}; known: {', '.join(sorted(options))}")
