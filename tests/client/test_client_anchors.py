@@ -47,7 +47,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", 3 * ARRAYS["frames"][0].nbytes)
     monkeypatch.setattr("acpc_client.uploads.upload.STREAM_BYTES", 10_000)
     quick = RetryPolicy(attempts=6, initial=0.01, maximum=0.05)
-    monkeypatch.setattr("acpc_client.uploads.upload._PATIENCE", quick)
+    monkeypatch.setattr("acpc_client.uploads.upload._UPLOAD_RETRIES", quick)
 
 
 def anchors(**changed: Any) -> AnchorArrays:

@@ -119,6 +119,7 @@ METHODS = {
     AcpcClient: [
         "anchors", "certify_pool", "checkpoints", "close", "compare_pair", "compare_pairs",
         "operations", "plan", "plan_paired", "preview_anchors", "run_study", "score_checkpoint",
+        "target",
     ],
     Anchors: ["create", "delete", "get", "list", "upload"],
     Checkpoints: ["get", "list", "load", "unload"],

@@ -33,7 +33,7 @@ STREAM_BYTES = 2**25
 # Seconds for the whole of an upload, whose size nobody knows.
 TIMEOUT_S = 86_400.0
 # A hundred seconds: longer than a server takes to start again, or to give up a dead connection.
-_PATIENCE = RetryPolicy(attempts=24, initial=0.2, maximum=5.0)
+_UPLOAD_RETRIES = RetryPolicy(attempts=24, initial=0.2, maximum=5.0)
 _RESUMABLE = (Unavailable, Aborted, DeadlineExceeded)
 _RESUMABLE_REASONS = ("UPLOAD_OFFSET", "CORRUPT_SHARD")
 
@@ -72,7 +72,7 @@ class Upload:
     ) -> None:
         self._source = Source(anchors, options.count, options.compress)
         self._options = options
-        policy = _PATIENCE if retries else RetryPolicy(attempts=1)
+        policy = _UPLOAD_RETRIES if retries else RetryPolicy(attempts=1)
         self._attempts = Attempts(policy, options.timeout or TIMEOUT_S)
         self._header = pb.UploadHeader()
         self._made: Iterator[Shard] = iter(())
