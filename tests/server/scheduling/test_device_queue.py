@@ -54,7 +54,7 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(queue, "JOB_UPLOAD_RETRIES", 60.0)  # however slow the machine that tests
+    monkeypatch.setattr(queue, "JOB_PATIENCE", 60.0)  # however slow the machine that tests
     made = Bench()
     yield made
     made.close()
@@ -94,7 +94,7 @@ def test_a_job_chunk_that_has_waited_long_enough_goes_next(
     answers = [bench.ask(0.0, job())]
     assert bench.held.entered.wait(10)
     answers += [bench.ask(1.0, job()), bench.ask(2.0, interactive())]
-    monkeypatch.setattr(queue, "JOB_UPLOAD_RETRIES", 0.0)
+    monkeypatch.setattr(queue, "JOB_PATIENCE", 0.0)
     bench.held.free.set()
     for answer in answers:
         answer.result(10)

@@ -113,7 +113,7 @@ def test_a_job_does_not_wait_for_a_call_that_is_held(
 def test_a_request_at_work_goes_before_a_job_that_waits_already(
     limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acpc_server.scheduling.queue.JOB_UPLOAD_RETRIES", EVER)
+    monkeypatch.setattr("acpc_server.scheduling.queue.JOB_PATIENCE", EVER)
     job, first = chunk(JOB, mergeable=False), chunk()
     with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, job)
@@ -124,7 +124,7 @@ def test_a_request_at_work_goes_before_a_job_that_waits_already(
     assert take().result(SOON) == [job]
 
 
-@pytest.mark.parametrize("limit", ["ARRIVAL_GAP", "JOB_UPLOAD_RETRIES"])
+@pytest.mark.parametrize("limit", ["ARRIVAL_GAP", "JOB_PATIENCE"])
 def test_a_job_is_not_held_for_long(
     limiter: ConcurrencyLimiter,
     queue: BatchQueue,
@@ -133,7 +133,7 @@ def test_a_job_is_not_held_for_long(
     limit: str,
 ) -> None:
     """Each limit alone is enough."""
-    for name in {"ARRIVAL_GAP", "JOB_UPLOAD_RETRIES"} - {limit}:
+    for name in {"ARRIVAL_GAP", "JOB_PATIENCE"} - {limit}:
         monkeypatch.setattr(f"acpc_server.scheduling.queue.{name}", EVER)
     job = chunk(JOB, mergeable=False)
     with limiter.slot(RequestContext(INTERACTIVE, EVER)):
