@@ -5,11 +5,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo sweep-demo study-demo test lint format types proto bench train-demo clean
+.PHONY: help demo sweep-demo study-demo test lint format types proto docs docs-serve release-check \
+	bench train-demo clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | \
-		awk 'BEGIN {FS = ":.*?## "}; {printf "  make %-12s %s\n", $$1, $$2}'
+		awk 'BEGIN {FS = ":.*?## "}; {printf "  make %-13s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -29,7 +30,7 @@ sweep-demo: $(READY) ## Score ten checkpoints under five shifts and write an HTM
 study-demo: $(READY) ## Run the paper's studies on the demo's checkpoints (minutes)
 	@$(BIN)/python examples/study_demo.py
 
-test: $(READY) lint types ## Lint, type-check, check the contract, and run every test
+test: $(READY) lint types docs ## Lint, type-check, build the docs, and run every test
 	@$(BIN)/python -m pytest
 
 lint: $(READY) ## ruff, the import rules, the wire contract and its generated code
@@ -48,6 +49,15 @@ format: $(READY) ## Format the code
 
 proto: $(READY) ## Generate the code of the wire contract
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py
+
+docs: $(READY) ## Build the documentation site, strictly, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: $(READY) ## Serve the documentation site while you write
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+release-check: $(READY) ## Build sdist and wheel, install them apart, and make a call between them
+	@$(BIN)/python deploy/release_check.py
 
 bench: $(READY) ## Measure (half an hour, needs PostgreSQL); writes build/benchmarks/*.json
 	@$(BIN)/python benchmarks/score_job.py

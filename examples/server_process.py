@@ -8,17 +8,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+PROGRAM = Path(sys.executable).with_name("acpc-server")
+
 
 @contextmanager
-def running_server(checkpoints: Path, datasets: Path, state: Path) -> Iterator[str]:
+def running_server(
+    checkpoints: Path,
+    datasets: Path,
+    state: Path,
+    *,
+    program: Path = PROGRAM,
+    environment: Mapping[str, str] = os.environ,
+) -> Iterator[str]:
     """A real server in a process of its own; yields its address. Its log lies beside ``state``."""
     log_path = state.parent / "server.log"
     command = [
-        str(Path(sys.executable).with_name("acpc-server")),
+        str(program),
         "serve",
         f"--checkpoint-root={checkpoints}",
         f"--dataset-root={datasets}",
@@ -26,10 +35,10 @@ def running_server(checkpoints: Path, datasets: Path, state: Path) -> Iterator[s
         "--port=0",
         "--metrics-port=0",
     ]
-    environment = {name: v for name, v in os.environ.items() if not name.startswith("ACPC_")}
+    given = {name: v for name, v in environment.items() if not name.startswith("ACPC_")}
     # A file, not a pipe: nobody reads along, and a full pipe would stop the server.
     with log_path.open("w") as log:
-        server = subprocess.Popen(command, stderr=log, env=environment)  # noqa: S603  our own
+        server = subprocess.Popen(command, stderr=log, env=given)  # noqa: S603  our own
     try:
         yield _await_address(server, log_path)
     finally:
