@@ -21,7 +21,7 @@ from acpc_client.inputs import DatasetAnchors, ScoreProtocol
 from acpc_client.perturbations import GaussianNoise
 from acpc_client.results.operations import JobState
 from acpc_client.sync.client import AcpcClient
-from acpc_server.encoding.views import PerturbationPlan
+from acpc_server.encoding.views import DrawnViews
 from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode
 from acpc_server.interactive.certify import certify_pool
 from acpc_server.interactive.planning import Planner, PlanningRequest
@@ -70,7 +70,7 @@ def pool_overhead(address: str, rounds: int) -> dict[str, Any]:
             history=history,
             past_blocks=past,
             goal=goal,
-            views=PerturbationPlan((NoiseSpec(sigma=0.08),), 1, seed, 0),
+            views=DrawnViews((NoiseSpec(sigma=0.08),), 1, seed, 0),
             elite_count=ELITES,
             reduction="sum",
             endpoint_tolerance=0.0,

@@ -24,10 +24,9 @@ from typing import Any, cast
 import numpy as np
 import torch
 from acpc_server.data import AnchorBatch
-from acpc_server.encoding.anchor_source import AnchorSource
-from acpc_server.engine import DeviceEngine
+from acpc_server.encoding.anchor_job import AnchorSource
+from acpc_server.engine import CheckpointName, DeviceEngine
 from acpc_server.engine.allocator import keep_freed_memory
-from acpc_server.jobs.plan import CheckpointName
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, screening
@@ -36,9 +35,9 @@ from acpc_server.numerics.pixels import to_model_input
 from acpc_server.observe import Metrics
 from acpc_server.perturb import GaussianNoise, perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
-from acpc_server.scoring.plan import Protocol, ScorePlan
 from acpc_server.scoring.score import different_state_distances, summarise_checkpoint
 from acpc_server.scoring.shard import ShardRecord, ShardScorer
+from acpc_server.scoring.spec import ScoreProtocol, ScoreSpec
 from load import elsewhere
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -69,7 +68,7 @@ def make_anchors(count: int, side: int) -> AnchorBatch:
 
 
 def server_path(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, plan: ScorePlan
+    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, plan: ScoreSpec
 ) -> dict[str, Any]:
     """The job as the server runs it, shard by shard."""
     context = RequestContext(Priority.JOB)
@@ -178,12 +177,12 @@ def measure_server(count: int, device: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     model = load_model(device)
     anchors = make_anchors(count, model.card.image_size)
-    plan = ScorePlan(
+    plan = ScoreSpec(
         checkpoint=CheckpointName(name="paper", weights="weights.pt", digest=model.card.digest),
         reference=None,
         anchors=AnchorSource(dataset="synthetic", task="synthetic", count=count),
         perturbation=GaussianNoise(sigma=SIGMA),
-        protocol=Protocol(draws=DRAWS, horizon=HORIZON),
+        protocol=ScoreProtocol(draws=DRAWS, horizon=HORIZON),
     )
     seconds, result = timed(lambda: server_path(engine, model, anchors, plan))
     engine.close()

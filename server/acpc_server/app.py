@@ -30,7 +30,7 @@ from acpc_server.encoding import CODE_VERSION, AnchorReaders, device_name
 from acpc_server.engine import CheckpointCache, DeviceEngine
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairComparison, Planner
-from acpc_server.jobs import JobFilter, JobService, JobState, LeaseTerms
+from acpc_server.jobs import JobFilter, JobOptions, JobService, JobState, LeaseTerms
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.rpc import (
@@ -47,9 +47,9 @@ from acpc_server.rpc import (
     StudyServicer,
 )
 from acpc_server.scheduling import WorkerPool
-from acpc_server.scoring import CheckpointScoring
+from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
-from acpc_server.studies import StudyMeasuring
+from acpc_server.studies import StudyJobKind
 
 log = structlog.get_logger("acpc.app")
 SERVICES = (
@@ -119,25 +119,27 @@ class Server:
             ) from error
         self._anchors = AnchorStore(settings.anchor_folder, _anchor_limits(settings), self.metrics)
         readers = AnchorReaders(self._datasets, self._anchors)
-        scoring = CheckpointScoring(self._engine, self._checkpoints, readers)
-        studies = StudyMeasuring(self._engine, self._checkpoints, readers)
+        scoring = ScoreJobKind(self._engine, self._checkpoints, readers)
+        studies = StudyJobKind(self._engine, self._checkpoints, readers)
         self._stopping = threading.Event()
         self._jobs = JobService(
             [scoring, studies],
             self.metrics,
-            database_url=settings.database_url,
-            state_dir=settings.state_dir,
-            executor_id=settings.executor_id,
-            concurrency=settings.job_concurrency,
-            terms=LeaseTerms(settings.job_heartbeat_seconds, settings.job_lease_seconds),
-            retention_days=settings.job_retention_days,
-            on_evicted=on_evicted,
+            JobOptions(
+                database_url=settings.database_url,
+                state_dir=settings.state_dir,
+                executor_id=settings.executor_id,
+                concurrency=settings.job_concurrency,
+                terms=LeaseTerms(settings.job_heartbeat_seconds, settings.job_lease_seconds),
+                retention_days=settings.job_retention_days,
+            ),
+            on_evicted,
         )
         self._health = health.HealthServicer()
         self._server = self._build(scoring, studies, readers)
 
     def _build(
-        self, scoring: CheckpointScoring, studies: StudyMeasuring, readers: AnchorReaders
+        self, scoring: ScoreJobKind, studies: StudyJobKind, readers: AnchorReaders
     ) -> grpc.Server:
         settings = self._settings
         message = settings.max_message_mib * MEBIBYTE
@@ -226,9 +228,9 @@ class Server:
         )
 
     def _in_use(self, digest: str) -> bool:
-        """Whether the plan of a job that has not ended names a digest."""
+        """Whether the spec of a job that has not ended names a digest."""
         return any(
-            digest in job.plan.model_dump_json()
+            digest in job.spec.model_dump_json()
             for state in JobState
             if not state.done
             for job in self._jobs.list(0, MOST_JOBS, JobFilter(state=state))

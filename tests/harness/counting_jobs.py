@@ -7,16 +7,16 @@ import time
 from functools import partial
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.jobs.kind import Json, Step
-from acpc_server.jobs.plan import CheckpointName, JobPlan
+from acpc_server.jobs import JobSpec, Json, Step
 from acpc_server.scheduling import RequestContext
 
 CHUNK_SECONDS = 0.02
 
 
-class CountingPlan(JobPlan):
+class CountingPlan(JobSpec):
     """``steps`` steps of ``seconds`` each; the one numbered ``bad`` is refused."""
 
+    checkpoint: str
     steps: int
     seconds: float = 0.0
     bad: int = -1
@@ -25,19 +25,21 @@ class CountingPlan(JobPlan):
 def counting_plan(
     steps: int, seconds: float = 0.0, *, bad: int = -1, checkpoint: str = "model"
 ) -> CountingPlan:
-    named = CheckpointName(name=checkpoint, weights="", digest="")
-    return CountingPlan(checkpoint=named, steps=steps, seconds=seconds, bad=bad)
+    return CountingPlan(checkpoint=checkpoint, steps=steps, seconds=seconds, bad=bad)
 
 
 class Counting:
     """The kind; ``stamped`` is what its data looks like at the moment."""
 
     name = "counting"
-    plan_type = CountingPlan
+    spec_type = CountingPlan
     stamped = "fresh"
 
     def stamp(self, plan: CountingPlan) -> str:
         return self.stamped
+
+    def labels(self, plan: CountingPlan) -> dict[str, str]:
+        return {"checkpoint": plan.checkpoint}
 
     def count_steps(self, plan: CountingPlan) -> int:
         return plan.steps

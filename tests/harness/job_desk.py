@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from acpc_server.jobs import Job, JobService, JobState, LeaseTerms
+from acpc_server.jobs import Job, JobOptions, JobService, JobState, LeaseTerms
 from acpc_server.observe import Metrics
 from counting_jobs import Counting, counting_plan
 
@@ -26,8 +26,9 @@ class Desk:
         self._services: list[JobService] = []
 
     def service(self, **changed: object) -> JobService:
-        given = {"database_url": self.url, "state_dir": self.folder}
-        service = JobService([self.kind], self.metrics, terms=TERMS, **{**given, **changed})
+        given = {"database_url": self.url, "state_dir": self.folder, "terms": TERMS, **changed}
+        evicted = given.pop("on_evicted", lambda: None)
+        service = JobService([self.kind], self.metrics, JobOptions(**given), evicted)
         self._services.append(service)
         return service
 

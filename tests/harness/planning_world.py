@@ -9,7 +9,7 @@ import numpy as np
 import numpy_reference as metrics
 import pixel_reference as pixels
 import torch
-from acpc_server.encoding.views import PerturbationPlan
+from acpc_server.encoding.views import DrawnViews
 from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode
 from acpc_server.interactive.planning import Planner, PlanningRequest, PlanningSession
 from acpc_server.models.folder import CheckpointLimits
@@ -30,13 +30,13 @@ def context() -> RequestContext:
     return RequestContext(Priority.INTERACTIVE, 60.0)
 
 
-def noise(*sigmas: float, draws: int = 2, seed: int = 0) -> PerturbationPlan:
+def noise(*sigmas: float, draws: int = 2, seed: int = 0) -> DrawnViews:
     """Gaussian noise at some severities."""
     return drawn(*(GaussianNoise(sigma=sigma) for sigma in sigmas), draws=draws, seed=seed)
 
 
-def drawn(*specs: AnyPerturbation, draws: int = 2, seed: int = 0) -> PerturbationPlan:
-    return PerturbationPlan(specs, draws, seed, 5)
+def drawn(*specs: AnyPerturbation, draws: int = 2, seed: int = 0) -> DrawnViews:
+    return DrawnViews(specs, draws, seed, 5)
 
 
 def moment(seed: int = 0, length: int = 3, **changed: object) -> PlanningRequest:

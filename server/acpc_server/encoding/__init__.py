@@ -1,7 +1,14 @@
 """Histories, anchors and views to latents, with their receipts."""
 
+from acpc_server.encoding.anchor_job import (
+    AnchorJobSpec,
+    AnchorSetSource,
+    AnchorSource,
+    AnySource,
+    Parameters,
+)
+from acpc_server.encoding.anchor_job_kind import AnchorJobKind
 from acpc_server.encoding.anchor_readers import AnchorReaders
-from acpc_server.encoding.anchor_source import AnchorSetSource, AnchorSource, AnySource
 from acpc_server.encoding.anchors import AnchorEncoder, read_inputs
 from acpc_server.encoding.histories import (
     MAX_HORIZON,
@@ -20,7 +27,7 @@ from acpc_server.encoding.receipt import (
     interactive_receipt,
 )
 from acpc_server.encoding.views import (
-    PerturbationPlan,
+    DrawnViews,
     View,
     Views,
     perturbed_views,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from acpc_server.data import Anchors, DatasetAnchors, DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore
-from acpc_server.encoding.anchor_source import AnchorSetSource, AnchorSource, AnySource
+from acpc_server.encoding.anchor_job import AnchorSetSource, AnchorSource, AnySource
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.models import ModelCard, check_actions
 from acpc_server.numerics import Check, go_on

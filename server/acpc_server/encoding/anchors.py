@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from acpc_server.data import Anchors
-from acpc_server.encoding.views import PerturbationPlan, perturbed_views
+from acpc_server.encoding.views import DrawnViews, perturbed_views
 from acpc_server.engine import DeviceEngine, NumericMode, frames_per_call
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel
@@ -57,7 +57,7 @@ class AnchorEncoder:
         *,
         history: int,
         future: Sequence[int],
-        views: PerturbationPlan,
+        views: DrawnViews,
     ) -> None:
         self._engine = engine
         self._model = model
@@ -118,7 +118,7 @@ class AnchorEncoder:
                 "does not repeat itself; check that it is deterministic when it is not trained"
             )
 
-    def _views_of(self, anchor: int) -> PerturbationPlan:
+    def _views_of(self, anchor: int) -> DrawnViews:
         return replace(self._views, anchor=int(self._anchors.anchor_ids[anchor]))
 
 

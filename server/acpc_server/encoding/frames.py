@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from acpc_server.encoding.views import PerturbationPlan, View, Views, draw_view
+from acpc_server.encoding.views import DrawnViews, View, Views, draw_view
 from acpc_server.engine import NumericMode
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import ModelCard
@@ -59,7 +59,7 @@ class FrameSources:
         None stands for the history itself: its latents must be the same bits, or rounding would
         make an unchanged view look changed.
         """
-        if not isinstance(views, PerturbationPlan):
+        if not isinstance(views, DrawnViews):
             return [
                 None
                 if np.array_equal(view, history)
@@ -96,6 +96,6 @@ class FrameSources:
         content.update(np.ascontiguousarray(frames).data)
         return content.digest()
 
-    def _drawn_key(self, content: bytes, spec: str, plan: PerturbationPlan, view: View) -> bytes:
+    def _drawn_key(self, content: bytes, spec: str, plan: DrawnViews, view: View) -> bytes:
         text = f"{spec}:{plan.seed}:{plan.anchor}:{view.draw}".encode()
         return hashlib.blake2b(content + text, digest_size=KEY_BYTES).digest()

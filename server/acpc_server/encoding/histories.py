@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from acpc_server.encoding.frames import FrameSource, FrameSources
-from acpc_server.encoding.views import PerturbationPlan, Views
+from acpc_server.encoding.views import DrawnViews, Views
 from acpc_server.engine import DeviceEngine, NumericMode, frames_per_call
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard
@@ -72,8 +72,8 @@ class HistoryEncoder:
             FailedPrecondition: A plug-in perturbation that breaks its promise.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        count = len(views.distinct()) if isinstance(views, PerturbationPlan) else len(views)
-        drawn = isinstance(views, PerturbationPlan)
+        count = len(views.distinct()) if isinstance(views, DrawnViews) else len(views)
+        drawn = isinstance(views, DrawnViews)
         field = "perturbations.draws" if drawn else "explicit_views.shape"
         self._check_frames(count, len(history), 0 if extra is None else len(extra), field)
         sources = FrameSources(model.card, mode)

@@ -23,7 +23,7 @@ class View(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PerturbationPlan:
+class DrawnViews:
     """Perturbation specs, each drawn ``draws`` times for one anchor."""
 
     specs: tuple[PerturbationSpec, ...]
@@ -44,14 +44,14 @@ class PerturbationPlan:
         return view if self.specs[view.spec_index].stochastic else View(view.spec_index, 0)
 
 
-Views: TypeAlias = PerturbationPlan | np.ndarray
+Views: TypeAlias = DrawnViews | np.ndarray
 """The other views of a history: drawn by a plan, or a caller's, uint8 (views, h, height, width, 3).
 """
 
 
 def view_rows(views: Views) -> list[tuple[View, int]]:
     """Every view asked for, and its row among the views that differ."""
-    if not isinstance(views, PerturbationPlan):
+    if not isinstance(views, DrawnViews):
         return [(View(0, row), row) for row in range(len(views))]
     rows = {view: row for row, view in enumerate(views.distinct())}
     return [(view, rows[views.source(view)]) for view in views.views()]
@@ -59,7 +59,7 @@ def view_rows(views: Views) -> list[tuple[View, int]]:
 
 def views_digest(views: Views) -> str:
     """sha256 over specs, draws, seed and anchor, or over a caller's own frames."""
-    if not isinstance(views, PerturbationPlan):
+    if not isinstance(views, DrawnViews):
         return ArraysDigest([("explicit_views", views)]).hex
     return digest_json(
         {
@@ -72,7 +72,7 @@ def views_digest(views: Views) -> str:
 
 
 def perturbed_views(
-    history: Float[Tensor, "history 3 height width"], plan: PerturbationPlan
+    history: Float[Tensor, "history 3 height width"], plan: DrawnViews
 ) -> Float[Tensor, "views history 3 height width"]:
     """The distinct views of one history, in the order of ``plan.distinct()``.
 
@@ -84,7 +84,7 @@ def perturbed_views(
 
 
 def draw_view(
-    history: Float[Tensor, "history 3 height width"], plan: PerturbationPlan, view: View
+    history: Float[Tensor, "history 3 height width"], plan: DrawnViews, view: View
 ) -> Float[Tensor, "history 3 height width"]:
     """One view of a history; raises as :func:`perturbed_views`."""
     spec = plan.specs[view.spec_index]

@@ -1,7 +1,12 @@
 """Sole owner of the accelerator: queue, chunks, priorities, loaded checkpoints."""
 
 from acpc_server.engine.allocator import keep_freed_memory
-from acpc_server.engine.checkpoints import CheckpointCache, CheckpointStatus, LoadedCheckpoint
+from acpc_server.engine.checkpoints import (
+    CheckpointCache,
+    CheckpointName,
+    CheckpointStatus,
+    LoadedCheckpoint,
+)
 from acpc_server.engine.device import DeviceEngine
 from acpc_server.engine.equal_rows import equal_rows
 from acpc_server.engine.precision import NumericMode

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from pydantic import BaseModel, ConfigDict
 
 from acpc_server.errors import FailedPrecondition, NotFound
 from acpc_server.models import (
@@ -26,6 +27,16 @@ from acpc_server.observe import Metrics
 Key = tuple[str, str]
 
 
+class CheckpointName(BaseModel):
+    """A checkpoint folder, its weights file and the digest of its content."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    weights: str
+    digest: str
+
+
 @dataclass(frozen=True)
 class LoadedCheckpoint:
     """A frozen model and the files it came from."""
@@ -34,6 +45,10 @@ class LoadedCheckpoint:
     weights: str
     model: FrozenWorldModel
     stored: CheckpointEntry
+
+    def pinned(self) -> CheckpointName:
+        """What names these very bytes."""
+        return CheckpointName(name=self.name, weights=self.weights, digest=self.model.card.digest)
 
 
 @dataclass(frozen=True)

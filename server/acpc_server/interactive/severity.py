@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from acpc_server.encoding import PerturbationPlan, Views
+from acpc_server.encoding import DrawnViews, Views
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def certified_severities(
         top1: Whether the winner is certified, per view asked for.
         elite: The same for the elite set.
     """
-    if not isinstance(views, PerturbationPlan):
+    if not isinstance(views, DrawnViews):
         return []
     grids: dict[str, list[tuple[float, bool, bool]]] = {}
     for view, winner, elites in zip(views.views(), top1, elite, strict=True):

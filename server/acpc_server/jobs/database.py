@@ -1,6 +1,6 @@
-"""The database of the job record, beside DBOS: our table of hosts, and looks at DBOS's rows.
+"""Queries of the job record beside DBOS: our table of hosts, and counts and ids from DBOS's tables.
 
-DBOS's own calls load whole rows, wait without end for a database that is away, and cannot filter
+DBOS's own calls load whole rows, wait without limit for a database that is away, and cannot filter
 by attribute on SQLite. What every host asks every second, and which jobs a list shows, is asked
 here instead, on connections that fail at once. DBOS's tables are only read.
 """
@@ -10,13 +10,25 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from datetime import datetime
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from acpc_server.jobs.record import JobFilter, JobState
+
+QUEUE = "acpc-score"
+# DBOS's names of the states of a job.
+STATES = {
+    "ENQUEUED": JobState.QUEUED,
+    "DELAYED": JobState.QUEUED,
+    "PENDING": JobState.RUNNING,
+    "SUCCESS": JobState.SUCCEEDED,
+    "ERROR": JobState.FAILED,
+    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": JobState.FAILED,
+    "CANCELLED": JobState.CANCELLED,
+}
 TIMEOUT_SECONDS = 5
-# A host that is cut off notices within seconds; TCP alone takes a quarter of an hour.
+# A host that is cut off notices within seconds; with TCP alone it would take 15 minutes.
 POSTGRES_CONNECTION = {
     "connect_timeout": TIMEOUT_SECONDS,
     "keepalives": 1,
@@ -25,7 +37,7 @@ POSTGRES_CONNECTION = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-# Key of the lock under which the table is made; no other user of the database takes it.
+# Key of the advisory lock under which the table is made.
 SCHEMA_LOCK = 0x61637063
 
 
@@ -35,7 +47,7 @@ class Host:
 
     Attributes:
         executor_id: Its name among them.
-        session: The process that has the name now; empty when it stopped in good order.
+        session: The process that has the name now; empty after an orderly stop.
         folder: Identity of the process's state folder.
         beat: Grows for as long as the process lives.
         running: Progress of its jobs, JSON.
@@ -51,15 +63,13 @@ class Host:
 class JobDatabase:
     """Reads and writes the table of hosts, and counts jobs and steps.
 
-    Every method raises SQLAlchemyError when the database cannot be asked.
+    Every method raises SQLAlchemyError when the database cannot be reached.
 
     Args:
         url: ``sqlite:///path`` or ``postgresql://...``.
-        queue: Name of the queue whose jobs are counted.
     """
 
-    def __init__(self, url: str, queue: str) -> None:
-        self._queue = queue
+    def __init__(self, url: str) -> None:
         self._url = sa.make_url(url)
         self._postgres = self._url.get_backend_name() == "postgresql"
         # DBOS keeps its tables in the schema "dbos"; ours stand beside it in "acpc".
@@ -125,7 +135,7 @@ class JobDatabase:
             return {row["executor_id"]: Host(**row) for row in rows}
 
     def enter(self, host: Host, found: Host | None) -> bool:
-        """Put a host in the place where ``found`` was; False when the place has changed since."""
+        """Replace the row ``found`` by a host; False when the row has changed since."""
         with self._begin() as connection:
             if found is not None:
                 return self._changed(connection, self._is(found), asdict(host))
@@ -137,32 +147,28 @@ class JobDatabase:
             return True
 
     def beat(self, host: Host, running: str) -> bool:
-        """Show that the host lives; False when its place has gone, or to another process."""
-        place = self._hosts.c
-        values = {"beat": place.beat + 1, "running": running}
-        mine = (place.executor_id == host.executor_id) & (place.session == host.session)
+        """Show that the host lives; False when its row is gone, or another process's."""
+        values = {"beat": self._hosts.c.beat + 1, "running": running}
         with self._begin() as connection:
-            return self._changed(connection, mine, values)
+            return self._changed(connection, self._held_by(host), values)
 
     def leave(self, host: Host) -> bool:
-        """Mark the host as stopped in good order: its jobs are free at once."""
-        place = self._hosts.c
-        mine = (place.executor_id == host.executor_id) & (place.session == host.session)
+        """Mark the host as stopped in an orderly way: its jobs are free at once."""
+        left: dict[str, object] = {"session": "", "running": "{}"}
         with self._begin() as connection:
-            return self._changed(connection, mine, {"session": "", "running": "{}"})
+            return self._changed(connection, self._held_by(host), left)
 
     def forget(self, host: Host) -> None:
         """Remove a host that has not moved since it was read."""
         with self._begin() as connection:
             connection.execute(sa.delete(self._hosts).where(self._is(host)))
 
+    def _held_by(self, host: Host) -> sa.ColumnElement[bool]:
+        row = self._hosts.c
+        return (row.executor_id == host.executor_id) & (row.session == host.session)
+
     def _is(self, host: Host) -> sa.ColumnElement[bool]:
-        place = self._hosts.c
-        return (
-            (place.executor_id == host.executor_id)
-            & (place.session == host.session)
-            & (place.beat == host.beat)
-        )
+        return self._held_by(host) & (self._hosts.c.beat == host.beat)
 
     def _changed(
         self,
@@ -178,51 +184,44 @@ class JobDatabase:
         query = (
             sa.select(sa.func.count())
             .select_from(self._jobs)
-            .where(jobs.status == "ENQUEUED", jobs.queue_name == self._queue)
+            .where(jobs.status == "ENQUEUED", jobs.queue_name == QUEUE)
         )
         with self._begin() as connection:
             return int(connection.execute(query).scalar_one())
 
     def page(
-        self,
-        *,
-        offset: int,
-        limit: int,
-        kinds: Collection[str],
-        statuses: Collection[str],
-        checkpoint: str | None,
-        created_since: datetime | None,
+        self, kinds: Collection[str], wanted: JobFilter, *, offset: int, limit: int
     ) -> list[str]:
-        """Ids of the jobs that fit, newest first.
+        """Ids of the jobs of some kinds that pass a filter, newest first.
 
         Args:
+            kinds: Names of the kinds, unless the filter names one.
+            wanted: The filter.
             offset: Jobs to leave out at the front.
             limit: Jobs to give.
-            kinds: Names of their kinds.
-            statuses: DBOS's names of their states; empty for all.
-            checkpoint: Name of the checkpoint they measure; None for all.
-            created_since: Earliest submission; None for all.
         """
         jobs = self._jobs.c
-        query = sa.select(jobs.workflow_uuid).where(jobs.name.in_(kinds))
-        if statuses:
+        named = kinds if wanted.kind is None else [wanted.kind]
+        query = sa.select(jobs.workflow_uuid).where(jobs.name.in_(named))
+        if wanted.state is not None:
+            statuses = [status for status, state in STATES.items() if state is wanted.state]
             query = query.where(jobs.status.in_(statuses))
-        if checkpoint is not None:
-            query = query.where(jobs.attributes["checkpoint"].as_string() == checkpoint)
-        if created_since is not None:
-            query = query.where(jobs.created_at >= created_since.timestamp() * 1000)
-        # Jobs of one moment have an order too, so that pages do not overlap: on SQLite, where DBOS
-        # notes whole seconds, the order in which they came.
+        if wanted.created_since is not None:
+            query = query.where(jobs.created_at >= wanted.created_since.timestamp() * 1000)
+        for label, value in wanted.labels.items():
+            query = query.where(jobs.attributes[label].as_string() == value)
+        # Jobs of one moment need an order too, so that pages do not overlap: on SQLite, where DBOS
+        # records whole seconds, the order of their rows.
         tie = jobs.workflow_uuid if self._postgres else sa.literal_column("rowid").desc()
         query = query.order_by(jobs.created_at.desc(), tie)
         with self._begin() as connection:
             return list(connection.execute(query.offset(offset).limit(limit)).scalars())
 
     def held(self) -> dict[str, str]:
-        """The job ids that a host has taken up and not ended, with that host's executor id."""
+        """Ids of the jobs that a host has taken up and not ended, with the host's executor id."""
         jobs = self._jobs.c
         query = sa.select(jobs.workflow_uuid, jobs.executor_id).where(
-            jobs.status == "PENDING", jobs.queue_name == self._queue
+            jobs.status == "PENDING", jobs.queue_name == QUEUE
         )
         with self._begin() as connection:
             return {job: executor or "" for job, executor in connection.execute(query)}

@@ -1,49 +1,76 @@
-"""What a kind of durable job is to those that keep and run jobs."""
+"""What a kind of durable job is to the code that keeps and runs jobs, and the JSON it records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from acpc_server.jobs.plan import JobPlan
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
 from acpc_server.scheduling import RequestContext
 
 Json: TypeAlias = dict[str, Any]
 Step: TypeAlias = Callable[[str, Callable[[], Json]], Json]
-"""``step(phase, work)``: does ``work`` and puts its answer on record, or, when a run before this
-one has done so, gives the answer on record. ``phase`` tells people what is being done."""
-Plan = TypeVar("Plan", bound=JobPlan)
+"""``step(phase, work)``: does ``work`` and records its answer; when an earlier run has recorded
+one, returns that instead. ``phase`` tells people what is being done."""
 
 
-class JobKind(Protocol[Plan]):
+class JobSpec(BaseModel):
+    """Base of job descriptions: a job as data, with everything that can change its result."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Spec = TypeVar("Spec", bound=JobSpec)
+
+
+class JobKind(Protocol[Spec]):
     """One kind of job."""
 
     @property
     def name(self) -> str:
-        """Name on record; never changes."""
+        """Name in the job record; never changes."""
         ...
 
     @property
-    def plan_type(self) -> type[Plan]:
-        """A job as data: everything that can change a number of its result."""
+    def spec_type(self) -> type[Spec]:
+        """Type of its job descriptions; no other kind has the same."""
         ...
 
-    def stamp(self, plan: Plan) -> str:
-        """Changes when the data the plan reads is replaced or written to."""
+    def stamp(self, spec: Spec) -> str:
+        """Changes when the data that the job reads is replaced or written to."""
         ...
 
-    def count_steps(self, plan: Plan) -> int:
+    def labels(self, spec: Spec) -> dict[str, str]:
+        """What lists of jobs are filtered by, beside state, kind and time."""
+        ...
+
+    def count_steps(self, spec: Spec) -> int:
         """How often :meth:`run` calls ``step``."""
         ...
 
-    def run(self, plan: Plan, stamp: str, step: Step, context: RequestContext) -> Json:
-        """The result of a job whose plan had ``stamp`` when it was accepted.
+    def run(self, spec: Spec, stamp: str, step: Step, context: RequestContext) -> Json:
+        """The result of a job whose data had ``stamp`` when it was accepted.
 
-        The same plan takes the same steps in the same order, whatever the load and the host, and
-        its result holds no time: a run that was interrupted ends with the bytes of one that was
-        not. Between steps there is nothing that takes long.
+        Equal specs take equal steps in the same order, whatever the load and the host, and results
+        hold no time, so that a run that was interrupted ends with the bytes of one that was not.
+        Nothing between steps takes long.
 
         Raises:
             AcpcError: The job cannot be done.
         """
         ...
+
+
+def pack(array: np.ndarray) -> Json:
+    """An array as dtype, shape and base64 bytes; restored bit for bit by :func:`unpack`."""
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"dtype": array.dtype.str, "shape": list(array.shape), "data": data}
+
+
+def unpack(value: Mapping[str, Any]) -> np.ndarray:
+    """Inverse of :func:`pack`; the array is read-only."""
+    flat = np.frombuffer(base64.b64decode(value["data"]), dtype=value["dtype"])
+    return flat.reshape(value["shape"])

@@ -1,14 +1,14 @@
-"""Which hosts of a shared job record live, and who takes over the jobs of one that does not.
+"""Heartbeats of the hosts that share a job record, and takeover of a dead host's jobs.
 
 DBOS resumes a host's jobs when that host starts again; it does not notice that a host is gone. So
-every host beats in a table of ours, and whoever sees another's beat stand still for the length of
+every host beats in a table of ours, and a host that sees another's beat unchanged for the length of
 the lease has DBOS queue that host's jobs again. Beats are counted, not dated: hosts' clocks may
-differ, and while the database is away nobody counts, so nobody is declared dead for it.
+differ, and while the database is away nobody counts, so no host is declared dead for that.
 
-A host that was taken for dead and is not, because it was paused or cut off, does no harm. With
-every take-up of a job DBOS writes a new owner's token into the job's row, and in the transaction
-that records a step or the outcome it checks the token: a run that has lost its job records nothing
-and withdraws. The table only decides how soon work moves.
+A host that was declared dead by mistake, because it was paused or cut off, does no harm. Whenever
+a host takes up a job, DBOS writes a new owner's token into the job's row, and checks it in the
+transaction that records a step or the outcome: a run that has lost its job records nothing and
+withdraws. The table only decides how soon work moves.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import structlog
-from dbos import DBOS
-from dbos import error as dbos_error
 from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.errors import FailedPrecondition
+from acpc_server.jobs import durable
 from acpc_server.jobs.database import Host, JobDatabase, first_line
 from acpc_server.jobs.running import RunningJobs
 
 log = structlog.get_logger("acpc.jobs")
-# How often a host looks whether its jobs are still its own, and says how far they are.
+# How often a host checks that its jobs are still its own, and reports their progress.
 TICK_SECONDS = 1.0
 
 
@@ -40,7 +39,7 @@ class LeaseTerms:
 
     Attributes:
         heartbeat: Seconds between two beats.
-        lease: Seconds without a beat after which a host counts as dead.
+        lease: Seconds without a beat after which a host is declared dead.
     """
 
     heartbeat: float = 5.0
@@ -48,18 +47,18 @@ class LeaseTerms:
 
     @property
     def beats(self) -> int:
-        """Beats a dead host has missed."""
+        """Missed beats after which a host is declared dead."""
         return math.ceil(self.lease / self.heartbeat)
 
 
 class Sightings:
-    """How often in a row something was seen that did not move."""
+    """Counts how often in a row a value was seen unchanged."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[object, int]] = {}
 
     def count(self, now: Mapping[str, object]) -> dict[str, int]:
-        """Repeats of each value; one that moved or is new has none."""
+        """Repeats of each value; one that changed or is new has none."""
         before = self._seen
         self._seen = {}
         for name, value in now.items():
@@ -69,18 +68,17 @@ class Sightings:
 
 
 class Lease:
-    """This host's place among the hosts, and its watch over the others.
+    """This host's name among the hosts, and its watch over the others.
 
     Args:
         database: Where hosts beat.
         running: This host's jobs.
-        queue: Queue that jobs go back to.
         terms: How often to beat, and when to take over.
-        on_queued: Told the number of queued jobs, every second.
+        on_queued: Called with the number of queued jobs every second.
         on_evicted: Called when another process has this host's name: this one must stop.
 
     Attributes:
-        away: Whether the database could not be asked lately.
+        away: Whether the database could not be reached lately.
     """
 
     def __init__(
@@ -88,14 +86,12 @@ class Lease:
         database: JobDatabase,
         running: RunningJobs,
         *,
-        queue: str,
         terms: LeaseTerms,
         on_queued: Callable[[int], None],
         on_evicted: Callable[[], None],
     ) -> None:
         self._database = database
         self._running = running
-        self._queue = queue
         self._terms = terms
         self._on_queued = on_queued
         self._on_evicted = on_evicted
@@ -109,19 +105,19 @@ class Lease:
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
 
     def acquire(self, executor_id: str, folder: str) -> None:
-        """Take this host's place.
+        """Take this host's name.
 
-        A place whose holder stopped in good order, or had this very state folder, is free at once.
+        A name whose holder stopped in an orderly way, or had the same state folder, is free at
+        once; any other when its holder misses its beats for the length of the lease.
 
         Raises:
             FailedPrecondition: Another running server has the name.
-            SQLAlchemyError: The database cannot be asked.
+            SQLAlchemyError: The database cannot be reached.
         """
         self._host = Host(executor_id, uuid.uuid4().hex, folder)
         found = self._database.hosts().get(executor_id)
         free = found is None or not found.session or found.folder == folder
-        if not free:
-            free = not self._moves(executor_id, found)
+        free = free or not self._beats(executor_id, found)
         self._entered = free and self._database.enter(self._host, found)
         if not self._entered:
             raise FailedPrecondition(
@@ -130,7 +126,7 @@ class Lease:
                 reason="EXECUTOR_ID_TAKEN",
             )
 
-    def _moves(self, executor_id: str, found: Host | None) -> bool:
+    def _beats(self, executor_id: str, found: Host | None) -> bool:
         """Whether the holder of a name beats within the length of the lease."""
         log.info("executor_id_in_question", executor_id=executor_id, seconds=self._terms.lease)
         for _ in range(self._terms.beats):
@@ -151,7 +147,7 @@ class Lease:
         self._on_queued(0)
 
     def leave(self) -> None:
-        """Give the place up, so that other hosts take this one's jobs over without waiting."""
+        """Give the name up, so that other hosts take over this one's jobs without waiting."""
         if not self._entered:
             return
         try:
@@ -168,16 +164,16 @@ class Lease:
                 if time.monotonic() >= due and self._beat():
                     due = time.monotonic() + self._terms.heartbeat
                     self._look_after_others()
-            except (SQLAlchemyError, dbos_error.DBOSException) as error:
+            except durable.RECORD_ERRORS as error:
                 self.away = isinstance(error, SQLAlchemyError)
                 log.warning("job_database_away", cause=first_line(error))
-            except Exception:  # a server that runs jobs and does not beat is worse than none
+            except Exception:  # a server that runs jobs without beating is worse than none
                 log.exception("lease_failed")
                 self._on_evicted()
                 return
 
     def _look_after_own(self) -> None:
-        """Withdraw runs whose job was cancelled or taken over, and say how far the others are."""
+        """Withdraw runs whose job was cancelled or taken over, and report on the others."""
         self._on_queued(self._database.queued())
         ours = self._running.ids()
         if ours:
@@ -192,7 +188,7 @@ class Lease:
         if self._database.beat(self._host, self._told):
             return True
         found = self._database.hosts().get(self._host.executor_id)
-        if found is None:  # taken for dead and forgotten
+        if found is None:  # declared dead and forgotten
             log.warning("lease_lost", executor_id=self._host.executor_id)
             return self._database.enter(replace(self._host, running=self._told), None)
         log.error("executor_id_lost", executor_id=self._host.executor_id)
@@ -201,7 +197,7 @@ class Lease:
         return False
 
     def _look_after_others(self) -> None:
-        """Queue again what dead hosts held, and what this host holds and does not run."""
+        """Queue again the jobs that dead hosts hold, and those this host holds but does not run."""
         hosts, held = self._database.hosts(), self._database.held()
         others = {*hosts, *held.values()} - {self._host.executor_id}
         marks = {
@@ -212,7 +208,7 @@ class Lease:
             host = hosts.get(name)
             left = host is not None and not host.session
             if left or self._due(repeats):
-                self._take_over(name)
+                log.warning("host_gone", executor_id=name, jobs=durable.take_over(name))
                 if host is not None:
                     self._database.forget(host)
         ours = self._running.ids()
@@ -224,15 +220,7 @@ class Lease:
         for job, repeats in self._strays.count(idle).items():
             if self._due(repeats) and not self._running.draining.is_set():
                 log.warning("job_requeued", job=job)
-                DBOS.resume_workflow(job, queue_name=self._queue)
+                durable.requeue(job)
 
     def _due(self, repeats: int) -> bool:
         return repeats > 0 and repeats % self._terms.beats == 0
-
-    def _take_over(self, executor_id: str) -> None:
-        # Private in DBOS 3.4, and the right one: in one statement it queues a job again only if
-        # the dead host still holds it, so that hosts that notice together do not disturb each
-        # other. The public resume_workflow takes a job from whoever has it, and forgets how often
-        # it was started.
-        jobs = DBOS._recover_pending_workflows([executor_id])
-        log.warning("host_gone", executor_id=executor_id, jobs=len(jobs))

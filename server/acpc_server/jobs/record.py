@@ -1,15 +1,14 @@
-"""A job as the rest of the server sees it."""
+"""Jobs as the rest of the server sees them."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any
 
 from acpc_server.errors import AcpcError
-from acpc_server.jobs.plan import JobPlan
+from acpc_server.jobs.kind import JobSpec, Json
 
 
 class JobState(enum.StrEnum):
@@ -51,7 +50,7 @@ class Progress:
             return 0.0
         return None if self.steps_per_second is None else left / self.steps_per_second
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Form in which a host tells the others."""
         return asdict(self)
 
@@ -69,9 +68,9 @@ class JobFailure:
         """The status of an error raised on purpose."""
         return cls(error.code, error.reason, error.message)
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> Json:
         """Form in the job record."""
-        return {"code": self.code, "reason": self.reason, "message": self.message}
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -81,14 +80,14 @@ class JobFilter:
     Attributes:
         state: Where the job is in its life.
         kind: Name of its kind.
-        checkpoint: Name of the checkpoint it measures.
         created_since: Earliest time of submission; knows its time zone.
+        labels: Labels that its kind gave it; see :meth:`JobKind.labels`.
     """
 
     state: JobState | None = None
     kind: str | None = None
-    checkpoint: str | None = None
     created_since: datetime | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,12 +96,12 @@ class Job:
 
     job_id: str
     kind: str
-    plan: JobPlan
+    spec: JobSpec
     state: JobState
     created: float
     started: float | None
     ended: float | None
     attempts: int
     progress: Progress
-    result: Mapping[str, Any] | None
+    result: Json | None
     failure: JobFailure | None

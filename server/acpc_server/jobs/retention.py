@@ -1,4 +1,4 @@
-"""Deletes finished jobs when they have been kept long enough."""
+"""Deletes finished jobs when their retention time is over."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import threading
 from collections.abc import Sequence
 
 import structlog
-from dbos import DBOS
 from sqlalchemy.exc import SQLAlchemyError
 
+from acpc_server.jobs import durable
 from acpc_server.jobs.database import first_line
-from acpc_server.jobs.reader import ENDED
 
 log = structlog.get_logger("acpc.jobs")
 SWEEP_SECONDS = 600.0
@@ -53,19 +52,11 @@ class Retention:
             self._stop.wait(SWEEP_SECONDS)
 
     def sweep(self) -> None:
-        """Delete what has been kept long enough."""
-        now = datetime.datetime.now(datetime.UTC)
-        before = (now - datetime.timedelta(days=self._days)).isoformat()
+        """Delete every job whose retention time is over."""
+        before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=self._days)
         while not self._stop.is_set():
-            rows = DBOS.list_workflows(
-                status=ENDED,
-                name=self._kinds,
-                completed_before=before,
-                limit=BATCH,
-                load_input=False,
-                load_output=False,
-            )
-            if not rows:
+            expired = durable.ended_before(before, self._kinds, BATCH)
+            if not expired:
                 return
-            DBOS.delete_workflows([row.workflow_id for row in rows])
-            log.info("jobs_deleted", jobs=len(rows))
+            durable.delete(expired)
+            log.info("jobs_deleted", jobs=len(expired))

@@ -12,9 +12,10 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
+from acpc_server.jobs.durable import Withdrawn
 from acpc_server.jobs.kind import JobKind, Json
 from acpc_server.jobs.record import Progress
-from acpc_server.jobs.work import JobRun, Withdrawn
+from acpc_server.jobs.work import JobRun
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.jobs")
@@ -39,18 +40,18 @@ class RunningJobs:
         self.draining = threading.Event()
         self._closed = threading.Event()
 
-    def run(self, kind: JobKind[Any], job_id: str, plan: Json, stamp: str) -> Json:
+    def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str) -> Json:
         """Run a job to its end, in the calling thread.
 
         Raises:
-            PortableWorkflowError: The job failed; holds the failure.
             Withdrawn: It was cancelled, taken over, or cannot be read, or the server stops.
+            Exception: The job failed, as by :func:`durable.fail`.
         """
         with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
             try:
-                run = JobRun(kind, kind.plan_type.model_validate(plan), stamp)
+                run = JobRun(kind, kind.spec_type.model_validate(spec), stamp)
             except ValidationError:
-                # Of a newer release; the lease queues it again, for a host that can read it.
+                # Written by a newer release; the lease queues it again for a host that can read it.
                 log.warning("job_unreadable")
                 raise Withdrawn from None
             log.info("job_started")
@@ -71,11 +72,11 @@ class RunningJobs:
                 self._leave(job_id, run, end)
                 log.info("job_ended", end=end)
                 if end == "withdrawn" and self.draining.is_set():
-                    self._closed.wait()  # hold the queue's slot, so that no further job starts
+                    self._closed.wait()  # keeps the queue's slot, so that no further job starts
 
     def _leave(self, job_id: str, run: JobRun, end: str) -> None:
         with self._changed:
-            if self._runs.get(job_id) is run:  # not its successor of the same request id
+            if self._runs.get(job_id) is run:  # and not a successor with the same request id
                 del self._runs[job_id]
             self._count("running", -1)
             if end != "withdrawn" and not run.context.cancelled:
@@ -94,7 +95,7 @@ class RunningJobs:
             return set(self._runs)
 
     def progress(self, job_id: str) -> Progress | None:
-        """How far a job is; None when it does not run here."""
+        """How far a job has come; None when it does not run here."""
         run = self._runs.get(job_id)
         return None if run is None else run.progress
 
@@ -133,7 +134,7 @@ class RunningJobs:
             return True
 
     def forget(self, job_id: str) -> None:
-        """Let a job id that has ended come again."""
+        """Allow the id of an ended job to be used again."""
         with self._changed:
             self._ended.pop(job_id, None)
 
@@ -146,5 +147,5 @@ class RunningJobs:
             self._changed.wait_for(lambda: not self._runs, LEAVE_SECONDS)
 
     def close(self) -> None:
-        """Let go of the threads that held the queue's slots."""
+        """Release the threads that hold the queue's slots."""
         self._closed.set()

@@ -1,4 +1,4 @@
-"""A server's claim on its state folder."""
+"""Locks a server's state folder and gives it a lasting name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from acpc_server.errors import FailedPrecondition
 class StateFolder:
     """The folder of one running server, and the name that goes with it.
 
-    The name is made when the folder is first used and stays in it, so that a server that is
-    started again on its folder, under whatever host name, is known to be the same.
+    The name is made when the folder is first used and stays in it, so that a server that starts
+    again on its folder, under whatever host name, is recognised.
 
     Args:
         path: The folder; must exist.

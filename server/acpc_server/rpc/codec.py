@@ -10,10 +10,9 @@ from acpc import contract
 from acpc.v1 import diagnostic_service_pb2, perturbation_pb2, receipt_pb2, tensor_pb2
 from google.protobuf import duration_pb2
 
-from acpc_server.encoding import PerturbationPlan, Receipt, Views
-from acpc_server.engine import NumericMode
+from acpc_server.encoding import DrawnViews, Receipt, Views
+from acpc_server.engine import CheckpointName, NumericMode
 from acpc_server.errors import InvalidArgument
-from acpc_server.jobs import CheckpointName
 from acpc_server.perturb import AnyPerturbation, parse_spec
 from acpc_server.scheduling import RequestContext
 
@@ -136,7 +135,7 @@ def write_spec(spec: AnyPerturbation) -> perturbation_pb2.PerturbationSpec:
     return perturbation_pb2.PerturbationSpec(**kind)
 
 
-def read_perturbations(message: perturbation_pb2.PerturbationSet, field: str) -> PerturbationPlan:
+def read_perturbations(message: perturbation_pb2.PerturbationSet, field: str) -> DrawnViews:
     """Specs and draws of a message.
 
     Raises:
@@ -153,7 +152,7 @@ def read_perturbations(message: perturbation_pb2.PerturbationSet, field: str) ->
             f"{field}.draws",
             f"{draws} draws of {len(message.specs)} specs are over {MAX_VIEWS} views",
         )
-    return PerturbationPlan(
+    return DrawnViews(
         specs=tuple(
             read_spec(spec, f"{field}.specs[{index}]") for index, spec in enumerate(message.specs)
         ),

@@ -10,6 +10,7 @@ from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import JobFilter, JobState
 
 MAX_FILTER = 1000
+LABELS = ("checkpoint",)
 OPERATORS = {"state": "=", "kind": "=", "checkpoint": "=", "created": ">="}
 TERM = re.compile(r'\s*(?P<key>\w+)\s*(?P<operator>[<>]?=|[<>])\s*(?P<value>"[^"]*"|[^\s"]+)\s*')
 AND = re.compile(r"AND(?=\s)")
@@ -55,8 +56,8 @@ def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
     return JobFilter(
         state=_read_state(given.get("state")),
         kind=_read_kind(given.get("kind"), kinds),
-        checkpoint=given.get("checkpoint"),
         created_since=_read_time(given.get("created")),
+        labels={label: given[label] for label in LABELS if label in given},
     )
 
 

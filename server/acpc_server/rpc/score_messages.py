@@ -1,4 +1,4 @@
-"""Plans and results of checkpoint jobs as messages."""
+"""Specs and results of checkpoint jobs as messages."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from acpc.v1 import scoring_service_pb2 as pb
 
 from acpc_server.encoding import Receipt
-from acpc_server.engine import NumericMode
-from acpc_server.jobs import CheckpointName, Job, unpack
+from acpc_server.engine import CheckpointName, NumericMode
+from acpc_server.jobs import Job, unpack
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import JobWriter, write_life
 from acpc_server.rpc.sources import write_source
-from acpc_server.scoring import AnchorPreview, ScorePlan
+from acpc_server.scoring import AnchorPreview, ScoreSpec
 
 PER_ANCHOR = (
     "anchor_ids",
@@ -33,31 +33,31 @@ OUTCOMES = {
 
 def write_metadata(job: Job) -> pb.ScoreCheckpointMetadata:
     """What is measured and how far it is."""
-    plan: Any = job.plan
+    spec: Any = job.spec
     return pb.ScoreCheckpointMetadata(
-        checkpoint=codec.write_checkpoint(plan.checkpoint),
-        request=write_request(plan),
+        checkpoint=codec.write_checkpoint(spec.checkpoint),
+        request=write_request(spec),
         **write_life(job),
     )
 
 
-def write_request(plan: ScorePlan) -> pb.ScoreCheckpointRequest:
-    """The request that gives this plan: defaults filled in, digests pinned, no request id."""
-    reference = plan.reference
+def write_request(spec: ScoreSpec) -> pb.ScoreCheckpointRequest:
+    """The request of this job: defaults filled in, digests pinned, no request id."""
+    reference = spec.reference
     return pb.ScoreCheckpointRequest(
-        checkpoint=codec.write_checkpoint(plan.checkpoint),
+        checkpoint=codec.write_checkpoint(spec.checkpoint),
         reference=None if reference is None else codec.write_checkpoint(reference),
-        **write_source(plan.anchors),
-        perturbation=codec.write_spec(plan.perturbation),
-        protocol=pb.ScoreProtocol(**plan.protocol.model_dump()),
-        thresholds=pb.Thresholds(**plan.thresholds.model_dump()),
-        numeric_mode=codec.WIRE_MODES[plan.numeric_mode],
+        **write_source(spec.anchors),
+        perturbation=codec.write_spec(spec.perturbation),
+        protocol=pb.ScoreProtocol(**spec.protocol.model_dump()),
+        thresholds=pb.Thresholds(**spec.thresholds.model_dump()),
+        numeric_mode=codec.WIRE_MODES[spec.numeric_mode],
     )
 
 
 def write_response(job: Job) -> pb.ScoreCheckpointResponse:
     """The result of a finished job; equal records give equal bytes."""
-    plan: Any = job.plan
+    spec: Any = job.spec
     result = job.result or {}
     receipt = dict(result["receipt"])
     receipt["numeric_mode"] = NumericMode(receipt["numeric_mode"])
@@ -66,8 +66,8 @@ def write_response(job: Job) -> pb.ScoreCheckpointResponse:
     thresholds = pb.Thresholds(ir=verdict.pop("t_ir"), sr=verdict.pop("t_sr"))
     outcome = OUTCOMES[verdict.pop("outcome")]
     return pb.ScoreCheckpointResponse(
-        checkpoint=_write_score(result["checkpoint"], plan.named("checkpoint")),
-        reference=reference and _write_score(reference, plan.named("reference")),
+        checkpoint=_write_score(result["checkpoint"], spec.named("checkpoint")),
+        reference=reference and _write_score(reference, spec.named("reference")),
         verdict=pb.Verdict(outcome=outcome, thresholds=thresholds, **verdict),
         receipt=codec.write_receipt(Receipt(**receipt)),
     )

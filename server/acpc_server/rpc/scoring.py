@@ -12,9 +12,9 @@ from acpc.v1 import scoring_service_pb2_grpc as pb_grpc
 from google.longrunning import operations_pb2
 
 from acpc_server.encoding import AnchorReaders
-from acpc_server.engine import CheckpointCache
+from acpc_server.engine import CheckpointCache, CheckpointName
 from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.jobs import CheckpointName, JobService, JobState
+from acpc_server.jobs import JobService, JobState
 from acpc_server.numerics import check_thresholds, horizon_weights
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import OperationWriter
@@ -22,7 +22,7 @@ from acpc_server.rpc.operations import read_name
 from acpc_server.rpc.request import load, request_id
 from acpc_server.rpc.score_messages import write_previews
 from acpc_server.rpc.sources import read_source
-from acpc_server.scoring import CheckpointScoring, Protocol, ScorePlan, ScreenThresholds
+from acpc_server.scoring import ScoreJobKind, ScoreProtocol, ScoreSpec, ScreenThresholds
 
 MAX_DRAWS = 1000
 MAX_HORIZON = 256
@@ -37,7 +37,7 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
     def __init__(
         self,
         checkpoints: CheckpointCache,
-        scoring: CheckpointScoring,
+        scoring: ScoreJobKind,
         readers: AnchorReaders,
         jobs: JobService,
         writer: OperationWriter,
@@ -53,10 +53,10 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
     ) -> operations_pb2.Operation:
         """Queue a job; everything that can be checked is checked before it is queued."""
         request_id(request)
-        plan = self._plan(request)
-        self._scoring.check(plan)
+        spec = self._spec(request)
+        self._scoring.check(spec)
         # Only the message's own id makes a submission idempotent, not a tracing header.
-        return self._writer.write(self._jobs.submit(plan, request.request_id))
+        return self._writer.write(self._jobs.submit(spec, request.request_id))
 
     def WatchOperation(
         self, request: pb.WatchOperationRequest, context: grpc.ServicerContext
@@ -70,8 +70,8 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
     ) -> pb.PreviewAnchorsResponse:
         """What the model saw at a few anchors of a job that succeeded."""
         job = self._jobs.get(read_name(request.name))
-        plan = job.plan
-        if not isinstance(plan, ScorePlan):
+        spec = job.spec
+        if not isinstance(spec, ScoreSpec):
             raise InvalidArgument(
                 "name", f"{request.name} is a {job.kind} job, which has no pictures"
             )
@@ -81,10 +81,10 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
                 reason="OPERATION_NOT_SUCCEEDED",
             )
         return write_previews(
-            self._scoring.preview(plan, job.result, request.anchors, request.draw)
+            self._scoring.preview(spec, job.result, request.anchors, request.draw)
         )
 
-    def _plan(self, request: pb.ScoreCheckpointRequest) -> ScorePlan:
+    def _spec(self, request: pb.ScoreCheckpointRequest) -> ScoreSpec:
         source = read_source(request, self._readers, least=2)
         protocol = read_protocol(request.protocol)
         for field in ("draws", "horizon"):
@@ -101,7 +101,7 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
         reference = None
         if request.HasField("reference"):
             reference = self._named(request.reference, "reference")
-        return ScorePlan(
+        return ScoreSpec(
             checkpoint=checkpoint,
             reference=reference,
             anchors=source,
@@ -112,13 +112,10 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
         )
 
     def _named(self, ref: receipt_pb2.CheckpointRef, field: str) -> CheckpointName:
-        loaded = load(self._checkpoints, ref, field)
-        return CheckpointName(
-            name=loaded.name, weights=loaded.weights, digest=loaded.model.card.digest
-        )
+        return load(self._checkpoints, ref, field).pinned()
 
 
-def read_protocol(message: pb.ScoreProtocol) -> Protocol:
+def read_protocol(message: pb.ScoreProtocol) -> ScoreProtocol:
     """The protocol of a message, the paper's where it is silent.
 
     Raises:
@@ -129,7 +126,7 @@ def read_protocol(message: pb.ScoreProtocol) -> Protocol:
         for field in ("draws", "seed", "horizon", "quantile", "margin")
         if message.HasField(field)
     }
-    protocol = Protocol(
+    protocol = ScoreProtocol(
         weights=tuple(message.weights),
         extra_horizons=tuple(message.extra_horizons),
         extra_quantiles=tuple(message.extra_quantiles),

@@ -9,13 +9,13 @@ from google.longrunning import operations_pb2
 
 from acpc_server.encoding import AnchorReaders
 from acpc_server.engine import CheckpointCache
-from acpc_server.jobs import CheckpointName, JobService
+from acpc_server.jobs import JobService
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import OperationWriter
 from acpc_server.rpc.request import load, request_id
 from acpc_server.rpc.sources import read_source
 from acpc_server.rpc.study_requests import read_study, with_study_defaults
-from acpc_server.studies import StudyMeasuring, StudyPlan
+from acpc_server.studies import StudyJobKind, StudySpec
 
 
 class StudyServicer(pb_grpc.StudyServiceServicer):
@@ -24,7 +24,7 @@ class StudyServicer(pb_grpc.StudyServiceServicer):
     def __init__(
         self,
         checkpoints: CheckpointCache,
-        studies: StudyMeasuring,
+        studies: StudyJobKind,
         readers: AnchorReaders,
         jobs: JobService,
         writer: OperationWriter,
@@ -44,14 +44,12 @@ class StudyServicer(pb_grpc.StudyServiceServicer):
         source = read_source(with_study_defaults(request), self._readers, least=2)
         mode = codec.read_mode(request.numeric_mode)
         loaded = load(self._checkpoints, request.checkpoint)
-        plan = StudyPlan(
-            checkpoint=CheckpointName(
-                name=loaded.name, weights=loaded.weights, digest=loaded.model.card.digest
-            ),
+        spec = StudySpec(
+            checkpoint=loaded.pinned(),
             anchors=source,
             study=study,
             numeric_mode=mode,
         )
-        self._studies.check(plan)
+        self._studies.check(spec)
         # Only the message's own id makes a submission idempotent, not a tracing header.
-        return self._writer.write(self._jobs.submit(plan, request.request_id))
+        return self._writer.write(self._jobs.submit(spec, request.request_id))

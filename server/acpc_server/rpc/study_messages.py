@@ -1,4 +1,4 @@
-"""Plans and results of studies as messages."""
+"""Specs and results of studies as messages."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import JobWriter, write_life
 from acpc_server.rpc.sources import write_source
 from acpc_server.rpc.study_requests import write_study
-from acpc_server.studies import Arrays, StudyPlan, Table
+from acpc_server.studies import Arrays, StudySpec, Table
 
 
-def write_request(plan: StudyPlan) -> pb.RunStudyRequest:
-    """The request that gives this plan: defaults filled in, digests pinned, no request id."""
+def write_request(spec: StudySpec) -> pb.RunStudyRequest:
+    """The request of this job: defaults filled in, digests pinned, no request id."""
     return pb.RunStudyRequest(
-        checkpoint=codec.write_checkpoint(plan.checkpoint),
-        **write_source(plan.anchors),
-        **write_study(plan.study),
-        numeric_mode=codec.WIRE_MODES[plan.numeric_mode],
+        checkpoint=codec.write_checkpoint(spec.checkpoint),
+        **write_source(spec.anchors),
+        **write_study(spec.study),
+        numeric_mode=codec.WIRE_MODES[spec.numeric_mode],
     )
 
 
 def write_metadata(job: Job) -> pb.RunStudyMetadata:
     """What is measured and how far it is."""
-    plan: Any = job.plan
-    return pb.RunStudyMetadata(request=write_request(plan), **write_life(job))
+    spec: Any = job.spec
+    return pb.RunStudyMetadata(request=write_request(spec), **write_life(job))
 
 
 def write_response(job: Job) -> pb.RunStudyResponse:
     """The result of a finished study; equal records give equal bytes."""
-    plan: Any = job.plan
+    spec: Any = job.spec
     result = job.result or {}
     table = Table.from_json(result)
     receipt = dict(result["receipt"])
     receipt["numeric_mode"] = NumericMode(receipt["numeric_mode"])
     return pb.RunStudyResponse(
-        checkpoint=codec.write_checkpoint(plan.checkpoint),
+        checkpoint=codec.write_checkpoint(spec.checkpoint),
         columns=_write(table.columns),
         arrays=_write(table.arrays),
         receipt=codec.write_receipt(Receipt(**receipt)),
-        request=write_request(plan),
+        request=write_request(spec),
     )
 
 

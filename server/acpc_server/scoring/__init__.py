@@ -1,5 +1,5 @@
 """Checkpoint jobs: IR, SR and the verdict."""
 
-from acpc_server.scoring.job import CheckpointScoring
-from acpc_server.scoring.plan import Protocol, ScorePlan, ScreenThresholds
+from acpc_server.scoring.kind import ScoreJobKind
 from acpc_server.scoring.preview import AnchorPreview
+from acpc_server.scoring.spec import ScoreProtocol, ScoreSpec, ScreenThresholds

@@ -16,7 +16,7 @@ from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import unpack
 from acpc_server.numerics import to_model_input, to_pixels
 from acpc_server.perturb import perturb_frames
-from acpc_server.scoring.plan import ScorePlan
+from acpc_server.scoring.spec import ScoreSpec
 
 MAX_PREVIEWS = 32
 # Pictures of one answer, which travels in one message.
@@ -42,7 +42,7 @@ class AnchorPreview:
 
 def preview_anchors(
     readers: AnchorReaders,
-    plan: ScorePlan,
+    spec: ScoreSpec,
     result: Mapping[str, Any],
     indices: Sequence[int],
     draw: int,
@@ -51,7 +51,7 @@ def preview_anchors(
 
     Args:
         readers: Opens its anchors.
-        plan: The job.
+        spec: The job.
         result: Its result.
         indices: The anchors, in the order of the job's per-anchor values.
         draw: Which draw of the shift.
@@ -61,10 +61,10 @@ def preview_anchors(
             answer.
         NotFound, FailedPrecondition: The anchors are gone, or no longer what was scored.
     """
-    _check(plan, indices, draw)
+    _check(spec, indices, draw)
     seen = result["seen"]
     anchors = readers.reopen(
-        plan.anchors, result["anchors"], history=seen["history"], horizon=plan.protocol.horizon
+        spec.anchors, result["anchors"], history=seen["history"], horizon=spec.protocol.horizon
     )
     partner = unpack(result["checkpoint"]["partner"])
 
@@ -78,8 +78,8 @@ def preview_anchors(
         _check_size(len(indices), clean.numel())
         perturbed = perturb_frames(
             clean,
-            plan.perturbation,
-            seed=plan.protocol.seed,
+            spec.perturbation,
+            seed=spec.protocol.seed,
             anchor=int(anchors.anchor_ids[index]),
             draw=draw,
         )
@@ -92,23 +92,23 @@ def _picture(model_input: Tensor) -> np.ndarray:
     return to_pixels(model_input).numpy()
 
 
-def _check(plan: ScorePlan, indices: Sequence[int], draw: int) -> None:
+def _check(spec: ScoreSpec, indices: Sequence[int], draw: int) -> None:
     if not 1 <= len(indices) <= MAX_PREVIEWS:
         raise InvalidArgument(
             "anchors", f"names {len(indices)} anchors; give 1 to {MAX_PREVIEWS} a call"
         )
     for position, index in enumerate(indices):
-        if index >= plan.anchors.count:
+        if index >= spec.anchors.count:
             raise InvalidArgument(
                 f"anchors[{position}]",
-                f"is {index}, but the job has {plan.anchors.count} anchors, 0 to "
-                f"{plan.anchors.count - 1}",
+                f"is {index}, but the job has {spec.anchors.count} anchors, 0 to "
+                f"{spec.anchors.count - 1}",
             )
-    if draw >= plan.protocol.draws:
+    if draw >= spec.protocol.draws:
         raise InvalidArgument(
             "draw",
-            f"is {draw}, but the job has {plan.protocol.draws} draws, 0 to "
-            f"{plan.protocol.draws - 1}",
+            f"is {draw}, but the job has {spec.protocol.draws} draws, 0 to "
+            f"{spec.protocol.draws - 1}",
         )
 
 

@@ -10,14 +10,13 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from acpc_server.data import Anchors
-from acpc_server.encoding import Receipt, device_name
 from acpc_server.engine import DeviceEngine
 from acpc_server.jobs import pack
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import consistency, pairing, screening, verdict
 from acpc_server.scheduling import RequestContext
-from acpc_server.scoring.plan import Role, ScorePlan
 from acpc_server.scoring.shard import ShardRecord
+from acpc_server.scoring.spec import Role, ScoreSpec
 
 # Anchors rolled forward beside their partners at a time. Like a shard's size, part of what a score
 # means: float32 matrix products depend on the batch in their last bits.
@@ -28,7 +27,7 @@ def different_state_distances(
     engine: DeviceEngine,
     model: FrozenWorldModel,
     anchors: Anchors,
-    plan: ScorePlan,
+    spec: ScoreSpec,
     record: ShardRecord,
     partner: Int64[np.ndarray, "n"],
     context: RequestContext,
@@ -38,7 +37,7 @@ def different_state_distances(
     The partner keeps its own past blocks and takes the anchor's current and future blocks, so that
     both rollouts run under the actions a_i.
     """
-    weights = consistency.horizon_weights(plan.protocol.weights, plan.protocol.horizon)
+    weights = consistency.horizon_weights(spec.protocol.weights, spec.protocol.horizon)
     past, count = anchors.history - 1, anchors.count
     # A skipped anchor rolls beside itself, so that batches have one shape; its row is ignored.
     other = np.where(partner < 0, np.arange(count), partner)
@@ -53,7 +52,7 @@ def different_state_distances(
             torch.from_numpy(np.concatenate(histories)),  # (2 m, h, dim)
             torch.cat([blocks, torch.cat([past_blocks, blocks[:, past:]], dim=1)]),
             context,
-            plan.numeric_mode,
+            spec.numeric_mode,
         )  # (2 m, H, dim)
         distances[own] = screening.different_state_distance(
             rollouts[: len(blocks)],
@@ -66,7 +65,7 @@ def different_state_distances(
 
 
 def summarise_checkpoint(
-    plan: ScorePlan,
+    spec: ScoreSpec,
     record: ShardRecord,
     distances: Float64[np.ndarray, "n"],
     partner: Int64[np.ndarray, "n"],
@@ -76,7 +75,7 @@ def summarise_checkpoint(
 
     ``check`` is called between blocks of work and may raise to end it.
     """
-    protocol = plan.protocol
+    protocol = spec.protocol
     radius = torch.from_numpy(record.draw_radius)  # (n, M)
     ir_raw = screening.invariance_radius(radius, protocol.quantile)
     eligible = int((partner >= 0).sum())
@@ -89,7 +88,7 @@ def summarise_checkpoint(
         "median_latent_distance": screening.median_latent_distance(
             torch.from_numpy(record.endpoint_latents), check
         ),
-        "summaries": _summaries(plan, torch.from_numpy(record.horizon_radius)),
+        "summaries": _summaries(spec, torch.from_numpy(record.horizon_radius)),
         "radius": pack(radius.mean(dim=1).numpy()),
         "motion_scale": pack(record.motion_scale),
         "different_state_distance": pack(distances),
@@ -99,42 +98,29 @@ def summarise_checkpoint(
     }
 
 
-def _summaries(plan: ScorePlan, horizon_radius: Tensor) -> list[dict[str, Any]]:
+def _summaries(spec: ScoreSpec, horizon_radius: Tensor) -> list[dict[str, Any]]:
     """Raw IR at every horizon and quantile asked for."""
-    protocol = plan.protocol
+    protocol = spec.protocol
     return [
         {
             "horizon": horizon,
             "quantile": quantile,
             "ir_raw": screening.invariance_radius(radius[:, None], quantile),
         }
-        for horizon, radius in zip(plan.horizons(), horizon_radius.T, strict=True)
+        for horizon, radius in zip(spec.horizons(), horizon_radius.T, strict=True)
         for quantile in dict.fromkeys((*protocol.extra_quantiles, protocol.quantile))
     ]
 
 
-def judge(plan: ScorePlan, scores: dict[Role, dict[str, Any]]) -> verdict.Verdict:
+def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> verdict.Verdict:
     """The verdict on the checkpoint; relative to the reference when there is one."""
     score = scores["checkpoint"]
-    reference = scores.get("reference", score) if plan.reference is not None else None
+    reference = scores.get("reference", score) if spec.reference is not None else None
     return verdict.screen(
         ir_raw=score["ir_raw"],
         sr=score["sr"],
         reference_ir_raw=None if reference is None else reference["ir_raw"],
         reference_sr=None if reference is None else reference["sr"],
-        t_ir=plan.thresholds.ir,
-        t_sr=plan.thresholds.sr,
-    )
-
-
-def score_receipt(plan: ScorePlan, anchors_digest: str, device: torch.device) -> Receipt:
-    """Digests behind a job's result."""
-    return Receipt(
-        checkpoint_digest=plan.checkpoint.digest,
-        reference_digest=plan.reference.digest if plan.reference else "",
-        anchors_digest=anchors_digest,
-        perturbation_digest=plan.perturbation_digest(),
-        parameters_digest=plan.parameters_digest(),
-        numeric_mode=plan.numeric_mode,
-        device=device_name(device),
+        t_ir=spec.thresholds.ir,
+        t_sr=spec.thresholds.sr,
     )

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from acpc_server.data import Anchors
-from acpc_server.encoding import AnchorEncoder, PerturbationPlan
+from acpc_server.encoding import AnchorEncoder, DrawnViews
 from acpc_server.engine import DeviceEngine
 from acpc_server.jobs import pack, unpack
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import consistency, screening
 from acpc_server.scheduling import RequestContext
-from acpc_server.scoring.plan import ScorePlan
+from acpc_server.scoring.spec import ScoreSpec
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ShardRecord:
 
     Attributes:
         draw_radius: Normalised radius R_i^(m) of every draw, float64 (n, M).
-        horizon_radius: Its mean over draws at each of the plan's horizons, float64 (n, horizons).
+        horizon_radius: Its mean over draws at each of the spec's horizons, float64 (n, horizons).
         step_radius: Normalised distance after each predicted step, mean over draws, float64 (n, H).
         motion_scale: Clean-motion scale s_i, float64 (n,).
         history_latents: Clean history embeddings, float32 (n, h, dim).
@@ -58,14 +58,14 @@ class ShardRecord:
 
     @classmethod
     def measured(
-        cls, plan: ScorePlan, steps: Tensor, observed: Tensor, history: Tensor
+        cls, spec: ScoreSpec, steps: Tensor, observed: Tensor, history: Tensor
     ) -> ShardRecord:
         """Reduces the measurements of a shard to what is kept.
 
-        Horizons below the plan's have uniform weights and their own motion scale.
+        Horizons below the spec's have uniform weights and their own motion scale.
 
         Args:
-            plan: The job.
+            spec: The job.
             steps: Clean-perturbed distance per draw and predicted step, float64 (n, M, H).
             observed: Embeddings u_0..u_H, of the last history frame and the observed future,
                 float32 (n, H + 1, dim).
@@ -74,14 +74,14 @@ class ShardRecord:
         moves = screening.transitions(observed)  # (n, H)
         scale = screening.motion_scale_of(moves)
         radii: dict[int, Tensor] = {}
-        for horizon in plan.horizons():
-            full = horizon == plan.protocol.horizon
-            weights = consistency.horizon_weights(plan.protocol.weights if full else (), horizon)
+        for horizon in spec.horizons():
+            full = horizon == spec.protocol.horizon
+            weights = consistency.horizon_weights(spec.protocol.weights if full else (), horizon)
             acpc = consistency.acpc(steps[..., :horizon], weights)  # (n, M)
             own = scale if full else screening.motion_scale_of(moves[:, :horizon])
             radii[horizon] = screening.normalised_radius(acpc, own)
         return cls(
-            draw_radius=radii[plan.protocol.horizon].numpy(),
+            draw_radius=radii[spec.protocol.horizon].numpy(),
             horizon_radius=torch.stack([r.mean(dim=1) for r in radii.values()], dim=1).numpy(),
             step_radius=screening.step_radius(steps, scale).numpy(),
             motion_scale=scale.numpy(),
@@ -97,26 +97,26 @@ class ShardScorer:
         engine: Owner of the device.
         model: The checkpoint being scored.
         anchors: All anchors of the job.
-        plan: The job.
+        spec: The job.
     """
 
     def __init__(
-        self, engine: DeviceEngine, model: FrozenWorldModel, anchors: Anchors, plan: ScorePlan
+        self, engine: DeviceEngine, model: FrozenWorldModel, anchors: Anchors, spec: ScoreSpec
     ) -> None:
         self._engine = engine
         self._model = model
         self._anchors = anchors
-        self._plan = plan
-        protocol = plan.protocol
+        self._plan = spec
+        protocol = spec.protocol
         self._encoder = AnchorEncoder(
             engine,
             model,
-            plan.numeric_mode,
+            spec.numeric_mode,
             anchors,
             history=anchors.history,
             future=range(protocol.horizon),
-            views=PerturbationPlan(
-                specs=(plan.perturbation,), draws=protocol.draws, seed=protocol.seed, anchor=0
+            views=DrawnViews(
+                specs=(spec.perturbation,), draws=protocol.draws, seed=protocol.seed, anchor=0
             ),
         )
 

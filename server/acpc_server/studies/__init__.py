@@ -1,12 +1,12 @@
 """The measurements behind the paper's studies, one checkpoint a job."""
 
-from acpc_server.studies.job import StudyMeasuring
-from acpc_server.studies.plan import (
+from acpc_server.studies.kind import StudyJobKind
+from acpc_server.studies.spec import (
     AnyStudy,
     DriftStudy,
     GeometryStudy,
     PlannerStudy,
     SensitivityStudy,
-    StudyPlan,
+    StudySpec,
 )
 from acpc_server.studies.table import Arrays, Table

@@ -13,7 +13,7 @@ from acpc_server.perturb import Identity
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies import controls
 from acpc_server.studies.measurement import Bench, Measurement, view_columns
-from acpc_server.studies.plan import DriftStudy
+from acpc_server.studies.spec import DriftStudy
 from acpc_server.studies.table import Table
 
 CONTROLS = ("acpc_zeroed", "acpc_swapped", "acpc_shuffled")

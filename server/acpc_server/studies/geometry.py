@@ -8,7 +8,7 @@ import torch
 from acpc_server.numerics import local_geometry
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import Bench, Measurement
-from acpc_server.studies.plan import GeometryStudy
+from acpc_server.studies.spec import GeometryStudy
 from acpc_server.studies.table import Table
 
 SPACES = ("encoder", "rollout")

@@ -10,7 +10,7 @@ from acpc_server.encoding import EncodedHistories, check_predictions
 from acpc_server.interactive import PairedAnswer, PairedCem, PlanningRequest, PlanningSession
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import Bench, Measurement, view_columns
-from acpc_server.studies.plan import PlannerStudy
+from acpc_server.studies.spec import PlannerStudy
 from acpc_server.studies.table import Table
 
 # A job has no limit of its own on predicted steps: rpc limits the plan.

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, UploadHeader, store_drawn
+from acpc_server.encoding.anchor_job import AnchorSetSource, AnchorSource, AnySource
 from acpc_server.encoding.anchor_readers import KEPT_READERS, AnchorReaders
-from acpc_server.encoding.anchor_source import AnchorSetSource, AnchorSource, AnySource
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
-from acpc_server.jobs.packing import pack, unpack
+from acpc_server.jobs import pack, unpack
 from acpc_server.models import ModelCard
 from acpc_server.observe import Metrics
 from hypothesis import given

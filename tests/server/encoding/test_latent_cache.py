@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from acpc_server.encoding.views import PerturbationPlan
+from acpc_server.encoding.views import DrawnViews
 from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode
 from acpc_server.engine.latents import ENTRY_BYTES, LatentCache
 from acpc_server.interactive.compare import PairComparison, PairRequest
@@ -40,7 +40,7 @@ class Bench:
         request = PairRequest(
             history=history,
             action_blocks=BLOCKS,
-            perturbation=PerturbationPlan(specs, 1, seed, 0),
+            perturbation=DrawnViews(specs, 1, seed, 0),
             observed_future=None,
             weights=(),
             numeric_mode=NumericMode.FP32,

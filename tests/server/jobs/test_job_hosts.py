@@ -25,7 +25,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobData
     url = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
     if request.param == "postgres":
         url = request.getfixturevalue("postgres").new_database()
-    opened = JobDatabase(url, "queue")
+    opened = JobDatabase(url)
     opened.open()
     yield opened
     opened.close()
@@ -73,7 +73,6 @@ def lease(database: JobDatabase, evicted: Callable[[], None] = lambda: None) -> 
     return Lease(
         database,
         running,
-        queue="queue",
         terms=TERMS,
         on_queued=lambda _: None,
         on_evicted=evicted,

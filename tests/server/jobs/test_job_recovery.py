@@ -56,7 +56,7 @@ def test_a_service_whose_name_is_taken_says_so_once(desk: Desk) -> None:
     evicted: list[float] = []
     service = desk.service(executor_id="here", on_evicted=lambda: evicted.append(time.monotonic()))
     service.start()
-    database = JobDatabase(desk.url, "queue")
+    database = JobDatabase(desk.url)
     database.open()
     until(lambda: database.hosts()["here"].beat > 0)
     successor = replace(database.hosts()["here"], session="another process")
@@ -76,7 +76,7 @@ class LaterPlan(CountingPlan):
 
 
 class LaterCounting(Counting):
-    plan_type = LaterPlan
+    spec_type = LaterPlan
 
 
 def test_a_job_of_a_newer_release_waits_for_a_host_that_can_read_it(desk: Desk) -> None:

@@ -114,7 +114,7 @@ def test_a_refused_step_fails_the_job_and_is_listed_as_failed(either: Desk) -> N
     assert all(job.result is None for job in listed), "results stay out of lists"
 
 
-def test_lists_are_filtered_by_checkpoint_kind_and_time(either: Desk) -> None:
+def test_lists_are_filtered_by_label_kind_and_time(either: Desk) -> None:
     service = either.started()
     jobs = []
     for name in ("a", "b", "a"):
@@ -128,12 +128,12 @@ def test_lists_are_filtered_by_checkpoint_kind_and_time(either: Desk) -> None:
 
     newest_first = [job.job_id for job in reversed(jobs)]
     assert found() == found(kind="counting") == newest_first
-    assert found(checkpoint="a") == [jobs[2].job_id, jobs[0].job_id]
-    assert found(checkpoint="c") == []
+    assert found(labels={"checkpoint": "a"}) == [jobs[2].job_id, jobs[0].job_id]
+    assert found(labels={"checkpoint": "c"}) == []
     middle = datetime.fromtimestamp(jobs[1].created, UTC)
     assert found(created_since=middle) == newest_first[:2]
     assert found(created_since=middle + timedelta(hours=1)) == []
-    assert found(created_since=middle, checkpoint="a") == [jobs[2].job_id]
+    assert found(created_since=middle, labels={"checkpoint": "a"}) == [jobs[2].job_id]
 
 
 def test_progress_has_a_rate_and_what_is_left(desk: Desk) -> None:

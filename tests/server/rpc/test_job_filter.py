@@ -17,14 +17,16 @@ GOOD = {
     "state=running": JobFilter(state=JobState.RUNNING),
     " state = FAILED ": JobFilter(state=JobState.FAILED),
     "kind=run_study": JobFilter(kind="run_study"),
-    "checkpoint=tworoom/aug-3": JobFilter(checkpoint="tworoom/aug-3"),
-    'checkpoint="a AND b=c"': JobFilter(checkpoint="a AND b=c"),
+    "checkpoint=tworoom/aug-3": JobFilter(labels={"checkpoint": "tworoom/aug-3"}),
+    'checkpoint="a AND b=c"': JobFilter(labels={"checkpoint": "a AND b=c"}),
     "created>=2026-01-31T08:00:00Z": JobFilter(created_since=MORNING),
     "created>=2026-01-31T09:00:00+01:00": JobFilter(
         created_since=MORNING.astimezone(timezone(timedelta(hours=1)))
     ),
     "checkpoint=model AND state=queued AND created>=2026-01-31T08:00:00Z AND "
-    "kind=score_checkpoint": JobFilter(JobState.QUEUED, "score_checkpoint", "model", MORNING),
+    "kind=score_checkpoint": JobFilter(
+        JobState.QUEUED, "score_checkpoint", MORNING, {"checkpoint": "model"}
+    ),
 }
 BAD = {
     "running": "no term",

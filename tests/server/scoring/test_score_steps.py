@@ -10,19 +10,18 @@ import numpy_reference as paper
 import pytest
 import torch
 from acpc_server.data import AnchorBatch
-from acpc_server.encoding.anchor_source import AnchorSetSource
-from acpc_server.engine import DeviceEngine
+from acpc_server.encoding.anchor_job import AnchorSetSource
+from acpc_server.engine import CheckpointName, DeviceEngine
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled
-from acpc_server.jobs.plan import CheckpointName
 from acpc_server.models import FrozenWorldModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.observe import Metrics
 from acpc_server.perturb import GaussianBlur, GaussianNoise, PerturbationSpec
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import score
-from acpc_server.scoring.plan import Protocol, ScorePlan
 from acpc_server.scoring.shard import ShardRecord, ShardScorer
+from acpc_server.scoring.spec import ScoreProtocol, ScoreSpec
 from public_checkpoint import public_config, write_checkpoint
 from reference_model import ReferenceModel
 
@@ -71,18 +70,18 @@ def engine() -> Iterator[DeviceEngine]:
     opened.close()
 
 
-def plan(shift: PerturbationSpec) -> ScorePlan:
-    return ScorePlan(
+def plan(shift: PerturbationSpec) -> ScoreSpec:
+    return ScoreSpec(
         checkpoint=CheckpointName(name="one", weights="weights.pt", digest="a" * 64),
         reference=None,
         anchors=AnchorSetSource(digest="b" * 64, count=COUNT),
         perturbation=shift,
-        protocol=Protocol(draws=DRAWS, horizon=HORIZON, weights=WEIGHTS),
+        protocol=ScoreProtocol(draws=DRAWS, horizon=HORIZON, weights=WEIGHTS),
     )
 
 
 def measured(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, asked: ScorePlan
+    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, asked: ScoreSpec
 ) -> ShardRecord:
     scorer = ShardScorer(engine, model, anchors, asked)
     context = RequestContext(Priority.JOB)
@@ -106,7 +105,7 @@ def test_every_frame_is_read_once_a_few_anchors_at_a_time(
     together = max(1, frames // (HISTORY + HORIZON + DRAWS * HISTORY))
     assert max(stop - start for start, stop in anchors.reads) == together
     anchors.reads.clear()
-    monkeypatch.setattr("acpc_server.scoring.plan.SHARD_ANCHORS", 1000)
+    monkeypatch.setattr("acpc_server.encoding.anchor_job.SHARD_ANCHORS", 1000)
     measured(engine, model, anchors, plan(GaussianNoise(sigma=0.1)))
     assert max(stop - start for start, stop in anchors.reads) == together
 

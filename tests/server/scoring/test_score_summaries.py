@@ -9,26 +9,28 @@ import numpy as np
 import numpy_reference as paper
 import pytest
 import torch
-from acpc_server.encoding.anchor_source import AnchorSource
+from acpc_server.encoding.anchor_job import AnchorSource
+from acpc_server.engine import CheckpointName
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs.packing import unpack
-from acpc_server.jobs.plan import CheckpointName
+from acpc_server.jobs import unpack
 from acpc_server.perturb import GaussianNoise
-from acpc_server.scoring.plan import Protocol, ScorePlan
 from acpc_server.scoring.score import judge, summarise_checkpoint
 from acpc_server.scoring.shard import ShardRecord
+from acpc_server.scoring.spec import ScoreProtocol, ScoreSpec
 
 ANCHORS, DRAWS, HORIZON, DIM = 23, 4, 6, 5
 WEIGHTS = (0.5, 0.1, 0.1, 0.1, 0.1, 0.1)
 
 
-def plan(**protocol: object) -> ScorePlan:
-    return ScorePlan(
+def plan(**protocol: object) -> ScoreSpec:
+    return ScoreSpec(
         checkpoint=CheckpointName(name="model", weights="weights.pt", digest="a" * 64),
         reference=None,
         anchors=AnchorSource(dataset="d.h5", task="tworoom", count=ANCHORS),
         perturbation=GaussianNoise(sigma=0.08),
-        protocol=Protocol(**{"draws": DRAWS, "horizon": HORIZON, "weights": WEIGHTS, **protocol}),
+        protocol=ScoreProtocol(
+            **{"draws": DRAWS, "horizon": HORIZON, "weights": WEIGHTS, **protocol}
+        ),
     )
 
 
@@ -45,7 +47,7 @@ class Measured:
         moves = np.diff(self.observed.astype(np.float64), axis=1)
         return np.sqrt((moves**2).sum(axis=-1))
 
-    def reduced(self, asked: ScorePlan, rows: slice = slice(None)) -> ShardRecord:
+    def reduced(self, asked: ScoreSpec, rows: slice = slice(None)) -> ShardRecord:
         return ShardRecord.measured(
             asked,
             torch.from_numpy(self.steps[rows]),

@@ -20,9 +20,9 @@ from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
 from acpc_server.studies.measurement import Bench
-from acpc_server.studies.plan import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
+from acpc_server.studies.spec import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
 from acpc_server.studies.table import Table
 from plain_model import PlainModel
 

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from acpc_server.encoding import AnySource, digest_json
-from acpc_server.engine import NumericMode
-from acpc_server.jobs import CheckpointName, JobPlan
+from acpc_server.encoding import AnchorJobSpec, Parameters, digest_json
+from acpc_server.engine import CheckpointName
 from acpc_server.perturb import AnyPerturbation
-
-# Anchors in one durable shard. Part of the plan's meaning: batches follow shards, and float32
-# matrix products depend on the batch in their last bits.
-SHARD_ANCHORS = 10
 
 Role = Literal["checkpoint", "reference"]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Protocol(_Model):
+class ScoreProtocol(Parameters):
     """The measurement; defaults are the paper's (Appendix C)."""
 
     draws: int = 5
@@ -36,22 +26,20 @@ class Protocol(_Model):
     extra_quantiles: tuple[float, ...] = ()
 
 
-class ScreenThresholds(_Model):
+class ScreenThresholds(Parameters):
     """Thresholds of the screen; defaults are the choice of 13 of the paper's 14 splits."""
 
     ir: float = 0.30
     sr: float = 0.95
 
 
-class ScorePlan(JobPlan):
+class ScoreSpec(AnchorJobSpec):
     """One ScoreCheckpoint job."""
 
     reference: CheckpointName | None
-    anchors: AnySource
     perturbation: AnyPerturbation
-    protocol: Protocol = Field(default_factory=Protocol)
+    protocol: ScoreProtocol = Field(default_factory=ScoreProtocol)
     thresholds: ScreenThresholds = Field(default_factory=ScreenThresholds)
-    numeric_mode: NumericMode = NumericMode.FP32
 
     def roles(self) -> list[Role]:
         """The checkpoints to measure; a reference equal to the checkpoint is measured once."""
@@ -69,20 +57,13 @@ class ScorePlan(JobPlan):
         """Horizons at which raw IR is reported, each once; the main one last unless asked for."""
         return list(dict.fromkeys((*self.protocol.extra_horizons, self.protocol.horizon)))
 
-    def shards(self) -> list[tuple[int, int]]:
-        """Anchor ranges [start, stop) of the shards, in order."""
-        edges = [*range(0, self.anchors.count, SHARD_ANCHORS), self.anchors.count]
-        return list(itertools.pairwise(edges))
+    def reference_digest(self) -> str:
+        """Digest of the reference checkpoint; empty without one."""
+        return self.reference.digest if self.reference else ""
 
-    def parameters_digest(self) -> str:
-        """sha256 over the protocol, the thresholds and the shard size."""
-        return digest_json(
-            {
-                "protocol": self.protocol.model_dump(),
-                "thresholds": self.thresholds.model_dump(),
-                "shard_anchors": SHARD_ANCHORS,
-            }
-        )
+    def parameters(self) -> dict[str, object]:
+        """The protocol and the thresholds."""
+        return self.model_dump(include={"protocol", "thresholds"})
 
     def perturbation_digest(self) -> str:
         """sha256 over the shift, the draw count and the seed."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from acpc_server.encoding.anchor_source import AnchorSetSource, AnchorSource
-from acpc_server.jobs.plan import CheckpointName
+from acpc_server.encoding.anchor_job import AnchorSetSource, AnchorSource
+from acpc_server.engine import CheckpointName
 from acpc_server.perturb import GaussianBlur, GaussianNoise
-from acpc_server.scoring.plan import Protocol, ScorePlan, ScreenThresholds
+from acpc_server.scoring.spec import ScoreProtocol, ScoreSpec, ScreenThresholds
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 MODEL = CheckpointName(name="model", weights="weights.pt", digest="a" * 64)
 BASE = CheckpointName(name="base", weights="weights.pt", digest="b" * 64)
 TWIN = CheckpointName(name="twin", weights="weights.pt", digest="a" * 64)
-PLAN = ScorePlan(
+PLAN = ScoreSpec(
     checkpoint=MODEL,
     reference=BASE,
     anchors=AnchorSource(dataset="d.h5", task="tworoom"),
@@ -22,7 +22,7 @@ PLAN = ScorePlan(
 )
 
 
-def changed(**fields: object) -> ScorePlan:
+def changed(**fields: object) -> ScoreSpec:
     return PLAN.model_copy(update=fields)
 
 
@@ -36,7 +36,7 @@ def test_shards_cover_every_anchor_once_in_order(count: int) -> None:
 
 def test_horizons_are_the_extra_ones_and_the_main_one_each_once() -> None:
     def horizons(*extra: int) -> list[int]:
-        return changed(protocol=Protocol(horizon=8, extra_horizons=extra)).horizons()
+        return changed(protocol=ScoreProtocol(horizon=8, extra_horizons=extra)).horizons()
 
     assert horizons() == [8]
     assert horizons(1, 5, 1) == [1, 5, 8]
@@ -75,12 +75,12 @@ PROTOCOLS = {
 
 
 def test_every_field_of_the_protocol_is_tried() -> None:
-    assert set(PROTOCOLS) == set(Protocol.model_fields)
+    assert set(PROTOCOLS) == set(ScoreProtocol.model_fields)
 
 
 @pytest.mark.parametrize("field", PROTOCOLS)
 def test_each_field_of_the_protocol_changes_the_parameters_digest(field: str) -> None:
-    other = changed(protocol=Protocol(**{field: PROTOCOLS[field]}))
+    other = changed(protocol=ScoreProtocol(**{field: PROTOCOLS[field]}))
     assert other.parameters_digest() != PLAN.parameters_digest()
     same_draws = field not in ("draws", "seed")
     assert (other.perturbation_digest() == PLAN.perturbation_digest()) == same_draws
@@ -101,11 +101,11 @@ def test_the_shift_changes_the_perturbation_digest_alone(shift: object) -> None:
 
 
 def test_a_plan_survives_the_job_record() -> None:
-    full = changed(protocol=Protocol(**PROTOCOLS), perturbation=GaussianBlur(kernel_size=15))
-    assert ScorePlan.model_validate(full.model_dump(mode="json")) == full
-    assert ScorePlan.model_validate_json(full.model_dump_json()) == full
+    full = changed(protocol=ScoreProtocol(**PROTOCOLS), perturbation=GaussianBlur(kernel_size=15))
+    assert ScoreSpec.model_validate(full.model_dump(mode="json")) == full
+    assert ScoreSpec.model_validate_json(full.model_dump_json()) == full
     stored = changed(anchors=AnchorSetSource(digest="c" * 64, count=23))
-    assert ScorePlan.model_validate(stored.model_dump(mode="json")) == stored
+    assert ScoreSpec.model_validate(stored.model_dump(mode="json")) == stored
     assert stored.shards() == [(0, 10), (10, 20), (20, 23)]
 
 
@@ -113,4 +113,4 @@ def test_a_plan_is_frozen_and_takes_no_unknown_field() -> None:
     with pytest.raises(ValidationError):
         PLAN.thresholds.ir = 0.5  # type: ignore[misc]
     with pytest.raises(ValidationError):
-        ScorePlan.model_validate({**PLAN.model_dump(mode="json"), "extra": 1})
+        ScoreSpec.model_validate({**PLAN.model_dump(mode="json"), "extra": 1})

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from acpc_server.encoding import AnySource, PerturbationPlan, digest_json
-from acpc_server.engine import NumericMode
+from acpc_server.encoding import AnchorJobSpec, DrawnViews, Parameters, digest_json
 from acpc_server.interactive import CemBudget, Returns
-from acpc_server.jobs import JobPlan
 from acpc_server.models import ModelCard
 from acpc_server.numerics import Reduction
 from acpc_server.perturb import AnyPerturbation, GaussianNoise
-
-# Anchors in one durable shard. Part of the plan's meaning: batches follow shards, and float32
-# matrix products depend on the batch in their last bits.
-SHARD_ANCHORS = 10
 
 
 def _noise(*sigmas: float) -> tuple[AnyPerturbation, ...]:
     return tuple(GaussianNoise(sigma=sigma) for sigma in sigmas)
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Study(_Model):
+class _Study(Parameters):
     """What every study has; see the messages of study_service.proto."""
 
     seed: int = 0
@@ -62,9 +51,9 @@ class ShiftedStudy(_Study):
     shifts: tuple[AnyPerturbation, ...]
     draws: int
 
-    def views(self) -> PerturbationPlan:
+    def views(self) -> DrawnViews:
         """The views, as anchor 0 draws them; the distinct ones are measured."""
-        return PerturbationPlan(self.shifts, self.draws, self.seed, anchor=0)
+        return DrawnViews(self.shifts, self.draws, self.seed, anchor=0)
 
 
 class DriftStudy(_Rolled, ShiftedStudy):
@@ -129,21 +118,14 @@ class SensitivityStudy(_Rolled):
 AnyStudy: TypeAlias = DriftStudy | PlannerStudy | GeometryStudy | SensitivityStudy
 
 
-class StudyPlan(JobPlan):
+class StudySpec(AnchorJobSpec):
     """One RunStudy job."""
 
-    anchors: AnySource
     study: Annotated[AnyStudy, Field(discriminator="kind")]
-    numeric_mode: NumericMode = NumericMode.FP32
 
-    def shards(self) -> list[tuple[int, int]]:
-        """Anchor ranges [start, stop) of the shards, in order."""
-        edges = [*range(0, self.anchors.count, SHARD_ANCHORS), self.anchors.count]
-        return list(itertools.pairwise(edges))
-
-    def parameters_digest(self) -> str:
-        """sha256 over the study without its views, and the shard size."""
-        return digest_json({**self.study.parameters(), "shard_anchors": SHARD_ANCHORS})
+    def parameters(self) -> dict[str, object]:
+        """The study without its views."""
+        return self.study.parameters()
 
     def perturbation_digest(self) -> str:
         """sha256 over shifts, draw count and seed; over the seed where there are no shifts."""

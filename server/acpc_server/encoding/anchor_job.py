@@ -1,0 +1,87 @@
+"""What every job that measures a checkpoint on anchors has, whatever it measures."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from acpc_server.encoding.receipt import Receipt, device_name, digest_json
+from acpc_server.engine import CheckpointName, NumericMode
+from acpc_server.jobs import JobSpec
+
+# Anchors in one durable shard. Part of a spec's meaning: batches follow shards, and float32 matrix
+# products depend on the batch in their last bits.
+SHARD_ANCHORS = 10
+
+
+class Parameters(BaseModel):
+    """Base of the parts of a job description."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AnchorSource(Parameters):
+    """Anchors drawn from a dataset; defaults are the paper's."""
+
+    dataset: str
+    task: str
+    count: int = 100
+    seed: int = 9101
+    frameskip: int | None = None
+    one_per_episode: bool = False
+
+
+class AnchorSetSource(Parameters):
+    """Anchors of a stored set, by the digest of their content; ``count`` follows from it."""
+
+    digest: str
+    count: int
+
+
+AnySource: TypeAlias = AnchorSource | AnchorSetSource
+"""Where the anchors of a job come from."""
+
+
+class AnchorJobSpec(JobSpec):
+    """A checkpoint, the anchors it is measured on, and the arithmetic of the network."""
+
+    checkpoint: CheckpointName
+    anchors: AnySource
+    numeric_mode: NumericMode = NumericMode.FP32
+
+    def shards(self) -> list[tuple[int, int]]:
+        """Anchor ranges [start, stop) of the shards, in order."""
+        edges = [*range(0, self.anchors.count, SHARD_ANCHORS), self.anchors.count]
+        return list(itertools.pairwise(edges))
+
+    def reference_digest(self) -> str:
+        """Digest of the reference checkpoint; empty without one."""
+        return ""
+
+    def perturbation_digest(self) -> str:
+        """sha256 over shifts, draw count and seed."""
+        raise NotImplementedError
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Everything else that can change a number of the result, as JSON."""
+        raise NotImplementedError
+
+    def parameters_digest(self) -> str:
+        """sha256 over the parameters and the shard size."""
+        return digest_json({**self.parameters(), "shard_anchors": SHARD_ANCHORS})
+
+    def receipt(self, anchors_digest: str, device: torch.device) -> Receipt:
+        """Digests behind a result on these anchors and this device."""
+        return Receipt(
+            checkpoint_digest=self.checkpoint.digest,
+            reference_digest=self.reference_digest(),
+            anchors_digest=anchors_digest,
+            perturbation_digest=self.perturbation_digest(),
+            parameters_digest=self.parameters_digest(),
+            numeric_mode=self.numeric_mode,
+            device=device_name(device),
+        )

@@ -1,0 +1,240 @@
+"""The one file that calls DBOS: durable workflows, their steps, their queue and their record.
+
+DBOS keeps one row a job and one row a finished step in SQLite or PostgreSQL, and on launch resumes
+what this executor left unfinished. It is a process-wide singleton, so a process runs the jobs of
+one service at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, NoReturn
+
+import structlog
+from dbos import (
+    DBOS,
+    DBOSConfig,
+    DBOSPortableJSONSerializer,
+    PortableWorkflowError,
+    SetWorkflowAttributes,
+    SetWorkflowID,
+    WorkflowStatus,
+)
+from dbos import error as dbos_error
+from sqlalchemy.exc import SQLAlchemyError
+
+from acpc_server.jobs.database import POSTGRES_CONNECTION, QUEUE, STATES, first_line
+from acpc_server.jobs.kind import Json
+from acpc_server.jobs.record import JobFailure, JobState
+
+log = structlog.get_logger("acpc.jobs")
+QUEUE_SECONDS = 0.2
+# Workflows of this version resume after an upgrade; raise it when the steps of a job change.
+WORKFLOW_VERSION = "2"
+# A job that takes its server down with it every time must not do so for ever.
+MAX_STARTS = 50
+ENDED = [status for status, state in STATES.items() if state.done]
+RECORD_ERRORS = (SQLAlchemyError, dbos_error.DBOSException)
+"""What the calls below raise when the job record cannot be reached."""
+
+Runner = Callable[[str, str, Json, str], Json]
+_runner: Runner | None = None
+
+
+class Withdrawn(BaseException):
+    """The run stops here and leaves no mark in the record.
+
+    Not an Exception: DBOS records those as the outcome of the step and of the job.
+    """
+
+
+@dataclass(frozen=True)
+class Row:
+    """One job as recorded. Times are seconds since the epoch."""
+
+    job_id: str
+    kind: str
+    spec: Json
+    state: JobState
+    created: float
+    started: float | None
+    ended: float | None
+    attempts: int
+    result: Json | None
+    failure: JobFailure | None
+
+
+@cache
+def workflow(kind: str) -> Callable[[Json, str], Json]:
+    """The durable body of the jobs of one kind; registered under the kind's name before launch."""
+
+    @DBOS.workflow(name=kind, max_recovery_attempts=MAX_STARTS)
+    def run_job(spec: Json, stamp: str) -> Json:
+        if _runner is None:
+            raise RuntimeError("no job service is started in this process")
+        return _runner(kind, DBOS.workflow_id or "", spec, stamp)
+
+    return run_job
+
+
+def launch(url: str, executor_id: str, concurrency: int, runner: Runner) -> None:
+    """Open the record, resume what this executor left unfinished, and take jobs from the queue.
+
+    Args:
+        url: ``sqlite:///path`` or ``postgresql://...``.
+        executor_id: This process's name.
+        concurrency: Jobs at a time.
+        runner: Runs a job: its kind, its id, its spec, the stamp it was accepted with.
+
+    Raises:
+        SQLAlchemyError, DBOSException, ImportError: The database cannot be opened.
+    """
+    global _runner  # noqa: PLW0603  DBOS calls the workflow by name, in any thread
+    _runner = runner
+    config = DBOSConfig(
+        name="acpc",
+        system_database_url=url,
+        application_version=WORKFLOW_VERSION,
+        executor_id=executor_id,
+        serializer=DBOSPortableJSONSerializer(),
+        log_level="WARNING",
+    )
+    if url.startswith("postgresql"):
+        config["db_engine_kwargs"] = {"connect_args": POSTGRES_CONNECTION}
+    DBOS(config=config)
+    # DBOS prints to a handler of its own; its lines belong in the server's log.
+    library = logging.getLogger("dbos")
+    library.handlers.clear()
+    library.propagate = True
+    library.addFilter(_is_fault)
+    DBOS.launch()
+    DBOS.register_queue(
+        QUEUE,
+        worker_concurrency=concurrency,
+        polling_interval_sec=QUEUE_SECONDS,
+        on_conflict="always_update",
+    )
+
+
+def close() -> None:
+    """Stop taking jobs and drop every connection."""
+    DBOS.destroy()
+
+
+def enqueue(kind: str, job_id: str, spec: Json, stamp: str, labels: dict[str, str]) -> None:
+    """Queue a job; one that has this id already is left as it is."""
+    with SetWorkflowID(job_id), SetWorkflowAttributes(labels):
+        DBOS.enqueue_workflow(QUEUE, workflow(kind), spec, stamp)
+
+
+def step(phase: str, work: Callable[[], Json]) -> Json:
+    """Within a job: the recorded answer of its next step, or that of ``work``, which is recorded.
+
+    Raises:
+        Withdrawn: Another host cancelled the job or took it over, or the record is out of reach.
+    """
+    try:
+        return DBOS.run_step({"name": phase}, work)
+    except (dbos_error.DBOSWorkflowCancelledError, dbos_error.DBOSWorkflowConflictIDError):
+        raise Withdrawn from None
+    except SQLAlchemyError as error:
+        # What DBOS does not wait for, such as a standby that takes no writes. The lease notices
+        # that nobody runs the job, and queues it again.
+        log.warning("job_database_away", cause=first_line(error))
+        raise Withdrawn from None
+
+
+def fail(failure: JobFailure) -> NoReturn:
+    """Within a job: end it with this failure."""
+    raise PortableWorkflowError(failure.message, "JobFailed", failure.code, failure.to_json())
+
+
+def cancel(job_id: str) -> None:
+    """Record that a job is cancelled."""
+    DBOS.cancel_workflow(job_id)
+
+
+def requeue(job_id: str) -> None:
+    """Queue a job again, whoever holds it."""
+    DBOS.resume_workflow(job_id, queue_name=QUEUE)
+
+
+def take_over(executor_id: str) -> int:
+    """Queue again the jobs that a dead host still holds; how many there were."""
+    # Private in DBOS 3.4, and the right one: in one statement it queues a job again only if the
+    # dead host still holds it, so that hosts that notice together do not disturb each other. The
+    # public resume_workflow takes a job from whoever has it, and forgets how often it was started.
+    return len(DBOS._recover_pending_workflows([executor_id]))
+
+
+def delete(job_ids: Collection[str]) -> None:
+    """Remove jobs and their steps from the record."""
+    DBOS.delete_workflows(list(job_ids))
+
+
+def get(job_id: str) -> Row | None:
+    """A job with its result."""
+    status = DBOS.get_workflow_status(job_id)
+    return None if status is None else _row(status)
+
+
+def rows(job_ids: Collection[str]) -> dict[str, Row]:
+    """Jobs by their ids, without their results."""
+    found = DBOS.list_workflows(workflow_ids=list(job_ids), load_output=False)
+    failed = [status.workflow_id for status in found if status.status == "ERROR"]
+    if failed:  # a failure is small, and says more than that there was one
+        found += DBOS.list_workflows(workflow_ids=failed)
+    return {status.workflow_id: _row(status) for status in found}
+
+
+def ended_before(moment: datetime, kinds: Collection[str], limit: int) -> list[str]:
+    """Ids of jobs that ended before a moment, at most ``limit``."""
+    found = DBOS.list_workflows(
+        status=ENDED,
+        name=list(kinds),
+        completed_before=moment.isoformat(),
+        limit=limit,
+        load_input=False,
+        load_output=False,
+    )
+    return [status.workflow_id for status in found]
+
+
+def _row(status: WorkflowStatus) -> Row:
+    state = STATES[status.status]
+    arguments: Any = status.input or {}
+    output: Any = status.output
+    return Row(
+        job_id=status.workflow_id,
+        kind=status.name,
+        spec=arguments.get("args", [{}])[0],
+        state=state,
+        created=(status.created_at or 0) / 1000,
+        started=None if status.dequeued_at is None else status.dequeued_at / 1000,
+        ended=None if status.completed_at is None else status.completed_at / 1000,
+        attempts=status.recovery_attempts or 0,
+        result=output or None,
+        failure=_failure(status) if state is JobState.FAILED else None,
+    )
+
+
+def _failure(status: WorkflowStatus) -> JobFailure:
+    data = getattr(status.error, "data", None)
+    if data is not None:
+        return JobFailure(**data)
+    if status.status == "MAX_RECOVERY_ATTEMPTS_EXCEEDED":
+        return JobFailure(
+            "ABORTED",
+            "TOO_MANY_STARTS",
+            f"given up after {status.recovery_attempts} starts, none of which its server survived",
+        )
+    return JobFailure("INTERNAL", "BUG", "the job failed; the server's log says why")
+
+
+def _is_fault(line: logging.LogRecord) -> bool:
+    """False for the outcome of a job that failed, which DBOS takes for a fault of the server."""
+    return not (line.exc_info and isinstance(line.exc_info[1], PortableWorkflowError))

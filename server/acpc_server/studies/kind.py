@@ -1,0 +1,148 @@
+"""The kind of job that measures the rows of one study on one checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import partial
+
+import torch
+
+from acpc_server.encoding import AnchorJobKind, perturbed_views
+from acpc_server.engine import NumericMode
+from acpc_server.errors import InvalidArgument
+from acpc_server.jobs import Json, Step
+from acpc_server.models import ModelCard, check_history
+from acpc_server.scheduling import RequestContext
+from acpc_server.studies.drift import DriftMeasurement
+from acpc_server.studies.geometry import GeometryMeasurement
+from acpc_server.studies.measurement import Bench, Measurement
+from acpc_server.studies.planner import PlannerMeasurement
+from acpc_server.studies.sensitivity import SensitivityMeasurement
+from acpc_server.studies.spec import (
+    DriftStudy,
+    GeometryStudy,
+    PlannerStudy,
+    SensitivityStudy,
+    ShiftedStudy,
+    StudySpec,
+)
+from acpc_server.studies.table import Table
+
+# A result travels in one message, of which the default limit is 64 MiB.
+RESULT_BYTES = 2**25
+
+
+class StudyJobKind(AnchorJobKind):
+    """Measures the rows of one study, shard by shard."""
+
+    name = "run_study"
+    spec_type = StudySpec
+
+    def check(self, spec: StudySpec) -> None:
+        """Reject a spec that cannot work, before it is queued.
+
+        Raises:
+            InvalidArgument: A field does not fit the checkpoint or the anchors.
+            NotFound, PermissionDenied, FailedPrecondition: The anchors cannot be used.
+        """
+        _check_mode(spec, self.engine.device)
+        card = self.loaded(spec.checkpoint).model.card
+        try:
+            _check_size(spec, card)
+            _check_study(spec, card)
+        except InvalidArgument as error:
+            raise error.below(spec.study.kind) from error
+        history, horizon = spec.study.window(card)
+        self.readers.check(spec.anchors, card, history=history, horizon=horizon, exact=False)
+
+    def count_steps(self, spec: StudySpec) -> int:
+        """One step to read the anchors, one per shard."""
+        return 1 + len(spec.shards())
+
+    def run(self, spec: StudySpec, stamp: str, step: Step, context: RequestContext) -> Json:
+        """Every step of a study, in order; see :class:`~acpc_server.jobs.JobKind`.
+
+        Raises:
+            FailedPrecondition: The anchors are no longer those the job was accepted with, or are
+                too few trajectories for the study.
+        """
+        opened = step("reading anchors", lambda: self._open(spec, stamp, context))
+        phase = f"measuring {spec.study.kind}"
+        parts = [
+            Table.from_json(step(phase, partial(self._part, spec, opened, start, stop, context)))
+            for start, stop in spec.shards()
+        ]
+        table = self._measurement(spec, opened).conclude(Table.join(parts))
+        return {
+            **table.to_json(),
+            "receipt": asdict(spec.receipt(opened["digest"], self.engine.device)),
+        }
+
+    def _open(self, spec: StudySpec, stamp: str, context: RequestContext) -> Json:
+        history, horizon = spec.study.window(self.loaded(spec.checkpoint).model.card)
+        _, identity = self.readers.open(
+            spec.anchors, stamp, history=history, horizon=horizon, check=context.check
+        )
+        self._measurement(spec, identity)  # refuses anchors that the study cannot use
+        return identity
+
+    def _part(
+        self, spec: StudySpec, opened: Json, start: int, stop: int, context: RequestContext
+    ) -> Json:
+        return self._measurement(spec, opened).measure(start, stop, context).to_json()
+
+    def _measurement(self, spec: StudySpec, opened: Json) -> Measurement:
+        checkpoint = self.loaded(spec.checkpoint)
+        history, horizon = spec.study.window(checkpoint.model.card)
+        anchors = self.readers.reopen(spec.anchors, opened, history=history, horizon=horizon)
+        bench = Bench(self.engine, checkpoint, anchors, spec.numeric_mode)
+        match spec.study:
+            case DriftStudy():
+                return DriftMeasurement(bench, spec.study)
+            case PlannerStudy():
+                return PlannerMeasurement(bench, spec.study)
+            case GeometryStudy():
+                return GeometryMeasurement(bench, spec.study)
+            case SensitivityStudy():
+                return SensitivityMeasurement(bench, spec.study)
+
+
+def _check_size(spec: StudySpec, card: ModelCard) -> None:
+    study = spec.study
+    found = spec.anchors.count * study.result_bytes(card)
+    if found > RESULT_BYTES:
+        raise InvalidArgument(
+            "probes" if isinstance(study, SensitivityStudy) else "draws",
+            f"the result would hold {found} bytes, over {RESULT_BYTES}; ask for fewer of "
+            "them, or for fewer anchors",
+        )
+
+
+def _check_study(spec: StudySpec, card: ModelCard) -> None:
+    """What depends on the checkpoint or on the anchors; names fields below the study."""
+    study = spec.study
+    if isinstance(study, ShiftedStudy):
+        frame = torch.zeros(1, 3, card.image_size, card.image_size)
+        try:
+            perturbed_views(frame, replace(study.views(), draws=1))
+        except InvalidArgument as error:
+            field = error.field.replace("specs", "shifts", 1)
+            raise InvalidArgument(field, error.description, reason=error.reason) from error
+    if isinstance(study, PlannerStudy):
+        check_history(card, study.history)
+    if isinstance(study, DriftStudy) and spec.anchors.count < study.groups:
+        raise InvalidArgument(
+            "groups",
+            f"{study.groups} groups need as many trajectories, and {spec.anchors.count} anchors "
+            "come from no more than one each; ask for fewer groups or for more anchors",
+        )
+
+
+def _check_mode(spec: StudySpec, device: torch.device) -> None:
+    spec.numeric_mode.require(device)
+    if isinstance(spec.study, SensitivityStudy) and spec.numeric_mode is not NumericMode.FP32:
+        raise InvalidArgument(
+            "numeric_mode",
+            f"{spec.numeric_mode} leaves a small difference no digits; a sensitivity study runs "
+            "in fp32",
+        )
