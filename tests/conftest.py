@@ -1,16 +1,26 @@
-"""Runs every tensor annotation of the server as a check; lends a PostgreSQL server."""
+"""Tiers, shared PostgreSQL, checked tensor shapes, and nothing left behind when the run ends."""
+
+from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
+# Workers of one run share the machine, and so do the programs that they start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import hypothesis
+import processes
 import pytest
 import torch
 from jaxtyping import install_import_hook
 from postgres_server import PostgresServer, find_programs
+from waiting import wait_until
 
-# The rooms whose signatures carry shapes.
-ROOMS = (
+# The packages whose signatures carry shapes.
+CHECKED = (
     "numerics",
     "models",
     "perturb",
@@ -21,11 +31,50 @@ ROOMS = (
     "scoring",
     "studies",
 )
-
-install_import_hook([f"acpc_server.{room}" for room in ROOMS], "beartype.beartype")
+install_import_hook([f"acpc_server.{package}" for package in CHECKED], "beartype.beartype")
 torch.set_num_threads(1)
 # A run in the background inherits an ignored SIGINT, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No law has a time limit; a busy machine is not a fault.
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=50, print_blob=True)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500, print_blob=True)
+hypothesis.settings.load_profile("quick")
+
+TESTS = Path(__file__).parent
+# Folders whose tests ask a server in a process of its own.
+PROCESS_FOLDERS = ("contract", "e2e")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test its tier: slow and process where marked, process by folder, else unit."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if item.get_closest_marker("slow") or item.get_closest_marker("process"):
+            continue
+        item.add_marker("process" if folder in PROCESS_FOLDERS else "unit")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    processes.forbidden = item.get_closest_marker("unit") is not None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """Fails the run (at its last test) when a program or a thread outlives what started it."""
+    before = set(threading.enumerate())
+    yield
+    assert processes.left_running() == []
+
+    def left() -> list[str]:
+        return [
+            thread.name
+            for thread in threading.enumerate()
+            if thread not in before and not thread.daemon
+        ]
+
+    wait_until(lambda: not left(), "threads that go on: " + ", ".join(left()))
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from acpc_client.errors import AcpcError
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from client_fixtures import blocks, counterparty, history, target, unused_target
+from waiting import GENEROUS_SECONDS
 
 QUICK = RetryPolicy(attempts=3, initial=0.01, maximum=0.02)
 
@@ -31,7 +32,9 @@ class SyncSide:
         return self.ask(lambda client: list(question(client)), **options)
 
     def score(self, *arguments: Any, **options: Any) -> Any:
-        return self.ask(lambda client: client.score_checkpoint(*arguments, **options).result(30))
+        return self.ask(
+            lambda client: client.score_checkpoint(*arguments, **options).result(GENEROUS_SECONDS)
+        )
 
     def converse(self, plan: dict[str, Any], *steps: Callable[[Any], Any], **options: Any) -> Any:
         """What each step returned in one planning session, or the error it raised."""
@@ -74,7 +77,7 @@ class AsyncSide:
     def score(self, *arguments: Any, **options: Any) -> Any:
         async def wait(client: Any) -> Any:
             job = await client.score_checkpoint(*arguments, **options)
-            return await job.result(30)
+            return await job.result(GENEROUS_SECONDS)
 
         return self._within(wait, {})
 

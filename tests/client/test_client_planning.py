@@ -26,6 +26,7 @@ from acpc_client.perturbations import GaussianNoise
 from acpc_client.sync.client import AcpcClient
 from client_counterparty import Counterparty
 from client_messages import status
+from waiting import GENEROUS_SECONDS
 
 POOL = np.ones((5, 3, 2), np.float32)
 BROKEN = status(grpc.StatusCode.UNAVAILABLE, "connection lost")
@@ -89,7 +90,7 @@ def test_a_session_knows_its_receipt_and_says_goodbye(
 ) -> None:
     (receipt,) = side.converse(scene, lambda session: session.receipt)
     assert receipt.checkpoint_digest == "c" * 64
-    assert counterparty.goodbyes.acquire(timeout=10)
+    assert counterparty.goodbyes.acquire(timeout=GENEROUS_SECONDS)
 
 
 @pytest.mark.parametrize("request_id", ["prüfung", "two\nlines"])

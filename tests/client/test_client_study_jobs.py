@@ -20,6 +20,7 @@ from acpc_client.results.studies import StudyResult
 from acpc_client.study_inputs import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, study_operation, study_response
+from waiting import GENEROUS_SECONDS
 
 ANCHORS = DatasetAnchors("tworoom.h5", "tworoom", count=20, one_per_episode=True)
 REQUEST = pb.RunStudyRequest(
@@ -102,10 +103,10 @@ def test_a_job_waits_for_its_rows(side: Any, counterparty: Counterparty) -> None
     def ask(client: Any) -> Any:
         job = client.run_study("trained", ANCHORS, GeometryStudy())
         if not inspect.isawaitable(job):
-            return job.result(30)
+            return job.result(GENEROUS_SECONDS)
 
         async def wait() -> StudyResult:
-            result: StudyResult = await (await job).result(30)
+            result: StudyResult = await (await job).result(GENEROUS_SECONDS)
             return result
 
         return wait()

@@ -3,10 +3,10 @@
 import importlib
 import inspect
 import json
-import subprocess
 import sys
 
 import acpc_client
+import processes
 import pytest
 from acpc_client.aio.anchors import AsyncAnchors
 from acpc_client.aio.client import AsyncAcpcClient
@@ -173,7 +173,7 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters(owner: type
 def loaded_after(statement: str) -> set[str]:
     """Top-level packages that a fresh interpreter has loaded after a statement."""
     code = f"{statement}; import sys, json; print(json.dumps(list(sys.modules)))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    shown = processes.run([sys.executable, "-c", code])
     return {name.partition(".")[0] for name in json.loads(shown.stdout)}
 
 
@@ -181,22 +181,26 @@ HEAVY = {"torch", "typer", "click", "rich", "pandas", "pydantic", "h5py", "acpc_
 WORKBENCH = {"acpc_lab", "yaml", "matplotlib", "jinja2", "pyarrow", "PIL"}
 
 
+@pytest.mark.process
 def test_the_client_loads_neither_the_workbench_nor_anything_heavy() -> None:
     loaded = loaded_after("import acpc_client")
     assert {"grpc", "numpy", "acpc_client"} <= loaded
     assert not loaded & (HEAVY | WORKBENCH)
 
 
+@pytest.mark.process
 def test_the_integrations_load_neither_torch_nor_the_library_they_fit() -> None:
     loaded = loaded_after("from acpc_lab.integrations import *")
     assert not loaded & (HEAVY | {"stable_worldmodel", "gymnasium"})
 
 
+@pytest.mark.process
 def test_sweeps_and_downloads_load_what_they_need_when_they_need_it() -> None:
     loaded = loaded_after("from acpc_lab.sweeps import *; import acpc_lab.tables")
     assert not loaded & (HEAVY | {"yaml", "pyarrow", "matplotlib", "jinja2"})
 
 
+@pytest.mark.process
 def test_the_command_line_loads_no_server() -> None:
     loaded = loaded_after("import acpc_lab.cli")
     assert "typer" in loaded
@@ -220,6 +224,7 @@ REPORT = [
 ]
 
 
+@pytest.mark.process
 def test_the_report_offers_these_and_loads_its_libraries_when_it_draws() -> None:
     from acpc_lab import report
 

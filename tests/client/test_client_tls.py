@@ -2,30 +2,30 @@
 
 # ruff: noqa: ANN401 - a side is either client
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
+import processes
 import pytest
 from acpc_client.errors import ArgumentError, Unavailable
 from acpc_client.transport.channel import Tls
 from client_counterparty import Counterparty, serve
+
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("tls")
     key, pem = folder / "key.pem", folder / "cert.pem"
-    subprocess.run(
+    processes.run(
         [
             "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
             "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
             "-keyout", key, "-out", pem,
-        ],
-        check=True,
-        capture_output=True,
+        ]
     )  # fmt: skip
     return key, pem
 

@@ -15,8 +15,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS
 
-SECONDS = 20.0
 MIB = 1024 * 1024
 GARBAGE = {
     "truncated": wire.pair().SerializeToString()[:1000],
@@ -66,7 +66,7 @@ def send(
     method = kinds[streams_in, streams_out](path)
 
     def run() -> None:
-        answer = method(iter([data]) if streams_in else data, timeout=SECONDS)
+        answer = method(iter([data]) if streams_in else data, timeout=GENEROUS_SECONDS)
         if streams_out:
             list(answer)
 
@@ -131,10 +131,12 @@ def test_a_message_above_the_limit(wide: grpc.Channel) -> None:
     stub = DiagnosticServiceStub(wide)
     for mib, code in ((63, "INVALID_ARGUMENT"), (65, "RESOURCE_EXHAUSTED")):
         request = wire.pair(history=Tensor(dtype=1, shape=[3, 28, 28, 3], data=bytes(mib * MIB)))
-        refused = wire.refusal(lambda request=request: stub.ComparePair(request, timeout=SECONDS))
+        refused = wire.refusal(
+            lambda request=request: stub.ComparePair(request, timeout=GENEROUS_SECONDS)
+        )
         assert refused is not None
         assert refused.code == code
-    assert len(stub.ComparePair(wire.pair(), timeout=SECONDS).results) == 1
+    assert len(stub.ComparePair(wire.pair(), timeout=GENEROUS_SECONDS).results) == 1
 
 
 @pytest.mark.parametrize("height, width", [(1, 1), (3, 2), (8, 1), (29, 227)])
@@ -153,23 +155,23 @@ def test_deadlines_that_are_too_short(channel: grpc.Channel) -> None:
         refused = wire.refusal(lambda seconds=seconds: stub.ComparePair(slow, timeout=seconds))
         assert refused is not None
         assert refused.code in ("DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
-    assert len(stub.ComparePair(wire.pair(), timeout=SECONDS).results) == 1
+    assert len(stub.ComparePair(wire.pair(), timeout=GENEROUS_SECONDS).results) == 1
 
 
 def test_cancelling_harms_nobody(channel: grpc.Channel) -> None:
     stub = DiagnosticServiceStub(channel)
     slow = wire.pair(perturbations=wire.several(draws=500))
-    calls = [stub.ComparePair.future(slow, timeout=SECONDS) for _ in range(4)]
+    calls = [stub.ComparePair.future(slow, timeout=GENEROUS_SECONDS) for _ in range(4)]
     for call in calls:
         call.cancel()
     assert all(call.code() is grpc.StatusCode.CANCELLED for call in calls)
-    assert len(stub.ComparePair(wire.pair(), timeout=SECONDS).results) == 1
+    assert len(stub.ComparePair(wire.pair(), timeout=GENEROUS_SECONDS).results) == 1
 
 
 def test_a_stream_dropped_half_way_harms_nobody(channel: grpc.Channel) -> None:
     stub = DiagnosticServiceStub(channel)
     requests = (ComparePairsRequest(pair_id=str(n), pair=wire.pair()) for n in range(50))
-    stream = stub.ComparePairs(requests, timeout=SECONDS)
+    stream = stub.ComparePairs(requests, timeout=GENEROUS_SECONDS)
     assert next(stream).pair_id == "0"
     stream.cancel()
-    assert len(stub.ComparePair(wire.pair(), timeout=SECONDS).results) == 1
+    assert len(stub.ComparePair(wire.pair(), timeout=GENEROUS_SECONDS).results) == 1

@@ -8,8 +8,7 @@ import pytest
 import wire
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from bad_pools import BAD_POOLS, BAD_STREAMS, PoolCase
-
-SECONDS = 20.0
+from waiting import GENEROUS_SECONDS
 
 
 def check(refused: wire.Refusal | None, case: PoolCase) -> None:
@@ -24,21 +23,21 @@ def check(refused: wire.Refusal | None, case: PoolCase) -> None:
 @pytest.mark.parametrize("case", BAD_POOLS, ids=lambda case: case.id)
 def test_unary_calls(channel: grpc.Channel, case: PoolCase) -> None:
     method = getattr(DiagnosticServiceStub(channel), case.id.partition("-")[0])
-    check(wire.refusal(lambda: method(case.request, timeout=SECONDS)), case)
+    check(wire.refusal(lambda: method(case.request, timeout=GENEROUS_SECONDS)), case)
 
 
 @pytest.mark.parametrize("case", BAD_STREAMS, ids=lambda case: case.id)
 def test_streams(channel: grpc.Channel, case: PoolCase) -> None:
     """The first refusal ends the stream; what came before it is answered."""
     answers = []
-    stream = DiagnosticServiceStub(channel).Plan(iter(case.request), timeout=SECONDS)
+    stream = DiagnosticServiceStub(channel).Plan(iter(case.request), timeout=GENEROUS_SECONDS)
     check(wire.refusal(lambda: answers.extend(stream)), case)
     assert len(answers) == max(0, len(case.request) - 1)
 
 
 def test_good_ones_are_still_answered(channel: grpc.Channel) -> None:
     stub = DiagnosticServiceStub(channel)
-    assert len(stub.CertifyPool(planning.certify(), timeout=SECONDS).views) == 4
-    assert len(stub.PlanPaired(planning.paired(), timeout=SECONDS).views) == 4
+    assert len(stub.CertifyPool(planning.certify(), timeout=GENEROUS_SECONDS).views) == 4
+    assert len(stub.PlanPaired(planning.paired(), timeout=GENEROUS_SECONDS).views) == 4
     messages = iter([planning.start(), planning.proposed()])
-    assert len(list(stub.Plan(messages, timeout=SECONDS))) == 2
+    assert len(list(stub.Plan(messages, timeout=GENEROUS_SECONDS))) == 2

@@ -16,8 +16,8 @@ from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from bad_jobs import BAD_CALLS, MethodCase
 from bad_pairs import BAD_PAIRS, Case
 from google.longrunning import operations_pb2_grpc
+from waiting import GENEROUS_SECONDS
 
-SECONDS = 20.0
 # What a client takes without being told otherwise.
 TRAILER_BYTES = 8192
 STUBS = {
@@ -35,7 +35,7 @@ def call(channel: grpc.Channel, method: str, request: object) -> wire.Refusal | 
     bound = getattr(STUBS[service](channel), name)
 
     def run() -> None:
-        answer = bound(request, timeout=SECONDS)
+        answer = bound(request, timeout=GENEROUS_SECONDS)
         if isinstance(answer, grpc.Call):
             list(answer)
 
@@ -72,7 +72,7 @@ def test_a_stream_answers_bad_pairs_in_place(channel: grpc.Channel) -> None:
             diagnostic_service_pb2.ComparePairsRequest(pair_id=case.id, pair=case.request)
         )
     requests.append(good)
-    stream = DiagnosticServiceStub(channel).ComparePairs(iter(requests), timeout=SECONDS)
+    stream = DiagnosticServiceStub(channel).ComparePairs(iter(requests), timeout=GENEROUS_SECONDS)
     first, *answers, last = list(stream)
     assert [answer.pair_id for answer in answers] == [case.id for case in BAD_PAIRS]
     assert first.response.results == last.response.results
@@ -93,7 +93,7 @@ def test_a_refusal_fits_the_trailers_of_any_client(channel: grpc.Channel) -> Non
     stub = DiagnosticServiceStub(channel)
     for case in BAD_PAIRS:
         with pytest.raises(grpc.RpcError) as caught:
-            stub.ComparePair(case.request, timeout=SECONDS)
+            stub.ComparePair(case.request, timeout=GENEROUS_SECONDS)
         trailers = caught.value.trailing_metadata()
         size = sum(len(key) + len(value) + 32 for key, value in trailers)
         largest = max(largest, size + 3 * len(caught.value.details().encode()))
@@ -101,6 +101,6 @@ def test_a_refusal_fits_the_trailers_of_any_client(channel: grpc.Channel) -> Non
 
 
 def test_good_requests_are_still_answered(channel: grpc.Channel) -> None:
-    answer = DiagnosticServiceStub(channel).ComparePair(wire.pair(), timeout=SECONDS)
+    answer = DiagnosticServiceStub(channel).ComparePair(wire.pair(), timeout=GENEROUS_SECONDS)
     assert len(answer.results) == 1
     assert answer.results[0].acpc > 0

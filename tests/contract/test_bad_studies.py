@@ -8,11 +8,14 @@ import wire
 from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 from bad_jobs import MethodCase
 from bad_studies import BAD_STUDIES, STUDIES, request
+from waiting import GENEROUS_SECONDS
 
 
 @pytest.mark.parametrize("case", BAD_STUDIES, ids=lambda case: case.id)
 def test_a_bad_study(channel: grpc.Channel, case: MethodCase) -> None:
-    refused = wire.refusal(lambda: StudyServiceStub(channel).RunStudy(case.request, timeout=20.0))
+    refused = wire.refusal(
+        lambda: StudyServiceStub(channel).RunStudy(case.request, timeout=GENEROUS_SECONDS)
+    )
     assert refused is not None, "the study was queued"
     assert (refused.code, refused.fields) == (case.code, (case.field,) if case.field else ())
     assert refused.reason
@@ -25,10 +28,10 @@ def test_the_good_study_behind_the_bad_ones_is_queued(channel: grpc.Channel, stu
     fields = {"horizon": 4} if study != "planner" else {}
     asked = request(study, fields, request_id=f"good-{study}")
     stub = StudyServiceStub(channel)
-    operation = stub.RunStudy(asked, timeout=20.0)
+    operation = stub.RunStudy(asked, timeout=GENEROUS_SECONDS)
     assert operation.name.startswith("operations/")
-    assert stub.RunStudy(asked, timeout=20.0).name == operation.name
+    assert stub.RunStudy(asked, timeout=GENEROUS_SECONDS).name == operation.name
     asked.checkpoint.name = "pldm"
-    refused = wire.refusal(lambda: stub.RunStudy(asked, timeout=20.0))
+    refused = wire.refusal(lambda: stub.RunStudy(asked, timeout=GENEROUS_SECONDS))
     assert refused is not None
     assert refused.code == "ALREADY_EXISTS"

@@ -16,7 +16,8 @@ from bad_jobs import MethodCase
 from bad_uploads import BAD_SETS, BAD_UPLOADS, UploadCase
 from served_world import ServedWorld
 from server_process import ServerProcess
-from test_bad_requests import SECONDS, call, check
+from test_bad_requests import call, check
+from waiting import GENEROUS_SECONDS
 
 # Statuses by which a server blames a caller, or says that it will not do it now.
 CALLERS_FAULT = {
@@ -30,7 +31,7 @@ MUTATIONS = 250
 
 def sent(channel: grpc.Channel, messages: list[Any]) -> wire.Refusal | None:
     stub = AnchorServiceStub(channel)
-    return wire.refusal(lambda: stub.UploadAnchors(iter(messages), timeout=SECONDS))
+    return wire.refusal(lambda: stub.UploadAnchors(iter(messages), timeout=GENEROUS_SECONDS))
 
 
 @pytest.mark.parametrize("case", BAD_UPLOADS, ids=lambda case: case.id)
@@ -83,7 +84,7 @@ def test_mutated_uploads_never_blame_the_server(
         data = [message.SerializeToString() for message in messages]
         chosen = int(rng.integers(len(messages)))
         data[chosen] = mutated(messages[chosen], rng)
-        refused = wire.refusal(lambda data=data: method(iter(data), timeout=SECONDS))
+        refused = wire.refusal(lambda data=data: method(iter(data), timeout=GENEROUS_SECONDS))
         code = "OK" if refused is None else refused.code
         codes[code] = codes.get(code, 0) + 1
     assert set(codes) <= CALLERS_FAULT | {"OK"}, codes
@@ -93,7 +94,7 @@ def test_mutated_uploads_never_blame_the_server(
 
 def test_a_good_upload_is_still_stored(channel: grpc.Channel) -> None:
     stub = AnchorServiceStub(channel)
-    stored = stub.UploadAnchors(anchor_wire.upload(), timeout=SECONDS).anchor_set
+    stored = stub.UploadAnchors(anchor_wire.upload(), timeout=GENEROUS_SECONDS).anchor_set
     assert stored.digest == anchor_wire.digest(anchor_wire.anchor_arrays())
     assert (stored.anchors, stored.history, stored.horizon) == (12, 2, 3)
     assert (stored.height, stored.width) == (anchor_wire.HEIGHT, anchor_wire.WIDTH)
@@ -107,7 +108,7 @@ def test_trajectories_that_are_not_given_are_each_anchors_own(channel: grpc.Chan
     messages = [anchor_wire.header(anchors=8)]
     messages += [anchor_wire.shard(start, start + 4, trajectory_ids=None) for start in (0, 4)]
     stub = AnchorServiceStub(channel)
-    stored = stub.UploadAnchors(iter(messages), timeout=SECONDS).anchor_set
+    stored = stub.UploadAnchors(iter(messages), timeout=GENEROUS_SECONDS).anchor_set
     arrays = {name: array[:8] for name, array in anchor_wire.anchor_arrays().items()}
     arrays["trajectory_ids"] = np.arange(8)
     assert stored.digest == anchor_wire.digest(arrays)

@@ -14,11 +14,10 @@ from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from public_checkpoint import write_checkpoint
 from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "server" / "models"))
 from hostile_folders import HOSTILE_FOLDERS, WITNESS, HostileFolder
-
-SECONDS = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +55,7 @@ def test_refused_over_the_wire(
     empty(root)
     name, weights = case.build(root)
     request = pb.LoadCheckpointRequest(checkpoint={"name": name, "weights": weights})
-    refused = wire.refusal(lambda: stub.LoadCheckpoint(request, timeout=SECONDS))
+    refused = wire.refusal(lambda: stub.LoadCheckpoint(request, timeout=GENEROUS_SECONDS))
     assert refused is not None
     assert refused.code == case.code
     assert case.fragment in refused.message
@@ -71,9 +70,9 @@ def test_a_listing_survives_them(stub: CheckpointServiceStub, root: Path) -> Non
     (root / "dangling").symlink_to(root / "nowhere")
     (root / "loop").symlink_to(root)
     write_checkpoint(root / "zgood")
-    listed = stub.ListCheckpoints(pb.ListCheckpointsRequest(), timeout=SECONDS).checkpoints
+    listed = stub.ListCheckpoints(pb.ListCheckpointsRequest(), timeout=GENEROUS_SECONDS).checkpoints
     assert "zgood" in [entry.name for entry in listed]
     request = pb.LoadCheckpointRequest(checkpoint={"name": "zgood"})
-    answer = stub.LoadCheckpoint(request, timeout=SECONDS)
+    answer = stub.LoadCheckpoint(request, timeout=GENEROUS_SECONDS)
     assert answer.checkpoint.state == pb.CHECKPOINT_STATE_LOADED
     assert not (root / WITNESS).exists()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import acpc
 import grpc
+import processes
 import pytest
 import wire
 from acpc.v1 import checkpoint_service_pb2, diagnostic_service_pb2
@@ -24,8 +24,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 from served_world import ServedWorld
 from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS
 
-SECONDS = 20.0
 SERVING = health_pb2.HealthCheckResponse.SERVING
 SERVICES = (
     "acpc.v1.AnchorService",
@@ -42,7 +42,7 @@ def test_generated_code_is_current() -> None:
     tools = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     script = str(PROTO / "generate.py")
     command = [sys.executable, script, "--check"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env={"PATH": tools})
+    done = processes.run(command, check=False, env={"PATH": tools})
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -50,8 +50,8 @@ def test_generated_code_is_current() -> None:
 def test_health_by_name(channel: grpc.Channel, service: str) -> None:
     stub = HealthStub(channel)
     request = health_pb2.HealthCheckRequest(service=service)
-    assert stub.Check(request, timeout=SECONDS).status == SERVING
-    stream = stub.Watch(request, timeout=SECONDS)
+    assert stub.Check(request, timeout=GENEROUS_SECONDS).status == SERVING
+    stream = stub.Watch(request, timeout=GENEROUS_SECONDS)
     assert next(stream).status == SERVING
     stream.cancel()
 
@@ -60,10 +60,10 @@ def test_health_of_an_unknown_service(channel: grpc.Channel) -> None:
     """Check refuses it; Watch says so and goes on, as the health protocol asks."""
     stub = HealthStub(channel)
     request = health_pb2.HealthCheckRequest(service="acpc.v1.Nothing")
-    refused = wire.refusal(lambda: stub.Check(request, timeout=SECONDS))
+    refused = wire.refusal(lambda: stub.Check(request, timeout=GENEROUS_SECONDS))
     assert refused is not None
     assert refused.code == "NOT_FOUND"
-    stream = stub.Watch(request, timeout=SECONDS)
+    stream = stub.Watch(request, timeout=GENEROUS_SECONDS)
     assert next(stream).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
     stream.cancel()
 
@@ -73,7 +73,9 @@ def test_health_ends_before_the_server_does(world: ServedWorld, tmp_path: Path) 
     roots = (world.checkpoint_root, world.dataset_root, tmp_path / "state")
     with ServerProcess(*roots, drain_seconds=1) as server:
         with grpc.insecure_channel(server.address) as channel:
-            stream = HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
+            stream = HealthStub(channel).Watch(
+                health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS
+            )
             assert next(stream).status == SERVING
             assert server.terminate() == 0
             assert next(stream).status == health_pb2.HealthCheckResponse.NOT_SERVING
@@ -132,7 +134,7 @@ def test_every_answer_has_its_receipt_and_times(channel: grpc.Channel) -> None:
     stub = DiagnosticServiceStub(channel)
 
     def ask(**changed: object) -> diagnostic_service_pb2.ComparePairResponse:
-        return stub.ComparePair(wire.pair(**changed), timeout=SECONDS)
+        return stub.ComparePair(wire.pair(**changed), timeout=GENEROUS_SECONDS)
 
     first = ask()
     assert first.receipt == ask(request_id="other").receipt
@@ -173,14 +175,16 @@ def test_a_submission_is_idempotent_by_its_own_id(channel: grpc.Channel) -> None
     assert len(names) == 2
     operations = OperationsStub(channel)
     for name in (first.name, *names):
-        done = operations.WaitOperation(operations_pb2.WaitOperationRequest(name=name), timeout=60)
+        done = operations.WaitOperation(
+            operations_pb2.WaitOperationRequest(name=name), timeout=GENEROUS_SECONDS
+        )
         assert done.done
 
 
 def test_digests_pin_a_checkpoint(channel: grpc.Channel) -> None:
     stub = CheckpointServiceStub(channel)
     request = checkpoint_service_pb2.LoadCheckpointRequest(checkpoint=wire.checkpoint())
-    digest = stub.LoadCheckpoint(request, timeout=SECONDS).checkpoint.model.digest
+    digest = stub.LoadCheckpoint(request, timeout=GENEROUS_SECONDS).checkpoint.model.digest
     pinned = wire.pair(checkpoint=wire.checkpoint(digest=digest))
-    answer = DiagnosticServiceStub(channel).ComparePair(pinned, timeout=SECONDS)
+    answer = DiagnosticServiceStub(channel).ComparePair(pinned, timeout=GENEROUS_SECONDS)
     assert answer.receipt.checkpoint_digest == digest

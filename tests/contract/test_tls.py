@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import processes
 import pytest
 import wire
 from acpc_client import errors
@@ -15,8 +15,7 @@ from acpc_client.sync.client import AcpcClient
 from acpc_client.transport.channel import Tls
 from served_world import ServedWorld
 from server_process import ServerProcess
-
-SECONDS = 10.0
+from waiting import GENEROUS_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -24,15 +23,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate for this host, and another that nobody serves."""
     folder = tmp_path_factory.mktemp("tls")
     for name in ("server", "stranger"):
-        subprocess.run(
+        processes.run(
             [
                 *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
                 *("-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", "/CN=localhost"),
                 *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
             ],
             cwd=folder,
-            check=True,
-            capture_output=True,
         )
     return folder
 
@@ -53,7 +50,7 @@ def secure(
 
 def compare(server: ServerProcess, tls: Tls | None) -> float:
     once = RetryPolicy(attempts=1)
-    with AcpcClient(server.address, tls=tls, timeout=SECONDS, retry=once) as client:
+    with AcpcClient(server.address, tls=tls, timeout=GENEROUS_SECONDS, retry=once) as client:
         answer = client.compare_pair(
             "lewm", wire.frames(3), wire.blocks(), perturbations=GaussianNoise(0.08)
         )

@@ -28,6 +28,7 @@ from acpc_client.sync.client import AcpcClient
 from cutting_proxy import CuttingProxy
 from served_world import ServedWorld, write_world
 from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS
 
 HISTORY = anchor_wire.HISTORY
 # Shards of some 25 kB and streams of four, so that there is much to cut.
@@ -148,7 +149,7 @@ def test_a_server_that_is_killed_goes_on_at_the_last_whole_shard(world: ServedWo
         for index, part in enumerate(anchors.cuts()):
             if index == 13:
                 reached.set()
-                go_on.wait(60)
+                go_on.wait(GENEROUS_SECONDS)
             yield part
 
     with process, AcpcClient(f"127.0.0.1:{port}") as client:
@@ -161,14 +162,14 @@ def test_a_server_that_is_killed_goes_on_at_the_last_whole_shard(world: ServedWo
             )
         )
         uploading.start()
-        assert reached.wait(30)
+        assert reached.wait(GENEROUS_SECONDS)
         wait_for_offset(process, "killed", 12 * PART)
         process.kill()
         process.start()
         found = wait_for_offset(process, "killed", 12 * PART)
         assert found % PART == 0
         go_on.set()
-        uploading.join(60)
+        uploading.join(GENEROUS_SECONDS)
         assert [stored.digest for stored in done] == [digest]
         assert found in [progress.stored for progress in told]
         assert process.bugs() == []
@@ -271,7 +272,7 @@ def test_uploads_of_one_name_wait_for_each_other(server: ServerProcess, client: 
 
     def slow() -> Iterator[Any]:
         yield anchor_wire.header("shared", anchors=4)
-        go_on.wait(30)
+        go_on.wait(GENEROUS_SECONDS)
         yield anchor_wire.shard()
 
     with grpc.insecure_channel(server.address) as channel:
@@ -287,7 +288,7 @@ def test_uploads_of_one_name_wait_for_each_other(server: ServerProcess, client: 
         assert (refused.code, refused.reason) == ("ABORTED", "CONCURRENT_CALL")
         assert refused.retry_after
         go_on.set()
-        assert holding.result(timeout=30).next_offset == 4
+        assert holding.result(timeout=GENEROUS_SECONDS).next_offset == 4
     two = [
         threading.Thread(target=client.anchors.upload, args=(anchors,), kwargs={"count": 20})
         for _ in range(2)

@@ -17,8 +17,7 @@ from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from planning_wire import CANDIDATES, ELITES, HORIZON, array
 from served_world import ServedWorld
 from server_process import ServerProcess
-
-SECONDS = 30.0
+from waiting import GENEROUS_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +26,11 @@ def stub(channel: grpc.Channel) -> DiagnosticServiceStub:
 
 
 def plan(stub: DiagnosticServiceStub, *messages: pb.PlanRequest) -> list[pb.PlanResponse]:
-    return list(stub.Plan(iter(messages), timeout=SECONDS))
+    return list(stub.Plan(iter(messages), timeout=GENEROUS_SECONDS))
 
 
 def test_a_pool_is_certified(stub: DiagnosticServiceStub) -> None:
-    answer = stub.CertifyPool(planning.certify(request_id="mine"), timeout=SECONDS)
+    answer = stub.CertifyPool(planning.certify(request_id="mine"), timeout=GENEROUS_SECONDS)
     assert answer.request_id == "mine"
     costs = array(answer.clean_costs)
     assert costs.dtype == np.float64
@@ -78,7 +77,7 @@ def test_a_pool_that_cannot_be_certified_costs_nothing(
         return sum(float(line.rsplit(" ", 1)[1]) for line in counts)
 
     fresh = wire.tensor(wire.frames(3, seed=77))
-    stub.CertifyPool(planning.certify(history=fresh), timeout=SECONDS)
+    stub.CertifyPool(planning.certify(history=fresh), timeout=GENEROUS_SECONDS)
     before = device_calls()
     assert before > 0
     unseen = wire.tensor(wire.frames(3, seed=78))
@@ -106,7 +105,7 @@ def test_every_option_is_taken(stub: DiagnosticServiceStub) -> None:
         endpoint_tolerance=0.01,
         weights=[0.5, 0.25, 0.25],
     )
-    answer = stub.CertifyPool(request, timeout=SECONDS)
+    answer = stub.CertifyPool(request, timeout=GENEROUS_SECONDS)
     assert [(v.spec_index, v.draw) for v in answer.views] == [(0, 0), (0, 1)]
     assert not answer.views[0].HasField("elite")
     assert not answer.clean_elites
@@ -128,7 +127,7 @@ def test_a_stream_answers_as_single_pools_do(stub: DiagnosticServiceStub) -> Non
     assert started.started.request_id
     for t, (candidates, answer) in enumerate(zip(pools, answers, strict=True)):
         request = planning.certify(candidates=wire.tensor(candidates))
-        alone = stub.CertifyPool(request, timeout=SECONDS)
+        alone = stub.CertifyPool(request, timeout=GENEROUS_SECONDS)
         assert answer.certificate.iteration == 3 + t
         assert not answer.certificate.HasField("candidates")
         certificate = answer.certificate.certificate
@@ -153,7 +152,7 @@ def test_a_proposal_is_sampled_by_its_seed_alone(stub: DiagnosticServiceStub) ->
     assert not np.array_equal(different[1:], first[1:])
     assert abs(((more[1:] - 0.5) / 2).mean()) < 0.2
     sent_back = planning.certify(candidates=wire.tensor(first))
-    certified = stub.CertifyPool(sent_back, timeout=SECONDS)
+    certified = stub.CertifyPool(sent_back, timeout=GENEROUS_SECONDS)
     assert certified.receipt == answers[0].certificate.certificate.receipt
 
 
@@ -174,7 +173,7 @@ def test_a_planner_can_run_cem_on_the_stream(stub: DiagnosticServiceStub) -> Non
             elites = candidates[list(answers[t].certificate.clean_elites)]
             mean, std = elites.mean(axis=0), elites.std(axis=0, ddof=1)
 
-    stream = stub.Plan(planner(), timeout=SECONDS)
+    stream = stub.Plan(planner(), timeout=GENEROUS_SECONDS)
     next(stream)
     for response in stream:
         answers.append(response.certificate)
@@ -190,7 +189,7 @@ def test_a_planner_can_run_cem_on_the_stream(stub: DiagnosticServiceStub) -> Non
 
 def test_paired_runs(stub: DiagnosticServiceStub) -> None:
     views = wire.several(wire.noise(1e-6), wire.noise(0.05), draws=2)
-    answer = stub.PlanPaired(planning.paired(perturbations=views), timeout=SECONDS)
+    answer = stub.PlanPaired(planning.paired(perturbations=views), timeout=GENEROUS_SECONDS)
     clean = array(answer.clean_plan)
     assert clean.shape == (HORIZON, wire.WIDTH)
     assert clean.dtype == np.float32
@@ -205,16 +204,18 @@ def test_paired_runs(stub: DiagnosticServiceStub) -> None:
         if view.certified:
             assert np.array_equal(array(view.perturbed_plan), clean)
     assert answer.views[0].certified
-    again = stub.PlanPaired(planning.paired(perturbations=views), timeout=SECONDS)
+    again = stub.PlanPaired(planning.paired(perturbations=views), timeout=GENEROUS_SECONDS)
     assert again.receipt == answer.receipt
-    best = stub.PlanPaired(planning.paired(returns=pb.CEM_RETURN_BEST), timeout=SECONDS)
+    best = stub.PlanPaired(planning.paired(returns=pb.CEM_RETURN_BEST), timeout=GENEROUS_SECONDS)
     assert not np.array_equal(array(best.clean_plan), clean)
 
 
 def test_a_budget_of_zeros_is_the_papers(stub: DiagnosticServiceStub) -> None:
     one_view = wire.several(wire.noise())
     absent, zeros, written = (
-        stub.PlanPaired(planning.paired(budget=budget, perturbations=one_view), timeout=SECONDS)
+        stub.PlanPaired(
+            planning.paired(budget=budget, perturbations=one_view), timeout=GENEROUS_SECONDS
+        )
         for budget in (
             None,
             pb.CemBudget(),
@@ -245,7 +246,7 @@ def test_a_silent_stream_is_closed(world: ServedWorld, tmp_path: Path) -> None:
             answers: list[pb.PlanResponse] = []
             refused = wire.refusal(
                 lambda messages=messages, answers=answers: answers.extend(
-                    stub.Plan(quiet(*messages), timeout=SECONDS)
+                    stub.Plan(quiet(*messages), timeout=GENEROUS_SECONDS)
                 )
             )
             assert refused is not None
@@ -264,7 +265,7 @@ def test_a_cancelled_stream_is_no_bug(stub: DiagnosticServiceStub, server: Serve
             yield planning.proposed()
 
     for answers in (0, 1, 3):
-        stream = stub.Plan(endless(), timeout=SECONDS)
+        stream = stub.Plan(endless(), timeout=GENEROUS_SECONDS)
         for _ in range(answers):
             next(stream)
         stream.cancel()

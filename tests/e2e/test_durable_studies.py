@@ -11,6 +11,7 @@ import pytest
 from acpc.v1 import study_service_pb2 as pb
 from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 from job_world import JobCaller, JobWorld, write_job_world
+from waiting import GENEROUS_SECONDS
 
 SHARDS = 2
 SOURCE = {"dataset": "rooms.h5", "task": "tworoom", "count": 10 * SHARDS, "one_per_episode": False}
@@ -37,7 +38,7 @@ def submit(channel: grpc.Channel) -> list[str]:
             pb.RunStudyRequest(
                 request_id=kind, checkpoint={"name": "model"}, dataset=SOURCE, **{kind: fields}
             ),
-            timeout=60,
+            timeout=GENEROUS_SECONDS,
         ).name
         for kind, fields in STUDIES.items()
     ]

@@ -10,6 +10,7 @@ from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from served_world import write_world
 from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS
 
 CALLS, DRAWS = 150, 200
 
@@ -24,15 +25,15 @@ def test_refusals_are_typed_probes_answer_and_service_returns(tmp_path: Path) ->
         stub = DiagnosticServiceStub(channel)
         health = health_pb2_grpc.HealthStub(channel)
         small = wire.pair()
-        stub.ComparePair(small, timeout=60)
+        stub.ComparePair(small, timeout=GENEROUS_SECONDS)
         large = wire.pair()
         large.perturbations.draws = DRAWS
-        calls = [stub.ComparePair.future(large, timeout=60) for _ in range(CALLS)]
+        calls = [stub.ComparePair.future(large, timeout=GENEROUS_SECONDS) for _ in range(CALLS)]
         probe = health.Check(health_pb2.HealthCheckRequest(), timeout=10)
         assert probe.status == health_pb2.HealthCheckResponse.SERVING
         refusals = [refused for call in calls if (refused := wire.refusal(call.result))]
         assert 0 < len(refusals) < CALLS
         assert {refused.code for refused in refusals} == {"RESOURCE_EXHAUSTED"}
         assert all(refused.retry_after for refused in refusals)
-        assert stub.ComparePair(small, timeout=60).results
+        assert stub.ComparePair(small, timeout=GENEROUS_SECONDS).results
         assert server.bugs() == []

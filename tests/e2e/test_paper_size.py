@@ -23,6 +23,7 @@ from reference_model import ReferenceModel
 from server_process import ServerProcess
 from test_pair_agreement import worst as worst_of_pair
 from test_score_agreement import worst as worst_of_score
+from waiting import GENEROUS_SECONDS
 
 TOLERANCE = 1e-4
 SEEDS = {"lewm": 11, "pldm": 12}
@@ -89,7 +90,7 @@ def test_a_small_score(client: AcpcClient) -> None:
         shift,
         protocol=ScoreProtocol(draws=draws, horizon=horizon),
     )
-    score = job.result(timeout=120)
+    score = job.result(timeout=GENEROUS_SECONDS)
     anchors = score_reference.draw_anchors(
         COLUMNS, history=3, horizon=horizon, count=count, seed=9101, frameskip=5
     )

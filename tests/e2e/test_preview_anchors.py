@@ -25,6 +25,7 @@ from job_world import JobCaller, JobWorld, job, metadata, write_job_world
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
 from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS
 
 COUNT, HORIZON, SEED, DRAWS = 24, 4, 5, 3
 CHECKPOINT_SIDE = 28
@@ -61,7 +62,7 @@ def submit(client: AcpcClient, shift: Perturbation, **source: object) -> ScoreJo
 @pytest.fixture(scope="module")
 def scored(client: AcpcClient) -> ScoreJob:
     job = submit(client, GaussianNoise(0.3))
-    job.result(timeout=60)
+    job.result(timeout=GENEROUS_SECONDS)
     return job
 
 
@@ -113,7 +114,7 @@ def test_a_deterministic_shift_looks_the_same_in_every_draw(
     client: AcpcClient, anchors: score_reference.Anchors
 ) -> None:
     job = submit(client, GaussianBlur(5))
-    job.result(timeout=60)
+    job.result(timeout=GENEROUS_SECONDS)
     (first,) = client.preview_anchors(job, [4])
     (last,) = client.preview_anchors(job, [4], draw=DRAWS - 1)
     assert first == last
@@ -216,7 +217,7 @@ def test_pictures_of_a_deleted_set_are_gone(client: AcpcClient) -> None:
     job = client.score_checkpoint(
         "lewm", made, GaussianNoise(0.1), protocol=ScoreProtocol(horizon=HORIZON)
     )
-    job.result(timeout=60)
+    job.result(timeout=GENEROUS_SECONDS)
     assert client.preview_anchors(job, [5])[0].clean.shape == (3, 28, 28, 3)
     client.anchors.delete(made.digest)
     with pytest.raises(FailedPrecondition, match="was deleted"):

@@ -16,6 +16,7 @@ from acpc_client.sync.client import AcpcClient
 from numpy.typing import ArrayLike
 from score_reference import ReferenceScore
 from served_world import SMALL, ServedWorld
+from waiting import GENEROUS_SECONDS
 
 TOLERANCE = 1e-4
 COUNT, HORIZON, SEED = 24, 4, 5
@@ -108,7 +109,7 @@ def test_one_checkpoint(
             extra_quantiles=[0.5, 1.0],
         ),
     )
-    score = job.result(timeout=60)
+    score = job.result(timeout=GENEROUS_SECONDS)
     wanted = score_reference.score(
         world.reference(name, loops=False),
         anchors,
@@ -154,7 +155,7 @@ def test_against_a_reference(
         protocol=ScoreProtocol(draws=2, seed=SEED, horizon=HORIZON),
         thresholds=Thresholds(ir=t_ir, sr=t_sr),
     )
-    score = job.result(timeout=60)
+    score = job.result(timeout=GENEROUS_SECONDS)
     ours, base = (
         score_reference.score(
             world.reference(name, loops=False),

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from public_dataset import PublicColumns, public_columns, write_public_dataset
 from served_world import ServedWorld
 from study_reference import StudyAnchors
+from waiting import GENEROUS_SECONDS
 
 TOLERANCE = 1e-4
 EPISODES, FRAMESKIP = (60, 48, 1, 60, 44, 60, 52, 60), 5
@@ -75,7 +76,7 @@ def same(found: ArrayLike, wanted: np.ndarray, scale: ArrayLike) -> None:
 
 def test_drift(client: AcpcClient, world: ServedWorld, content: PublicColumns) -> None:
     study = DriftStudy(SHIFTS, draws=2, seed=SEED, horizon=4, groups=3)
-    result = client.run_study("lewm", source(), study).result(timeout=60)
+    result = client.run_study("lewm", source(), study).result(timeout=GENEROUS_SECONDS)
     rows = study_reference.drift_rows(
         world.reference("lewm", loops=False),
         drawn(content, 3, 4),
@@ -102,7 +103,7 @@ def test_drift(client: AcpcClient, world: ServedWorld, content: PublicColumns) -
 
 def test_geometry(client: AcpcClient, world: ServedWorld, content: PublicColumns) -> None:
     study = GeometryStudy(SHIFTS, draws=2, seed=SEED, horizon=4)
-    result = client.run_study("lewm", source(), study).result(timeout=60)
+    result = client.run_study("lewm", source(), study).result(timeout=GENEROUS_SECONDS)
     rows, arrays = study_reference.geometry_rows(
         world.reference("lewm", loops=False), drawn(content, 3, 4), SIGMAS, draws=2, seed=SEED
     )
@@ -119,7 +120,7 @@ def test_geometry(client: AcpcClient, world: ServedWorld, content: PublicColumns
 def test_sensitivity(client: AcpcClient, world: ServedWorld, content: PublicColumns) -> None:
     """A step large enough that float32 keeps its digits; the smaller default is for the limit."""
     study = SensitivityStudy(probes=3, seed=SEED, horizon=4, step=0.02)
-    result = client.run_study("lewm", source(), study).result(timeout=60)
+    result = client.run_study("lewm", source(), study).result(timeout=GENEROUS_SECONDS)
     rows = study_reference.sensitivity_rows(
         world.reference("lewm", loops=False), drawn(content, 3, 4), probes=3, seed=SEED, step=0.02
     )
@@ -129,7 +130,7 @@ def test_sensitivity(client: AcpcClient, world: ServedWorld, content: PublicColu
 def test_both_sensitivity_estimates_agree(client: AcpcClient, content: PublicColumns) -> None:
     """At the small default step, anchor by anchor, within four standard errors."""
     study = SensitivityStudy(probes=64, horizon=2)
-    result = client.run_study("lewm", source(), study).result(timeout=60)
+    result = client.run_study("lewm", source(), study).result(timeout=GENEROUS_SECONDS)
     estimates = result.columns["squared_norm"].reshape(COUNT, 2, 64).mean(axis=2)
     apart = (estimates[:, 0] - estimates[:, 1]) / estimates.mean(axis=1)
     error = apart.std(ddof=1) / COUNT**0.5
@@ -161,7 +162,7 @@ def test_planner(
     anchors: DatasetAnchors | AnchorSet = source(count=3)
     if stored is not None:
         anchors = client.anchors.create(source(count=3), history=stored[0], horizon=stored[1])
-    result = client.run_study("lewm", anchors, study).result(timeout=60)
+    result = client.run_study("lewm", anchors, study).result(timeout=GENEROUS_SECONDS)
     rows, arrays = study_reference.planner_rows(
         world.reference("lewm", loops=False),
         drawn(content, *(stored or (history, 2)), count=3),
@@ -189,14 +190,16 @@ def test_planner(
 def test_a_deterministic_shift_has_one_draw(client: AcpcClient, content: PublicColumns) -> None:
     shifts = [GaussianBlur(5), GaussianNoise(0.02)]
     drift = DriftStudy(shifts, draws=2, horizon=2, groups=2)
-    columns = client.run_study("lewm", source(), drift).result(timeout=60).columns
+    columns = client.run_study("lewm", source(), drift).result(timeout=GENEROUS_SECONDS).columns
     assert columns["shift"].tolist() == [0, 1, 1] * COUNT
     assert columns["draw"].tolist() == [0, 0, 1] * COUNT
     assert columns["severity"].tolist() == [5.0, 0.02, 0.02] * COUNT
     planner = PlannerStudy(shifts, draws=2, budget=CemBudget(8, 3, 2, 2))
-    columns = client.run_study("lewm", source(count=2), planner).result(timeout=60).columns
+    columns = (
+        client.run_study("lewm", source(count=2), planner).result(timeout=GENEROUS_SECONDS).columns
+    )
     assert columns["shift"].tolist() == [0, 1, 1] * 2
     geometry = GeometryStudy(shifts, draws=2, horizon=2)
-    arrays = client.run_study("lewm", source(), geometry).result(timeout=60).arrays
+    arrays = client.run_study("lewm", source(), geometry).result(timeout=GENEROUS_SECONDS).arrays
     assert arrays["encoder_views"].shape == (COUNT, 3, 16)
     assert arrays["view_shift"].tolist() == [0, 1, 1]

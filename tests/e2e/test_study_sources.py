@@ -14,6 +14,7 @@ from acpc_client.study_inputs import DriftStudy, GeometryStudy, PlannerStudy, Se
 from acpc_client.sync.client import AcpcClient
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
+from waiting import GENEROUS_SECONDS
 
 EPISODES = (70, 64, 1, 66, 90)
 SHIFTS = [GaussianNoise(0.05)]
@@ -30,7 +31,7 @@ def accepted(channel: grpc.Channel, **study: object) -> pb.RunStudyRequest:
     """The request as the server took it, from the operation's metadata."""
     asked = {"dataset": {"dataset": "sources.h5", "task": "tworoom"}, **study}
     operation = StudyServiceStub(channel).RunStudy(
-        pb.RunStudyRequest(checkpoint={"name": "lewm"}, **asked), timeout=20
+        pb.RunStudyRequest(checkpoint={"name": "lewm"}, **asked), timeout=GENEROUS_SECONDS
     )
     metadata = pb.RunStudyMetadata()
     assert operation.metadata.Unpack(metadata)
@@ -74,7 +75,7 @@ def test_anchors_of_too_few_trajectories_fail_the_job(client: AcpcClient) -> Non
     source = DatasetAnchors("sources.h5", "tworoom", count=8, one_per_episode=False)
     job = client.run_study("lewm", source, DriftStudy(SHIFTS, groups=6, horizon=2))
     with pytest.raises(FailedPrecondition, match="trajectories, too few for 6 groups") as caught:
-        job.result(timeout=60)
+        job.result(timeout=GENEROUS_SECONDS)
     assert caught.value.reason == "TOO_FEW_TRAJECTORIES"
 
 
@@ -93,8 +94,8 @@ def test_a_set_gives_the_rows_of_the_dataset_it_was_made_from(
 ) -> None:
     source = DatasetAnchors("sources.h5", "tworoom", count=4, one_per_episode=True)
     stored = client.anchors.create(source, history=3, horizon=3)
-    of_set = client.run_study("lewm", stored, study).result(timeout=60)
-    of_dataset = client.run_study("lewm", source, study).result(timeout=60)
+    of_set = client.run_study("lewm", stored, study).result(timeout=GENEROUS_SECONDS)
+    of_dataset = client.run_study("lewm", source, study).result(timeout=GENEROUS_SECONDS)
     assert of_set.columns.keys() == of_dataset.columns.keys()
     for name, values in of_dataset.columns.items():
         assert of_set.columns[name].tobytes() == values.tobytes(), name

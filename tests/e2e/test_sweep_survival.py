@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import CellState, Sweep, SweepFileError, SweepResults
@@ -90,19 +89,16 @@ def test_a_client_killed_at_random_moments_doubles_no_job(
     file = write_sweep(world.root / "killed", "killed")
     moment = random.Random(7)
     journal = file.parent / "killed.sweep" / "journal.jsonl"
+    command = [ACPC, "sweep", "run", str(file), "--target", server.address]
     for kill in range(CLIENT_KILLS):
-        process = subprocess.Popen([ACPC, "sweep", "run", str(file), "--target", server.address])
         lines = 4 * kill  # further every time, and a little more
-        while not journal.exists() or journal.read_bytes().count(b"\n") < lines:
-            time.sleep(0.01)
-        time.sleep(moment.uniform(0.0, 0.3))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    last = subprocess.run(
-        [ACPC, "sweep", "run", str(file), "--target", server.address, "--no-gate"], check=True,
-        capture_output=True,
-    )  # fmt: skip
-    assert b"12/12" in last.stderr
+        with processes.running(command):
+            wait_until(
+                lambda lines=lines: journal.exists() and journal.read_bytes().count(b"\n") >= lines
+            )
+            time.sleep(moment.uniform(0.0, 0.3))
+    last = processes.run([*command, "--no-gate"])
+    assert "12/12" in last.stderr
     assert scores(SweepResults.open(file)) == undisturbed
     assert len(jobs_of(server) - before) == 12
 
@@ -135,8 +131,7 @@ def test_a_server_killed_in_the_middle_is_waited_for(
     runner = threading.Thread(target=run)
     runner.start()
     for kill in range(SERVER_KILLS):
-        while ended[0] < 3 + 4 * kill:
-            time.sleep(0.01)
+        wait_until(lambda kill=kill: ended[0] >= 3 + 4 * kill)
         server.kill()
         server.start()
     runner.join()

@@ -35,6 +35,7 @@ from score_reference import ReferenceScore
 from served_world import ServedWorld
 from server_process import ServerProcess
 from typer.testing import CliRunner
+from waiting import GENEROUS_SECONDS
 
 SOURCE = Path(__file__).parents[2] / "examples" / "bring_your_own"
 CHECKPOINTS = SOURCE / "checkpoints"
@@ -171,7 +172,7 @@ def test_score_checkpoint(conv_client: AcpcClient, world: ServedWorld, shift: Pe
         reference="conv-base",
         protocol=ScoreProtocol(draws=DRAWS, seed=SEED, horizon=HORIZON),
     )
-    score = job.result(timeout=60)
+    score = job.result(timeout=GENEROUS_SECONDS)
     anchors = score_reference.draw_anchors(
         world.columns, history=1, horizon=HORIZON, count=COUNT, seed=9101, frameskip=5
     )

@@ -1,9 +1,13 @@
 """The planner loop, run as its reader runs it: a server of its own and a table at the end."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+import processes
+import pytest
+
+pytestmark = pytest.mark.slow
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "planner_loop.py"
 
@@ -11,7 +15,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "planner_loop.py"
 def test_the_loop_ends_with_a_row_per_checkpoint_and_planner() -> None:
     command = [sys.executable, EXAMPLE, "--episodes", "1", "--sigma", "0"]
     environment = {**os.environ, "COLUMNS": "120"}
-    shown = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    shown = processes.run(command, env=environment)
     rows = [line.split("│") for line in shown.stdout.splitlines() if line.startswith("│")]
     assert [(row[1].strip(), row[2].strip()) for row in rows] == [
         ("base", "asks"),

@@ -1,11 +1,11 @@
 """The shipped checkpoints are small and safe, and the training script makes such folders."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 import torch
 from acpc_server.data.tasks import load_task
@@ -53,9 +53,10 @@ def test_the_task_file_is_a_task() -> None:
 def train_briefly(out: Path, name: str) -> str:
     command = [sys.executable, str(TWO_ROOM / "train.py"), "--out", str(out), "--only", name]
     command += ["--steps", "3", "--episodes", "5", "--seed", "4"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return processes.run(command).stdout
 
 
+@pytest.mark.slow
 def test_a_short_run_writes_a_folder_the_server_loads_and_is_repeatable(tmp_path: Path) -> None:
     name = "two-room-augmented"
     printed = train_briefly(tmp_path / "first", name)

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self
 
 # Closing with this option resets the connection instead of ending it.
@@ -30,17 +30,29 @@ class CuttingProxy:
         self._cuts = cuts
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
         self.port: int = self._listener.getsockname()[1]
         self.cut = 0
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._run(self._accept)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.close()
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in it
+        self._threads[0].join()
         for end in self._open:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for end in (self._listener, *self._open):
             end.close()
+
+    def _run(self, target: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -51,7 +63,7 @@ class CuttingProxy:
                 left = next(self._cuts, None)
                 pairs = ((caller, server, left), (server, caller, None))
                 for pair in pairs:
-                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+                    self._run(self._pass, *pair)
 
     def _pass(self, source: socket.socket, sink: socket.socket, left: int | None) -> None:
         with contextlib.suppress(OSError):

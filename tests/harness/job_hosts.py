@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Self
 
 import grpc
 from acpc.v1 import scoring_service_pb2 as pb
 from job_world import JobCaller, JobWorld, job
 from server_process import LogLine, ServerProcess
+from waiting import wait_until
 
 ROOMS = {"dataset": "rooms.h5", "task": "tworoom"}
 
@@ -24,7 +25,7 @@ def small(request_id: str, seed: int) -> pb.ScoreCheckpointRequest:
 
 
 class Hosts:
-    """Servers of one record, started together, and a caller of each.
+    """Servers of one record, started together while the ``with`` block lasts; a caller of each.
 
     Args:
         world: Their files.
@@ -37,9 +38,22 @@ class Hosts:
         self.servers = [
             world.server(f"state-{number}", jobs_url=url, **flags) for number in range(count)
         ]
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(ServerProcess.start, self.servers))
         self._channels: dict[str, grpc.Channel] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(ServerProcess.start, self.servers))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for channel in self._channels.values():
+            channel.close()
+        for server in self.servers:
+            server.stop()
 
     def caller(self, server: ServerProcess) -> JobCaller:
         if server.address not in self._channels:
@@ -61,21 +75,17 @@ class Hosts:
 
     def runner(self, name: str, step: int) -> ServerProcess:
         """The server that measures a job, once it has begun ``step``."""
-        give_up = time.monotonic() + 60
-        while time.monotonic() < give_up:
-            for server, line in self.lines("job_step", name):
-                if line["step"] >= step:
-                    return server
-            time.sleep(0.01)
-        raise TimeoutError(f"nobody began step {step} of {name}")
+        found: list[ServerProcess] = []
+
+        def begun() -> bool:
+            lines = self.lines("job_step", name)
+            found.extend(server for server, line in lines if line["step"] >= step)
+            return bool(found)
+
+        wait_until(begun, f"nobody began step {step} of {name}")
+        return found[0]
 
     def times(self, event: str) -> Counter[str]:
         """How often an event was logged for each job, over the servers' current processes."""
         lines = [line for server in self.servers for line in server.log()]
         return Counter(line["job"] for line in lines if line["event"] == event)
-
-    def close(self) -> None:
-        for channel in self._channels.values():
-            channel.close()
-        for server in self.servers:
-            server.__exit__()

@@ -15,6 +15,7 @@ from google.protobuf import duration_pb2
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import public_columns, write_public_dataset
 from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS
 from wire import noise
 
 ANCHORS_PER_SHARD = 10
@@ -91,7 +92,7 @@ class JobCaller:
         self.operations = operations_pb2_grpc.OperationsStub(channel)
 
     def submit(self, request: pb.ScoreCheckpointRequest) -> operations_pb2.Operation:
-        return self.scoring.ScoreCheckpoint(request, timeout=60)
+        return self.scoring.ScoreCheckpoint(request, timeout=GENEROUS_SECONDS)
 
     def get(self, name: str) -> operations_pb2.Operation:
         return self.operations.GetOperation(operations_pb2.GetOperationRequest(name=name))

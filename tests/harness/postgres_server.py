@@ -8,13 +8,13 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, Self
 
+import processes
 import psycopg
+from waiting import wait_until
 
-STARTUP_SECONDS = 30.0
 ROLE = "acpc"
 
 
@@ -55,28 +55,35 @@ class PostgresServer:
             self._call("initdb", f"--pgdata={data}", f"--username={ROLE}", "--auth=trust",
                        "--no-sync", "--encoding=UTF8", "--locale=C")  # fmt: skip
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = processes.start(
                 [self._programs / "postgres", "-D", data, "-p", str(self.port),
                  "-k", self._folder, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"],
                 stdout=log, stderr=log, cwd=self._folder, **self._as,
             )  # fmt: skip
-        give_up = time.monotonic() + STARTUP_SECONDS
-        while True:
-            try:
-                psycopg.connect(self._url("postgres"), connect_timeout=1).close()
-                return self
-            except psycopg.OperationalError as error:
-                if time.monotonic() > give_up or self._process.poll() is not None:
-                    told = (self._folder / "log").read_text()
-                    raise RuntimeError(f"PostgreSQL did not start; it wrote:\n{told}") from error
-                time.sleep(0.05)
+        try:
+            wait_until(self._answers, "PostgreSQL did not start")
+        except BaseException:
+            print((self._folder / "log").read_text())
+            self.stop()
+            raise
+        return self
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, "PostgreSQL has ended"
+        try:
+            psycopg.connect(self._url("postgres"), connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
     def stop(self) -> None:
         """Stop at once, breaking every connection; the data stay for the next start."""
         if self._process is not None and self._process.poll() is None:
             data = self._folder / "data"
             self._call("pg_ctl", "stop", f"--pgdata={data}", "--mode=immediate", "--silent")
-            self._process.wait(STARTUP_SECONDS)
+        if self._process is not None:
+            processes.end(self._process)
 
     def new_database(self) -> str:
         """URL of an empty database."""
@@ -96,7 +103,11 @@ class PostgresServer:
         )  # fmt: skip
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-STARTUP_SECONDS = 60.0
-STOP_SECONDS = 30.0
+import processes
+from waiting import GENEROUS_SECONDS
+
 LogLine = dict[str, Any]
 
 
@@ -65,7 +66,7 @@ class ServerProcess:
     def start(self) -> Self:
         """Start and return once it serves; RuntimeError with its log when it does not."""
         self._lines, self._closed = [], False
-        self._process = subprocess.Popen(
+        self._process = processes.start(
             self.command,
             stderr=subprocess.PIPE,
             text=True,
@@ -74,7 +75,11 @@ class ServerProcess:
         )
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         self._reader.start()
-        serving = self.wait_for_log(lambda line: line["event"] == "serving", STARTUP_SECONDS)
+        try:
+            serving = self.wait_for_log(lambda line: line["event"] == "serving")
+        except BaseException:
+            self.stop()
+            raise
         self.port, self.metrics_port = serving["port"], serving["metrics_port"]
         return self
 
@@ -88,18 +93,18 @@ class ServerProcess:
         """Process id."""
         return self._running().pid
 
-    def wait_for_log(self, wanted: Callable[[LogLine], bool], seconds: float = 30.0) -> LogLine:
+    def wait_for_log(self, wanted: Callable[[LogLine], bool]) -> LogLine:
         """The first log line that is ``wanted``, present or still to come.
 
         Raises:
-            RuntimeError: The process ended, or ``seconds`` passed, without such a line.
+            RuntimeError: The process ended, or far too much time passed, without such a line.
         """
 
         def found() -> list[LogLine]:
             return [line for line in self.log() if wanted(line)]
 
         with self._moved:
-            self._moved.wait_for(lambda: found() or self._closed, seconds)
+            self._moved.wait_for(lambda: found() or self._closed, GENEROUS_SECONDS)
         for line in found():
             return line
         raise RuntimeError("no such log line; the server wrote:\n" + "".join(self._lines))
@@ -119,7 +124,7 @@ class ServerProcess:
 
     def kill(self) -> None:
         """End the process at once, as kill -9 or a power cut does."""
-        self._running().kill()
+        processes.end(self._running())
         self._ended()
 
     def terminate(self) -> int:
@@ -127,12 +132,16 @@ class ServerProcess:
         self._running().terminate()
         return self._ended()
 
+    def stop(self) -> None:
+        """End the process and all that it has started, if it was started at all."""
+        if self._process is not None:
+            self.kill()
+
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self.kill()
+        self.stop()
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
@@ -140,16 +149,21 @@ class ServerProcess:
         return self._process
 
     def _ended(self) -> int:
-        code = self._running().wait(STOP_SECONDS)
-        if self._reader is not None:
-            self._reader.join()
-        return code
+        process = self._running()
+        try:
+            return process.wait(GENEROUS_SECONDS)
+        finally:
+            processes.end(process)
+            if self._reader is not None:
+                self._reader.join()
 
     def _read(self, process: subprocess.Popen[str]) -> None:
-        for line in process.stderr or ():
-            with self._moved:
-                self._lines.append(line)
-                self._moved.notify_all()
+        assert process.stderr is not None
+        with process.stderr:
+            for line in process.stderr:
+                with self._moved:
+                    self._lines.append(line)
+                    self._moved.notify_all()
         with self._moved:
             self._closed = True
             self._moved.notify_all()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from acpc_server.models import ModelCard
 from torch import Tensor
+from waiting import GENEROUS_SECONDS
 
 CARD = ModelCard(
     family="plain",
@@ -63,7 +64,7 @@ class Held:
         self.order += marks
         self.calls.append(marks)
         self.entered.set()
-        assert self.free.wait(20)
+        assert self.free.wait(GENEROUS_SECONDS)
 
 
 def frames(mark: float, count: int = 1) -> Tensor:

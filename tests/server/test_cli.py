@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import processes
 import pytest
 import torch
 from acpc_server.cli import app, main
@@ -113,6 +114,7 @@ def test_a_pickled_module_needs_a_config_and_consent(run: Run, tmp_path: Path) -
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.process
 def test_a_server_that_cannot_start_says_why_in_its_last_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "roots").mkdir()
@@ -137,9 +139,7 @@ def test_a_server_that_cannot_start_says_why_in_its_last_line(tmp_path: Path) ->
                 obstacle: value,
             }
             command = [PROGRAM, "serve", *(str(part) for pair in flags.items() for part in pair)]
-            refused = subprocess.run(
-                command, capture_output=True, text=True, timeout=60, check=False
-            )
+            refused = processes.run(command, check=False)
             assert refused.returncode == 1, refused.stderr
             last = refused.stderr.splitlines()[-1]
             assert last.startswith("FAILED_PRECONDITION: ")

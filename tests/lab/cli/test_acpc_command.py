@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+import processes
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_lab.cli import app
@@ -22,6 +23,7 @@ from client_counterparty import Counterparty
 from client_messages import operation, score_response, status
 from google.rpc import error_details_pb2
 from typer.testing import CliRunner
+from waiting import GENEROUS_SECONDS
 
 NAME = "operations/mine"
 SCORE = [
@@ -188,22 +190,23 @@ ACPC = (
 )
 
 
+@pytest.mark.process
 def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(
     target: str, counterparty: Counterparty
 ) -> None:
     counterparty.stalled.set()
     counterparty.script.append(operation(NAME, 1))
-    process = subprocess.Popen(
+    with processes.running(
         [sys.executable, "-c", ACPC, *SCORE],
         env={**os.environ, "ACPC_TARGET": target},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert process.stderr is not None
-    assert "encoding anchors" in process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    _, shown = process.communicate(timeout=60)
+    ) as process:
+        assert process.stderr is not None
+        assert "encoding anchors" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, shown = process.communicate(timeout=GENEROUS_SECONDS)
     assert process.returncode == 130
     assert f"acpc operations watch {NAME}" in shown
     assert f"acpc operations cancel {NAME}" in shown
@@ -211,19 +214,20 @@ def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(
     assert not counterparty.requests["CancelOperation"]
 
 
+@pytest.mark.process
 def test_a_terminal_gets_a_live_bar_and_the_same_exit_code(
     target: str, counterparty: Counterparty
 ) -> None:
     counterparty.script.extend(finished(pb.OUTCOME_FAILED))
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
+    with processes.running(
         [sys.executable, "-c", ACPC, *SCORE],
         env={**os.environ, "ACPC_TARGET": target, "TERM": "xterm", "COLUMNS": "120"},
         stdout=subprocess.PIPE,
         stderr=theirs,
-    )
-    os.close(theirs)
-    answer, _ = process.communicate(timeout=60)
+    ) as process:
+        os.close(theirs)
+        answer, _ = process.communicate(timeout=GENEROUS_SECONDS)
     shown = b""
     with contextlib.suppress(OSError):  # Linux ends a terminal without writers with EIO
         while chunk := os.read(ours, 4096):

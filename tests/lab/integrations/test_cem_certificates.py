@@ -18,6 +18,7 @@ from acpc_lab.integrations import CemCertificates
 from client_counterparty import Counterparty
 from client_messages import status
 from public_cem import PublicCem
+from waiting import GENEROUS_SECONDS
 
 BAD = status(grpc.StatusCode.INVALID_ARGUMENT, "candidates: width 2, wanted 10")
 Opener = Callable[[int], PlanSession]
@@ -65,7 +66,7 @@ def test_every_iteration_of_every_environment_is_certified(
     outputs = solver(hook, noting, batch_size=2).solve(3)
     seeds = [message.start.perturbations.seed for message in counterparty.requests["Plan"]]
     assert seeds == [0, 1, 2]
-    assert all(counterparty.goodbyes.acquire(timeout=10) for _ in range(3))
+    assert all(counterparty.goodbyes.acquire(timeout=GENEROUS_SECONDS) for _ in range(3))
     sent = [message.pool for message in counterparty.requests["PlanPool"]]
     assert [pool.iteration for pool in sent] == [0, 0, 1, 1, 2, 2, 0, 1, 2]
     assert sent[3].candidates.data == pools[1][1].numpy().tobytes()

@@ -7,7 +7,6 @@ import csv
 import importlib
 import pickle
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 import torch
 from acpc_client.errors import ArgumentError, FailedPrecondition, NotFound, Unavailable
@@ -26,6 +26,9 @@ from acpc_client.sync.client import AcpcClient
 from acpc_lab.integrations import EpochScore, EpochScorer, ScoreCheckpointCallback, ScreenFailed
 from job_world import JobWorld, write_job_world
 from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS
+
+pytestmark = pytest.mark.process
 
 ANCHORS = DatasetAnchors("rooms.h5", "tworoom", count=10)
 PROTOCOL = ScoreProtocol(draws=2)
@@ -119,7 +122,7 @@ def test_every_epoch_is_scored_and_logged_with_its_own_step(
             by_hand[epoch] = client.score_checkpoint(
                 f"{run}/epoch-{epoch}", ANCHORS, NOISE, reference=f"{run}/epoch-0",
                 protocol=PROTOCOL,
-            ).result(60)  # fmt: skip
+            ).result(GENEROUS_SECONDS)  # fmt: skip
     rows = {int(r["step"]): r for r in logged(tmp_path) if r["acpc/gaussian_noise_0.08/sr"]}
     assert sorted(rows) == [3, 6, 9]
     assert sum(bool(row["acpc/gaussian_blur_5/ir"]) for row in logged(tmp_path)) == 3
@@ -246,7 +249,7 @@ def test_importing_it_imports_no_lightning() -> None:
         "try: ScoreCheckpointCallback('a', 'b', (), export=None)\n"
         "except Exception as error: print(error)\n"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    shown = processes.run([sys.executable, "-c", code])
     assert "pip install lightning" in shown.stdout
 
 

@@ -13,6 +13,8 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 from report_samples import HOSTILE
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 SIZES = {"phone": (360, 780), "desk": (1280, 900)}
 

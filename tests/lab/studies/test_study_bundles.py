@@ -6,12 +6,12 @@ import hashlib
 import importlib
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import processes
 import pytest
 from acpc_client.errors import ArgumentError
 from acpc_lab.studies import bundle, paper
@@ -208,13 +208,14 @@ def test_every_study_has_a_figure_module() -> None:
         assert callable(module.draw)
 
 
+@pytest.mark.process
 def test_studies_need_numpy_alone_until_they_are_drawn() -> None:
     """Neither server nor torch nor the libraries of [lab] are loaded by reading or verifying."""
     code = (
         "import acpc_lab.studies.verification, acpc_lab.studies.paper, sys, json;"
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    shown = processes.run([sys.executable, "-c", code])
     loaded = set(json.loads(shown.stdout))
     heavy = {
         "torch",

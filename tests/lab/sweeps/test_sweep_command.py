@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import processes
 import pytest
 import yaml
 from acpc_lab.cli import app
 from client_messages import status
 from job_counterparty import DOCUMENT, FAILED, JobParty
 from typer.testing import CliRunner
+from waiting import GENEROUS_SECONDS
 
 UNFIT = status(grpc.StatusCode.FAILED_PRECONDITION, "it does not fit")
 
@@ -178,37 +180,38 @@ def test_cancel_asks_for_every_job(acpc: Callable[..., Any], file: Path, party: 
 COMMAND = [str(Path(sys.executable).with_name("acpc")), "sweep", "run"]
 
 
+@pytest.mark.process
 def test_an_interrupted_run_says_how_to_go_on(file: Path, party: JobParty, target: str) -> None:
     party.looks = 10**6
-    process = subprocess.Popen(
-        [*COMMAND, str(file), "--target", target], stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    while "running" not in process.stderr.readline():
-        pass
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=30)
+    command = [*COMMAND, str(file), "--target", target]
+    with processes.running(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "running" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=GENEROUS_SECONDS)
     assert process.returncode == 130
     assert f"go on:      acpc sweep run {file}" in told
 
 
+@pytest.mark.process
 def test_a_terminal_shows_a_table_that_moves(file: Path, party: JobParty, target: str) -> None:
     party.looks = 3
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
+    with processes.running(
         [*COMMAND, str(file), "--target", target],
         stdout=subprocess.PIPE,
         stderr=theirs,
         env={**os.environ, "COLUMNS": "160", "TERM": "xterm"},
-    )
-    os.close(theirs)
-    shown = b""
-    try:
-        while part := os.read(ours, 65536):
-            shown += part
-    except OSError:  # the other side has closed
-        pass
-    table, _ = process.communicate(timeout=30)
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := os.read(ours, 65536):
+                shown += part
+        except OSError:  # the other side has closed
+            pass
+        table, _ = process.communicate(timeout=GENEROUS_SECONDS)
     assert process.returncode == 0
     text = shown.decode()
     assert "0/2 cells done: 2 running" in text

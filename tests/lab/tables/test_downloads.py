@@ -5,13 +5,13 @@
 import dataclasses
 import json
 import math
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import processes
 import pyarrow.parquet as pq
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
@@ -155,6 +155,7 @@ def test_a_file_that_holds_no_score_is_refused(tmp_path: Path, suffix: str) -> N
         load_score(path.with_suffix(".npz"))
 
 
+@pytest.mark.process
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
@@ -165,9 +166,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
     )
     file = tmp_path / "score.parquet"
     file.touch()
-    shown = subprocess.run(
-        [sys.executable, "-c", code, str(file)], capture_output=True, check=True, text=True
-    )
+    shown = processes.run([sys.executable, "-c", code, str(file)])
     assert "pip install '.[lab]'" in shown.stdout
 
 

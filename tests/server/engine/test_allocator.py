@@ -1,7 +1,11 @@
 """The memory settings of a serving process."""
 
-import subprocess
 import sys
+
+import processes
+import pytest
+
+pytestmark = pytest.mark.process
 
 # In a thread, as the device's owner is one: arenas of threads give memory back the soonest.
 PROGRAM = """
@@ -37,7 +41,7 @@ thread.join()
 def faults(setting: str) -> int:
     """Page faults of ten rounds, in a process of its own: the settings hold for a process."""
     command = [sys.executable, "-c", PROGRAM, setting]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return int(processes.run(command).stdout)
 
 
 def test_freed_memory_is_reused_without_page_faults() -> None:

@@ -12,6 +12,7 @@ from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from plain_model import Held, PlainModel, frames
 from torch import Tensor
+from waiting import GENEROUS_SECONDS
 
 CPU = torch.device("cpu")
 FP32, BF16 = NumericMode.FP32, NumericMode.BF16
@@ -31,14 +32,14 @@ def calls_of(asked: Asked, *, merge: bool = True) -> tuple[list[list[float]], li
             return pool.submit(lambda: engine.encode(model, frames(mark, rows), context, mode))
 
         first = ask(0.0, Priority.JOB, FP32, 1)
-        assert held.entered.wait(10)
+        assert held.entered.wait(GENEROUS_SECONDS)
         answers = []
         for index, request in enumerate(asked):
             answers.append(ask(*request))
             while sum(metrics.queue_depth.labels(p)._value.get() for p in PRIORITIES) <= index:
                 assert not first.done()
         held.free.set()
-        results = [answer.result(10) for answer in answers]
+        results = [answer.result(GENEROUS_SECONDS) for answer in answers]
         return held.calls[1:], results
 
 
@@ -88,14 +89,14 @@ def test_a_withdrawn_request_leaves_the_batch_without_harm() -> None:
             return pool.submit(lambda: engine.encode(model, frames(mark), who, FP32))
 
         first = ask(0.0, RequestContext(Priority.JOB))
-        assert held.entered.wait(10)
+        assert held.entered.wait(GENEROUS_SECONDS)
         stays, goes = ask(1.0, RequestContext(INTERACTIVE)), ask(2.0, context)
         context.cancel()
         with pytest.raises(Cancelled):
-            goes.result(10)
+            goes.result(GENEROUS_SECONDS)
         held.free.set()
-        first.result(10)
-        assert stays.result(10).tolist() == [[1.0] * 3]
+        first.result(GENEROUS_SECONDS)
+        assert stays.result(GENEROUS_SECONDS).tolist() == [[1.0] * 3]
     assert 2.0 not in held.order
 
 

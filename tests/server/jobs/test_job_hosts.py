@@ -20,7 +20,7 @@ TERMS = LeaseTerms(heartbeat=0.05, lease=0.2)
 A = Host("a", "process-1", "folder-1")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.process)])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobDatabase]:
     url = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
     if request.param == "postgres":

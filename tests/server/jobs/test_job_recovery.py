@@ -105,6 +105,7 @@ def attempt(look: Callable[[], list[Job]]) -> list[Job]:
         return []
 
 
+@pytest.mark.process
 def test_a_database_that_takes_no_writes_for_a_while_costs_no_job(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     opened.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.process)])
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
     """A desk on each kind of database."""
     url = ""

@@ -23,6 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from server_process import ServerProcess
 from wire import blocks, pair, refusal, tensor
 
+pytestmark = pytest.mark.process
+
 RPC = {"grpc_type", "grpc_service", "grpc_method"}
 # Name as the parser gives it, type, labels of a sample.
 DOCUMENTED = {

@@ -3,11 +3,11 @@
 import hashlib
 import math
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import numpy as np
+import processes
 import pytest
 import torch
 from acpc_server.errors import InvalidArgument
@@ -158,14 +158,10 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.process
 def test_another_process_with_other_threads_draws_the_same_bits() -> None:
     outputs = {
-        subprocess.run(
-            [sys.executable, "-c", PROGRAM.format(threads=threads)],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+        processes.run([sys.executable, "-c", PROGRAM.format(threads=threads)]).stdout
         for threads in (1, 3)
     }
     assert len(outputs) == 1

@@ -42,7 +42,7 @@ def stub(tmp_path: Path) -> Iterator[pb_grpc.AnchorServiceStub]:
 
 def silent_after(messages: list[Any], done: threading.Event) -> Iterator[Any]:
     yield from messages
-    done.wait(30)
+    done.wait(GENEROUS_SECONDS)
 
 
 @pytest.mark.parametrize("sent", [0, 1, 2])
@@ -65,7 +65,10 @@ def test_silent_streams_do_not_take_every_thread(stub: pb_grpc.AnchorServiceStub
     """Streams get half of the threads, so that other calls are answered beside them."""
     done = threading.Event()
     streams = [stub.UploadAnchors.future(silent_after([], done)) for _ in range(8)]
-    assert stub.ListAnchorSets(pb.ListAnchorSetsRequest(), timeout=10).next_page_token == ""
+    assert (
+        stub.ListAnchorSets(pb.ListAnchorSetsRequest(), timeout=GENEROUS_SECONDS).next_page_token
+        == ""
+    )
     codes = sorted(stream.code().name for stream in streams)
     done.set()
     assert codes == ["DEADLINE_EXCEEDED"] * 4 + ["RESOURCE_EXHAUSTED"] * 4

@@ -1,0 +1,19 @@
+"""How tests wait: for a condition, never for a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+GENEROUS_SECONDS = 120.0
+"""A limit for what ends by itself; only a fault reaches it, on a busy machine too."""
+
+
+def wait_until(
+    holds: Callable[[], object], what: str = "it never came to pass", *, pause: float = 0.01
+) -> None:
+    """Return once ``holds()`` is true; AssertionError with ``what`` if it never is."""
+    give_up = time.monotonic() + GENEROUS_SECONDS
+    while not holds():
+        assert time.monotonic() < give_up, what
+        time.sleep(pause)
