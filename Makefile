@@ -4,8 +4,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests run in a process per core, each with one thread.
+PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
-.PHONY: help demo sweep-demo study-demo test lint format types proto docs docs-serve release-check \
+.PHONY: help demo sweep-demo study-demo test test-fast test-all coverage lint format types proto docs docs-serve release-check \
 	bench train-demo clean
 
 help: ## Show this list
@@ -30,8 +32,17 @@ sweep-demo: $(READY) ## Score ten checkpoints under five shifts and write an HTM
 study-demo: $(READY) ## Run the paper's studies on the demo's checkpoints (minutes)
 	@$(BIN)/python examples/study_demo.py
 
-test: $(READY) lint types docs ## Lint, type-check, build the docs, and run every test
-	@$(BIN)/python -m pytest
+test: $(READY) lint types docs ## Lint, type-check, build the docs, run the unit and process tests
+	@$(PYTEST) -m "not slow"
+
+test-fast: $(READY) ## Run the unit tests alone (a minute)
+	@$(PYTEST) -m unit
+
+test-all: $(READY) lint types docs ## Everything that test does, and the slow tests
+	@$(PYTEST)
+
+coverage: $(READY) ## Run the unit tests and show which branches they miss
+	@$(PYTEST) -m unit --cov --cov-report term
 
 lint: $(READY) ## ruff, the import rules, the wire contract and its generated code
 	@$(BIN)/ruff check .

@@ -2,10 +2,10 @@
 
 import json
 import re
-import subprocess
 import sys
 import tomllib
 
+import processes
 import pytest
 from deployment_files import ROOT
 
@@ -84,6 +84,7 @@ def _pin(line: str) -> str:
     return _name(line).strip().lower().replace("_", "-")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("module", "missing", "extra"),
     [
@@ -98,8 +99,7 @@ def test_a_command_without_its_extra_says_what_to_install(
 ) -> None:
     """One sentence, exit code 2, no traceback."""
     code = f"import sys; sys.modules[{missing!r}] = None; import {module} as m; m.main()"
-    command = [sys.executable, "-c", code]
-    shown = subprocess.run(command, check=False, capture_output=True, text=True)
+    shown = processes.run([sys.executable, "-c", code], check=False)
     assert shown.returncode == 2
     assert shown.stdout == ""
     (line,) = shown.stderr.splitlines()
@@ -113,10 +113,11 @@ def test_both_commands_start_at_the_entry_that_checks_for_the_extra() -> None:
     assert PROJECT["scripts"] == scripts
 
 
+@pytest.mark.process
 def test_the_entries_import_nothing_of_the_extras() -> None:
     code = (
         "import sys, json, acpc_lab.__main__, acpc_server.__main__\n"
         "print(json.dumps(sorted(name.partition('.')[0] for name in sys.modules)))"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    shown = processes.run([sys.executable, "-c", code])
     assert not {"typer", "torch", "rich", "yaml", "pydantic"} & set(json.loads(shown.stdout))
