@@ -19,6 +19,7 @@ from acpc_server.observe import Metrics
 from acpc_server.rpc.anchor import AnchorServicer
 from acpc_server.rpc.interceptor import Guard
 from acpc_server.scheduling.workers import WorkerPool
+from waiting import GENEROUS_SECONDS
 
 LIMITS = AnchorLimits(2**24, 2**24, 100, 4, 0.0, 3600.0)
 IDLE = 0.3
