@@ -10,7 +10,7 @@ import numpy_reference as metrics
 import pixel_reference as pixels
 import torch
 from acpc_server.encoding.views import DrawnViews
-from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode
+from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint, NumericMode
 from acpc_server.interactive.planning import Planner, PlanningRequest, PlanningSession
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
@@ -64,13 +64,18 @@ def pool(seed: int = 0, candidates: int = 16, horizon: int = 3) -> NDArray[np.fl
 
 
 class PlanningWorld:
-    """Checkpoints ``m0``, ``m3``, ... on an engine of this process."""
+    """Checkpoints ``m0``, ``m3``, ... on an engine of this process.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: Where the checkpoints are written.
+        threads: CPU threads of the engine; torch's default when 0.
+    """
+
+    def __init__(self, root: Path, threads: int = 0) -> None:
         for seed in SEEDS:
             write_checkpoint(root / f"m{seed}", public_config(), seed=seed)
         recorded = Metrics()
-        self.engine = DeviceEngine(CPU, recorded)
+        self.engine = DeviceEngine(CPU, recorded, threads=threads)
         self._checkpoints = CheckpointCache(
             root, CPU, recorded, limits=CheckpointLimits(), budget_bytes=2**30
         )
@@ -78,7 +83,10 @@ class PlanningWorld:
     def open(self, request: PlanningRequest, *, model: int = 0, **limits: int) -> PlanningSession:
         limits = {"max_frames": 1000, "max_predictions": 100_000, **limits}
         planner = Planner(self.engine, **limits)
-        return planner.open(self._checkpoints.get(f"m{model}"), request, context())
+        return planner.open(self.checkpoint(model), request, context())
+
+    def checkpoint(self, model: int = 0) -> LoadedCheckpoint:
+        return self._checkpoints.get(f"m{model}")
 
     @staticmethod
     def reference(model: int = 0) -> ReferenceModel:

@@ -124,7 +124,7 @@ def prediction_error(
 
 
 def error_drift(
-    clean_error: Float64[Tensor, "*batch"], perturbed_error: Float64[Tensor, "*batch"]
+    clean_error: Float64[Tensor, "*#batch"], perturbed_error: Float64[Tensor, "*#batch"]
 ) -> Float64[Tensor, "*batch"]:
     """Change of prediction error |e~ - e|; at most :func:`drift_bound`.
 
@@ -134,9 +134,9 @@ def error_drift(
 
 
 def drift_bound(
-    pair_acpc: Float64[Tensor, "*batch"],
+    pair_acpc: Float64[Tensor, "*#batch"],
     clean_error: Float64[Tensor, "*#batch"],
-    perturbed_error: Float64[Tensor, "*batch"],
+    perturbed_error: Float64[Tensor, "*#batch"],
     *,
     horizon: int,
     dim: int,

@@ -13,11 +13,12 @@ from acpc_server.data import AnchorBatch
 from acpc_server.encoding.anchor_job import AnchorSetSource
 from acpc_server.engine import CheckpointName, DeviceEngine
 from acpc_server.engine.sizes import frames_per_call
-from acpc_server.errors import Cancelled
+from acpc_server.errors import Cancelled, FailedPrecondition
 from acpc_server.models import FrozenWorldModel
 from acpc_server.models.loader import load_checkpoint
+from acpc_server.numerics.verdict import Outcome
 from acpc_server.observe import Metrics
-from acpc_server.perturb import GaussianBlur, GaussianNoise, PerturbationSpec
+from acpc_server.perturb import GaussianBlur, GaussianNoise, Identity, PerturbationSpec, Resize
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import score
 from acpc_server.scoring.shard import ShardRecord, ShardScorer
@@ -116,6 +117,37 @@ def test_a_deterministic_shift_repeats_its_only_draw(
     radius = measured(engine, model, anchors, plan(GaussianBlur(kernel_size=5))).draw_radius
     assert radius.shape == (COUNT, DRAWS)
     assert (radius == radius[:, :1]).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    "shift",
+    [Identity(), Resize(scale=1.0), GaussianBlur(kernel_size=1), GaussianNoise(sigma=0.0)],
+    ids=lambda shift: shift.kind,
+)
+def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
+    model: FrozenWorldModel, anchors: WatchedBatch, shift: PerturbationSpec, threads: int
+) -> None:
+    """Exactly zero on any thread count, so that no verdict is made of rounding."""
+    engine = DeviceEngine(torch.device("cpu"), Metrics(), threads=threads)
+    try:
+        asked = plan(shift)
+        record = measured(engine, model, anchors, asked)
+        distances = score.different_state_distances(
+            engine, model, anchors, asked, record, PARTNER, RequestContext(Priority.JOB)
+        )
+    finally:
+        engine.close()
+    assert not record.draw_radius.any()
+    assert not record.step_radius.any()
+    found = score.summarise_checkpoint(asked, record, distances, PARTNER)
+    assert found["ir_raw"] == 0
+    alone = score.judge(asked, {"checkpoint": found})
+    assert alone.outcome is (Outcome.INCONCLUSIVE if alone.sr_passed else Outcome.FAILED)
+    assert alone.ir_relative is None
+    with_reference = asked.model_copy(update={"reference": asked.checkpoint})
+    with pytest.raises(FailedPrecondition, match=r"raw IR 0\.0, so relative IR is undefined"):
+        score.judge(with_reference, {"checkpoint": found, "reference": found})
 
 
 @pytest.mark.parametrize("together", [1, 5, 512])
