@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from acpc_client.inputs import DatasetAnchors, ScoreProtocol
 from acpc_client.perturbations import GaussianNoise
-from acpc_client.results.operations import JobState
+from acpc_client.results import JobState
 from acpc_client.sync.client import AcpcClient
 from acpc_server.encoding.views import DrawnViews
 from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from acpc_client.inputs import DatasetAnchors, Pair
 from acpc_client.perturbations import GaussianNoise
-from acpc_client.results.scores import Outcome, Score
+from acpc_client.results import Outcome, Score
 from acpc_client.sync.client import AcpcClient
 from acpc_server.data import Anchors, DatasetStore
 from picture import draw

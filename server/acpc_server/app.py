@@ -29,7 +29,7 @@ from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.encoding import CODE_VERSION, AnchorReaders, device_name
 from acpc_server.engine import CheckpointCache, DeviceEngine
 from acpc_server.errors import FailedPrecondition
-from acpc_server.interactive import PairComparison, Planner
+from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobFilter, JobOptions, JobService, JobState, LeaseTerms
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
@@ -158,7 +158,7 @@ class Server:
                 ("grpc.http2.min_ping_interval_without_data_ms", 5000),
             ],
         )
-        comparison = PairComparison(self._engine, settings.max_frames)
+        comparison = PairComparer(self._engine, settings.max_frames)
         planner = PlannerRpcs(
             self._checkpoints,
             Planner(

@@ -17,7 +17,7 @@ from acpc.v1 import anchor_service_pb2 as pb
 from acpc_client import errors
 from acpc_client.anchor_arrays import AnchorArrays, digest_of
 from acpc_client.inputs import DatasetAnchors
-from acpc_client.results.anchors import UploadProgress
+from acpc_client.results import UploadProgress
 from acpc_client.retries import RetryPolicy
 from acpc_lab.tables import load_anchors
 from anchor_counterparty import AnchorCounterparty, serve_anchors

@@ -15,9 +15,7 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client.errors import ArgumentError, Internal
 from acpc_client.inputs import CheckpointRef, DatasetAnchors, ScoreProtocol, Thresholds
 from acpc_client.perturbations import GaussianBlur, GaussianNoise, Identity
-from acpc_client.results.checkpoints import CheckpointState
-from acpc_client.results.operations import JobState
-from acpc_client.results.scores import Outcome
+from acpc_client.results import CheckpointState, JobState, Outcome
 from client_counterparty import Counterparty
 from client_messages import operation, score_response
 

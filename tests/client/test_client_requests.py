@@ -7,8 +7,7 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client.calls import jobs
 from acpc_client.inputs import CheckpointRef, DatasetAnchors, ScoreProtocol, Thresholds
 from acpc_client.perturbations import GaussianBlur, GaussianNoise, Identity, Registered, Resize
-from acpc_client.results import Operation
-from acpc_client.results.requests import ScoreRequest
+from acpc_client.results import Operation, ScoreRequest
 from client_messages import operation
 
 PROTOCOL = ScoreProtocol(5, 7, 8, 0.9, 0.1, (0.25, 0.75), (1, 4), (0.5,))

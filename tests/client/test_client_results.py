@@ -9,8 +9,7 @@ import pytest
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import results
 from acpc_client.errors import Cancelled, FailedPrecondition, Internal, MalformedAnswer
-from acpc_client.results.operations import JobState, Operation
-from acpc_client.results.scores import Outcome, Score, SkipReason
+from acpc_client.results import JobState, Operation, Outcome, Score, SkipReason
 from client_messages import operation, score_response, status
 from google.longrunning import operations_pb2
 

@@ -15,8 +15,7 @@ from acpc.v1 import study_service_pb2 as pb
 from acpc_client.errors import ArgumentError, FailedPrecondition, MalformedAnswer
 from acpc_client.inputs import CemBudget, DatasetAnchors
 from acpc_client.perturbations import GaussianBlur, GaussianNoise
-from acpc_client.results.operations import JobState, Operation
-from acpc_client.results.studies import StudyResult
+from acpc_client.results import JobState, Operation, StudyResult
 from acpc_client.study_inputs import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, study_operation, study_response

@@ -22,7 +22,7 @@ from acpc_client import errors
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.inputs import DatasetAnchors
-from acpc_client.results.anchors import AnchorSet, UploadProgress
+from acpc_client.results import AnchorSet, UploadProgress
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from cutting_proxy import CuttingProxy

@@ -22,7 +22,7 @@ from acpc_client.perturbations import (
     RandomShift,
     Resize,
 )
-from acpc_client.results.pairs import PairComparison
+from acpc_client.results import PairComparison
 from acpc_client.sync.client import AcpcClient
 from pair_reference import ReferencePair
 from served_world import ServedWorld

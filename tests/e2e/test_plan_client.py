@@ -19,7 +19,7 @@ from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import InvalidArgument, NotFound, SessionClosed
 from acpc_client.inputs import CemBudget
 from acpc_client.perturbations import GaussianNoise, Identity
-from acpc_client.results.pools import PoolCertificate
+from acpc_client.results import PoolCertificate
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli import app
 from acpc_lab.integrations import CemCertificates

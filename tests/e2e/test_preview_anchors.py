@@ -18,7 +18,7 @@ from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_client.inputs import DatasetAnchors, ScoreProtocol
 from acpc_client.perturbations import GaussianBlur, GaussianNoise, Perturbation
-from acpc_client.results.scores import AnchorPreview
+from acpc_client.results import AnchorPreview
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.resources import ScoreJob
 from job_world import JobCaller, JobWorld, job, metadata, write_job_world

@@ -10,7 +10,7 @@ import numpy as np
 import wire
 from acpc_client.inputs import Pair
 from acpc_client.perturbations import GaussianBlur, GaussianNoise
-from acpc_client.results.pairs import PairComparison, PairResult
+from acpc_client.results import PairComparison, PairResult
 from acpc_client.sync.client import AcpcClient
 from served_world import ServedWorld
 from server_process import ServerProcess

@@ -11,7 +11,7 @@ import score_reference
 import wire
 from acpc_client.inputs import DatasetAnchors, ScoreProtocol, Thresholds
 from acpc_client.perturbations import GaussianBlur, GaussianNoise, Perturbation, Resize
-from acpc_client.results.scores import CheckpointScore, Outcome, SkipReason
+from acpc_client.results import CheckpointScore, Outcome, SkipReason
 from acpc_client.sync.client import AcpcClient
 from numpy.typing import ArrayLike
 from score_reference import ReferenceScore

@@ -8,8 +8,7 @@ import score_reference
 import study_reference
 from acpc_client.inputs import CemBudget, DatasetAnchors
 from acpc_client.perturbations import GaussianBlur, GaussianNoise
-from acpc_client.results.anchors import AnchorSet
-from acpc_client.results.studies import StudyResult
+from acpc_client.results import AnchorSet, StudyResult
 from acpc_client.study_inputs import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
 from acpc_client.sync.client import AcpcClient
 from numpy.typing import ArrayLike

@@ -23,7 +23,7 @@ import wire
 from acpc_client.errors import InvalidArgument
 from acpc_client.inputs import DatasetAnchors, ScoreProtocol
 from acpc_client.perturbations import GaussianNoise, Occlusion, Perturbation
-from acpc_client.results.scores import CheckpointScore
+from acpc_client.results import CheckpointScore
 from acpc_client.sync.client import AcpcClient
 from acpc_server.cli import app
 from acpc_server.errors import UnsafeCheckpoint

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from acpc_client.calls import planning
 from acpc_client.errors import AcpcError, DeadlineExceeded, from_rpc_error
-from acpc_client.results import PoolCertificate, SampledPool
+from acpc_client.results import PoolCertificate, SampledPool, read_answer
 from acpc_client.transport import GOODBYE_S, SessionBase
 
 
@@ -50,7 +50,7 @@ class AsyncPlanSession(SessionBase):
     ) -> PoolCertificate:
         """See ``PlanSession.certify``."""
         answer = await self._ask(planning.pool(candidates), timeout)
-        return PoolCertificate.from_message(answer.certificate)
+        return read_answer(PoolCertificate, answer.certificate)
 
     async def certify_proposal(
         self,
@@ -63,7 +63,7 @@ class AsyncPlanSession(SessionBase):
     ) -> SampledPool:
         """See ``PlanSession.certify_proposal``."""
         answer = await self._ask(planning.proposal(mean, std, candidates, seed), timeout)
-        return SampledPool.from_message(answer)
+        return read_answer(SampledPool, answer)
 
     async def close(self) -> None:
         """Says goodbye to the server; pools are refused from now on."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from acpc.contract import NumericMode
+from acpc.contract import ContractError, NumericMode
 
 from acpc_client.calls.options import CallOptions
 from acpc_client.errors import MalformedAnswer
@@ -58,7 +58,10 @@ class Call(Generic[Answer]):
         """
         if answer is None:  # what grpc.aio yields for bytes that are no such message
             raise MalformedAnswer(f"the answer of {self.method.name} cannot be read")
-        return self.parse(answer)
+        try:
+            return self.parse(answer)
+        except ContractError as error:
+            raise MalformedAnswer(str(error)) from error
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,27 @@
 """Frozen dataclasses that mirror the contract's answers."""
 
-from acpc.contract import Record
-
-from acpc_client.results.anchors import AnchorSet, UploadProgress
-from acpc_client.results.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
-from acpc_client.results.operations import JobState, Operation, Progress
-from acpc_client.results.pairs import ErrorDrift, PairComparison, PairOutcome, PairResult
-from acpc_client.results.plans import PairedIteration, PairedPlan, PairedPlans, SampledPool
-from acpc_client.results.pools import (
+from acpc.contract import (
     CertifiedSeverity,
+    ErrorDrift,
+    PairComparison,
+    PairedIteration,
+    PairedPlan,
+    PairedPlans,
+    PairResult,
     PoolCertificate,
+    Receipt,
+    Record,
+    SampledPool,
     SelectionCertificate,
+    Timing,
     ViewCertificate,
 )
-from acpc_client.results.provenance import Receipt, Timing
+
+from acpc_client.results.anchors import AnchorSet, UploadProgress
+from acpc_client.results.base import read_answer
+from acpc_client.results.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
+from acpc_client.results.operations import JobState, Operation, Progress
+from acpc_client.results.outcomes import PairOutcome
 from acpc_client.results.requests import ScoreRequest
 from acpc_client.results.scores import (
     AnchorPreview,

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from google.protobuf import duration_pb2, timestamp_pb2
+from acpc.contract import ContractError, Wire
+from google.protobuf import timestamp_pb2
+
+from acpc_client.errors import MalformedAnswer
+
+Answer = TypeVar("Answer", bound=Wire[Any])
+
+
+def read_answer(answer: type[Answer], message: Any) -> Answer:  # noqa: ANN401 - the answer's message
+    """The answer that a message stands for.
+
+    Raises:
+        MalformedAnswer: The message breaks the contract.
+    """
+    try:
+        return answer.from_message(message)
+    except ContractError as error:
+        raise MalformedAnswer(str(error)) from error
 
 
 def optional(message: Any, field: str) -> Any:  # noqa: ANN401 - any message
     """The field's value, or None when it is absent."""
     return getattr(message, field) if message.HasField(field) else None
-
-
-def seconds(duration: duration_pb2.Duration) -> float:
-    """A Duration in seconds."""
-    return duration.seconds + duration.nanos * 1e-9
 
 
 def moment(message: Any, field: str) -> datetime | None:  # noqa: ANN401 - any message

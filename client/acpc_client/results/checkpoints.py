@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from acpc.contract import Record, WireEnum
+from acpc.contract import Record, Timing, WireEnum
 from acpc.v1 import checkpoint_service_pb2 as pb
-
-from acpc_client.results.provenance import Timing
 
 
 class CheckpointState(WireEnum):

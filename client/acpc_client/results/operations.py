@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from acpc.contract import Record, WireEnum
+from acpc.contract import Record, Timing, WireEnum
 from acpc.v1 import receipt_pb2, study_service_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from google.longrunning import operations_pb2
@@ -20,7 +20,6 @@ from acpc_client.errors import (
 )
 from acpc_client.inputs import CheckpointRef
 from acpc_client.results.base import moment, optional
-from acpc_client.results.provenance import Timing
 from acpc_client.results.requests import ScoreRequest
 from acpc_client.results.scores import Score
 from acpc_client.results.studies import StudyResult

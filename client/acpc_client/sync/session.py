@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from acpc_client.calls import planning
 from acpc_client.errors import AcpcError, DeadlineExceeded, from_rpc_error
-from acpc_client.results import PoolCertificate, SampledPool
+from acpc_client.results import PoolCertificate, SampledPool, read_answer
 from acpc_client.transport import GOODBYE_S, SessionBase
 
 
@@ -76,7 +76,7 @@ class PlanSession(SessionBase):
             AcpcError: What the server refused, or could not do; the session has ended.
         """
         answer = self._ask(planning.pool(candidates), timeout)
-        return PoolCertificate.from_message(answer.certificate)
+        return read_answer(PoolCertificate, answer.certificate)
 
     def certify_proposal(
         self,
@@ -102,7 +102,7 @@ class PlanSession(SessionBase):
             AcpcError: What the server refused, or could not do; the session has ended.
         """
         answer = self._ask(planning.proposal(mean, std, candidates, seed), timeout)
-        return SampledPool.from_message(answer)
+        return read_answer(SampledPool, answer)
 
     def close(self) -> None:
         """Says goodbye to the server; pools are refused from now on."""

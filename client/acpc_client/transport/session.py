@@ -8,7 +8,7 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 
 from acpc_client.calls import planning
 from acpc_client.errors import SessionClosed
-from acpc_client.results import Receipt
+from acpc_client.results import Receipt, read_answer
 from acpc_client.retries import Attempts
 from acpc_client.transport.base import Transport, check_timeout
 
@@ -62,7 +62,7 @@ class SessionBase:
         )
 
     def _entered(self, answer: pb.PlanResponse | None) -> None:
-        self._receipt = Receipt.from_message(planning.started(answer).receipt)
+        self._receipt = read_answer(Receipt, planning.started(answer).receipt)
         self._why_closed = ""
 
     def _options(self, attempts: Attempts) -> dict[str, Any]:

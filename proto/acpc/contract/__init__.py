@@ -3,16 +3,41 @@
 from acpc.contract.enums import CemReturn, CostReduction, NumericMode, WireEnum
 from acpc.contract.errors import ContractError
 from acpc.contract.messages import Codec, Wire
+from acpc.contract.pairs import ErrorDrift, PairComparison, PairResult
+from acpc.contract.pools import (
+    CertifiedSeverity,
+    PairedIteration,
+    PairedPlan,
+    PairedPlans,
+    PoolCertificate,
+    SampledPool,
+    SelectionCertificate,
+    ViewCertificate,
+)
+from acpc.contract.provenance import Receipt, Timing
 from acpc.contract.record import Record
 from acpc.contract.tensor import read_tensor, write_tensor
 
 __all__ = [
     "CemReturn",
+    "CertifiedSeverity",
     "Codec",
     "ContractError",
     "CostReduction",
+    "ErrorDrift",
     "NumericMode",
+    "PairComparison",
+    "PairResult",
+    "PairedIteration",
+    "PairedPlan",
+    "PairedPlans",
+    "PoolCertificate",
+    "Receipt",
     "Record",
+    "SampledPool",
+    "SelectionCertificate",
+    "Timing",
+    "ViewCertificate",
     "Wire",
     "WireEnum",
     "read_tensor",

@@ -21,10 +21,11 @@ from acpc_server.encoding.histories import (
 from acpc_server.encoding.receipt import (
     CODE_VERSION,
     ArraysDigest,
-    Receipt,
     device_name,
     digest_json,
     interactive_receipt,
+    receipt_from_json,
+    receipt_to_json,
 )
 from acpc_server.encoding.views import (
     DrawnViews,

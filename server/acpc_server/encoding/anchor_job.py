@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import torch
+from acpc.contract import Receipt
 from pydantic import BaseModel, ConfigDict
 
-from acpc_server.encoding.receipt import Receipt, device_name, digest_json
+from acpc_server.encoding.receipt import digest_json, make_receipt
 from acpc_server.engine import CheckpointName, NumericMode
 from acpc_server.jobs import JobSpec
 
@@ -76,12 +77,12 @@ class AnchorJobSpec(JobSpec):
 
     def receipt(self, anchors_digest: str, device: torch.device) -> Receipt:
         """Digests behind a result on these anchors and this device."""
-        return Receipt(
+        return make_receipt(
             checkpoint_digest=self.checkpoint.digest,
             reference_digest=self.reference_digest(),
             anchors_digest=anchors_digest,
             perturbation_digest=self.perturbation_digest(),
             parameters_digest=self.parameters_digest(),
-            numeric_mode=self.numeric_mode,
-            device=device_name(device),
+            mode=self.numeric_mode,
+            device=device,
         )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import torch
+from acpc import contract
+from acpc.contract import Receipt
 
 from acpc_server.engine import LoadedCheckpoint, NumericMode
 from acpc_server.perturb import IMAGE_CODEC
@@ -18,20 +19,48 @@ from acpc_server.perturb import IMAGE_CODEC
 CODE_VERSION = version("acpc")
 
 
-@dataclass(frozen=True)
-class Receipt:
-    """Digests and versions behind an answer; equal computations have equal receipts."""
+def make_receipt(
+    *,
+    checkpoint_digest: str,
+    reference_digest: str = "",
+    anchors_digest: str,
+    perturbation_digest: str,
+    parameters_digest: str,
+    mode: NumericMode,
+    device: torch.device,
+) -> Receipt:
+    """The receipt of an answer that this process computes on ``device``."""
+    return Receipt(
+        checkpoint_digest=checkpoint_digest,
+        reference_digest=reference_digest,
+        anchors_digest=anchors_digest,
+        perturbation_digest=perturbation_digest,
+        parameters_digest=parameters_digest,
+        code_version=CODE_VERSION,
+        numeric_mode=contract.NumericMode[mode.name],
+        device=device_name(device),
+        torch_version=torch.__version__,
+        image_codec=IMAGE_CODEC,
+    )
 
-    checkpoint_digest: str
-    reference_digest: str
-    anchors_digest: str
-    perturbation_digest: str
-    parameters_digest: str
-    numeric_mode: NumericMode
-    device: str
-    code_version: str = CODE_VERSION
-    torch_version: str = torch.__version__
-    image_codec: str = IMAGE_CODEC
+
+# The order of a receipt in a job's record, which is older than the contract's.
+RECORD_ORDER = (
+    "checkpoint_digest", "reference_digest", "anchors_digest", "perturbation_digest",
+    "parameters_digest", "numeric_mode", "device", "code_version", "torch_version", "image_codec",
+)  # fmt: skip
+
+
+def receipt_to_json(receipt: Receipt) -> dict[str, str]:
+    """The receipt's form in a job's record."""
+    values = receipt.to_dict()
+    return {name: values[name] for name in RECORD_ORDER}
+
+
+def receipt_from_json(record: Mapping[str, str]) -> Receipt:
+    """Inverse of :func:`receipt_to_json`."""
+    mode = contract.NumericMode[record["numeric_mode"].upper()]
+    return Receipt(**{**record, "numeric_mode": mode})  # type: ignore[arg-type]
 
 
 def digest_json(value: Mapping[str, Any]) -> str:
@@ -92,12 +121,11 @@ def interactive_receipt(
         mode: Arithmetic of the network.
         device: Where it ran.
     """
-    return Receipt(
+    return make_receipt(
         checkpoint_digest=checkpoint.model.card.digest,
-        reference_digest="",
         anchors_digest=evaluated.hex,
         perturbation_digest=perturbation_digest,
         parameters_digest=digest_json(parameters),
-        numeric_mode=mode,
-        device=device_name(device),
+        mode=mode,
+        device=device,
     )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
+from acpc.contract import PoolCertificate, SelectionCertificate, ViewCertificate
 from torch import Tensor
 
-from acpc_server.encoding import MAX_HORIZON, Receipt, View, check_block_width
+from acpc_server.encoding import MAX_HORIZON, check_block_width
 from acpc_server.errors import InvalidArgument
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningRequest, PlanningSession
-from acpc_server.interactive.severity import CertifiedSeverity, certified_severities
+from acpc_server.interactive.severity import certified_severities
 from acpc_server.numerics import consistency, cost_bounds, linear_quantile
 from acpc_server.scheduling import RequestContext
 
@@ -20,79 +21,9 @@ MAX_PAIRS = 2**20
 QUANTILE = 0.90
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Whether a selection provably survives one view, and a proven lower bound of the margin."""
-
-    certified: bool
-    margin: float
-
-
-@dataclass(frozen=True)
-class ViewCertificate:
-    """One view of a pool. Arrays are float64 over the J candidates, in units of the cost.
-
-    Attributes:
-        view: Which view.
-        perturbed_costs: C~_j.
-        displacements: r_j in latent units.
-        bounds: b_j, never below the reported |C~_j - C_j|.
-        chained_bounds: b_j through ACPC_H / sqrt(alpha_H), never below ``bounds``.
-        acpc_one_step: ACPC_1 of each candidate.
-        acpc: ACPC_H of each candidate.
-        perturbed_winner: w~, the lowest index among equals.
-        excess_cost: C_w~ - C_w.
-        excess_cost_bound: b_w~ + b_w, never below ``excess_cost``.
-        top1: Whether the winner survives.
-        elite: Whether the elite set survives; None when it was not asked for.
-        acpc_one_step_q90: 90 % quantile of ACPC_1 over candidates.
-        acpc_q90: The same of ACPC_H.
-    """
-
-    view: View
-    perturbed_costs: np.ndarray
-    displacements: np.ndarray
-    bounds: np.ndarray
-    chained_bounds: np.ndarray
-    acpc_one_step: np.ndarray
-    acpc: np.ndarray
-    perturbed_winner: int
-    excess_cost: float
-    excess_cost_bound: float
-    top1: Selection
-    elite: Selection | None
-    acpc_one_step_q90: float
-    acpc_q90: float
-
-
-@dataclass(frozen=True)
-class PoolAnswer:
-    """Certificates of one pool.
-
-    Attributes:
-        clean_costs: C_j, float64 (J,).
-        clean_winner: w, the lowest index among equals.
-        clean_elites: The k lowest clean costs, lowest first.
-        views: One per view asked for, spec-major, then draw.
-        top1_certified_fraction: Fraction of ``views`` whose winner is certified.
-        elite_certified_fraction: The same for the elite set; 0 when it was not asked for.
-        certified_severities: One per kind of perturbation; none for a caller's own views.
-        receipt: What it was computed from.
-    """
-
-    clean_costs: np.ndarray
-    clean_winner: int
-    clean_elites: list[int]
-    views: list[ViewCertificate]
-    top1_certified_fraction: float
-    elite_certified_fraction: float
-    certified_severities: list[CertifiedSeverity]
-    receipt: Receipt
-
-
 def certify_pool(
     session: PlanningSession, candidates: np.ndarray, context: RequestContext
-) -> PoolAnswer:
+) -> PoolCertificate:
     """Bounds and certificates of one pool (Prop. fixed-pool-certificates in the paper).
 
     Args:
@@ -111,7 +42,7 @@ def certify_pool(
 
 def _certify_pool(
     session: PlanningSession, candidates: np.ndarray, context: RequestContext
-) -> PoolAnswer:
+) -> PoolCertificate:
     request = session.request
     check_pool(session, candidates.shape)
     weights = consistency.horizon_weights(request.weights, candidates.shape[1])  # (H,)
@@ -126,13 +57,13 @@ def _certify_pool(
     for part in others:
         rollouts = session.share_clean(part, session.rollout(part, pool[None], context), clean)
         measured += certify_views(clean, rollouts, session.goal, request, weights)
-    views = [replace(measured[row], view=view) for view, row in session.view_rows]
+    views = tuple(replace(measured[row], **view._asdict()) for view, row in session.view_rows)
     costs = cost_bounds.goal_costs(clean[:, -1], session.goal, reduction=request.reduction)
     k = request.elite_count
-    return PoolAnswer(
+    return PoolCertificate(
         clean_costs=costs.numpy(),
         clean_winner=int(costs.argmin()),
-        clean_elites=cost_bounds.elite_indices(costs, k).tolist() if k else [],
+        clean_elites=tuple(cost_bounds.elite_indices(costs, k).tolist()) if k else (),
         views=views,
         top1_certified_fraction=sum(view.top1.certified for view in views) / len(views),
         elite_certified_fraction=sum(_holds(view.elite) for view in views) / len(views),
@@ -181,12 +112,13 @@ def certify_views(
     chained = cost_bounds.chained_bounds(bounds, acpc, float(weights[-1]))  # (views, J)
     excess = cost_bounds.excess_cost(bounds)
     top1 = _selections(cost_bounds.top1_certificate(bounds))
-    elite: list[Selection | None] = [None] * len(perturbed)
+    elite: list[SelectionCertificate | None] = [None] * len(perturbed)
     if request.elite_count:
         elite[:] = _selections(cost_bounds.elite_certificate(bounds, request.elite_count))
     return [
         ViewCertificate(
-            view=View(0, row),
+            spec_index=0,
+            draw=row,
             perturbed_costs=bounds.perturbed_costs[row].numpy(),
             displacements=bounds.displacements[row].numpy(),
             bounds=bounds.bounds[row].numpy(),
@@ -205,12 +137,12 @@ def certify_views(
     ]
 
 
-def _selections(certificate: cost_bounds.Certificate) -> list[Selection]:
+def _selections(certificate: cost_bounds.Certificate) -> list[SelectionCertificate]:
     pairs = zip(certificate.certified.tolist(), certificate.margin.tolist(), strict=True)
-    return [Selection(certified, margin) for certified, margin in pairs]
+    return [SelectionCertificate(certified, margin) for certified, margin in pairs]
 
 
-def _holds(selection: Selection | None) -> bool:
+def _holds(selection: SelectionCertificate | None) -> bool:
     return selection is not None and selection.certified
 
 

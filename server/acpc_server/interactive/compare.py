@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from acpc.contract import ErrorDrift, PairComparison, PairResult, Receipt
 from torch import Tensor
 
 from acpc_server.encoding import (
     ArraysDigest,
     EncodedHistories,
     HistoryEncoder,
-    Receipt,
-    View,
     Views,
     check_block_width,
     check_history_frames,
@@ -55,37 +54,7 @@ class PairRequest:
         return int(self.action_blocks.shape[0] - self.history.shape[0] + 1)
 
 
-@dataclass(frozen=True)
-class ErrorDrift:
-    """Errors of both rollouts against the observed future (Proposition 1)."""
-
-    clean_error: float
-    perturbed_error: float
-    drift: float
-    bound: float
-
-
-@dataclass(frozen=True)
-class PairResult:
-    """The measurements of one view."""
-
-    view: View
-    acpc: float
-    acpc_one_step: float
-    step_distances: list[float]
-    encoder_shift: float
-    error_drift: ErrorDrift | None
-
-
-@dataclass(frozen=True)
-class PairAnswer:
-    """One result per view, spec-major then draw, and the receipt of all of them."""
-
-    results: list[PairResult]
-    receipt: Receipt
-
-
-class PairComparison:
+class PairComparer:
     """Computes pairwise ACPC on the engine.
 
     Args:
@@ -99,7 +68,7 @@ class PairComparison:
 
     def compare(
         self, checkpoint: LoadedCheckpoint, request: PairRequest, context: RequestContext
-    ) -> PairAnswer:
+    ) -> PairComparison:
         """ACPC_H, ACPC_1, per-step distances, encoder shift and, given a future, error drift.
 
         Raises:
@@ -112,7 +81,7 @@ class PairComparison:
 
     def _compare(
         self, checkpoint: LoadedCheckpoint, request: PairRequest, context: RequestContext
-    ) -> PairAnswer:
+    ) -> PairComparison:
         model, mode = checkpoint.model, request.numeric_mode
         weights = consistency.horizon_weights(request.weights, request.horizon)  # (H,)
         mode.require(self._engine.device)
@@ -124,10 +93,11 @@ class PairComparison:
         blocks = torch.from_numpy(request.action_blocks).expand(len(histories), -1, -1)
         rollouts = self._engine.rollout(model, histories, blocks, context, mode)
         measured = _measure(rollouts, latents, weights)
-        results = [
-            replace(measured[row], view=view) for view, row in view_rows(request.perturbation)
-        ]
-        return PairAnswer(results, self._receipt(checkpoint, request))
+        results = tuple(
+            replace(measured[row], **view._asdict())
+            for view, row in view_rows(request.perturbation)
+        )
+        return PairComparison(results, self._receipt(checkpoint, request))
 
     def _receipt(self, checkpoint: LoadedCheckpoint, request: PairRequest) -> Receipt:
         return interactive_receipt(
@@ -169,10 +139,11 @@ def _measure(rollouts: Tensor, latents: EncodedHistories, weights: Tensor) -> li
     rows = zip(acpc.tolist(), steps.tolist(), shift.tolist(), drifts, strict=True)
     return [
         PairResult(
-            view=View(0, row),
+            spec_index=0,
+            draw=row,
             acpc=pair_acpc,
             acpc_one_step=distances[0],
-            step_distances=distances,
+            step_distances=tuple(distances),
             encoder_shift=shifted,
             error_drift=drift,
         )

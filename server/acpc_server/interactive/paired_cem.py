@@ -12,11 +12,18 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import torch
+from acpc.contract import (
+    PairedIteration,
+    PairedPlan,
+    PairedPlans,
+    SelectionCertificate,
+    ViewCertificate,
+)
 from torch import Tensor
 
-from acpc_server.encoding import MAX_HORIZON, Receipt, View
+from acpc_server.encoding import MAX_HORIZON, View
 from acpc_server.errors import InvalidArgument
-from acpc_server.interactive.certify import Selection, ViewCertificate, certify_views
+from acpc_server.interactive.certify import certify_views
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
 from acpc_server.numerics import (
     Proposal,
@@ -32,7 +39,7 @@ from acpc_server.scheduling import RequestContext
 
 MAX_ITERATIONS = 1000
 Returns = Literal["mean", "best"]
-UNCERTIFIED = Selection(certified=False, margin=float("-inf"))
+UNCERTIFIED = SelectionCertificate(certified=False, margin=float("-inf"))
 
 
 @dataclass(frozen=True)
@@ -43,68 +50,6 @@ class CemBudget:
     elites: int = 8
     iterations: int = 8
     horizon: int = 5
-
-
-@dataclass(frozen=True)
-class PairedIteration:
-    """One iteration of both runs.
-
-    Attributes:
-        elite: Certificate of the elite set on the common pool. Once the elite sets have differed
-            there is no common pool and nothing is certified: the margin is minus infinity.
-        top1: The same for the winner.
-        same_elites: Whether both runs chose the same elites from the same pool.
-        acpc_one_step_q90: 90 % quantile of ACPC_1 over the clean run's pool.
-        acpc_q90: The same of ACPC_H.
-    """
-
-    elite: Selection
-    top1: Selection
-    same_elites: bool
-    acpc_one_step_q90: float
-    acpc_q90: float
-
-
-@dataclass(frozen=True)
-class PairedPlan:
-    """The perturbed run of one view, beside the clean run.
-
-    Attributes:
-        view: Which view.
-        plan: What the perturbed run returns, float32 (H, block width).
-        iterations: One per CEM iteration.
-        certified: Whether Cor. adaptive-cem-alignment proves both plans identical.
-        selection_regret: (C_h(perturbed plan) - C_h(clean plan))_+ on the clean history.
-    """
-
-    view: View
-    plan: Tensor
-    iterations: list[PairedIteration]
-    certified: bool
-    selection_regret: float
-
-    @property
-    def first_divergence(self) -> int | None:
-        """First iteration whose elite sets differ."""
-        differ = (i for i, iteration in enumerate(self.iterations) if not iteration.same_elites)
-        return next(differ, None)
-
-
-@dataclass(frozen=True)
-class PairedAnswer:
-    """The clean run, and one paired plan per view asked for.
-
-    Attributes:
-        clean_plan: What the clean run returns, (H, block width).
-        clean_gaps: Cost of the best to the second-best candidate of each of its pools.
-        views: The perturbed runs.
-        receipt: What they were computed from.
-    """
-
-    clean_plan: Tensor
-    clean_gaps: list[float]
-    views: list[PairedPlan]
-    receipt: Receipt
 
 
 @dataclass(frozen=True)
@@ -175,8 +120,12 @@ class PairedCem:
         self._seed = seed
         self._weights = horizon_weights((), budget.horizon)
 
-    def run(self, context: RequestContext) -> PairedAnswer:
+    def run(self, context: RequestContext) -> tuple[PairedPlans, list[float]]:
         """Run the clean and every perturbed branch.
+
+        Returns:
+            The plans, and for each pool of the clean run the gap from its best to its second-best
+            cost.
 
         Raises:
             FailedPrecondition: A prediction is not finite.
@@ -185,7 +134,7 @@ class PairedCem:
         with self._session.slot(context):
             return self._run(context)
 
-    def _run(self, context: RequestContext) -> PairedAnswer:
+    def _run(self, context: RequestContext) -> tuple[PairedPlans, list[float]]:
         session = self._session
         clean = _Run(self)
         iterations = [
@@ -196,13 +145,12 @@ class PairedCem:
         for views in torch.split(session.views, group):
             ended += self._perturbed_runs(views, iterations, context)
         regrets = self._regrets(clean.plan, [plan for plan, _ in ended], context)
-        return PairedAnswer(
-            clean_plan=clean.plan,
-            clean_gaps=[iteration.gap for iteration in iterations],
-            views=[
-                PairedPlan(view, *ended[row], self._certified(ended[row][1]), regrets[row])
+        plans = PairedPlans(
+            clean_plan=clean.plan.numpy(),
+            views=tuple(
+                self._paired_plan(view, *ended[row], regrets[row])
                 for view, row in session.view_rows
-            ],
+            ),
             receipt=session.receipt(
                 {
                     "budget": asdict(self.budget),
@@ -210,6 +158,21 @@ class PairedCem:
                     "returns": self.returns,
                 }
             ),
+        )
+        return plans, [iteration.gap for iteration in iterations]
+
+    def _paired_plan(
+        self, view: View, plan: Tensor, record: list[PairedIteration], regret: float
+    ) -> PairedPlan:
+        apart = (t for t, iteration in enumerate(record) if not iteration.same_elites)
+        return PairedPlan(
+            spec_index=view.spec_index,
+            draw=view.draw,
+            perturbed_plan=plan.numpy(),
+            iterations=tuple(record),
+            first_divergence=next(apart, None),
+            certified=self._certified(record),
+            selection_regret=regret,
         )
 
     def normals(self, iteration: int) -> Tensor:

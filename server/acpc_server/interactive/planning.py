@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from acpc.contract import Receipt
 from torch import Tensor
 
 from acpc_server.encoding import (
     ArraysDigest,
     EncodedHistories,
     HistoryEncoder,
-    Receipt,
     View,
     Views,
     check_block_width,

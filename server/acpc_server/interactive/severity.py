@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+from acpc.contract import CertifiedSeverity
 
 from acpc_server.encoding import DrawnViews, Views
 
 
-@dataclass(frozen=True)
-class CertifiedSeverity:
-    """Largest certified severity of one perturbation, in its own unit.
-
-    Attributes:
-        kind: Name of the perturbation, for example ``"gaussian_noise"``; of a registered one, the
-            name it is registered under.
-        top1: For the winner; None when even the mildest severity has an uncertified draw.
-        elite: For the elite set.
-    """
-
-    kind: str
-    top1: float | None
-    elite: float | None
-
-
 def certified_severities(
     views: Views, *, top1: Sequence[bool], elite: Sequence[bool]
-) -> list[CertifiedSeverity]:
+) -> tuple[CertifiedSeverity, ...]:
     """One per perturbation of the plan, in order of first appearance.
 
     The specs of one perturbation are its severity grid. A severity counts when every draw of it and
@@ -39,19 +24,19 @@ def certified_severities(
         elite: The same for the elite set.
     """
     if not isinstance(views, DrawnViews):
-        return []
+        return ()
     grids: dict[str, list[tuple[float, bool, bool]]] = {}
     for view, winner, elites in zip(views.views(), top1, elite, strict=True):
         spec = views.specs[view.spec_index]
         grids.setdefault(spec.resolve()[0].name, []).append((spec.severity, winner, elites))
-    return [
+    return tuple(
         CertifiedSeverity(
             kind,
             _largest([(severity, winner) for severity, winner, _ in grid]),
             _largest([(severity, elites) for severity, _, elites in grid]),
         )
         for kind, grid in grids.items()
-    ]
+    )
 
 
 def _largest(draws: list[tuple[float, bool]]) -> float | None:

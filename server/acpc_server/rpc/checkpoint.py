@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import grpc
+from acpc.contract import Timing
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1 import checkpoint_service_pb2_grpc as pb_grpc
 
 from acpc_server.engine import CheckpointCache, CheckpointStatus
-from acpc_server.rpc import codec
 from acpc_server.rpc.paging import read_page, write_token
 from acpc_server.rpc.request import check_ref, load, request_id
 
@@ -50,7 +50,7 @@ class CheckpointServicer(pb_grpc.CheckpointServiceServicer):
             self._checkpoints.pin(loaded)
         return pb.LoadCheckpointResponse(
             checkpoint=_write(self._checkpoints.entry(loaded.name, loaded.weights)),
-            timing=codec.write_timing(0.0, 0.0, time.perf_counter() - started),
+            timing=Timing(total=time.perf_counter() - started).to_message(),
         )
 
     def UnloadCheckpoint(

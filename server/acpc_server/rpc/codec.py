@@ -8,9 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from acpc import contract
 from acpc.v1 import diagnostic_service_pb2, perturbation_pb2, receipt_pb2, tensor_pb2
-from google.protobuf import duration_pb2
 
-from acpc_server.encoding import DrawnViews, Receipt, Views
+from acpc_server.encoding import DrawnViews, Views
 from acpc_server.engine import CheckpointName, NumericMode
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb import AnyPerturbation, parse_spec
@@ -196,38 +195,7 @@ def write_checkpoint(named: CheckpointName) -> receipt_pb2.CheckpointRef:
     return receipt_pb2.CheckpointRef(name=named.name, weights=named.weights, digest=named.digest)
 
 
-def write_receipt(receipt: Receipt) -> receipt_pb2.Receipt:
-    """The message of a receipt."""
-    return receipt_pb2.Receipt(
-        checkpoint_digest=receipt.checkpoint_digest,
-        reference_digest=receipt.reference_digest,
-        anchors_digest=receipt.anchors_digest,
-        perturbation_digest=receipt.perturbation_digest,
-        parameters_digest=receipt.parameters_digest,
-        code_version=receipt.code_version,
-        numeric_mode=WIRE_MODES[NumericMode(receipt.numeric_mode)],
-        device=receipt.device,
-        torch_version=receipt.torch_version,
-        image_codec=receipt.image_codec,
-    )
-
-
-def write_timing(queue: float, compute: float, total: float) -> receipt_pb2.Timing:
-    """Where the seconds of a request went."""
-    return receipt_pb2.Timing(
-        queue=write_duration(queue), compute=write_duration(compute), total=write_duration(total)
-    )
-
-
-def write_timings(context: RequestContext, started: float) -> receipt_pb2.Timing:
+def spent(context: RequestContext, started: float) -> contract.Timing:
     """Timing of the request behind a context, parsed at ``started`` by the performance counter."""
-    return write_timing(
-        context.queue_seconds, context.compute_seconds, time.perf_counter() - started
-    )
-
-
-def write_duration(seconds: float) -> duration_pb2.Duration:
-    """A Duration of ``seconds``."""
-    duration = duration_pb2.Duration()
-    duration.FromNanoseconds(round(seconds * 1e9))
-    return duration
+    total = time.perf_counter() - started
+    return contract.Timing(context.queue_seconds, context.compute_seconds, total)

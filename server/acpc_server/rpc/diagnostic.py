@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import grpc
 from acpc.v1 import diagnostic_service_pb2 as pb
@@ -12,7 +13,7 @@ from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
 from acpc_server.encoding import MAX_HORIZON
 from acpc_server.engine import CheckpointCache
 from acpc_server.errors import AcpcError, InvalidArgument
-from acpc_server.interactive import PairAnswer, PairComparison, PairRequest
+from acpc_server.interactive import PairComparer, PairRequest
 from acpc_server.rpc import codec
 from acpc_server.rpc.planner import PlannerRpcs
 from acpc_server.rpc.request import StreamContexts, load, open_context, request_id, shown_id
@@ -24,7 +25,7 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
     """Serves pairwise ACPC, and hands planners' questions to :class:`PlannerRpcs`."""
 
     def __init__(
-        self, checkpoints: CheckpointCache, comparison: PairComparison, planner: PlannerRpcs
+        self, checkpoints: CheckpointCache, comparison: PairComparer, planner: PlannerRpcs
     ) -> None:
         self._checkpoints = checkpoints
         self._comparison = comparison
@@ -78,12 +79,8 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
         identity = request_id(request)
         pair = read_pair(request)
         answer = self._comparison.compare(load(self._checkpoints, request.checkpoint), pair, work)
-        return pb.ComparePairResponse(
-            request_id=identity,
-            results=[_write_result(answer, index) for index in range(len(answer.results))],
-            receipt=codec.write_receipt(answer.receipt),
-            timing=codec.write_timings(work, started),
-        )
+        timing = codec.spent(work, started)
+        return replace(answer, request_id=identity, timing=timing).to_message()
 
 
 def read_pair(request: pb.ComparePairRequest) -> PairRequest:
@@ -113,25 +110,4 @@ def read_pair(request: pb.ComparePairRequest) -> PairRequest:
         observed_future=future,
         weights=tuple(request.weights),
         numeric_mode=codec.read_mode(request.numeric_mode),
-    )
-
-
-def _write_result(answer: PairAnswer, index: int) -> pb.PairResult:
-    result = answer.results[index]
-    drift = result.error_drift
-    return pb.PairResult(
-        spec_index=result.view.spec_index,
-        draw=result.view.draw,
-        acpc=result.acpc,
-        acpc_one_step=result.acpc_one_step,
-        step_distances=result.step_distances,
-        encoder_shift=result.encoder_shift,
-        error_drift=None
-        if drift is None
-        else pb.ErrorDrift(
-            clean_error=drift.clean_error,
-            perturbed_error=drift.perturbed_error,
-            drift=drift.drift,
-            bound=drift.bound,
-        ),
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from acpc.contract import Timing
 from acpc.v1 import scoring_service_pb2 as pb
 from google.longrunning import operations_pb2
 from google.protobuf import timestamp_pb2
@@ -13,7 +14,6 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 
 from acpc_server.jobs import Job, JobFailure, JobState
-from acpc_server.rpc import codec
 from acpc_server.rpc.status import DOMAIN, plain_status
 
 PREFIX = "operations/"
@@ -82,9 +82,9 @@ def write_life(job: Job) -> dict[str, Any]:
     if job.ended is not None:
         started = job.started or job.ended
         fields["end_time"] = _timestamp(job.ended)
-        fields["timing"] = codec.write_timing(
+        fields["timing"] = Timing(
             started - job.created, job.ended - started, job.ended - job.created
-        )
+        ).to_message()
     return fields
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,7 +29,6 @@ from acpc_server.interactive import (
 )
 from acpc_server.numerics import Proposal, Reduction, pool_normals, sample_pool
 from acpc_server.rpc import codec
-from acpc_server.rpc.certificates import write_paired_plan, write_pool
 from acpc_server.rpc.request import StreamContexts, load, request_id
 from acpc_server.rpc.streams import within
 from acpc_server.scheduling import RequestContext
@@ -80,7 +80,8 @@ class PlannerRpcs:
         check_pool(session, candidates.shape)  # before anything is computed
         self._planner.encode(session, context)
         answer = certify_pool(session, candidates, context)
-        return write_pool(answer, identity, context, started)
+        timing = codec.spent(context, started)
+        return replace(answer, request_id=identity, timing=timing).to_message()
 
     def plan(
         self, requests: Iterator[pb.PlanRequest], contexts: StreamContexts
@@ -111,8 +112,8 @@ class PlannerRpcs:
         yield pb.PlanResponse(
             started=pb.PlanStarted(
                 request_id=identity,
-                receipt=codec.write_receipt(session.receipt(selection_parameters(session.request))),
-                timing=codec.write_timings(context, started),
+                receipt=session.receipt(selection_parameters(session.request)).to_message(),
+                timing=codec.spent(context, started).to_message(),
             )
         )
         for message in messages:
@@ -138,14 +139,9 @@ class PlannerRpcs:
         session = self._prepare(request, _Selection())
         runs = PairedCem(session, budget, request.sampling_seed, returns)
         self._planner.encode(session, context)
-        answer = runs.run(context)
-        return pb.PlanPairedResponse(
-            request_id=identity,
-            clean_plan=codec.write_tensor(answer.clean_plan.numpy()),
-            views=[write_paired_plan(paired) for paired in answer.views],
-            receipt=codec.write_receipt(answer.receipt),
-            timing=codec.write_timings(context, started),
-        )
+        plans, _ = runs.run(context)
+        timing = codec.spent(context, started)
+        return replace(plans, request_id=identity, timing=timing).to_message()
 
     def _prepare(self, request: Planning, selection: _Selection) -> PlanningSession:
         history = codec.read_frames(request.history, "history", "frames")
@@ -179,9 +175,10 @@ def _certify_next(
     sampled = kind == "proposal"
     candidates = _sample(session, pool.proposal) if sampled else _read_candidates(pool.candidates)
     answer = certify_pool(session, candidates, context)
+    answer = replace(answer, request_id=identity, timing=codec.spent(context, started))
     return pb.PlanCertificate(
         iteration=pool.iteration,
-        certificate=write_pool(answer, identity, context, started),
+        certificate=answer.to_message(),
         candidates=codec.write_tensor(candidates) if sampled else None,
     )
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from acpc.v1 import scoring_service_pb2 as pb
 
-from acpc_server.encoding import Receipt
-from acpc_server.engine import CheckpointName, NumericMode
+from acpc_server.encoding import receipt_from_json
+from acpc_server.engine import CheckpointName
 from acpc_server.jobs import Job, unpack
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import JobWriter, write_life
@@ -59,8 +59,6 @@ def write_response(job: Job) -> pb.ScoreCheckpointResponse:
     """The result of a finished job; equal records give equal bytes."""
     spec: Any = job.spec
     result = job.result or {}
-    receipt = dict(result["receipt"])
-    receipt["numeric_mode"] = NumericMode(receipt["numeric_mode"])
     reference = result["reference"]
     verdict = dict(result["verdict"])
     thresholds = pb.Thresholds(ir=verdict.pop("t_ir"), sr=verdict.pop("t_sr"))
@@ -69,7 +67,7 @@ def write_response(job: Job) -> pb.ScoreCheckpointResponse:
         checkpoint=_write_score(result["checkpoint"], spec.named("checkpoint")),
         reference=reference and _write_score(reference, spec.named("reference")),
         verdict=pb.Verdict(outcome=outcome, thresholds=thresholds, **verdict),
-        receipt=codec.write_receipt(Receipt(**receipt)),
+        receipt=receipt_from_json(result["receipt"]).to_message(),
     )
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from acpc.v1 import study_service_pb2 as pb
 
-from acpc_server.encoding import Receipt
-from acpc_server.engine import NumericMode
+from acpc_server.encoding import receipt_from_json
 from acpc_server.jobs import Job
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import JobWriter, write_life
@@ -37,13 +36,11 @@ def write_response(job: Job) -> pb.RunStudyResponse:
     spec: Any = job.spec
     result = job.result or {}
     table = Table.from_json(result)
-    receipt = dict(result["receipt"])
-    receipt["numeric_mode"] = NumericMode(receipt["numeric_mode"])
     return pb.RunStudyResponse(
         checkpoint=codec.write_checkpoint(spec.checkpoint),
         columns=_write(table.columns),
         arrays=_write(table.arrays),
-        receipt=codec.write_receipt(Receipt(**receipt)),
+        receipt=receipt_from_json(result["receipt"]).to_message(),
         request=write_request(spec),
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from acpc_server.data import Anchors
-from acpc_server.encoding import AnchorJobKind
+from acpc_server.encoding import AnchorJobKind, receipt_to_json
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, Step, pack, unpack
 from acpc_server.models import ModelCard
@@ -156,7 +156,7 @@ class ScoreJobKind(AnchorJobKind):
             "checkpoint": scores["checkpoint"],
             "reference": reference,
             "verdict": asdict(score.judge(spec, dict(scores))),
-            "receipt": asdict(receipt),
+            "receipt": receipt_to_json(receipt),
             "anchors": opened["anchors"],
             "seen": opened["seen"],
         }

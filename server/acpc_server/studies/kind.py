@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
 
-from acpc_server.encoding import AnchorJobKind, perturbed_views
+from acpc_server.encoding import AnchorJobKind, perturbed_views, receipt_to_json
 from acpc_server.engine import NumericMode
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, Step
@@ -75,7 +75,7 @@ class StudyJobKind(AnchorJobKind):
         table = self._measurement(spec, opened).conclude(Table.join(parts))
         return {
             **table.to_json(),
-            "receipt": asdict(spec.receipt(opened["digest"], self.engine.device)),
+            "receipt": receipt_to_json(spec.receipt(opened["digest"], self.engine.device)),
         }
 
     def _open(self, spec: StudySpec, stamp: str, context: RequestContext) -> Json:

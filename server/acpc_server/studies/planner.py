@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from acpc.contract import PairedPlans
 
-from acpc_server.encoding import EncodedHistories, check_predictions
-from acpc_server.interactive import PairedAnswer, PairedCem, PlanningRequest, PlanningSession
+from acpc_server.encoding import EncodedHistories, View, check_predictions
+from acpc_server.interactive import PairedCem, PlanningRequest, PlanningSession
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import Bench, Measurement, view_columns
 from acpc_server.studies.spec import PlannerStudy
@@ -45,13 +46,13 @@ class PlannerMeasurement(Measurement):
             encoded = EncodedHistories(
                 latents.clean[row, : study.history], latents.views[row], latents.clean[row, -1:]
             )
-            answer = self._run(start + row, frames[row], encoded, context)
-            parts.append(self._rows(start + row, answer))
+            plans, gaps = self._run(start + row, frames[row], encoded, context)
+            parts.append(self._rows(start + row, plans, gaps))
         return Table.join(parts)
 
     def _run(
         self, anchor: int, history: np.ndarray, latents: EncodedHistories, context: RequestContext
-    ) -> PairedAnswer:
+    ) -> tuple[PairedPlans, list[float]]:
         bench, study = self._bench, self._study
         identity = int(bench.anchors.anchor_ids[anchor])
         past = bench.blocks(study.history, 0)[anchor]  # (h - 1, block width)
@@ -71,10 +72,10 @@ class PlannerMeasurement(Measurement):
         seed = (study.sampling_seed + identity) % 2**64
         return PairedCem(session, study.budget, seed, study.returns).run(context)
 
-    def _rows(self, anchor: int, answer: PairedAnswer) -> Table:
+    def _rows(self, anchor: int, answer: PairedPlans, clean_gaps: list[float]) -> Table:
         # A deterministic shift has one draw; the answer repeats it.
-        plans = [plan for plan in answer.views if plan.view in self._views]
-        gaps = np.array(answer.clean_gaps)
+        plans = [p for p in answer.views if View(p.spec_index, p.draw) in self._views]
+        gaps = np.array(clean_gaps)
         pools = {
             "pool_acpc_one_step_q90": [[t.acpc_one_step_q90 for t in p.iterations] for p in plans],
             "pool_acpc_q90": [[t.acpc_q90 for t in p.iterations] for p in plans],

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from acpc.v1 import study_service_pb2 as pb
-from acpc_client.results.studies import StudyResult
+from acpc_client.results import StudyResult
 from client_counterparty import Counterparty
 from client_messages import study_operation, study_response
 

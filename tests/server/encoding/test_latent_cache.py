@@ -10,7 +10,7 @@ import torch
 from acpc_server.encoding.views import DrawnViews
 from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode
 from acpc_server.engine.latents import ENTRY_BYTES, LatentCache
-from acpc_server.interactive.compare import PairComparison, PairRequest
+from acpc_server.interactive.compare import PairComparer, PairRequest
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.perturb import GaussianBlur, GaussianNoise, Identity
@@ -32,7 +32,7 @@ class Bench:
         self._cache = CheckpointCache(
             root, CPU, self.metrics, limits=CheckpointLimits(), budget_bytes=2**30
         )
-        self._comparison = PairComparison(self.engine, max_frames=1000)
+        self._comparison = PairComparer(self.engine, max_frames=1000)
 
     def compare(self, name: str, history: np.ndarray, *, seed: int = 0) -> list[float]:
         """ACPC of an identity view, a noise view and a blurred view."""

@@ -67,4 +67,4 @@ def test_a_grid_of_both_signs_certifies_in_both_directions() -> None:
 
 def test_own_views_have_no_severity() -> None:
     frames = np.zeros((2, 1, 4, 4, 3), np.uint8)
-    assert certified_severities(frames, top1=[True, True], elite=[True, True]) == []
+    assert certified_severities(frames, top1=[True, True], elite=[True, True]) == ()

@@ -10,9 +10,10 @@ import pair_reference
 import pixel_reference as pixels
 import pytest
 import torch
+from acpc.contract import PoolCertificate
 from acpc.v1 import perturbation_pb2
 from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.interactive.certify import PoolAnswer, certify_pool
+from acpc_server.interactive.certify import certify_pool
 from acpc_server.interactive.planning import PlanningRequest
 from acpc_server.perturb import GaussianBlur, Identity, Resize
 from planning_world import (
@@ -39,7 +40,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
 
 def answered(
     world: PlanningWorld, request: PlanningRequest, candidates: np.ndarray, **limits: int
-) -> PoolAnswer:
+) -> PoolCertificate:
     return certify_pool(world.open(request, **limits), candidates, context())
 
 
@@ -95,9 +96,11 @@ def test_answers_agree_with_themselves(world: PlanningWorld, seed: int) -> None:
     request = moment(seed, 1 + seed % 3)
     answer = certify_pool(world.open(request, model=SEEDS[seed % 3]), pool(seed), context())
     costs = answer.clean_costs.tolist()
-    assert answer.clean_elites == metrics.elites(costs, 4)
+    assert answer.clean_elites == tuple(metrics.elites(costs, 4))
     assert answer.clean_winner == answer.clean_elites[0]
-    assert [tuple(view.view) for view in answer.views] == [(s, d) for s in range(3) for d in (0, 1)]
+    assert [(view.spec_index, view.draw) for view in answer.views] == [
+        (s, d) for s in range(3) for d in (0, 1)
+    ]
     for view in answer.views:
         perturbed = view.perturbed_costs.tolist()
         assert view.perturbed_winner == metrics.elites(perturbed, 1)[0]
@@ -147,17 +150,17 @@ def test_a_callers_own_views_have_no_severity(world: PlanningWorld) -> None:
     request = moment()
     views = np.stack([request.history, 255 - request.history])
     answer = answered(world, moment(views=views), pool())
-    assert [tuple(view.view) for view in answer.views] == [(0, 0), (0, 1)]
+    assert [(view.spec_index, view.draw) for view in answer.views] == [(0, 0), (0, 1)]
     same, inverted = answer.views
     assert same.acpc.max() < 1e-5 < inverted.acpc.min()
-    assert answer.certified_severities == []
+    assert answer.certified_severities == ()
     assert same.top1.certified
 
 
 def test_draws_of_a_deterministic_view_are_one(world: PlanningWorld) -> None:
     views = drawn(GaussianBlur(kernel_size=3), Identity(), Resize(scale=0.5), draws=3)
     answer = answered(world, moment(views=views), pool())
-    assert [tuple(view.view) for view in answer.views] == [
+    assert [(view.spec_index, view.draw) for view in answer.views] == [
         (s, d) for s in range(3) for d in range(3)
     ]
     for first in (0, 3, 6):
@@ -189,7 +192,7 @@ def test_a_pool_of_one_is_certified_and_has_no_elites(world: PlanningWorld) -> N
     answer = answered(world, moment(elite_count=0), pool(candidates=1))
     assert answer.top1_certified_fraction == 1
     assert answer.elite_certified_fraction == 0
-    assert answer.clean_elites == []
+    assert answer.clean_elites == ()
     assert all(view.elite is None for view in answer.views)
     assert all(entry.elite is None for entry in answer.certified_severities)
 

@@ -8,8 +8,9 @@ import numpy as np
 import numpy_reference as metrics
 import pytest
 import torch
+from acpc.contract import PairedPlans
 from acpc_server.errors import InvalidArgument
-from acpc_server.interactive.paired_cem import CemBudget, PairedAnswer, PairedCem
+from acpc_server.interactive.paired_cem import CemBudget, PairedCem
 from acpc_server.interactive.planning import PlanningRequest, PlanningSession
 from acpc_server.numerics.cem import pool_normals
 from acpc_server.perturb import GaussianBlur, Identity
@@ -33,9 +34,9 @@ def planned(
     budget: CemBudget = SMALL,
     seed: int = 0,
     returns: str = "mean",
-) -> PairedAnswer:
+) -> PairedPlans:
     session = world.open(request, model=model)
-    return PairedCem(session, budget, seed, returns).run(context())
+    return PairedCem(session, budget, seed, returns).run(context())[0]
 
 
 @pytest.mark.parametrize("returns", ["mean", "best"])
@@ -53,7 +54,7 @@ def test_runs_certified_at_every_iteration_return_the_same_plan(
             top1 = paired.iterations[-1].top1.certified
             assert paired.certified == (all(elites) and (returns == "mean" or top1))
             if paired.certified:
-                assert torch.equal(paired.plan, answer.clean_plan)
+                assert np.array_equal(paired.perturbed_plan, answer.clean_plan)
                 assert paired.first_divergence is None
                 assert paired.selection_regret == 0
             for iteration in paired.iterations:
@@ -106,26 +107,25 @@ def run(
 def test_both_branches_follow_the_protocol(world: PlanningWorld, seed: int) -> None:
     """Same start, common random numbers, each its own elites; regret on the clean history."""
     session = world.open(moment(seed, views=noise(0.02, 0.2, seed=seed)), model=SEEDS[seed % 3])
-    answers = {r: PairedCem(session, SMALL, seed, r).run(context()) for r in ("mean", "best")}
+    answers = {r: PairedCem(session, SMALL, seed, r).run(context())[0] for r in ("mean", "best")}
     pools, chosen, mean, best = run(session, session.clean, SMALL, seed)
     goal = session.goal.numpy()
     for returns, expected in (("mean", mean), ("best", best)):
-        plan = answers[returns].clean_plan.numpy()
+        plan = answers[returns].clean_plan
         np.testing.assert_allclose(plan, expected, rtol=1e-4, atol=1e-5)
     for row, latents in enumerate(session.views):
         _, others, other_mean, other_best = run(session, latents, SMALL, seed)
         paired = answers["mean"].views[row]
-        np.testing.assert_allclose(paired.plan.numpy(), other_mean, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(paired.perturbed_plan, other_mean, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(
-            answers["best"].views[row].plan.numpy(), other_best, rtol=1e-4, atol=1e-5
+            answers["best"].views[row].perturbed_plan, other_best, rtol=1e-4, atol=1e-5
         )
         differ = [t for t in range(SMALL.iterations) if set(chosen[t]) != set(others[t])]
         assert paired.first_divergence == (differ[0] if differ else None)
         for returns in ("mean", "best"):
-            plans = [answers[returns].clean_plan, answers[returns].views[row].plan]
-            ends = session.rollout(session.clean[None], torch.stack(plans)[None], context())[
-                0, :, -1
-            ]
+            both = [answers[returns].clean_plan, answers[returns].views[row].perturbed_plan]
+            plans = torch.from_numpy(np.stack(both))
+            ends = session.rollout(session.clean[None], plans[None], context())[0, :, -1]
             costs = [metrics.between(end.numpy(), goal) ** 2 / len(goal) for end in ends]
             regret = max(0.0, costs[1] - costs[0])
             assert answers[returns].views[row].selection_regret == pytest.approx(regret, abs=1e-5)
@@ -144,11 +144,11 @@ def test_both_branches_follow_the_protocol(world: PlanningWorld, seed: int) -> N
 
 def test_a_run_depends_on_its_seed_alone(world: PlanningWorld) -> None:
     first, again, other = (planned(world, moment(), seed=seed) for seed in (1, 1, 2))
-    assert torch.equal(first.clean_plan, again.clean_plan)
+    assert np.array_equal(first.clean_plan, again.clean_plan)
     assert first.receipt == again.receipt
-    assert not torch.equal(first.clean_plan, other.clean_plan)
+    assert not np.array_equal(first.clean_plan, other.clean_plan)
     for one, two in zip(first.views, again.views, strict=True):
-        assert torch.equal(one.plan, two.plan)
+        assert np.array_equal(one.perturbed_plan, two.perturbed_plan)
         assert one.iterations == two.iterations
 
 
@@ -160,13 +160,18 @@ def test_views_do_not_influence_each_other(
     monkeypatch.setattr("acpc_server.interactive.paired_cem.GROUP_STEPS", 1)
     apart = planned(world, request)
     for one, two in zip(together.views, apart.views, strict=True):
-        np.testing.assert_allclose(one.plan.numpy(), two.plan.numpy(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(one.perturbed_plan, two.perturbed_plan, rtol=1e-4, atol=1e-5)
 
 
 def test_draws_of_a_deterministic_view_share_a_run(world: PlanningWorld) -> None:
     answer = planned(world, moment(views=drawn(Identity(), GaussianBlur(kernel_size=3), draws=2)))
-    assert [tuple(paired.view) for paired in answer.views] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert torch.equal(answer.views[2].plan, answer.views[3].plan)
+    assert [(paired.spec_index, paired.draw) for paired in answer.views] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    ]
+    assert np.array_equal(answer.views[2].perturbed_plan, answer.views[3].perturbed_plan)
     assert answer.views[0].selection_regret == 0
 
 

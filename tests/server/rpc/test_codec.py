@@ -104,8 +104,3 @@ def test_views_are_bounded_by_product() -> None:
     most.draws += 1
     with pytest.raises(InvalidArgument, match=r"x\.draws"):
         codec.read_perturbations(most, "x")
-
-
-@pytest.mark.parametrize("seconds", [0.0, 1e-9, 0.25, 3.0, 86400.5])
-def test_durations(seconds: float) -> None:
-    assert codec.write_duration(seconds).ToNanoseconds() == round(seconds * 1e9)

@@ -1,24 +1,23 @@
-"""Answers of CertifyPool."""
+"""Answers of CertifyPool, Plan and PlanPaired."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
-from acpc.contract import Record
-from acpc.v1 import diagnostic_service_pb2 as pb
 from numpy.typing import NDArray
 
-from acpc_client.codec import from_tensor
-from acpc_client.results.base import optional
-from acpc_client.results.provenance import Receipt, Timing
+from acpc.contract.messages import Wire
+from acpc.contract.provenance import Receipt, Timing
+from acpc.contract.record import Record
+from acpc.v1 import diagnostic_service_pb2 as pb
 
 Values = NDArray[np.float64]
+Plan = NDArray[np.float32]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SelectionCertificate(Record):
+class SelectionCertificate(Record, Wire[pb.SelectionCertificate]):
     """Whether a view provably leaves a selection unchanged.
 
     Attributes:
@@ -29,14 +28,9 @@ class SelectionCertificate(Record):
     certified: bool
     margin: float
 
-    @classmethod
-    def from_message(cls, message: pb.SelectionCertificate) -> SelectionCertificate:
-        """Reads the wire form."""
-        return cls(message.certified, message.margin)
-
 
 @dataclass(frozen=True, repr=False, eq=False)
-class ViewCertificate(Record):
+class ViewCertificate(Record, Wire[pb.ViewCertificate]):
     """One view of the history against the candidate pool; arrays are float64 (candidates,).
 
     Attributes:
@@ -73,33 +67,9 @@ class ViewCertificate(Record):
     acpc_one_step_q90: float
     acpc_q90: float
 
-    @classmethod
-    def from_message(cls, message: pb.ViewCertificate) -> ViewCertificate:
-        """Reads the wire form."""
-        arrays: dict[str, NDArray[Any]] = {
-            name: from_tensor(getattr(message, name), f"views.{name}")
-            for name in (
-                "perturbed_costs", "displacements", "bounds", "chained_bounds",
-                "acpc_one_step", "acpc",
-            )
-        }  # fmt: skip
-        elite = message.elite if message.HasField("elite") else None
-        return cls(
-            spec_index=message.spec_index,
-            draw=message.draw,
-            **arrays,
-            perturbed_winner=message.perturbed_winner,
-            excess_cost=message.excess_cost,
-            excess_cost_bound=message.excess_cost_bound,
-            top1=SelectionCertificate.from_message(message.top1),
-            elite=None if elite is None else SelectionCertificate.from_message(elite),
-            acpc_one_step_q90=message.acpc_one_step_q90,
-            acpc_q90=message.acpc_q90,
-        )
-
 
 @dataclass(frozen=True, repr=False, eq=False)
-class CertifiedSeverity(Record):
+class CertifiedSeverity(Record, Wire[pb.CertifiedSeverity]):
     """Largest severity of one kind up to which every draw is certified; None: not even the mildest.
 
     Attributes:
@@ -114,7 +84,7 @@ class CertifiedSeverity(Record):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class PoolCertificate(Record):
+class PoolCertificate(Record, Wire[pb.CertifyPoolResponse]):
     """Answer of ``certify_pool``.
 
     Attributes:
@@ -126,7 +96,7 @@ class PoolCertificate(Record):
         elite_certified_fraction: The same for the elite set.
     """
 
-    request_id: str
+    request_id: str = field(default="", kw_only=True)
     clean_costs: Values
     clean_winner: int
     clean_elites: tuple[int, ...]
@@ -135,23 +105,75 @@ class PoolCertificate(Record):
     elite_certified_fraction: float
     certified_severities: tuple[CertifiedSeverity, ...]
     receipt: Receipt
-    timing: Timing
+    timing: Timing = field(default_factory=Timing)
 
-    @classmethod
-    def from_message(cls, message: pb.CertifyPoolResponse) -> PoolCertificate:
-        """Reads the wire form."""
-        return cls(
-            request_id=message.request_id,
-            clean_costs=from_tensor(message.clean_costs, "clean_costs"),
-            clean_winner=message.clean_winner,
-            clean_elites=tuple(message.clean_elites),
-            views=tuple(ViewCertificate.from_message(view) for view in message.views),
-            top1_certified_fraction=message.top1_certified_fraction,
-            elite_certified_fraction=message.elite_certified_fraction,
-            certified_severities=tuple(
-                CertifiedSeverity(s.kind, optional(s, "top1"), optional(s, "elite"))
-                for s in message.certified_severities
-            ),
-            receipt=Receipt.from_message(message.receipt),
-            timing=Timing.from_message(message.timing),
-        )
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SampledPool(Record, Wire[pb.PlanCertificate]):
+    """Answer of ``certify_proposal``: the pool the server sampled, and its certificate.
+
+    Attributes:
+        candidates: float32 (candidates, H, block width); candidate 0 is the mean.
+        certificate: Its costs and indices are those of ``candidates``.
+    """
+
+    candidates: NDArray[np.float32]
+    certificate: PoolCertificate
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PairedIteration(Record, Wire[pb.PairedIteration]):
+    """One iteration of the clean run, judged from one view.
+
+    Attributes:
+        elite: Certificate of the elite set.
+        top1: Certificate of the winner.
+        same_elites: Whether both runs chose the same elite set.
+        acpc_one_step_q90: 90 % quantile of ACPC_1 over candidates.
+        acpc_q90: 90 % quantile of ACPC_H over candidates.
+    """
+
+    elite: SelectionCertificate
+    top1: SelectionCertificate
+    same_elites: bool
+    acpc_one_step_q90: float
+    acpc_q90: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PairedPlan(Record, Wire[pb.PairedPlan]):
+    """The CEM run from one view beside the clean one.
+
+    Attributes:
+        spec_index: Index into the perturbations; zero for explicit views.
+        draw: Draw index within the spec; the view index for explicit views.
+        perturbed_plan: float32 (H, block width).
+        iterations: One per CEM iteration.
+        first_divergence: First iteration whose elite sets differ; None when none does.
+        certified: Every iteration was certified, so the plans provably agree.
+        selection_regret: (C_h(perturbed plan) - C_h(clean plan))_+.
+    """
+
+    spec_index: int
+    draw: int
+    perturbed_plan: Plan
+    iterations: tuple[PairedIteration, ...]
+    first_divergence: int | None
+    certified: bool
+    selection_regret: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PairedPlans(Record, Wire[pb.PlanPairedResponse]):
+    """Answer of ``plan_paired``.
+
+    Attributes:
+        clean_plan: float32 (H, block width).
+        views: One per view, spec-major, then draw.
+    """
+
+    request_id: str = field(default="", kw_only=True)
+    clean_plan: Plan
+    views: tuple[PairedPlan, ...]
+    receipt: Receipt
+    timing: Timing = field(default_factory=Timing)

@@ -1,0 +1,158 @@
+"""The converter between dataclasses and messages: what it reads, writes and rejects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import numpy as np
+import pytest
+from acpc.contract import Codec, ContractError, NumericMode, Record, Timing, Wire
+from acpc.v1 import (
+    anchor_service_pb2,
+    diagnostic_service_pb2,
+    perturbation_pb2,
+    receipt_pb2,
+    scoring_service_pb2,
+    study_service_pb2,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Source(Wire[anchor_service_pb2.DatasetAnchors]):
+    """Optional scalars, some with a default of their own."""
+
+    dataset: str
+    task: str = "preset"
+    count: int = 100
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Job(Wire[scoring_service_pb2.ScoreCheckpointRequest]):
+    """A oneof of a message and a text, an enum, and a field under another name."""
+
+    anchors: Source | str
+    numeric_mode: NumericMode
+    identity: str = field(default="", metadata={"wire": "request_id"})
+    local: int = field(default=7, metadata={"wire": None})
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays(Record, Wire[study_service_pb2.NamedTensor]):
+    """A tensor."""
+
+    name: str
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Record, Wire[study_service_pb2.RunStudyResponse]):
+    """Tuples of nested messages."""
+
+    columns: tuple[Arrays, ...]
+
+
+@dataclass(frozen=True)
+class Registered(Wire[perturbation_pb2.RegisteredPerturbation]):
+    """A map."""
+
+    name: str
+    parameters: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Moments(Wire[anchor_service_pb2.AnchorSet]):
+    """Times."""
+
+    create_time: datetime | None
+    expire_time: datetime | None = None
+
+
+def test_absent_and_zero_fields_take_the_default() -> None:
+    assert Source.from_message(anchor_service_pb2.DatasetAnchors()) == Source("")
+    given_zero = anchor_service_pb2.DatasetAnchors(dataset="d", count=0, seed=0)
+    assert Source.from_message(given_zero) == Source("d", "preset", 0, 0)
+
+
+def test_an_optional_zero_is_sent_and_none_is_not() -> None:
+    message = Source("d", count=0).to_message()
+    assert message.HasField("count") and not message.HasField("seed")
+
+
+@pytest.mark.parametrize("anchors", [Source("d", seed=3), "a" * 64])
+def test_a_oneof_holds_whichever_member_is_set(anchors: Source | str) -> None:
+    job = Job(anchors, NumericMode.TF32, "id")
+    message = job.to_message()
+    assert message.WhichOneof("anchors") == ("anchor_set" if anchors == "a" * 64 else "dataset")
+    assert message.request_id == "id"
+    assert Job.from_message(message) == job
+
+
+def test_an_empty_oneof_is_named() -> None:
+    with pytest.raises(ContractError, match="anchors: give one of dataset, anchor_set"):
+        Job.from_message(scoring_service_pb2.ScoreCheckpointRequest())
+
+
+def test_a_newer_peers_enum_value_reads_as_unspecified_unless_strict() -> None:
+    message = scoring_service_pb2.ScoreCheckpointRequest(anchor_set="a", numeric_mode=99)
+    assert Job.from_message(message).numeric_mode is NumericMode.SERVER_DEFAULT
+    with pytest.raises(ContractError, match=r"^numeric_mode: unknown value 99"):
+        Job.from_message(message, strict=True)
+
+
+@given(st.floats(-1e6, 1e6))
+def test_seconds_survive_to_the_nanosecond(seconds: float) -> None:
+    message = Timing(total=seconds).to_message()
+    assert message.total.ToNanoseconds() == round(seconds * 1e9)
+    assert Timing.from_message(message).total == pytest.approx(seconds, abs=1e-9)
+
+
+@given(st.datetimes(datetime(1990, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)))
+def test_times_survive_to_the_microsecond(moment: datetime) -> None:
+    elsewhere = moment.astimezone(UTC) + timedelta(0)
+    assert Moments.from_message(Moments(elsewhere).to_message()) == Moments(moment)
+
+
+@given(st.dictionaries(st.text(max_size=8), st.floats(allow_nan=False), max_size=3))
+def test_maps_survive(parameters: dict[str, float]) -> None:
+    sent = Registered("plugin", parameters)
+    assert Registered.from_message(sent.to_message()) == sent
+
+
+def test_errors_name_the_path_of_the_field() -> None:
+    good = Arrays("a", np.zeros(2))
+    message = Table((good, good)).to_message()
+    message.columns[1].values.data = b"short"
+    with pytest.raises(ContractError) as raised:
+        Table.from_message(message)
+    assert raised.value.field == "columns[1].values.data"
+    wrong = Arrays("b", np.array(["text"]))  # type: ignore[arg-type]
+    with pytest.raises(ContractError) as raised:
+        Table((good, wrong)).to_message()
+    assert raised.value.field == "columns[1].values"
+
+
+def test_a_codec_converts_its_type() -> None:
+    upper = Codec(lambda held, strict: held.upper(), str.lower)
+
+    @dataclass(frozen=True)
+    class Loud(Wire[receipt_pb2.CheckpointRef]):
+        name: Annotated[str, upper]
+
+    Loud.__annotations__["name"] = Annotated[str, upper]  # a local name
+    assert Loud("NAME").to_message().name == "name"
+    assert Loud.from_message(receipt_pb2.CheckpointRef(name="name")) == Loud("NAME")
+
+
+def test_a_hint_without_a_conversion_is_rejected() -> None:
+    @dataclass(frozen=True)
+    class Wrong(Wire[diagnostic_service_pb2.ViewCertificate]):
+        top1: int
+
+    with pytest.raises(TypeError, match="top1: no conversion"):
+        Wrong.from_message(diagnostic_service_pb2.ViewCertificate())
