@@ -7,8 +7,8 @@ READY := $(VENV)/.ready
 # Tests run in a process per core, each with one thread.
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
-.PHONY: help demo sweep-demo study-demo test test-fast test-all coverage lint format types proto docs docs-serve release-check \
-	bench train-demo clean
+.PHONY: help setup demo sweep-demo study-demo test test-fast test-all coverage lint format types \
+	proto docs docs-serve release-check bench train-demo clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | \
@@ -22,6 +22,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[lab,server,postgres,dev]'
 	@touch $@
+
+setup: $(READY) ## Install everything into .venv, which every other target does as well
 
 demo: $(READY) ## Judge three trained world models over gRPC: robust, fragile, collapsed
 	@$(BIN)/python examples/demo.py

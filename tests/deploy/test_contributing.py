@@ -1,0 +1,66 @@
+"""What CONTRIBUTING, the hooks and the devcontainer tell a newcomer to run exists."""
+
+import json
+import re
+import subprocess
+
+import pytest
+import yaml
+from deployment_files import ROOT
+
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+
+
+def test_the_walk_through_changes_lines_that_are_there() -> None:
+    """A diff's removed line, in the file that the text before it names."""
+    steps = re.findall(r"`([\w/]+\.py)`:\n\n```diff\n-(.*)\n\+(.*)\n```", GUIDE)
+    assert len(steps) == 2
+    for path, old, new in steps:
+        assert old in (ROOT / path).read_text().splitlines()
+        assert len(new) <= 100
+
+
+def test_every_make_target_a_page_names_exists() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    named = {
+        target
+        for page in pages
+        for target in re.findall(r"(?:`|^|&& )make ([a-z-]+)", page.read_text(), re.MULTILINE)
+    }
+    assert {"setup", "demo", "test", "docs-serve", "release-check"} <= named <= TARGETS
+
+
+def test_make_help_lists_every_target() -> None:
+    phony = set(MAKEFILE.replace("\\\n", " ").partition(".PHONY:")[2].splitlines()[0].split())
+    described = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE))
+    assert phony == described == TARGETS
+
+
+def test_hooks_are_local_and_use_what_setup_installs() -> None:
+    """No hook is fetched: hooks work without a network and with the versions of constraints.txt."""
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [repo["repo"] for repo in config["repos"]] == ["local"]
+    hooks = config["repos"][0]["hooks"]
+    assert {hook["id"] for hook in hooks} == {
+        "ruff",
+        "ruff-format",
+        "import-rules",
+        "wire-contract",
+    }
+    assert all(hook["language"] == "system" and ".venv/bin" in hook["entry"] for hook in hooks)
+
+
+def test_the_devcontainer_sets_the_project_up() -> None:
+    config = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    assert "make setup" in config["postCreateCommand"]
+
+
+@pytest.mark.parametrize("target", ["setup", "docs", "test", "release-check"])
+def test_a_target_does_its_own_set_up(target: str) -> None:
+    """In a fresh clone, each starts by installing the extras it needs, pinned."""
+    command = ["make", "--dry-run", "--no-print-directory", "VENV=/nonexistent/venv", target]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "--constraint constraints.txt" in shown
+    assert "'.[lab,server,postgres,dev]'" in shown
