@@ -23,8 +23,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from acpc_server.data import AnchorBatch
-from acpc_server.encoding.anchor_job import AnchorSource
+from acpc_server.data import AnchorBatch, AnchorSource
 from acpc_server.engine import CheckpointName, DeviceEngine
 from acpc_server.engine.allocator import keep_freed_memory
 from acpc_server.models import FrozenWorldModel, rollout

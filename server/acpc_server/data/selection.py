@@ -1,67 +1,99 @@
-"""Drawing anchors from a dataset, as the public protocol does."""
+"""Draws anchors from a dataset, as the public protocol does."""
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Float32, Int64
+from pydantic import BaseModel, ConfigDict
 
-from acpc_server.data.anchors import AnchorBatch
-from acpc_server.data.blocks import action_blocks
 from acpc_server.data.drawn import DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
-from acpc_server.data.statistics import StatisticsCache
+from acpc_server.data.statistics import ColumnStatistics, StatisticsCache
 from acpc_server.data.tasks import TaskPreset
-from acpc_server.data.windows import WindowIndex
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.numerics import median_split_labels
 
-ANCHOR_COUNT = 100
-ANCHOR_SEED = 9101
+
+class AnchorSource(BaseModel):
+    """Which anchors of which dataset; defaults are the paper's.
+
+    Attributes:
+        dataset: File below the dataset root.
+        task: Preset name or task file; says which columns are read and how states are labelled.
+        count: Anchors n.
+        seed: Seed of the permutation of all windows, 0 to 2**64 - 1.
+        frameskip: Environment steps between kept frames; the task's when None.
+        one_per_episode: Keep only the first window of the permutation in each episode, as planner
+            and drift studies do.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str
+    task: str
+    count: int = 100
+    seed: int = 9101
+    frameskip: int | None = None
+    one_per_episode: bool = False
 
 
-def select_anchors(
-    dataset: Hdf5Dataset,
-    task: TaskPreset,
-    *,
-    history: int,
-    horizon: int,
-    count: int = ANCHOR_COUNT,
-    seed: int = ANCHOR_SEED,
-    frameskip: int | None = None,
-    one_per_episode: bool = False,
-) -> AnchorBatch:
-    """Draws anchors as ``draw_anchors`` does, and reads their frames.
+class WindowIndex:
+    """All (episode, start) with ``start + num_steps * frameskip <= length``, episode-major.
+
+    A window's index in this order is its identity, as in the public loaders.
+
+    Args:
+        lengths: Rows of each episode.
+        num_steps: Kept frames in a window.
+        frameskip: Environment steps between kept frames.
 
     Raises:
-        InvalidArgument, FailedPrecondition: As ``draw_anchors``.
-        ResourceExhausted: The frames would not fit the limit of a batch.
+        InvalidArgument: ``num_steps`` or ``frameskip`` is below 1.
     """
-    return draw_anchors(
-        dataset,
-        task,
-        history=history,
-        horizon=horizon,
-        count=count,
-        seed=seed,
-        frameskip=frameskip,
-        one_per_episode=one_per_episode,
-    ).batch()
+
+    def __init__(
+        self, lengths: Int64[np.ndarray, "episodes"], *, num_steps: int, frameskip: int
+    ) -> None:
+        for field, value in (("num_steps", num_steps), ("frameskip", frameskip)):
+            if value < 1:
+                raise InvalidArgument(field, f"is {value}; give at least 1")
+        self.span = num_steps * frameskip
+        self._ends = np.cumsum(np.maximum(lengths - self.span + 1, 0))
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if self._ends.size else 0
+
+    @property
+    def episodes(self) -> int:
+        """Episodes that have a window."""
+        return int(np.count_nonzero(np.diff(self._ends, prepend=0)))
+
+    def locate(
+        self, windows: Int64[np.ndarray, "n"]
+    ) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
+        """Episode and start row within it of each window index.
+
+        Raises:
+            InvalidArgument: An index outside 0 to ``len(self) - 1``.
+        """
+        if windows.size and not 0 <= int(windows.min()) <= int(windows.max()) < len(self):
+            raise InvalidArgument("windows", f"must lie between 0 and {len(self) - 1}")
+        episode = np.searchsorted(self._ends, windows, side="right")
+        before = np.concatenate([[0], self._ends])[episode]
+        return episode.astype(np.int64), windows - before
 
 
 def draw_anchors(
     dataset: Hdf5Dataset,
     task: TaskPreset,
+    source: AnchorSource,
     *,
     history: int,
     horizon: int,
-    count: int = ANCHOR_COUNT,
-    seed: int = ANCHOR_SEED,
-    frameskip: int | None = None,
-    one_per_episode: bool = False,
     statistics: StatisticsCache | None = None,
 ) -> DrawnAnchors:
     """Draws anchors and reads all of them but the frames.
 
-    The anchors are the first ``count`` of ``torch.randperm`` over all windows of
+    The anchors are the first n of ``torch.randperm`` over all windows of
     ``history + horizon`` kept frames; an anchor's identity is its window's index in episode-major
     order, its trajectory the episode's. The endpoint state is the logged state at the last future
     frame (the paper's eighth), standardised over the whole dataset, and its label splits the task's
@@ -70,13 +102,9 @@ def draw_anchors(
     Args:
         dataset: The open dataset.
         task: Its columns and label rules.
+        source: Which windows.
         history: Frames of history h.
         horizon: Future frames H.
-        count: Anchors n; the paper uses 100.
-        seed: Seed of the permutation; the paper uses 9101.
-        frameskip: Environment steps between kept frames; the task's when omitted.
-        one_per_episode: Keep only the first window of the permutation in each episode, as planner
-            and drift studies do.
         statistics: Remembers the statistics of columns from one call to the next.
 
     Raises:
@@ -84,14 +112,14 @@ def draw_anchors(
         FailedPrecondition: A column that is missing or cannot be used, or a state that is not
             finite.
     """
-    for field, value in (("history", history), ("horizon", horizon), ("count", count)):
+    for field, value in (("history", history), ("horizon", horizon), ("count", source.count)):
         if value < 1:
             raise InvalidArgument(field, f"is {value}; give at least 1")
     known = statistics or StatisticsCache()
-    skip = task.frameskip if frameskip is None else frameskip
+    skip = task.frameskip if source.frameskip is None else source.frameskip
     steps = history + horizon
     windows = WindowIndex(dataset.lengths, num_steps=steps, frameskip=skip)
-    chosen = _draw_windows(windows, count, seed, one_per_episode)
+    chosen = _draw_windows(windows, source)
     pixels = dataset.pixel_column(task.pixels)
     episode, start = windows.locate(chosen)
     first_row = (dataset.offsets[episode] + start)[:, None]  # (n, 1)
@@ -111,24 +139,22 @@ def draw_anchors(
     )
 
 
-def _draw_windows(
-    windows: WindowIndex, count: int, seed: int, one_per_episode: bool
-) -> Int64[np.ndarray, "n"]:
-    if not 0 <= seed < 2**64:
-        raise InvalidArgument("seed", f"is {seed}; give an integer from 0 to 2**64 - 1")
-    generator = torch.Generator().manual_seed(seed)
+def _draw_windows(windows: WindowIndex, source: AnchorSource) -> Int64[np.ndarray, "n"]:
+    if not 0 <= source.seed < 2**64:
+        raise InvalidArgument("seed", f"is {source.seed}; give an integer from 0 to 2**64 - 1")
+    generator = torch.Generator().manual_seed(source.seed)
     order: np.ndarray = torch.randperm(len(windows), generator=generator).numpy()
-    if one_per_episode:
+    if source.one_per_episode:
         _, first = np.unique(windows.locate(order)[0], return_index=True)
         order = order[np.sort(first)]
-    if len(order) < count:
-        what = "episodes with a window" if one_per_episode else "windows"
+    if len(order) < source.count:
+        what = "episodes with a window" if source.one_per_episode else "windows"
         raise InvalidArgument(
             "count",
-            f"is {count}, but the dataset has only {len(order)} {what} of {windows.span} "
+            f"is {source.count}, but the dataset has only {len(order)} {what} of {windows.span} "
             "environment steps; ask for fewer anchors, a shorter horizon or a smaller frameskip",
         )
-    return order[:count].copy()  # lets go of the permutation of all windows
+    return order[: source.count].copy()  # frees the permutation of all windows
 
 
 def _endpoint_states(
@@ -162,3 +188,31 @@ def _blocks(
 def _floats(values: np.ndarray, *leading: int) -> np.ndarray:
     floats: np.ndarray = values.reshape(*leading, -1).astype(np.float64)
     return floats
+
+
+def action_blocks(
+    actions: Float[np.ndarray, "n rows width"], statistics: ColumnStatistics, *, frameskip: int
+) -> Float32[np.ndarray, "n blocks block_width"]:
+    """Normalises actions per coordinate and joins ``frameskip`` consecutive ones into a block.
+
+    Block k holds the actions that leave kept frame k, so a window of h + H frames gives h + H - 1
+    blocks. NaN, which files hold at the end of an episode, becomes 0 after normalising: the mean
+    action.
+
+    Args:
+        actions: Consecutive environment actions from each window's first frame on.
+        statistics: Of the whole action column.
+        frameskip: Actions in a block.
+
+    Returns:
+        Block width is ``frameskip * width``, step-major.
+
+    Raises:
+        InvalidArgument: ``rows`` is not a multiple of ``frameskip``.
+    """
+    n, rows, width = actions.shape
+    if rows % frameskip:
+        raise InvalidArgument("frameskip", f"is {frameskip}, which does not divide {rows} actions")
+    normalised = np.nan_to_num(statistics.standardise(actions), nan=0.0)
+    blocks: np.ndarray = normalised.reshape(n, rows // frameskip, frameskip * width)
+    return blocks.astype(np.float32)  # (n, blocks, frameskip * width)

@@ -1,6 +1,6 @@
 """The datasets and task files below one root folder, by name."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -10,11 +10,10 @@ from acpc_server.data.dataset_anchors import DatasetAnchors
 from acpc_server.data.drawn import DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
 from acpc_server.data.paths import resolve_below
-from acpc_server.data.selection import ANCHOR_COUNT, ANCHOR_SEED, draw_anchors
+from acpc_server.data.selection import AnchorSource, WindowIndex, draw_anchors
 from acpc_server.data.statistics import StatisticsCache
 from acpc_server.data.tasks import load_task, preset_names
-from acpc_server.data.windows import WindowIndex
-from acpc_server.numerics import go_on
+from acpc_server.numerics import Check, go_on
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class DatasetFit:
 
 
 class DatasetStore:
-    """Opens datasets and task files below ``root``, each call afresh.
+    """Opens datasets and task files below ``root``, afresh in each call.
 
     Args:
         root: Folder with HDF5 files and, optionally, task files.
@@ -72,75 +71,54 @@ class DatasetStore:
         )
 
     @contextmanager
-    def drawn(
-        self,
-        dataset: str,
-        task: str,
-        *,
-        history: int,
-        horizon: int,
-        count: int = ANCHOR_COUNT,
-        seed: int = ANCHOR_SEED,
-        frameskip: int | None = None,
-        one_per_episode: bool = False,
-    ) -> Iterator[DrawnAnchors]:
+    def drawn(self, source: AnchorSource, *, history: int, horizon: int) -> Iterator[DrawnAnchors]:
         """Anchors as ``draw_anchors`` draws them; their dataset is open inside the ``with``.
 
         Raises:
             InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As
                 ``Hdf5Dataset.open``, ``load_task`` and ``draw_anchors``.
         """
-        preset = load_task(task, self._root)
-        with Hdf5Dataset.open(self._root, dataset) as file:
+        preset = load_task(source.task, self._root)
+        with Hdf5Dataset.open(self._root, source.dataset) as file:
             yield draw_anchors(
                 file,
                 preset,
+                source,
                 history=history,
                 horizon=horizon,
-                count=count,
-                seed=seed,
-                frameskip=frameskip,
-                one_per_episode=one_per_episode,
                 statistics=self._statistics,
             )
 
     def anchors(
         self,
-        dataset: str,
-        task: str,
+        source: AnchorSource,
         *,
         history: int,
         horizon: int,
-        count: int = ANCHOR_COUNT,
-        seed: int = ANCHOR_SEED,
-        frameskip: int | None = None,
-        one_per_episode: bool = False,
         frame_digests: bytes = b"",
-        check: Callable[[], None] = go_on,
+        check: Check = go_on,
     ) -> DatasetAnchors:
-        """``drawn`` for longer than the file is open; ``frame_digests`` and ``check`` as there.
+        """``drawn`` for longer than the file is open.
+
+        Args:
+            source: Which anchors.
+            history: Frames of history h.
+            horizon: Future frames H.
+            frame_digests: Of each anchor's frames, joined, where they are known.
+            check: Called between reads; may raise to end them.
 
         Raises:
             InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As ``drawn``.
         """
-        with self.drawn(
-            dataset,
-            task,
-            history=history,
-            horizon=horizon,
-            count=count,
-            seed=seed,
-            frameskip=frameskip,
-            one_per_episode=one_per_episode,
-        ) as drawn:
-            reopen = partial(Hdf5Dataset.open, self._root, dataset)
-            stamp = partial(self.stamp, dataset, task)
+        with self.drawn(source, history=history, horizon=horizon) as drawn:
+            reopen = partial(Hdf5Dataset.open, self._root, source.dataset)
+            stamp = partial(self.stamp, source.dataset, source.task)
             return DatasetAnchors(drawn, reopen, stamp, frame_digests, check)
 
     def stamp(self, dataset: str, task: str) -> str:
         """Changes when the dataset file or the task file is replaced or written to.
 
-        Stays when their volume is mounted anew, so that a job can go on at another host.
+        Unchanged when their volume is mounted again, so that a job can go on at another host.
 
         Raises:
             InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As ``resolve_below``.

@@ -3,7 +3,6 @@
 from acpc_server.encoding.anchor_job import (
     AnchorJobSpec,
     AnchorSetSource,
-    AnchorSource,
     AnySource,
     Parameters,
 )

@@ -10,6 +10,7 @@ import torch
 from acpc.contract import Receipt
 from pydantic import BaseModel, ConfigDict
 
+from acpc_server.data import AnchorSource
 from acpc_server.encoding.receipt import digest_json, make_receipt
 from acpc_server.engine import CheckpointName, NumericMode
 from acpc_server.jobs import JobSpec
@@ -23,17 +24,6 @@ class Parameters(BaseModel):
     """Base of the parts of a job description."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class AnchorSource(Parameters):
-    """Anchors drawn from a dataset; defaults are the paper's."""
-
-    dataset: str
-    task: str
-    count: int = 100
-    seed: int = 9101
-    frameskip: int | None = None
-    one_per_episode: bool = False
 
 
 class AnchorSetSource(Parameters):

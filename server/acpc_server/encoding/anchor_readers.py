@@ -7,9 +7,9 @@ import threading
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-from acpc_server.data import Anchors, DatasetAnchors, DatasetStore
+from acpc_server.data import Anchors, AnchorSource, DatasetAnchors, DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore
-from acpc_server.encoding.anchor_job import AnchorSetSource, AnchorSource, AnySource
+from acpc_server.encoding.anchor_job import AnchorSetSource, AnySource
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.models import ModelCard, check_actions
 from acpc_server.numerics import Check, go_on
@@ -188,14 +188,9 @@ class AnchorReaders:
             except NotFound as error:
                 raise _deleted(source) from error
         return self._datasets.anchors(
-            source.dataset,
-            source.task,
+            source,
             history=key.history,
             horizon=key.horizon,
-            count=source.count,
-            seed=source.seed,
-            frameskip=source.frameskip,
-            one_per_episode=source.one_per_episode,
             frame_digests=frame_digests,
             check=check,
         )

@@ -14,7 +14,6 @@ from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import (
     AnchorStore,
     AnchorUpload,
-    DatasetSource,
     SetInfo,
     UploadHeader,
     store_drawn,
@@ -123,7 +122,7 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
                 history=read_steps(request.history, "history"),
                 horizon=read_steps(request.horizon, "horizon"),
                 description=read_description(request.description),
-                source=DatasetSource(**source.model_dump()),
+                source=source,
             )
             info = self._make(header, context)
         return pb.CreateAnchorSetResponse(anchor_set=self._written(info))
@@ -139,11 +138,11 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
                 return upload.finish()
             try:
                 with self._datasets.drawn(
-                    **source.model_dump(), history=header.history, horizon=header.horizon
+                    source, history=header.history, horizon=header.horizon
                 ) as drawn:
                     return store_drawn(upload, drawn, check)
             except InvalidArgument as error:
-                if error.field.partition(".")[0] in DatasetSource.model_fields:
+                if error.field.partition(".")[0] in type(source).model_fields:
                     raise error.below("source") from error
                 raise
 

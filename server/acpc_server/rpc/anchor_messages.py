@@ -7,7 +7,6 @@ from google.protobuf import timestamp_pb2
 
 from acpc_server.data.anchor_sets import (
     AnchorStore,
-    DatasetSource,
     StoredSet,
     UploadHeader,
     check_digest,
@@ -71,18 +70,7 @@ def write_set(store: AnchorStore, stored: StoredSet) -> pb.AnchorSet:
         description=info.description,
         height=info.height,
         width=info.width,
-        source=None if info.source is None else _write_source(info.source),
-    )
-
-
-def _write_source(source: DatasetSource) -> pb.DatasetAnchors:
-    return pb.DatasetAnchors(
-        dataset=source.dataset,
-        task=source.task,
-        count=source.count,
-        seed=source.seed,
-        frameskip=source.frameskip,
-        one_per_episode=source.one_per_episode,
+        source=None if info.source is None else pb.DatasetAnchors(**info.source.model_dump()),
     )
 
 

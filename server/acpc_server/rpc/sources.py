@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import scoring_service_pb2, study_service_pb2
 
-from acpc_server.encoding import AnchorReaders, AnchorSetSource, AnchorSource, AnySource
+from acpc_server.data import AnchorSource
+from acpc_server.encoding import AnchorReaders, AnchorSetSource, AnySource
 from acpc_server.errors import InvalidArgument
 from acpc_server.rpc.request import MAX_NAME
 

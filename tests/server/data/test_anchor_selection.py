@@ -9,10 +9,10 @@ import pytest
 import torch
 from acpc_server.data import (
     AnchorBatch,
+    AnchorSource,
     Hdf5Dataset,
     draw_anchors,
     load_task,
-    select_anchors,
 )
 from acpc_server.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from public_dataset import EPISODES, PublicColumns, public_columns, write_public_dataset
@@ -21,9 +21,13 @@ HISTORY, HORIZON, COUNT = 2, 3, 25
 
 
 def select(root: Path, task: str = "tworoom", **arguments: object) -> AnchorBatch:
-    given = {"history": HISTORY, "horizon": HORIZON, "count": COUNT, "frameskip": 3, **arguments}
+    window = {"history": HISTORY, "horizon": HORIZON}
+    window = {name: arguments.pop(name, value) for name, value in window.items()}
+    source = AnchorSource(
+        **{"dataset": "a.h5", "task": task, "count": COUNT, "frameskip": 3, **arguments}
+    )
     with Hdf5Dataset.open(root, "a.h5") as dataset:
-        return select_anchors(dataset, load_task(task, root), **given)
+        return draw_anchors(dataset, load_task(task, root), source, **window).batch()
 
 
 def standardised(values: np.ndarray, row: int, ddof: int = 1) -> list[float]:
@@ -181,9 +185,12 @@ def test_frames_read_in_parts_are_those_of_the_batch(
     monkeypatch.setattr("acpc_server.data.drawn.CUT_BYTES", 4 * whole.frames[0].nbytes)
     with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
         drawn = draw_anchors(
-            dataset, load_task("tworoom", tmp_path),
-            history=HISTORY, horizon=HORIZON, count=COUNT, frameskip=3,
-        )  # fmt: skip
+            dataset,
+            load_task("tworoom", tmp_path),
+            AnchorSource(dataset="a.h5", task="tworoom", count=COUNT, frameskip=3),
+            history=HISTORY,
+            horizon=HORIZON,
+        )
         assert list(drawn.cuts()) == [(i, min(i + 4, COUNT)) for i in range(0, COUNT, 4)]
         parts = [drawn.read_frames(start, stop) for start, stop in drawn.cuts()]
         np.testing.assert_array_equal(np.concatenate(parts), whole.frames)

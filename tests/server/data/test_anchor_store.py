@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from acpc_server.data import AnchorBatch, Hdf5Dataset, draw_anchors, load_task
+from acpc_server.data import AnchorBatch, AnchorSource, Hdf5Dataset, draw_anchors, load_task
 from acpc_server.data.anchor_sets import (
     AnchorLimits,
     AnchorStore,
@@ -382,9 +382,12 @@ def test_a_set_is_made_from_a_dataset_without_its_frames_in_memory(tmp_path: Pat
     where = store(tmp_path)
     with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
         drawn = draw_anchors(
-            dataset, load_task("tworoom", tmp_path),
-            history=HISTORY, horizon=HORIZON, count=COUNT, frameskip=2,
-        )  # fmt: skip
+            dataset,
+            load_task("tworoom", tmp_path),
+            AnchorSource(dataset="a.h5", task="tworoom", count=COUNT, frameskip=2),
+            history=HISTORY,
+            horizon=HORIZON,
+        )
         with where.upload(header()) as upload:
             upload.append(part(anchors(), 0, 3))  # of a dataset since replaced
             info = store_drawn(upload, drawn, lambda: None)
@@ -401,9 +404,12 @@ def test_making_a_set_holds_a_few_windows_in_memory(
     where = store(tmp_path, store_bytes=2**30, set_bytes=2**30, set_anchors=count)
     with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
         drawn = draw_anchors(
-            dataset, load_task("tworoom", tmp_path),
-            history=HISTORY, horizon=HORIZON, count=count, frameskip=2,
-        )  # fmt: skip
+            dataset,
+            load_task("tworoom", tmp_path),
+            AnchorSource(dataset="a.h5", task="tworoom", count=count, frameskip=2),
+            history=HISTORY,
+            horizon=HORIZON,
+        )
         whole = drawn.batch().frames.nbytes
         monkeypatch.setattr("acpc_server.data.drawn.CUT_BYTES", whole // 50)
         tracemalloc.start()

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from acpc_server.data import Hdf5Dataset
-from acpc_server.data.blocks import action_blocks
+from acpc_server.data.selection import action_blocks
 from acpc_server.data.statistics import ColumnStatistics, StatisticsCache, column_statistics
 from acpc_server.errors import InvalidArgument
 from public_dataset import public_columns, write_public_dataset

@@ -6,25 +6,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from acpc_server.data import AnchorBatch, DatasetStore, Hdf5Dataset, load_task, select_anchors
+from acpc_server.data import AnchorBatch, AnchorSource, DatasetStore
 from acpc_server.data.anchors import SMALL_ARRAYS
 from acpc_server.data.dataset_anchors import DatasetAnchors
 from acpc_server.errors import FailedPrecondition, NotFound
 from public_dataset import public_columns, write_public_dataset
 
-CHOICE = {"history": 2, "horizon": 3, "count": 12, "frameskip": 2}
+SOURCE = AnchorSource(dataset="a.h5", task="tworoom", count=12, frameskip=2)
+WINDOW = {"history": 2, "horizon": 3}
 
 
 @pytest.fixture
 def anchors(tmp_path: Path) -> DatasetAnchors:
     write_public_dataset(tmp_path / "a.h5", public_columns())
-    return DatasetStore(tmp_path).anchors("a.h5", "tworoom", **CHOICE)
+    return DatasetStore(tmp_path).anchors(SOURCE, **WINDOW)
 
 
 @pytest.fixture
 def batch(anchors: DatasetAnchors, tmp_path: Path) -> AnchorBatch:
-    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
-        return select_anchors(dataset, load_task("tworoom", tmp_path), **CHOICE)
+    with DatasetStore(tmp_path).drawn(SOURCE, **WINDOW) as drawn:
+        return drawn.batch()
 
 
 def test_they_are_the_anchors_read_at_once(anchors: DatasetAnchors, batch: AnchorBatch) -> None:
@@ -42,16 +43,15 @@ def test_known_digests_spare_the_reading_and_are_held_to(
 ) -> None:
     store, reads = DatasetStore(tmp_path), []
     known = store.anchors(
-        "a.h5",
-        "tworoom",
-        **CHOICE,
+        SOURCE,
+        **WINDOW,
         frame_digests=anchors.frame_digests,
         check=lambda: reads.append(1),
     )
     assert reads == []
     assert known.digest == anchors.digest
     np.testing.assert_array_equal(known.read_frames(2, 9), anchors.read_frames(2, 9))
-    other = store.anchors("a.h5", "tworoom", **CHOICE, frame_digests=bytes(32 * 12))
+    other = store.anchors(SOURCE, **WINDOW, frame_digests=bytes(32 * 12))
     assert other.digest != anchors.digest
     with pytest.raises(FailedPrecondition, match="holds other frames"):
         other.read_frames(0, 1)
@@ -69,7 +69,7 @@ def test_reading_for_the_digest_can_be_ended(
             raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        DatasetStore(tmp_path).anchors("a.h5", "tworoom", **CHOICE, check=check)
+        DatasetStore(tmp_path).anchors(SOURCE, **WINDOW, check=check)
 
 
 def test_a_copy_of_the_file_is_the_file(anchors: DatasetAnchors, tmp_path: Path) -> None:

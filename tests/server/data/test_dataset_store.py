@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from acpc_server.data import DatasetFit, DatasetStore, Hdf5Dataset, load_task, select_anchors
+from acpc_server.data import AnchorSource, DatasetFit, DatasetStore
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from public_dataset import EPISODES, public_columns, write_public_dataset
 
@@ -40,13 +40,11 @@ def test_fit_refuses_what_anchors_would_refuse(store: DatasetStore, tmp_path: Pa
         store.fit("b.h5", "tworoom", steps=4)
 
 
-def test_anchors_are_those_of_select_anchors(store: DatasetStore, tmp_path: Path) -> None:
-    found = store.anchors("a.h5", "t.yaml", history=2, horizon=2, count=9, seed=4)
-    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
-        expected = select_anchors(
-            dataset, load_task("t.yaml", tmp_path), history=2, horizon=2, count=9, seed=4
-        )
-    assert found.digest == expected.digest
+def test_anchors_are_those_that_are_drawn(store: DatasetStore) -> None:
+    source = AnchorSource(dataset="a.h5", task="t.yaml", count=9, seed=4)
+    found = store.anchors(source, history=2, horizon=2)
+    with store.drawn(source, history=2, horizon=2) as drawn:
+        assert found.digest == drawn.batch().digest
 
 
 def test_stamp_follows_the_files(store: DatasetStore, tmp_path: Path) -> None:

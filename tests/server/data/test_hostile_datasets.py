@@ -10,7 +10,7 @@ import h5py
 import hdf5plugin
 import numpy as np
 import pytest
-from acpc_server.data import Hdf5Dataset, load_task, select_anchors
+from acpc_server.data import AnchorSource, Hdf5Dataset, draw_anchors, load_task
 from acpc_server.errors import (
     AcpcError,
     FailedPrecondition,
@@ -29,7 +29,8 @@ def content() -> PublicColumns:
 
 def use(root: Path, name: str = "a.h5") -> None:
     with Hdf5Dataset.open(root, name) as dataset:
-        select_anchors(dataset, load_task("tworoom", root), history=1, horizon=2, count=5)
+        source = AnchorSource(dataset=name, task="tworoom", count=5)
+        draw_anchors(dataset, load_task("tworoom", root), source, history=1, horizon=2).batch()
 
 
 def with_columns(**override: np.ndarray | None) -> Break:

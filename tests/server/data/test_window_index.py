@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from acpc_server.data.windows import WindowIndex
+from acpc_server.data.selection import WindowIndex
 from acpc_server.errors import InvalidArgument
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from acpc_server.data import DatasetStore
+from acpc_server.data import AnchorSource, DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, UploadHeader, store_drawn
-from acpc_server.encoding.anchor_job import AnchorSetSource, AnchorSource, AnySource
+from acpc_server.encoding.anchor_job import AnchorSetSource, AnySource
 from acpc_server.encoding.anchor_readers import KEPT_READERS, AnchorReaders
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.jobs import pack, unpack
@@ -64,7 +64,7 @@ class Place:
         window = {**WANTED, **wanted}
         header = UploadHeader(request_id=str(window), anchors=COUNT, **window)
         with (
-            DatasetStore(self.root).drawn(**SOURCE.model_dump(), **window) as drawn,
+            DatasetStore(self.root).drawn(SOURCE, **window) as drawn,
             self.store().upload(header) as upload,
         ):
             digest = store_drawn(upload, drawn, lambda: None).digest

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from acpc_server.encoding.anchor_job import AnchorSetSource, AnchorSource
+from acpc_server.data import AnchorSource
+from acpc_server.encoding.anchor_job import AnchorSetSource
 from acpc_server.engine import CheckpointName
 from acpc_server.perturb import GaussianBlur, GaussianNoise
 from acpc_server.scoring.spec import ScoreProtocol, ScoreSpec, ScreenThresholds

@@ -9,7 +9,7 @@ import numpy as np
 import numpy_reference as paper
 import pytest
 import torch
-from acpc_server.encoding.anchor_job import AnchorSource
+from acpc_server.data import AnchorSource
 from acpc_server.engine import CheckpointName
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import unpack

@@ -8,9 +8,7 @@ Every file is written beside its place and renamed into it, and a finished uploa
 renamed into ``sets``, so that a set is there whole or not at all, whoever is killed.
 """
 
-from acpc_server.data.anchor_sets.drawing import store_drawn
-from acpc_server.data.anchor_sets.info import DatasetSource, SetInfo, StoredSet, UploadHeader
-from acpc_server.data.anchor_sets.limits import AnchorLimits
+from acpc_server.data.anchor_sets.info import AnchorLimits, SetInfo, StoredSet, UploadHeader
 from acpc_server.data.anchor_sets.store import AnchorStore, check_digest
 from acpc_server.data.anchor_sets.stored import StoredAnchors
-from acpc_server.data.anchor_sets.uploads import AnchorUpload
+from acpc_server.data.anchor_sets.uploads import AnchorUpload, store_drawn

@@ -1,10 +1,12 @@
-"""What a stored set is, in its ``set.json``; and what an upload said of itself."""
+"""The store's data: its limits, the header of an upload, and the ``set.json`` of a set."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from acpc_server.data.selection import AnchorSource
 from acpc_server.errors import FailedPrecondition
 
 INFO = "set.json"
@@ -14,22 +16,32 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class DatasetSource(_Model):
-    """Where the server drew the anchors of a set."""
+@dataclass(frozen=True)
+class AnchorLimits:
+    """Quotas and retention of the store.
 
-    dataset: str
-    task: str
-    count: int
-    seed: int
-    frameskip: int | None
-    one_per_episode: bool
+    Attributes:
+        store_bytes: Bytes of all sets and uploads.
+        set_bytes: Bytes of one set on disk.
+        set_anchors: Anchors of one set.
+        uploads: Uploads that this process takes at a time.
+        keep_seconds: How long a set is kept after its last use; 0: without limit.
+        upload_seconds: An upload without a new shard for this long is dropped.
+    """
+
+    store_bytes: int
+    set_bytes: int
+    set_anchors: int
+    uploads: int
+    keep_seconds: float
+    upload_seconds: float
 
 
 class UploadHeader(_Model):
-    """What a set is going to be, said before its first shard.
+    """What a set is going to be, sent before its first shard.
 
     Attributes:
-        request_id: Names the upload; the same id goes on with the same upload.
+        request_id: Names the upload; a call with the same id continues it.
         anchors: Anchors n.
         history: Frames h of the history.
         horizon: Future frames H.
@@ -44,7 +56,7 @@ class UploadHeader(_Model):
     horizon: int
     description: str = ""
     expected_digest: str = ""
-    source: DatasetSource | None = None
+    source: AnchorSource | None = None
 
 
 class SetInfo(_Model):
@@ -76,7 +88,7 @@ class SetInfo(_Model):
     size_bytes: int
     create_time: float
     description: str
-    source: DatasetSource | None
+    source: AnchorSource | None
 
 
 class StoredSet(_Model):
@@ -111,7 +123,7 @@ def read_stored(folder: Path) -> StoredSet | None:
 
 
 def mark_used(folder: Path) -> bool:
-    """Notes that a set is in use now: its ``set.json`` carries the time. False: there is none."""
+    """Sets the time of a ``set.json``: the set is in use now. False when there is none."""
     try:
         os.utime(folder / INFO)
     except (FileNotFoundError, NotADirectoryError):

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from acpc_server.data.anchor_sets.files import discard, folder_bytes, held, write_whole
 from acpc_server.data.anchor_sets.info import (
+    AnchorLimits,
     StoredSet,
     UploadHeader,
     mark_used,
     read_stored,
 )
-from acpc_server.data.anchor_sets.limits import AnchorLimits
 from acpc_server.data.anchor_sets.shards import next_offset
 from acpc_server.data.anchor_sets.stored import StoredAnchors
 from acpc_server.data.anchor_sets.uploads import DATA, DONE, AnchorUpload, finished_digest

@@ -1,14 +1,21 @@
-"""An upload: shards arrive in order into a folder of their own, which becomes a set."""
+"""Receives the shards of an upload, in order, in a folder of its own that becomes a set."""
 
 import errno
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from acpc_server.data.anchor_sets.files import discard, sync_folder, write_whole
-from acpc_server.data.anchor_sets.info import INFO, SetInfo, UploadHeader, mark_used, read_stored
-from acpc_server.data.anchor_sets.limits import AnchorLimits
+from acpc_server.data.anchor_sets.info import (
+    INFO,
+    AnchorLimits,
+    SetInfo,
+    UploadHeader,
+    mark_used,
+    read_stored,
+)
 from acpc_server.data.anchor_sets.shards import (
     DIGEST_BYTES,
     next_offset,
@@ -21,9 +28,12 @@ from acpc_server.data.anchor_sets.shards import (
 )
 from acpc_server.data.anchor_sets.stored import SMALL
 from acpc_server.data.anchors import AnchorBatch, anchors_digest
+from acpc_server.data.drawn import DrawnAnchors
 from acpc_server.errors import Aborted, FailedPrecondition, InvalidArgument, ResourceExhausted
 
 DONE, DATA = "done", "set"
+# Fast: frames of simulators shrink a lot at any level.
+ZLIB_LEVEL = 1
 MAX_SMALL_BYTES = 2**28
 """All arrays of a set but its frames, 256 MiB: a score holds them in memory."""
 
@@ -263,6 +273,31 @@ class AnchorUpload:
         mark_used(self._sets / info.digest)
         self.finished, self.next_offset = info, info.anchors
         return info
+
+
+def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], None]) -> SetInfo:
+    """Fills an upload from a dataset, a few anchors in memory at a time.
+
+    Shards of an earlier attempt are dropped, for the dataset may have been replaced since.
+
+    Args:
+        upload: An upload whose header fits the anchors.
+        drawn: The anchors.
+        check: Called between shards; raises when the set is no longer wanted.
+
+    Raises:
+        FailedPrecondition: The dataset's frames are damaged.
+        ResourceExhausted: Over a quota.
+    """
+    upload.restart()
+    for start, stop in drawn.cuts():
+        if upload.finished is not None:
+            break
+        check()
+        shard = drawn.batch(start, stop)
+        packed = zlib.compress(shard.frames.data, ZLIB_LEVEL)
+        upload.append(shard, packed if len(packed) < shard.frames.nbytes else None)
+    return upload.finish()
 
 
 def finished_digest(done: Path) -> str:
