@@ -33,7 +33,7 @@ class LayerConfig(Part):
 
 
 class ConvJepaConfig(Part):
-    """All that ``config.json`` may say; anything else in it is refused."""
+    """All that ``config.json`` may say; anything else in it is rejected."""
 
     target: Literal["acpc_conv_jepa.ConvJepa"] = Field(alias="_target_")
     image_size: Annotated[int, Field(ge=8, le=1024)]
