@@ -2,8 +2,8 @@
 
 import json
 import re
-import subprocess
 
+import processes
 import pytest
 import yaml
 from deployment_files import ROOT
@@ -57,10 +57,11 @@ def test_the_devcontainer_sets_the_project_up() -> None:
     assert "make setup" in config["postCreateCommand"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("target", ["setup", "docs", "test", "release-check"])
 def test_a_target_does_its_own_set_up(target: str) -> None:
     """In a fresh clone, each starts by installing the extras it needs, pinned."""
     command = ["make", "--dry-run", "--no-print-directory", "VENV=/nonexistent/venv", target]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = processes.run(command, cwd=ROOT).stdout
     assert "--constraint constraints.txt" in shown
     assert "'.[lab,server,postgres,dev]'" in shown
