@@ -107,7 +107,7 @@ PUBLIC = [
 ]
 
 SWEEPS = [
-    "Cell", "CellResult", "CellState", "CellStatus", "OutOfTime", "RunEnded", "ServerAway",
+    "Cell", "CellResult", "TaskState", "CellStatus", "OutOfTime", "RunEnded", "ServerAway",
     "Stopped", "Sweep", "SweepFileError", "SweepProgress", "SweepResults", "SweepSpec",
 ]  # fmt: skip
 INTEGRATIONS = [

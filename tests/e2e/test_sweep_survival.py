@@ -15,7 +15,7 @@ import numpy as np
 import processes
 import pytest
 from acpc_client.sync.client import AcpcClient
-from acpc_lab.sweeps import CellState, Sweep, SweepFileError, SweepResults
+from acpc_lab.sweeps import Sweep, SweepFileError, SweepResults, TaskState
 from acpc_lab.tables.plain import encode
 from job_world import JobWorld, write_job_world
 from server_process import ServerProcess
@@ -59,7 +59,7 @@ def write_sweep(folder: Path, name: str, **more: object) -> Path:
 
 def scores(results: SweepResults) -> list[bytes]:
     """Every bit of every score; all cells have one."""
-    assert {item.state for item in results} == {CellState.SUCCEEDED}
+    assert {item.state for item in results} == {TaskState.SUCCEEDED}
     assert not results.inconsistencies
     found = []
     for item in results:

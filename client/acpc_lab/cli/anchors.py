@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from acpc_client import DEFAULT_TARGET, AnchorSet, DatasetAnchors, OnUpload, UploadProgress
+from acpc_client import AnchorSet, DatasetAnchors, OnUpload, UploadProgress
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit, Json, Target, Timeout, TlsCa, connect
+from acpc_lab.cli.options import Exit, Json, Server, command
 from acpc_lab.tables import load_anchors
 
 app = typer.Typer(
@@ -31,7 +30,7 @@ RequestId = Annotated[
 ]
 
 
-@app.command()
+@command(app)
 def upload(
     *,
     file: Annotated[Path, typer.Argument(exists=True, help="NPZ file, or a folder of NPY files.")],
@@ -41,9 +40,7 @@ def upload(
     description: Description = "",
     compress: Annotated[bool, typer.Option(help="Send frames deflated, without loss.")] = True,
     request_id: RequestId = None,
-    target: Target = DEFAULT_TARGET,
-    timeout: Timeout = None,
-    tls_ca: TlsCa = None,
+    server: Server,
     as_json: Json = False,
 ) -> None:
     r"""Stores windows of your own at the server, as an anchor set.
@@ -70,7 +67,7 @@ def upload(
         acpc anchors upload windows.npz --description "kitchen, 2 cameras"
         acpc anchors upload windows/ --history 3 --json | jq -r .digest
     """
-    with connect(target, timeout, tls_ca) as client, _shown() as progress:
+    with server.connect() as client, _shown() as progress:
         try:
             stored = client.anchors.upload(
                 load_anchors(file, history),
@@ -78,7 +75,7 @@ def upload(
                 compress=compress,
                 progress=progress,
                 request_id=request_id,
-                timeout=timeout,
+                timeout=server.timeout,
             )
         except KeyboardInterrupt as interrupt:
             render.note("interrupted: what was stored is kept; run the command again to go on")
@@ -86,7 +83,7 @@ def upload(
     _print(stored, as_json)
 
 
-@app.command()
+@command(app)
 def create(
     *,
     dataset: Annotated[str, typer.Argument(help="HDF5 file below the server's dataset root.")],
@@ -103,9 +100,7 @@ def create(
     horizon: Annotated[int, typer.Option(min=1, help="Future frames H.")] = 8,
     description: Description = "",
     request_id: RequestId = None,
-    target: Target = DEFAULT_TARGET,
-    timeout: Timeout = None,
-    tls_ca: TlsCa = None,
+    server: Server,
     as_json: Json = False,
 ) -> None:
     r"""Makes an anchor set from a dataset that the server can see.
@@ -117,58 +112,49 @@ def create(
         acpc anchors create tworoom.h5 --task tworoom --count 100
     """
     source = DatasetAnchors(dataset, task, count, seed, frameskip, one_per_episode=one_per_episode)
-    with connect(target, timeout, tls_ca) as client:
+    with server.connect() as client:
         made = client.anchors.create(
             source,
             history=history,
             horizon=horizon,
             description=description,
             request_id=request_id,
-            timeout=timeout,
+            timeout=server.timeout,
         )
     _print(made, as_json)
 
 
-@app.command("list")
+@command(app, "list")
 def list_sets(
-    target: Target = DEFAULT_TARGET,
-    timeout: Timeout = None,
-    tls_ca: TlsCa = None,
+    *,
+    server: Server,
     as_json: Json = False,
 ) -> None:
     """Lists the anchor sets of the server, newest first."""
-    with connect(target, timeout, tls_ca) as client:
-        listed = list(client.anchors.list())
-    if as_json:
-        render.line(json.dumps([item.to_dict() for item in listed], indent=2))
-    else:
-        render.anchor_sets(listed)
+    with server.connect() as client:
+        render.listing(list(client.anchors.list()), render.anchor_sets, as_json=as_json)
 
 
-@app.command()
+@command(app)
 def show(
     *,
     digest: Digest,
-    target: Target = DEFAULT_TARGET,
-    timeout: Timeout = None,
-    tls_ca: TlsCa = None,
+    server: Server,
     as_json: Json = False,
 ) -> None:
     """Shows one anchor set."""
-    with connect(target, timeout, tls_ca) as client:
+    with server.connect() as client:
         _print(client.anchors.get(digest), as_json)
 
 
-@app.command()
+@command(app)
 def delete(
     *,
     digest: Digest,
-    target: Target = DEFAULT_TARGET,
-    timeout: Timeout = None,
-    tls_ca: TlsCa = None,
+    server: Server,
 ) -> None:
     """Removes an anchor set that no job needs."""
-    with connect(target, timeout, tls_ca) as client:
+    with server.connect() as client:
         client.anchors.delete(digest)
     render.line(f"{digest}: deleted")
 

@@ -1,4 +1,4 @@
-"""Entry point of ``acpc``: puts the command groups together."""
+"""Puts the commands of ``acpc`` together."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from acpc_lab.cli import anchors, checkpoints, operations, study, sweep
-from acpc_lab.cli.certify import certify
-from acpc_lab.cli.compare import compare
+from acpc_lab.cli.diagnose import certify, compare
+from acpc_lab.cli.options import command
 from acpc_lab.cli.report import report
 from acpc_lab.cli.score import score
 
@@ -21,10 +21,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(compare)
-app.command()(certify)
-app.command()(score)
-app.command()(report)
+for function in (compare, certify, score, report):
+    command(app)(function)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(anchors.app, name="anchors")
 app.add_typer(operations.app, name="operations")
@@ -64,7 +62,7 @@ def acpc(
     **Exit codes**
 
         0    done; the screen passed, or was inconclusive without a reference
-        1    the server refused the call, or could not answer it
+        1    the server rejected the call, or could not answer it
         2    wrong usage
         3    the screen failed, or `certify --require` was not met
         4    the job failed or was cancelled; a cell of the sweep has no score
@@ -74,6 +72,6 @@ def acpc(
 
 def main() -> None:
     """Runs the command line."""
-    # The C library logs to stderr what we print as one typed error.
+    # The C library logs to stderr what the command prints as one typed error.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     app()

@@ -1,19 +1,27 @@
-"""Options that every command has, the exit codes, and the connection."""
+"""Options that commands share, the exit codes, and the connection.
+
+A command takes a group of options as one parameter, a dataclass whose fields are options.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import enum
-from collections.abc import Iterator, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
-from acpc_client import CHOICES, AcpcClient, Perturbation, Tls, parse, parse_grid
+from acpc_client import CHOICES, DEFAULT_TARGET, AcpcClient, Perturbation, Tls, parse, parse_grid
 from acpc_client.errors import AcpcError, ArgumentError
+from numpy.typing import NDArray
 
 from acpc_lab.cli import render
-from acpc_lab.tables import FORMATS
+from acpc_lab.tables import FORMATS, read_npz
 
 
 class Exit(enum.IntEnum):
@@ -28,11 +36,84 @@ class Exit(enum.IntEnum):
     INTERRUPTED = 130
 
 
-_PANEL = "Server"
-Target = Annotated[
-    str,
+def command(
+    app: typer.Typer, name: str | None = None, help: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds a command whose parameters may be groups of options, which become single options."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        app.command(name, help=help)(single_options(function))
+        return function
+
+    return add
+
+
+def single_options(
+    function: Callable[..., None], also: Callable[..., object] | None = None
+) -> Callable[..., None]:
+    """The function with the fields of each dataclass among its parameters as parameters.
+
+    Args:
+        function: The command.
+        also: Its parameters come first, and are what the command takes as ``**options``.
+    """
+    groups: dict[str, Any] = {}
+    parameters: list[inspect.Parameter] = []
+    for source in (also, function):
+        if source is None:
+            continue
+        hints = get_type_hints(source, include_extras=True)
+        for name, parameter in inspect.signature(source).parameters.items():
+            if dataclasses.is_dataclass(hints[name]):
+                groups[name] = hints[name]
+                parameters += _fields(hints[name])
+            elif parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+                parameters.append(_option(name, parameter.default, hints[name]))
+
+    @functools.wraps(function)
+    def called(**values: Any) -> None:  # noqa: ANN401 - whatever the options hold
+        for name, group in groups.items():
+            fields = [field.name for field in dataclasses.fields(group)]
+            values[name] = group(**{field: values.pop(field) for field in fields})
+        function(**values)
+
+    del called.__wrapped__
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {item.name: item.annotation for item in parameters}
+    return called
+
+
+def _option(name: str, default: object, annotation: object) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _fields(group: Any) -> Iterator[inspect.Parameter]:  # noqa: ANN401 - a dataclass
+    hints = get_type_hints(group, include_extras=True)
+    for field in dataclasses.fields(group):
+        default = field.default
+        if default is dataclasses.MISSING:
+            made = field.default_factory
+            default = inspect.Parameter.empty if made is dataclasses.MISSING else made()
+        yield _option(field.name, default, hints[field.name])
+
+
+PROTOCOL = "Protocol (defaults: the paper's)"
+_SERVER = "Server"
+
+
+def protocol(help: str, minimum: float | None = None) -> Any:  # noqa: ANN401 - as typer.Option
+    """An option of the protocol, whose default is the paper's."""
+    return typer.Option(min=minimum, help=help, rich_help_panel=PROTOCOL)
+
+
+TlsCa = Annotated[
+    Path | None,
     typer.Option(
-        envvar="ACPC_TARGET", metavar="HOST:PORT", help="The server.", rich_help_panel=_PANEL
+        exists=True,
+        dir_okay=False,
+        help="PEM file of the certificate authority; turns TLS on.",
+        rich_help_panel=_SERVER,
     ),
 ]
 Timeout = Annotated[
@@ -41,44 +122,65 @@ Timeout = Annotated[
         min=0.001,
         metavar="SECONDS",
         help="Deadline of each call; where the command waits for a job, of the wait.",
-        rich_help_panel=_PANEL,
-    ),
-]
-TlsCa = Annotated[
-    Path | None,
-    typer.Option(
-        exists=True,
-        dir_okay=False,
-        help="PEM file of the certificate authority; turns TLS on.",
-        rich_help_panel=_PANEL,
+        rich_help_panel=_SERVER,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of a table.")]
 
 
-def _has_folder(path: Path | None) -> Path | None:
+def target_option(help: str) -> Any:  # noqa: ANN401 - as typer.Option
+    """The option ``--target``."""
+    return typer.Option(
+        envvar="ACPC_TARGET", metavar="HOST:PORT", help=help, rich_help_panel=_SERVER
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """The server that a command asks."""
+
+    target: Annotated[str, target_option("The server.")] = DEFAULT_TARGET
+    timeout: Timeout = None
+    tls_ca: TlsCa = None
+
+    @contextmanager
+    def connect(self) -> Iterator[AcpcClient]:
+        """A client for one command; what it raises is printed and becomes an exit code."""
+        with reported():
+            tls = None if self.tls_ca is None else Tls(ca_file=self.tls_ca)
+            with AcpcClient(self.target, tls=tls, timeout=self.timeout) as client:
+                yield client
+
+
+def require_folder(path: Path | None) -> Path | None:
+    """The path, once the folder it lies in is known to exist."""
     if path is not None and not path.parent.is_dir():
         raise typer.BadParameter(f"the folder {path.parent} does not exist")
     return path
 
 
-def score_format(path: Path | None) -> Path | None:
-    """The path, once its suffix is known to be one that a score can be written as."""
-    if path is not None and path.suffix not in FORMATS:
-        wanted = ", ".join(FORMATS)
-        raise typer.BadParameter(f"found {path.name!r}, wanted a name ending in one of {wanted}")
-    return _has_folder(path)
+def suffix_of(formats: Sequence[str]) -> Callable[[Path | None], Path | None]:
+    """Checks that a path ends in one of the formats and that its folder exists."""
+
+    def check(path: Path | None) -> Path | None:
+        if path is not None and path.suffix not in formats:
+            wanted = ", ".join(formats)
+            raise typer.BadParameter(
+                f"found {path.name!r}, wanted a name ending in one of {wanted}"
+            )
+        return require_folder(path)
+
+    return check
 
 
-ScoreOutput = Annotated[
-    Path | None,
-    typer.Option(
-        dir_okay=False,
-        writable=True,
-        callback=score_format,
-        help="Also write the score here: .json to read; .npz or .parquet to load again exactly.",
-    ),
-]
+def output_option(help: str, formats: Sequence[str] = FORMATS) -> Any:  # noqa: ANN401
+    """An option with the file to write."""
+    return typer.Option(dir_okay=False, writable=True, callback=suffix_of(formats), help=help)
+
+
+_EXACT = ".json to read; .npz or .parquet to load again exactly."
+ScoreOutput = Annotated[Path | None, output_option(f"Also write the score here: {_EXACT}")]
+AnswerOutput = Annotated[Path, output_option(f"Where to: {_EXACT}")]
 _SHIFT = f"The visual change: {', '.join(CHOICES)}."
 Shift = Annotated[str, typer.Option(metavar="KIND:SEVERITY", help=_SHIFT)]
 Shifts = Annotated[
@@ -97,10 +199,8 @@ def read_shift(text: str) -> Perturbation:
     Raises:
         typer.BadParameter: It names none; the message lists the choices.
     """
-    try:
+    with _as_usage("--shift"):
         return parse(text)
-    except ArgumentError as error:
-        raise typer.BadParameter(error.violations[0].description, param_hint="--shift") from error
 
 
 def read_grid(texts: Sequence[str]) -> list[Perturbation]:
@@ -109,10 +209,61 @@ def read_grid(texts: Sequence[str]) -> list[Perturbation]:
     Raises:
         typer.BadParameter: One names none; the message lists the choices.
     """
-    try:
+    with _as_usage("--shift"):
         return [shift for text in texts for shift in parse_grid(text)]
+
+
+def read_numbers(text: str, kind: type, option: str) -> tuple[Any, ...]:
+    """The numbers of an option like ``1,2``.
+
+    Raises:
+        typer.BadParameter: The text holds something else.
+    """
+    try:
+        return tuple(kind(item) for item in text.split(","))
+    except ValueError as error:
+        wrong = f"found {text!r}, wanted numbers like 1,2"
+        raise typer.BadParameter(wrong, param_hint=option) from error
+
+
+Input = Annotated[
+    Path,
+    typer.Option(exists=True, dir_okay=False, help="NPZ file with the arrays listed above."),
+]
+
+
+def read_arrays(
+    path: Path, needed: Sequence[str], optional: Sequence[str], shifts: Sequence[str]
+) -> dict[str, NDArray[Any]]:
+    """The arrays of ``--input``.
+
+    Raises:
+        typer.BadParameter: Not an NPZ file, one with other arrays, or both ``--shift`` and an
+            array ``views``, or neither.
+    """
+    with _as_usage("--input"):
+        arrays = read_npz(path)
+    missing = [name for name in needed if name not in arrays]
+    unknown = [name for name in arrays if name not in (*needed, *optional)]
+    if missing or unknown:
+        wrong = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
+        wanted = f"wanted {', '.join(needed)} and optionally {', '.join(optional)}"
+        raise typer.BadParameter(f"{path}: {wrong}; {wanted}", param_hint="--input")
+    if bool(shifts) == ("views" in arrays):
+        found = "both --shift and" if shifts else "neither --shift nor"
+        raise typer.BadParameter(
+            f"found {found} an array views; give one of them", param_hint="--shift"
+        )
+    return arrays
+
+
+@contextmanager
+def _as_usage(option: str) -> Iterator[None]:
+    try:
+        yield
     except ArgumentError as error:
-        raise typer.BadParameter(error.violations[0].description, param_hint="--shift") from error
+        wrong = error.violations[0].description
+        raise typer.BadParameter(wrong, param_hint=option) from error
 
 
 @contextmanager
@@ -126,12 +277,3 @@ def reported() -> Iterator[None]:
     except AcpcError as error:
         render.error(error)
         raise typer.Exit(Exit.ERROR) from error
-
-
-@contextmanager
-def connect(target: str, timeout: float | None, tls_ca: Path | None) -> Iterator[AcpcClient]:
-    """A client for one command; what it raises is printed and becomes an exit code."""
-    with reported():
-        tls = None if tls_ca is None else Tls(ca_file=tls_ca)
-        with AcpcClient(target, tls=tls, timeout=timeout) as client:
-            yield client

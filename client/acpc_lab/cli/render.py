@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from typing import Any, TypeVar
 
 from acpc_client import (
     AnchorSet,
@@ -14,6 +17,7 @@ from acpc_client import (
     Perturbation,
     PoolCertificate,
     Receipt,
+    Record,
     Score,
     SelectionCertificate,
     ViewCertificate,
@@ -22,14 +26,19 @@ from acpc_client.errors import AcpcError
 from rich.console import Console
 from rich.table import Table
 
+Item = TypeVar("Item", bound=Record)
+Field = str | Callable[[Any], str]
+Column = tuple[str, Field] | tuple[str, Field, str]
+"""Title, attribute or function, and format of a column."""
+
 
 def line(text: str) -> None:
-    """One plain line on stdout."""
+    """Writes one plain line on stdout."""
     sys.stdout.write(f"{text}\n")
 
 
 def note(text: str) -> None:
-    """One plain line on stderr."""
+    """Writes one plain line on stderr."""
     sys.stderr.write(f"{text}\n")
 
 
@@ -46,6 +55,14 @@ def error(failure: AcpcError) -> None:
         note(f"  request id: {failure.request_id}")
 
 
+def listing(items: Sequence[Item], draw: Callable[[Sequence[Item]], None], as_json: bool) -> None:
+    """Items as a JSON list, or as ``draw`` shows them."""
+    if as_json:
+        line(json.dumps([item.to_dict() for item in items], indent=2))
+    else:
+        draw(items)
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table on stdout; the first column is text, the others numbers."""
     drawn = Table()
@@ -59,26 +76,42 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     Console(highlight=False, markup=False).print(drawn)
 
 
-def number(value: float | None) -> str:
-    """Six digits, or a dash for an absent value."""
-    return "-" if value is None else f"{value:.6g}"
+def columns(items: Iterable[object], *wanted: Column) -> None:
+    """A table of items: each column has a title, an attribute (or a function), and a format."""
+    table(
+        [title for title, *_ in wanted],
+        [[_cell(item, field, *spec) for _, field, *spec in wanted] for item in items],
+    )
+
+
+def _cell(item: object, field: Field, spec: str = "") -> str:
+    return number(getattr(item, field), spec) if isinstance(field, str) else field(item)
+
+
+def number(value: Any, spec: str = "") -> str:  # noqa: ANN401 - whatever a cell holds
+    """A value in a format, for example ``.3f``; a dash for None and NaN, six digits by default."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if isinstance(value, float) and not spec:
+        return f"{value:.6g}"
+    return f"{value:{spec}}"
 
 
 def comparison(answer: PairComparison, shifts: Sequence[Perturbation]) -> None:
     """One row per view."""
-    with_drift = any(result.error_drift is not None for result in answer.results)
-    columns = ["view", "draw", "ACPC_H", "ACPC_1", "encoder shift"]
-    columns += ["error drift", "drift bound"] if with_drift else []
-    rows = []
-    for result in answer.results:
-        view = str(shifts[result.spec_index]) if shifts else f"view {result.draw}"
-        row = [view, str(result.draw), number(result.acpc), number(result.acpc_one_step)]
-        row.append(number(result.encoder_shift))
-        if with_drift:
-            drift = result.error_drift
-            row += ["-", "-"] if drift is None else [number(drift.drift), number(drift.bound)]
-        rows.append(row)
-    table(columns, rows)
+    wanted: list[Column] = [
+        ("view", lambda r: str(shifts[r.spec_index]) if shifts else f"view {r.draw}"),
+        ("draw", "draw"),
+        ("ACPC_H", "acpc"),
+        ("ACPC_1", "acpc_one_step"),
+        ("encoder shift", "encoder_shift"),
+    ]
+    if any(result.error_drift is not None for result in answer.results):
+        wanted += [
+            ("error drift", lambda r: number(r.error_drift and r.error_drift.drift)),
+            ("drift bound", lambda r: number(r.error_drift and r.error_drift.bound)),
+        ]
+    columns(answer.results, *wanted)
     receipt(answer.receipt)
 
 
@@ -89,8 +122,8 @@ def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
         name = str(shifts[view.spec_index]) if shifts else f"view {view.draw}"
         grouped.setdefault(name, []).append(view)
     with_elites = any(view.elite is not None for view in answer.views)
-    columns = ["shift", "winner certified", "smallest margin", "winner changes"]
-    columns += ["elite set certified", "smallest margin"] if with_elites else []
+    titles = ["shift", "winner certified", "smallest margin", "winner changes"]
+    titles += ["elite set certified", "smallest margin"] if with_elites else []
     rows = []
     for name, views in grouped.items():
         changes = sum(view.perturbed_winner != answer.clean_winner for view in views)
@@ -98,7 +131,7 @@ def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
         if with_elites:
             row += _selection([view.elite for view in views if view.elite is not None])
         rows.append(row)
-    table(columns, rows)
+    table(titles, rows)
     for severity in answer.certified_severities:
         elite = f", elite set {number(severity.elite)}" if with_elites else ""
         top1 = number(severity.top1)
@@ -123,17 +156,20 @@ def receipt(proof: Receipt) -> None:
 def score(answer: Score) -> None:
     """The checkpoint beside its reference, then the verdict in words."""
     sides = [answer.checkpoint] + ([answer.reference] if answer.reference else [])
-    columns = ["", *(side.checkpoint.name for side in sides)]
-    columns[2:] = [f"{name} (reference)" for name in columns[2:]]
-    rows = [
-        ["IR raw", *(number(side.ir_raw) for side in sides)],
-        ["SR", *(number(side.sr) for side in sides)],
-        ["anchors", *(str(side.anchors) for side in sides)],
-        ["eligible for SR", *(str(side.eligible) for side in sides)],
-        ["skipped by SR", *(str(side.skipped) for side in sides)],
-        ["median latent distance", *(number(side.median_latent_distance) for side in sides)],
-    ]
-    table(columns, rows)
+    titles = ["", *(side.checkpoint.name for side in sides)]
+    titles[2:] = [f"{name} (reference)" for name in titles[2:]]
+    fields = {
+        "IR raw": "ir_raw",
+        "SR": "sr",
+        "anchors": "anchors",
+        "eligible for SR": "eligible",
+        "skipped by SR": "skipped",
+        "median latent distance": "median_latent_distance",
+    }
+    table(
+        titles,
+        [[name, *(_cell(side, field) for side in sides)] for name, field in fields.items()],
+    )
     verdict = answer.verdict
     limits = verdict.thresholds
     ir = ["IR relative", number(verdict.ir_relative), f"<= {number(limits.ir)}"]
@@ -153,80 +189,82 @@ def score(answer: Score) -> None:
 
 def checkpoints(listed: Sequence[Checkpoint]) -> None:
     """One row per checkpoint."""
-    rows = [
-        [
-            item.name,
-            item.weights,
-            item.state.name.lower() + (", pinned" if item.pinned else ""),
-            f"{item.size_bytes / 2**20:.1f}",
-            item.model.family if item.model else "-",
-            item.model.digest[:12] if item.model else "-",
-        ]
-        for item in listed
-    ]
-    table(["name", "weights", "state", "MiB", "family", "digest"], rows)
+    columns(
+        listed,
+        ("name", "name"),
+        ("weights", "weights"),
+        ("state", lambda item: item.state.name.lower() + (", pinned" if item.pinned else "")),
+        ("MiB", _mebibytes),
+        ("family", lambda item: item.model.family if item.model else "-"),
+        ("digest", lambda item: item.model.digest[:12] if item.model else "-"),
+    )
 
 
 def anchor_sets(listed: Sequence[AnchorSet]) -> None:
     """One row per anchor set."""
-    rows = [
-        [
-            item.digest,
-            str(item.anchors),
-            f"{item.history} + {item.horizon}",
-            f"{item.height} x {item.width}",
-            f"{item.size_bytes / 2**20:.1f}",
-            _day(item.create_time),
-            _day(item.expire_time),
-            item.description or (item.source.dataset if item.source else "-"),
-        ]
-        for item in listed
-    ]
-    columns = ["digest", "anchors", "frames", "pixels", "MiB", "made", "expires", "what"]
-    table(columns, rows)
+    columns(
+        listed,
+        ("digest", "digest"),
+        ("anchors", "anchors"),
+        ("frames", lambda item: f"{item.history} + {item.horizon}"),
+        ("pixels", lambda item: f"{item.height} x {item.width}"),
+        ("MiB", _mebibytes),
+        ("made", lambda item: _day(item.create_time)),
+        ("expires", lambda item: _day(item.expire_time)),
+        ("what", lambda i: i.description or (i.source.dataset if i.source else "-")),
+    )
 
 
 def anchor_set(item: AnchorSet) -> None:
     """One anchor set, a line for each thing to know."""
+    expires = f"{_day(item.expire_time)}, later when it is used"
+    rows = {
+        "digest": item.digest,
+        "anchors": item.anchors,
+        "frames": f"{item.history} of history, {item.horizon} of future",
+        "pixels": f"{item.height} x {item.width}",
+        "action block width": item.action_block_dim,
+        "state width": item.state_dim,
+        "size": f"{_mebibytes(item)} MiB",
+        "made": _day(item.create_time),
+        "expires": "never" if item.expire_time is None else expires,
+        "description": item.description or "-",
+    }
     source = item.source
-    rows = [
-        ["digest", item.digest],
-        ["anchors", str(item.anchors)],
-        ["frames", f"{item.history} of history, {item.horizon} of future"],
-        ["pixels", f"{item.height} x {item.width}"],
-        ["action block width", str(item.action_block_dim)],
-        ["state width", str(item.state_dim)],
-        ["size", f"{item.size_bytes / 2**20:.1f} MiB"],
-        ["made", _day(item.create_time)],
-        ["expires", f"{_day(item.expire_time)}, later when it is used"],
-        ["description", item.description or "-"],
-    ]
     if source is not None:
         drawn = f"{source.dataset}, task {source.task}, seed {source.seed}"
-        rows.append(["source", drawn + (", one per episode" if source.one_per_episode else "")])
-    if item.expire_time is None:
-        rows[8][1] = "never"
-    for name, value in rows:
+        rows["source"] = drawn + (", one per episode" if source.one_per_episode else "")
+    for name, value in rows.items():
         line(f"{name:<20}{value}")
-
-
-def _day(moment: datetime | None) -> str:
-    return "-" if moment is None else moment.date().isoformat()
 
 
 def operations(listed: Sequence[Operation]) -> None:
     """One row per operation."""
-    rows = [
-        [
-            item.name,
-            item.checkpoint.name or "-",
-            item.state.name.lower(),
-            f"{item.progress.completed}/{item.progress.total} {item.progress.phase}".strip(),
-            item.create_time.isoformat(timespec="seconds") if item.create_time else "-",
-        ]
-        for item in listed
-    ]
-    table(["name", "checkpoint", "state", "progress", "created"], rows)
+    columns(
+        listed,
+        ("name", "name"),
+        ("checkpoint", lambda item: item.checkpoint.name or "-"),
+        ("state", lambda item: item.state.name.lower()),
+        ("progress", _done),
+        ("created", lambda i: _moment(i.create_time)),
+    )
+
+
+def _done(item: Operation) -> str:
+    progress = item.progress
+    return f"{progress.completed}/{progress.total} {progress.phase}".strip()
+
+
+def _mebibytes(item: Checkpoint | AnchorSet) -> str:
+    return f"{item.size_bytes / 2**20:.1f}"
+
+
+def _moment(at: datetime | None) -> str:
+    return "-" if at is None else at.isoformat(timespec="seconds")
+
+
+def _day(moment: datetime | None) -> str:
+    return "-" if moment is None else moment.date().isoformat()
 
 
 def _yes(passed: bool | None) -> str:

@@ -2,33 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from acpc_client import DEFAULT_TARGET, AcpcClient, RetryPolicy, Tls
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Timeout, TlsCa, reported
+from acpc_lab.cli.options import Timeout, TlsCa, reported, require_folder, target_option
+from acpc_lab.tables import FORMATS
 
 if TYPE_CHECKING:
-    from acpc_lab.report import LabelNames, ReportData
+    from acpc_lab.report import ReportData
 
 _JOB = "operations/"
-_SCORES = (".npz", ".parquet", ".json")
 # Pictures are an addition: a server that is away must not hold the report up.
-_PATIENCE_S = 20.0
+_PICTURES_TIMEOUT_S = 20.0
 
-Target = Annotated[
-    str | None,
-    typer.Option(
-        envvar="ACPC_TARGET",
-        metavar="HOST:PORT",
-        help=f"The server; else the sweep file's, else {DEFAULT_TARGET}.",
-        rich_help_panel="Server",
-    ),
-]
-_LABELS = "Labels of a sweep"
+
+def _label(help: str) -> Any:  # noqa: ANN401 - as typer.Option
+    return typer.Option(help=help, rich_help_panel="Labels of a sweep")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """Which labels of a sweep mean something."""
+
+    level: Annotated[str, _label("Label with the augmentation level.")] = ""
+    run: Annotated[str, _label("Label with the training run.")] = ""
+    task: Annotated[str, _label("Label with the task.")] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportServer:
+    """The server to ask: as the command line says, else as the sweep says."""
+
+    target: Annotated[
+        str | None, target_option(f"The server; else the sweep file's, else {DEFAULT_TARGET}.")
+    ] = None
+    timeout: Timeout = None
+    tls_ca: TlsCa = None
+
+    def client(self, target: str | None, tls: Tls | None, *, fast: bool = False) -> AcpcClient:
+        """A client; with ``fast``, one that soon gives up on a server that is away."""
+        target = self.target or target or DEFAULT_TARGET
+        tls = tls if self.tls_ca is None else Tls(ca_file=self.tls_ca)
+        if not fast:
+            return AcpcClient(target, tls=tls, timeout=self.timeout)
+        timeout = self.timeout or _PICTURES_TIMEOUT_S
+        return AcpcClient(target, tls=tls, timeout=timeout, retry=RetryPolicy(attempts=1))
+
+
+class Found(NamedTuple):
+    """What sources hold, and the server that they name."""
+
+    data: ReportData
+    target: str | None = None
+    tls: Tls | None = None
 
 
 def report(
@@ -58,16 +89,8 @@ def report(
     no_pictures: Annotated[
         bool, typer.Option("--no-pictures", help="Do not ask a server for pictures.")
     ] = False,
-    level: Annotated[
-        str, typer.Option(help="Label with the augmentation level.", rich_help_panel=_LABELS)
-    ] = "",
-    run: Annotated[
-        str, typer.Option(help="Label with the training run.", rich_help_panel=_LABELS)
-    ] = "",
-    task: Annotated[str, typer.Option(help="Label with the task.", rich_help_panel=_LABELS)] = "",
-    target: Target = None,
-    timeout: Timeout = None,
-    tls_ca: TlsCa = None,
+    labels: Labels,
+    server: ReportServer,
 ) -> None:
     """Writes the report of a sweep or of jobs: one HTML file that needs no network.
 
@@ -81,17 +104,15 @@ def report(
         acpc report before.npz after.npz --shift blur:15 --output compared.html
     """
     for path in (output, figures):
-        if path is not None and not path.parent.is_dir():
-            raise typer.BadParameter(f"the folder {path.parent} does not exist")
+        require_folder(path)
     with reported():
-        from acpc_lab.report import LabelNames, write_report  # noqa: PLC0415  slow to import
+        from acpc_lab.report import missing, with_pictures, write_report  # noqa: PLC0415  slow
 
-        tls = None if tls_ca is None else Tls(ca_file=tls_ca)
-        place = _Place(target, tls, timeout)
-        data = _read(sources, title, shift, LabelNames(level, run, task), place)
-        data = data.with_(focus=tuple(focus or ()))
-        if not no_pictures:
-            data = _illustrated(data, place)
+        found = _read(sources, title, shift, labels, server)
+        data = found.data.with_(focus=tuple(focus or ()))
+        if not no_pictures and missing(data):
+            with server.client(found.target, found.tls, fast=True) as client:
+                data = with_pictures(data, client)
         write_report(data, output, figures=figures)
     size = output.stat().st_size / 1e6
     count = len(data.cells)
@@ -102,45 +123,27 @@ def report(
         render.line(f"{figures}: {len(list(figures.iterdir()))} files")
 
 
-class _Place:
-    """The server to ask: as the command line says, else as the sweep says."""
-
-    def __init__(self, target: str | None, tls: Tls | None, timeout: float | None) -> None:
-        self.target = target
-        self.tls = tls
-        self.timeout = timeout
-
-    def client(self, *, patient: bool) -> AcpcClient:
-        target = self.target or DEFAULT_TARGET
-        if patient:
-            return AcpcClient(target, tls=self.tls, timeout=self.timeout)
-        timeout = self.timeout or _PATIENCE_S
-        return AcpcClient(target, tls=self.tls, timeout=timeout, retry=RetryPolicy(attempts=1))
-
-
 def _read(
-    sources: list[str], title: str, shift: str, labels: LabelNames, place: _Place
-) -> ReportData:
-    from acpc_lab.report import from_files, from_operations, from_sweep  # noqa: PLC0415
+    sources: list[str], title: str, shift: str, labels: Labels, server: ReportServer
+) -> Found:
+    from acpc_lab import report as reports  # noqa: PLC0415  slow to import
+    from acpc_lab.sweeps import SweepResults  # noqa: PLC0415
 
     kinds = {_kind(source) for source in sources}
     if len(kinds) > 1:
         raise typer.BadParameter(f"found {' and '.join(sorted(kinds))}, wanted one kind of source")
     match kinds.pop():
         case "jobs":
-            with place.client(patient=True) as client:
-                return from_operations(client, sources, title=title)
+            with server.client(None, None) as client:
+                return Found(reports.from_operations(client, sources, title=title))
         case "files with scores":
-            return from_files(sources, shift=shift, title=title)
+            return Found(reports.from_files(sources, shift=shift, title=title))
     if len(sources) > 1:
         raise typer.BadParameter(f"found {len(sources)} sweeps, wanted one")
-    from acpc_lab.report import server_of  # noqa: PLC0415
-    from acpc_lab.sweeps import SweepResults  # noqa: PLC0415
-
     results = SweepResults.open(sources[0])
-    target, tls = server_of(results)
-    place.target, place.tls = place.target or target, place.tls or tls
-    return from_sweep(results, labels=labels, title=title)
+    names = reports.LabelNames(labels.level, labels.run, labels.task)
+    data = reports.from_sweep(results, labels=names, title=title)
+    return Found(data, *reports.server_of(results))
 
 
 def _kind(source: str) -> str:
@@ -148,14 +151,5 @@ def _kind(source: str) -> str:
         return "jobs"
     if not Path(source).exists():
         raise typer.BadParameter(f"{source} is no file and no folder; jobs are named {_JOB}ID")
-    scores = Path(source).is_file() and Path(source).suffix in _SCORES
+    scores = Path(source).is_file() and Path(source).suffix in FORMATS
     return "files with scores" if scores else "sweeps"
-
-
-def _illustrated(data: ReportData, place: _Place) -> ReportData:
-    from acpc_lab.report import missing, with_pictures  # noqa: PLC0415
-
-    if not missing(data):
-        return data
-    with place.client(patient=False) as client:
-        return with_pictures(data, client)

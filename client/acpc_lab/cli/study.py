@@ -3,37 +3,68 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from acpc_client.errors import ArgumentError
+from acpc_client import (
+    CemBudget,
+    DriftStudy,
+    GeometryStudy,
+    PlannerStudy,
+    ScoreProtocol,
+    SensitivityStudy,
+)
+from acpc_client.errors import ArgumentError, FailedPrecondition
 
-from acpc_lab.cli import render, study_jobs, study_scores
-from acpc_lab.cli.options import Exit, Json, reported
-from acpc_lab.cli.study_output import (
-    Out,
-    Parquet,
+from acpc_lab.cli import render
+from acpc_lab.cli.options import (
+    Exit,
+    Json,
+    command,
+    protocol,
+    read_grid,
+    read_numbers,
+    read_shift,
+    reported,
+)
+from acpc_lab.cli.study_run import (
+    Answers,
+    Output,
+    Plan,
     RowsFile,
-    check_out,
     file_source,
-    finish,
+    measured_study,
     with_columns,
 )
 from acpc_lab.studies import (
+    PAPER_ROWS,
     STUDIES,
+    AskScore,
+    AskStudy,
+    CollapseParameters,
+    DriftParameters,
     Evidence,
+    GeometryParameters,
+    HorizonParameters,
+    PlannerParameters,
+    SensitivityParameters,
     ShiftParameters,
     ShiftRows,
     SweepRows,
     ThresholdParameters,
     bundle,
     chosen_elsewhere,
-    read_rows,
-    to_csv,
+    collapse_rows,
+    embedded,
+    horizon_rows,
+    require_one_per_run,
+    study_arrays,
+    study_rows,
 )
 from acpc_lab.studies import verify as verify_bundle
-from acpc_lab.studies.paper import collapse_rows, shift_rows
+from acpc_lab.tables import Arrays, Rows, read_rows, to_csv
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -45,6 +76,27 @@ Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="A study's folder.")
 ]
 Points = Annotated[float, typer.Option(min=0, help="Points of clean success that may be lost.")]
+Horizon = Annotated[int | None, protocol("Predicted steps H.", 1)]
+Draws = Annotated[int | None, protocol("Draws per shift.", 1)]
+Seed = Annotated[int | None, protocol("Seed of the draws [0].", 0)]
+Alpha = Annotated[float, protocol("Penalty of the ridge on standardised features.")]
+OneShift = Annotated[str, typer.Option("--shift", metavar="KIND:SEVERITY", help="The shift.")]
+Others = Annotated[str, typer.Option(metavar="A,B", help="Others to try.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shifts:
+    """The shifts of a study and their draws."""
+
+    shift: Annotated[
+        list[str],
+        typer.Option(
+            "--shift", metavar="KIND:SEVERITY", help="Instead of the paper's; KIND:A,B is a grid."
+        ),
+    ] = field(default_factory=list)
+    draws: Draws = None
+    seed: Seed = None
+
 
 _THRESHOLDS = r"""Do thresholds chosen on some tasks find the recovered checkpoints of others?
 
@@ -58,16 +110,7 @@ choice on the other tasks. A row is a checkpoint of a training sweep under one v
 """
 
 
-def _grid(text: str, name: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(item) for item in text.split(","))
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"found {text!r}, wanted numbers like 0.1,0.2", param_hint=name
-        ) from error
-
-
-@app.command(help=with_columns(_THRESHOLDS, SweepRows))
+@command(app, help=with_columns(_THRESHOLDS, SweepRows))
 def thresholds(
     *,
     rows: RowsFile,
@@ -81,20 +124,16 @@ def thresholds(
         float, typer.Option(help="Share of the possible improvement that counts as recovered.")
     ] = 0.8,
     clean_loss: Points = 5.0,
-    out: Out = None,
-    parquet: Parquet = False,
-    as_json: Json = False,
+    output: Output,
 ) -> None:
     """Threshold selection."""
     with reported():
-        check_out(out)
-        parameters = ThresholdParameters(
-            _grid(t_ir, "--t-ir"), _grid(t_sr, "--t-sr"), recovery, clean_loss
-        )
-        read = read_rows(rows, SweepRows)
-        evidence = Evidence.of(STUDIES["thresholds"], read, parameters)
+        output.check()
+        grids = read_numbers(t_ir, float, "--t-ir"), read_numbers(t_sr, float, "--t-sr")
+        parameters = ThresholdParameters(*grids, recovery, clean_loss)
+        evidence = Evidence.of(STUDIES["thresholds"], read_rows(rows, SweepRows), parameters)
         source, inputs = file_source(rows)
-        finish(evidence, out=out, sources=[source], inputs=inputs, parquet=parquet, as_json=as_json)
+        output.finish(evidence, [source], inputs)
 
 
 _SHIFTS = r"""Does the change of the screen score agree with the change in behaviour?
@@ -111,7 +150,7 @@ pair chosen on all other tasks), or are the same for all.
 """
 
 
-@app.command(help=with_columns(_SHIFTS, ShiftRows))
+@command(app, help=with_columns(_SHIFTS, ShiftRows))
 def shifts(
     *,
     rows: RowsFile,
@@ -126,13 +165,11 @@ def shifts(
     boundary: Annotated[
         float, typer.Option(min=0, help="Points by which a boundary case may miss the gain.")
     ] = 1.0,
-    out: Out = None,
-    parquet: Parquet = False,
-    as_json: Json = False,
+    output: Output,
 ) -> None:
     """Cross-shift comparison."""
     with reported():
-        check_out(out)
+        output.check()
         read = read_rows(rows, ShiftRows)
         source, inputs = file_source(rows)
         sources = [source]
@@ -141,16 +178,153 @@ def shifts(
             read = chosen_elsewhere(read, chosen.evidence())
             sources.append({"kind": "study", "name": thresholds_from.name, "digest": chosen.digest})
         parameters = ShiftParameters(t_ir, t_sr, gain, clean_loss, boundary)
-        evidence = Evidence.of(STUDIES["shifts"], read, parameters)
-        finish(evidence, out=out, sources=sources, inputs=inputs, parquet=parquet, as_json=as_json)
+        output.finish(Evidence.of(STUDIES["shifts"], read, parameters), sources, inputs)
 
 
-study_jobs.add_to(app)
-study_scores.add_to(app)
+@measured_study(
+    app,
+    "acpc study drift --checkpoints unaugmented.csv --out drift/",
+    "acpc study drift --rows drift/rows.csv --alpha 10",
+)
+def drift(
+    *,
+    sampled: Shifts,
+    horizon: Horizon = None,
+    groups: Annotated[int | None, protocol("Groups of trajectories [16].", 2)] = None,
+    alpha: Alpha = 1.0,
+) -> Plan:
+    """Error-drift study."""
+    study = DriftStudy(read_grid(sampled.shift), sampled.draws, sampled.seed, horizon, groups)
+    return Plan(DriftParameters(alpha), AskStudy(study), check=require_one_per_run)
 
 
-@app.command()
-def verify(folder: Folder, *, as_json: Json = False) -> None:
+@measured_study(
+    app, "acpc study planner --checkpoints checkpoints.csv --anchors 100 --out planner/"
+)
+def planner(
+    *,
+    sampled: Shifts,
+    sampling_seed: Annotated[int | None, protocol("Seed of CEM's samples [0].", 0)] = None,
+    candidates: Annotated[int, protocol("Candidates per iteration.", 2)] = 64,
+    elites: Annotated[int, protocol("Elites.", 1)] = 8,
+    iterations: Annotated[int, protocol("Iterations.", 1)] = 8,
+    horizon: Annotated[int, protocol("Predicted steps H.", 1)] = 5,
+    history: Annotated[int | None, protocol("Newest frames the planner sees [1].", 1)] = None,
+    goal_offset: Annotated[
+        int | None, protocol("The goal lies so many kept frames ahead [horizon].", 1)
+    ] = None,
+    alpha: Alpha = 1.0,
+) -> Plan:
+    """Planner study."""
+    study = PlannerStudy(
+        read_grid(sampled.shift),
+        sampled.draws,
+        sampled.seed,
+        CemBudget(candidates, elites, iterations, horizon),
+        sampling_seed,
+        history=history,
+        goal_offset=goal_offset,
+    )
+    return Plan(PlannerParameters(alpha), AskStudy(study))
+
+
+@measured_study(
+    app,
+    "acpc study geometry --checkpoints pair.csv --out geometry/",
+    "acpc study geometry --checkpoints pair.csv --shift blur:5,15 --out blurred/",
+)
+def geometry(
+    *,
+    sampled: Shifts,
+    horizon: Horizon = None,
+    highlighted: Annotated[int, typer.Option(min=1, help="Histories in colour.")] = 16,
+    perplexity: Annotated[float, typer.Option(help="Of t-SNE.")] = 30.0,
+    tsne_seed: Annotated[int, typer.Option(min=0, help="Of t-SNE.")] = 0,
+) -> Plan:
+    """Local geometry."""
+    parameters = GeometryParameters(highlighted, perplexity, tsne_seed)
+
+    def gather(answers: Answers) -> tuple[Rows, Arrays]:
+        rows, arrays = study_rows(STUDIES["geometry"].rows, answers), study_arrays(answers)
+        render.note("computing the t-SNE coordinates of the picture")
+        try:
+            return rows, embedded(arrays, parameters)
+        except FailedPrecondition as missing:
+            render.note(f"no t-SNE: {missing.message}")
+            return rows, arrays
+
+    study = GeometryStudy(read_grid(sampled.shift), sampled.draws, sampled.seed, horizon)
+    return Plan(parameters, AskStudy(study), gather)
+
+
+@measured_study(app, "acpc study sensitivity --checkpoints pair.csv --out sensitivity/")
+def sensitivity(
+    *,
+    probes: Annotated[int | None, protocol("Probes per anchor and method [8].", 1)] = None,
+    seed: Seed = None,
+    horizon: Horizon = None,
+    step: Annotated[
+        float | None, protocol("Size of the finite differences, in [0, 1] pixels [0.001].")
+    ] = None,
+) -> Plan:
+    """Local sensitivity."""
+    return Plan(SensitivityParameters(), AskStudy(SensitivityStudy(probes, seed, horizon, step)))
+
+
+@measured_study(
+    app, "acpc study horizons --checkpoints pairs.csv --more-horizons 1,4 --out horizons/"
+)
+def horizons(
+    *,
+    shift: OneShift = "gaussian_noise:0.08",
+    horizon: Annotated[int, protocol("The protocol's own horizon.", 1)] = 8,
+    quantile: Annotated[float, protocol("The protocol's own quantile.")] = 0.90,
+    more_horizons: Others = "1,2,4",
+    more_quantiles: Others = "0.8,0.95",
+    draws: Draws = None,
+    seed: Seed = None,
+) -> Plan:
+    """Horizon and quantile sensitivity."""
+    asked = ScoreProtocol(
+        draws=draws,
+        seed=seed,
+        horizon=horizon,
+        quantile=quantile,
+        extra_horizons=read_numbers(more_horizons, int, "--more-horizons"),
+        extra_quantiles=read_numbers(more_quantiles, float, "--more-quantiles"),
+    )
+    return Plan(
+        HorizonParameters(horizon, quantile),
+        AskScore(read_shift(shift), asked),
+        lambda answers: (horizon_rows(answers), {}),
+    )
+
+
+@measured_study(
+    app,
+    "acpc study collapse --checkpoints weights.csv --out collapse/",
+    "acpc study paper collapse > rows.csv && acpc study collapse --rows rows.csv",
+)
+def collapse(
+    *,
+    shift: OneShift = "gaussian_noise:0.005",
+    distance_share: Annotated[
+        float, typer.Option(help="Collapsed: less latent distance than this share of the largest.")
+    ] = 0.01,
+    draws: Draws = None,
+    seed: Seed = None,
+    horizon: Horizon = None,
+) -> Plan:
+    """Collapse control."""
+    return Plan(
+        CollapseParameters(distance_share),
+        AskScore(read_shift(shift), ScoreProtocol(draws=draws, seed=seed, horizon=horizon)),
+        lambda answers: (collapse_rows(answers), {}),
+    )
+
+
+@command(app)
+def verify(*, folder: Folder, as_json: Json = False) -> None:
     """Is a study what its folder says?
 
     Compares the SHA-256 of every file with the manifest, computes the summary again from the rows
@@ -174,7 +348,7 @@ def verify(folder: Folder, *, as_json: Json = False) -> None:
         raise typer.Exit(Exit.ERROR)
 
 
-@app.command()
+@command(app)
 def plot(folder: Folder) -> None:
     """Draws the figures of a study again, from its rows. Needs no server and no GPU.
 
@@ -189,7 +363,7 @@ def plot(folder: Folder) -> None:
         render.line(str(folder / name))
 
 
-@app.command()
+@command(app)
 def paper(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="shifts or collapse.")],
 ) -> None:
@@ -199,8 +373,8 @@ def paper(
 
         acpc study paper shifts > pairs.csv && acpc study shifts pairs.csv
     """
-    printed = {"shifts": shift_rows, "collapse": collapse_rows}
     with reported():
-        if study not in printed:
-            raise ArgumentError("STUDY", f"found {study!r}, wanted one of {', '.join(printed)}")
-        render.line(to_csv(printed[study]()).rstrip("\n"))
+        if study not in PAPER_ROWS:
+            wanted = ", ".join(PAPER_ROWS)
+            raise ArgumentError("STUDY", f"found {study!r}, wanted one of {wanted}")
+        render.line(to_csv(PAPER_ROWS[study]()).rstrip("\n"))

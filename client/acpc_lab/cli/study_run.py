@@ -2,193 +2,257 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from acpc_client import Operation
-from acpc_client.errors import AcpcError
-from rich.console import Console
+from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit, connect, reported
-from acpc_lab.cli.study_output import check_out, file_source, finish
+from acpc_lab.cli.options import PROTOCOL, Exit, Json, Server, reported, single_options
+from acpc_lab.cli.progress import View, shown, state_of
+from acpc_lab.cli.study_tables import show
 from acpc_lab.studies import (
-    AnyStudy,
-    Arrays,
+    STUDIES,
+    AnyEvidence,
     Ask,
-    Cell,
     CheckpointRows,
     Evidence,
     Measured,
+    MeasuringProgress,
+    MeasuringTask,
     Parameters,
-    Rows,
+    StudyCheckpoint,
+    bundle,
     measure,
-    read_cells,
-    read_rows,
+    read_checkpoints,
+    study_arrays,
+    study_rows,
 )
+from acpc_lab.tables import Arrays, Rows, read_rows, sha256
 
 _SOURCE = "Where the rows come from: one of"
-Checkpoints = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        help="CSV of checkpoints to measure at the server; needs --out.",
-        rich_help_panel=_SOURCE,
-    ),
+RowsFile = Annotated[
+    Path,
+    typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="CSV or Parquet."),
 ]
-FromRows = Annotated[
-    Path | None,
-    typer.Option(
-        "--rows",
-        metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        help="Rows that were measured before, as CSV or Parquet; needs no server.",
-        rich_help_panel=_SOURCE,
-    ),
-]
-_PROTOCOL = "Protocol (defaults: the paper's)"
-Anchors = Annotated[
-    int | None,
-    typer.Option(min=1, help="Anchors of each dataset.", rich_help_panel=_PROTOCOL),
-]
-AnchorSeed = Annotated[
-    int | None,
-    typer.Option(min=0, help="Seed of the anchors [9101].", rich_help_panel=_PROTOCOL),
-]
+Answers = Sequence[tuple[StudyCheckpoint, Any]]
 
 
-def protocol(help: str, minimum: float | None = None) -> Any:  # noqa: ANN401 - as typer.Option
-    """An option of the protocol, whose default is the paper's."""
-    return typer.Option(min=minimum, help=help, rich_help_panel=_PROTOCOL)
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Where the results of a study go."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FOLDER",
+            file_okay=False,
+            help="Write a bundle: rows, summary, figures.",
+        ),
+    ] = None
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="Keep the rows as Parquet in the bundle, not as CSV.")
+    ] = False
+    as_json: Json = False
+
+    def check(self) -> None:
+        """Rejects a folder that cannot take a bundle, before any work is done.
+
+        Raises:
+            ArgumentError: It holds a study already.
+        """
+        if self.out is not None:
+            bundle.require_free(self.out)
+
+    def finish(
+        self,
+        evidence: AnyEvidence,
+        sources: Sequence[Mapping[str, Any]],
+        inputs: Mapping[str, bytes],
+    ) -> None:
+        """Prints the summary and, with a folder, writes the bundle and its figures."""
+        if self.as_json:
+            render.line(json.dumps(evidence.summary.to_dict(), indent=2, allow_nan=False))
+        else:
+            show(evidence)
+        out = self.out
+        if out is None:
+            return
+        try:
+            held = bundle.write(out, evidence, sources=sources, inputs=inputs, parquet=self.parquet)
+        except OSError as error:
+            raise ArgumentError(str(out), f"cannot be written: {error}") from error
+        try:
+            bundle.draw(held, evidence)
+        except FailedPrecondition as missing:
+            render.note(f"no figures: {missing.message}")
+            render.note(f"  draw them later: acpc study plot {held.folder}")
+        render.note(f"wrote {out}: study {held.digest[:12]}")
+        render.note(f"  check it: acpc study verify {out}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where the rows of a study come from."""
+
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="CSV of checkpoints to measure at the server; needs --out.",
+            rich_help_panel=_SOURCE,
+        ),
+    ] = None
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            "--rows",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Rows that were measured before, as CSV or Parquet; needs no server.",
+            rich_help_panel=_SOURCE,
+        ),
+    ] = None
+    anchors: Annotated[
+        int | None, typer.Option(min=1, help="Anchors of each dataset.", rich_help_panel=PROTOCOL)
+    ] = None
+    anchor_seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Seed of the anchors [9101].", rich_help_panel=PROTOCOL),
+    ] = None
 
 
 @dataclass(frozen=True)
-class Command:
-    """What the model-based commands have in common: where rows come from and where results go."""
-
-    checkpoints: Path | None
-    rows: Path | None
-    anchors: int | None
-    anchor_seed: int | None
-    out: Path | None
-    parquet: bool
-    as_json: bool
-    target: str
-    timeout: float | None
-    tls_ca: Path | None
-
-    def run(
-        self,
-        study: AnyStudy,
-        parameters: Parameters,
-        ask: Ask[Any],
-        gather: Callable[[Sequence[tuple[Cell, Any]]], tuple[Rows, Arrays]],
-        check: Callable[[Sequence[Cell]], None] = lambda cells: None,
-    ) -> None:
-        """Makes the study from rows or from checkpoints, prints it, and writes the bundle.
-
-        Args:
-            study: Which.
-            parameters: Of the summary.
-            ask: What to measure on each checkpoint.
-            gather: Answers to rows and arrays.
-            check: Refuses checkpoints that the study cannot take.
-        """
-        if (self.checkpoints is None) == (self.rows is None):
-            found = "neither" if self.rows is None else "both"
-            raise typer.BadParameter(f"found {found} --checkpoints and --rows; give one of them")
-        if self.rows is not None:
-            with reported():
-                check_out(self.out)
-                read: Rows = read_rows(self.rows, study.rows)
-                source, inputs = file_source(self.rows)
-                self._finish(Evidence.of(study, read, parameters), [source], inputs)
-            return
-        if self.out is None:
-            raise typer.BadParameter(
-                "is missing; jobs are noted and results written there", param_hint="--out"
-            )
-        with reported():
-            check_out(self.out)
-            file = file_source(self.checkpoints)  # type: ignore[arg-type]
-            listed = read_rows(self.checkpoints, CheckpointRows)  # type: ignore[arg-type]
-            cells = read_cells(listed, anchors=self.anchors, anchor_seed=self.anchor_seed)
-            check(cells)
-        measured = self._measure(cells, ask, self.out)
-        with reported():
-            rows, arrays = gather([(item.cell, item.answer) for item in measured])
-            evidence = Evidence.of(study, rows, parameters, arrays)
-            self._finish(evidence, [file[0], *(item.source() for item in measured)], file[1])
-
-    def _measure(self, cells: Sequence[Cell], ask: Ask[Any], out: Path) -> list[Measured[Any]]:
-        progress = _Progress(len(cells))
-        with connect(self.target, self.timeout, self.tls_ca) as client:
-            try:
-                return measure(client, cells, ask, out, progress, self.timeout)
-            except KeyboardInterrupt as interrupt:
-                render.note("interrupted: the jobs go on at the server")
-                render.note("  give the same command again to go on")
-                raise typer.Exit(Exit.INTERRUPTED) from interrupt
-            except AcpcError as error:
-                if not progress.failed:
-                    raise
-                render.error(error)
-                render.note(f"  {progress.failed}; the same command does it again")
-                raise typer.Exit(Exit.JOB_ENDED_BADLY) from error
-            finally:
-                progress.close()
-
-    def _finish(
-        self,
-        evidence: Evidence[Any, Any, Any],
-        sources: Sequence[dict[str, Any]],
-        inputs: dict[str, bytes],
-    ) -> None:
-        finish(
-            evidence,
-            out=self.out,
-            sources=sources,
-            inputs=inputs,
-            parquet=self.parquet,
-            as_json=self.as_json,
-        )
-
-
-class _Progress:
-    """A line on stderr that changes; where stderr is no terminal, a line per checkpoint's phase.
+class Plan:
+    """What a study command does with its options.
 
     Attributes:
-        failed: Checkpoint and job that ended badly; empty: none did.
+        parameters: Of the summary.
+        ask: What to measure on each checkpoint.
+        gather: Answers to rows and arrays; None: the rows as the server answers them.
+        check: Rejects checkpoints that the study cannot take.
     """
 
-    def __init__(self, total: int) -> None:
-        console = Console(stderr=True, highlight=False, markup=False)
-        self._total = total
-        self._live = console.status("submitting") if console.is_terminal else None
-        self._last = ""
-        self.failed = ""
-        if self._live is not None:
-            self._live.start()
+    parameters: Parameters
+    ask: Ask[Any]
+    gather: Callable[[Answers], tuple[Rows, Arrays]] | None = None
+    check: Callable[[Sequence[StudyCheckpoint]], None] = lambda rows: None
 
-    def __call__(self, index: int, cell: Cell, operation: Operation) -> None:
-        progress = operation.progress
-        phase = progress.phase or operation.state.name.lower()
-        at = f"{index + 1}/{self._total} {cell}: {phase}"
-        if operation.error is not None:
-            self.failed = f"{cell}: {operation.name} {operation.state.name.lower()}"
-        if self._live is not None:
-            done = f" {progress.completed}/{progress.total}" if progress.total else ""
-            self._live.update(at + done)
-        elif at != self._last:
-            render.note(at)
-        self._last = at
 
-    def close(self) -> None:
-        if self._live is not None:
-            self._live.stop()
+def with_columns(text: str, kind: type[Rows]) -> str:
+    """Help of a command, with the columns of its file."""
+    fields = kind.fields()
+    width = max(len(field.name) for field in fields)
+    lines = [
+        f"    {field.name:<{width}}  {field.column.about}"
+        + ("; may be absent" if field.column.optional else "")
+        for field in fields
+    ]
+    return "\n".join([text, "", "**Columns**", "", *lines])
+
+
+_FILE = """
+
+The file of `--checkpoints` is a CSV with a row per checkpoint. Jobs are noted in the folder of
+`--out`: when the command is interrupted, the same command goes on."""
+
+
+def measured_study(
+    app: typer.Typer, *examples: str
+) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
+    """Adds the command of a study that measures checkpoints, or takes rows from a file."""
+
+    def add(planned: Callable[..., Plan]) -> Callable[..., Plan]:
+        name = planned.__name__
+        lines = "\n".join(f"    {example}" for example in examples)
+        text = f"{STUDIES[name].question}{_FILE}\n\n**Examples**\n\n{lines}\n"
+
+        def run(*, source: Source, output: Output, server: Server, **options: Any) -> None:  # noqa: ANN401
+            _run(name, planned(**options), source, output, server)
+
+        app.command(name, help=with_columns(text, CheckpointRows))(single_options(run, planned))
+        return planned
+
+    return add
+
+
+def file_source(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """A file as a source of a bundle, and its content to keep there."""
+    content = path.read_bytes()
+    return {"kind": "file", "name": path.name, "sha256": sha256(content)}, {path.name: content}
+
+
+def _run(name: str, plan: Plan, source: Source, output: Output, server: Server) -> None:
+    """Makes the study from rows or from checkpoints, prints it, and writes the bundle."""
+    study = STUDIES[name]
+    if (source.checkpoints is None) == (source.rows is None):
+        found = "neither" if source.rows is None else "both"
+        raise typer.BadParameter(f"found {found} --checkpoints and --rows; give one of them")
+    with reported():
+        output.check()
+        if source.rows is not None:
+            read: Rows = read_rows(source.rows, study.rows)
+            told, inputs = file_source(source.rows)
+            output.finish(Evidence.of(study, read, plan.parameters), [told], inputs)
+            return
+    if output.out is None or source.checkpoints is None:
+        raise typer.BadParameter(
+            "is missing; jobs are noted and results written there", param_hint="--out"
+        )
+    with reported():
+        told, inputs = file_source(source.checkpoints)
+        listed = read_rows(source.checkpoints, CheckpointRows)
+        rows = read_checkpoints(listed, anchors=source.anchors, anchor_seed=source.anchor_seed)
+        plan.check(rows)
+    measured = _measure(server, rows, plan.ask, output.out)
+    with reported():
+        answers = [(item.row, item.answer) for item in measured]
+        if plan.gather is None:
+            gathered: Rows = study_rows(study.rows, answers)
+            arrays: Arrays = study_arrays(answers)
+        else:
+            gathered, arrays = plan.gather(answers)
+        evidence = Evidence.of(study, gathered, plan.parameters, arrays)
+        output.finish(evidence, [told, *(item.source() for item in measured)], inputs)
+
+
+_VIEW: View[MeasuringTask[Any]] = View(
+    noun="checkpoints",
+    before="submitting",
+    columns=("checkpoint", "state"),
+    row=lambda status: (status.task.title, state_of(status)),
+)
+
+
+def _measure(
+    server: Server, rows: Sequence[StudyCheckpoint], ask: Ask[Any], out: Path
+) -> list[Measured[Any]]:
+    failed: list[str] = []
+    with server.connect() as client, shown(_VIEW, live=True) as show_progress:
+
+        def on_update(now: MeasuringProgress) -> None:
+            show_progress(now)
+            for status in now.changed:
+                if status.state.done and status.problem is not None and status.operation:
+                    failed.append(f"{status.task.title}: {status.operation} {status.state.value}")
+
+        try:
+            return measure(client, rows, ask, out, on_update, server.timeout)
+        except KeyboardInterrupt as interrupt:
+            render.note("interrupted: the jobs go on at the server")
+            render.note("  give the same command again to go on")
+            raise typer.Exit(Exit.INTERRUPTED) from interrupt
+        except AcpcError as error:
+            if not failed:
+                raise
+            render.error(error)
+            render.note(f"  {failed[0]}; the same command does it again")
+            raise typer.Exit(Exit.JOB_ENDED_BADLY) from error

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from acpc_lab.cli.render import line, table
+from acpc_lab.cli.render import Column, columns, line, number, table
 from acpc_lab.studies import (
     CONTROLS,
     AnyEvidence,
@@ -22,19 +22,13 @@ from acpc_lab.studies import (
     ThresholdSummary,
 )
 
+_CHECKPOINT: tuple[Column, ...] = (("task", "task"), ("run", "run"), ("level", "level", "g"))
+
 
 def show(evidence: AnyEvidence) -> None:
     """Prints the summary of a study."""
     line(evidence.study.question)
     _SHOWN[evidence.study.name](evidence.summary)
-
-
-def _number(value: float | None, digits: int = 3) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
-
-
-def _percent(value: float) -> str:
-    return "-" if math.isnan(value) else f"{100 * value:.1f}%"
 
 
 def _spread(spread: Spread) -> str:
@@ -56,35 +50,25 @@ def _ranges(held: Sequence[float], levels: Sequence[float]) -> str:
 
 
 def _thresholds(summary: ThresholdSummary) -> None:
-    table(
-        ["task", "unaugmented", "best", "at", "relative IR", "SR", "recovered levels"],
-        [
-            [
-                task.task,
-                f"{task.base_success:.1f}%",
-                f"{task.best_success:.1f}%",
-                f"{task.best_level:g}",
-                _number(task.best_ir_rel, 2),
-                f"{task.base_sr:.2f} -> {task.best_sr:.2f}",
-                _ranges(task.recovered_levels, summary.levels),
-            ]
-            for task in summary.tasks
-        ],
+    columns(
+        summary.tasks,
+        ("task", "task"),
+        ("unaugmented", lambda task: f"{task.base_success:.1f}%"),
+        ("best", lambda task: f"{task.best_success:.1f}%"),
+        ("at", "best_level", "g"),
+        ("relative IR", "best_ir_rel", ".2f"),
+        ("SR", lambda task: f"{task.base_sr:.2f} -> {task.best_sr:.2f}"),
+        ("recovered levels", lambda task: _ranges(task.recovered_levels, summary.levels)),
     )
-    table(
-        ["chosen on", "t_IR", "t_SR", "BA", "precision", "recall", "onset off by, worst"],
-        [
-            [
-                " + ".join(split.source),
-                f"{split.t_ir:g}",
-                f"{split.t_sr:g}",
-                _number(split.balanced_accuracy),
-                _number(split.precision),
-                _number(split.recall),
-                f"{split.mismatch:.1f}, {split.worst_mismatch:.0f}",
-            ]
-            for split in summary.splits
-        ],
+    columns(
+        summary.splits,
+        ("chosen on", lambda split: " + ".join(split.source)),
+        ("t_IR", "t_ir", "g"),
+        ("t_SR", "t_sr", "g"),
+        ("BA", "balanced_accuracy", ".3f"),
+        ("precision", "precision", ".3f"),
+        ("recall", "recall", ".3f"),
+        ("onset off by, worst", lambda s: f"{s.mismatch:.1f}, {s.worst_mismatch:.0f}"),
     )
     _mean("one source task", summary.single_source)
     if summary.several_sources is not None:
@@ -100,60 +84,49 @@ def _thresholds(summary: ThresholdSummary) -> None:
 def _mean(name: str, mean: SplitMean) -> None:
     line(
         f"{name}: BA {mean.balanced_accuracy:.3f} ({mean.lowest_balanced_accuracy:.3f} to "
-        f"{mean.highest_balanced_accuracy:.3f}), precision {_number(mean.precision)}, recall "
-        f"{_number(mean.recall)}, onset mismatch {mean.mismatch:.2f}, worst "
+        f"{mean.highest_balanced_accuracy:.3f}), precision {number(mean.precision, '.3f')}, "
+        f"recall {number(mean.recall, '.3f')}, onset mismatch {mean.mismatch:.2f}, worst "
         f"{mean.worst_mismatch:.0f}"
     )
 
 
 def _shifts(summary: ShiftSummary) -> None:
-    table(
-        ["task", "run", "shift", "S", "delta S", "success gain", "criterion", "agrees"],
-        [
-            [
-                pair.task,
-                pair.run,
-                pair.shift,
-                _number(pair.score),
-                _number(pair.delta_score),
-                f"{pair.success_gain:+.1f}",
-                "met" if pair.better else "not met",
-                "boundary" if pair.boundary else "yes" if pair.agrees else "no",
-            ]
-            for pair in summary.pairs
-        ],
+    columns(
+        summary.pairs,
+        ("task", "task"),
+        ("run", "run"),
+        ("shift", "shift"),
+        ("S", "score", ".3f"),
+        ("delta S", "delta_score", ".3f"),
+        ("success gain", "success_gain", "+.1f"),
+        ("criterion", lambda pair: "met" if pair.better else "not met"),
+        ("agrees", lambda p: "boundary" if p.boundary else "yes" if p.agrees else "no"),
     )
-    table(
-        ["shift", "pairs", "BA", "precision", "recall", "Spearman", "boundary"],
-        [
-            [
-                item.shift,
-                str(item.pairs),
-                _number(item.balanced_accuracy),
-                _number(item.precision),
-                _number(item.recall),
-                _number(item.spearman),
-                str(item.boundary),
-            ]
-            for item in summary.agreement
-        ],
+    columns(
+        summary.agreement,
+        ("shift", "shift"),
+        ("pairs", "pairs"),
+        ("BA", "balanced_accuracy", ".3f"),
+        ("precision", "precision", ".3f"),
+        ("recall", "recall", ".3f"),
+        ("Spearman", "spearman", ".3f"),
+        ("boundary", "boundary"),
     )
 
 
 def _drift(summary: DriftSummary) -> None:
-    columns = ["task", "run", "Base", *(f"+{name}" for name in CONTROLS), "+ACPC", "wins"]
     table(
-        columns,
+        ["task", "run", "Base", *(f"+{name}" for name in CONTROLS), "+ACPC", "wins"],
         [
             [
                 cell.task,
                 cell.run,
-                _number(cell.base),
+                number(cell.base, ".3f"),
                 *(
-                    _number(value) + (" *" if name == cell.selected else "")
+                    number(value, ".3f") + (" *" if name == cell.selected else "")
                     for name, value in zip(CONTROLS, controls, strict=True)
                 ),
-                _number(cell.acpc),
+                number(cell.acpc, ".3f"),
                 f"{cell.wins}/{cell.folds}",
             ]
             for cell, controls in zip(summary.cells, summary.controls, strict=True)
@@ -173,73 +146,52 @@ def _drift(summary: DriftSummary) -> None:
 
 
 def _planner(summary: PlannerSummary) -> None:
-    table(
-        ["test task", "run", "baseline MAE", "with ACPC_H"],
-        [
-            [cell.task, cell.run, _number(cell.baseline, 4), _number(cell.expanded, 4)]
-            for cell in summary.cells
-        ],
+    columns(
+        summary.cells,
+        ("test task", "task"),
+        ("run", "run"),
+        ("baseline MAE", "baseline", ".4f"),
+        ("with ACPC_H", "expanded", ".4f"),
     )
     line(
         f"ACPC at the planner's horizon lowers the MAE of log(1 + regret) by "
         f"{_spread(summary.reduction)} over {len(summary.runs)} run(s); better in "
-        f"{summary.improved} of "
-        f"{len(summary.cells)} cells"
+        f"{summary.improved} of {len(summary.cells)} cells"
     )
     line(
-        f"{_percent(summary.changed)} of {summary.rows} paired runs diverged, "
-        f"{_percent(summary.certified)} were certified, {summary.broken_certificates} "
+        f"{summary.changed:.1%} of {summary.rows} paired runs diverged, "
+        f"{summary.certified:.1%} were certified, {summary.broken_certificates} "
         f"certificates broken; mean regret {summary.mean_regret:.4g}"
     )
 
 
 def _geometry(summary: GeometrySummary) -> None:
-    table(
-        ["task", "run", "level", "space", "median r/NN", "r < NN", "fully disjoint"],
-        [
-            [
-                item.task,
-                item.run,
-                f"{item.level:g}",
-                item.space,
-                _number(item.median_ratio, 2),
-                _percent(item.below_nearest),
-                _percent(item.disjoint),
-            ]
-            for item in summary.spaces
-        ],
+    columns(
+        summary.spaces,
+        *_CHECKPOINT,
+        ("space", "space"),
+        ("median r/NN", "median_ratio", ".2f"),
+        ("r < NN", "below_nearest", ".1%"),
+        ("fully disjoint", "disjoint", ".1%"),
     )
 
 
 def _sensitivity(summary: SensitivitySummary) -> None:
-    table(
-        ["task", "run", "level", "method", "squared norm", "standard error"],
-        [
-            [
-                item.task,
-                item.run,
-                f"{item.level:g}",
-                item.method.replace("_", " "),
-                f"{item.mean:.4g}",
-                f"{item.standard_error:.2g}",
-            ]
-            for item in summary.checkpoints
-        ],
+    method: Column = ("method", lambda item: item.method.replace("_", " "))
+    columns(
+        summary.checkpoints,
+        *_CHECKPOINT,
+        method,
+        ("squared norm", "mean", ".4g"),
+        ("standard error", "standard_error", ".2g"),
     )
     if summary.ratios:
-        table(
-            ["task", "run", "level", "method", "over the unaugmented one", "standard error"],
-            [
-                [
-                    item.task,
-                    item.run,
-                    f"{item.level:g}",
-                    item.method.replace("_", " "),
-                    _number(item.ratio, 4),
-                    _number(item.standard_error, 4),
-                ]
-                for item in summary.ratios
-            ],
+        columns(
+            summary.ratios,
+            *_CHECKPOINT,
+            method,
+            ("over the unaugmented one", "ratio", ".4f"),
+            ("standard error", "standard_error", ".4f"),
         )
 
 
@@ -256,30 +208,24 @@ def _horizons(summary: HorizonSummary) -> None:
     tasks = dict.fromkeys(entry.task for entry in summary.entries)
     table(
         ["task", *(f"H{horizon} q{100 * quantile:g}" for horizon, quantile in places)],
-        [[task, *(_number(ratios.get((task, *at)), 2) for at in places)] for task in tasks],
+        [[task, *(number(ratios.get((task, *at)), ".2f") for at in places)] for task in tasks],
     )
     line("IR over the unaugmented checkpoint's, median over runs; lower is a larger reduction")
 
 
 def _collapse(summary: CollapseSummary) -> None:
-    table(
-        ["checkpoint", "median latent distance", "raw IR", "SR", "clean success", "collapsed"],
-        [
-            [
-                item.checkpoint,
-                f"{item.median_latent_distance:.4g}",
-                _number(item.ir_raw),
-                _number(item.sr),
-                "-" if item.success_clean is None else f"{item.success_clean:.1f}%",
-                "yes" if item.collapsed else "no",
-            ]
-            for item in summary.checkpoints
-        ],
+    columns(
+        summary.checkpoints,
+        ("checkpoint", "checkpoint"),
+        ("median latent distance", "median_latent_distance", ".4g"),
+        ("raw IR", "ir_raw", ".3f"),
+        ("SR", "sr", ".3f"),
+        ("clean success", lambda i: "-" if i.success_clean is None else f"{i.success_clean:.1f}%"),
+        ("collapsed", lambda item: "yes" if item.collapsed else "no"),
     )
     line(f"raw IR alone prefers {summary.lowest_ir}" + (", which has collapsed" * summary.fooled))
-    told = {True: "SR exposes the collapse", False: "SR does not expose the collapse", None: ""}
     if summary.exposed is not None:
-        line(told[summary.exposed])
+        line(f"SR {'exposes' if summary.exposed else 'does not expose'} the collapse")
 
 
 _SHOWN: dict[str, Callable[[Any], None]] = {

@@ -5,17 +5,38 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from acpc_client import DEFAULT_TARGET, AcpcClient, Tls
+from acpc_client import DEFAULT_TARGET, AcpcClient, Score, Tls
 from acpc_client.errors import FailedPrecondition
+from rich.console import Console
 
+from acpc_lab.campaigns import MAX_ABSENCE_S
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit, Json, TlsCa, reported
-from acpc_lab.cli.sweep_view import failures, results_table, shown
-from acpc_lab.sweeps import EXAMPLE, PATIENCE_S, ServerAway, Sweep, SweepResults
+from acpc_lab.cli.options import (
+    Exit,
+    Json,
+    TlsCa,
+    command,
+    output_option,
+    reported,
+    require_folder,
+    target_option,
+)
+from acpc_lab.cli.progress import View, shown, state_of
+from acpc_lab.sweeps import (
+    EXAMPLE,
+    Cell,
+    CellResult,
+    CellStatus,
+    RunOptions,
+    ServerAway,
+    Sweep,
+    SweepResults,
+)
 from acpc_lab.tables import TABLE_FORMATS, write_whole
 
 app = typer.Typer(
@@ -28,45 +49,78 @@ File = Annotated[
 Place = Annotated[
     Path, typer.Argument(metavar="SWEEP", exists=True, help="The sweep file, or its folder.")
 ]
-Target = Annotated[
-    str | None,
-    typer.Option(
-        envvar="ACPC_TARGET",
-        metavar="HOST:PORT",
-        help=f"The server; else the file's, else {DEFAULT_TARGET}.",
-        rich_help_panel="Server",
-    ),
-]
-
-
-def _format(path: Path | None) -> Path | None:
-    if path is not None and path.suffix not in TABLE_FORMATS:
-        wanted = ", ".join(TABLE_FORMATS)
-        raise typer.BadParameter(f"found {path.name!r}, wanted a name ending in one of {wanted}")
-    if path is not None and not path.parent.is_dir():
-        raise typer.BadParameter(f"the folder {path.parent} does not exist")
-    return path
-
-
 Output = Annotated[
     Path | None,
-    typer.Option(
-        dir_okay=False,
-        writable=True,
-        callback=_format,
-        help="Also write one row per cell here: .csv, .parquet or .json.",
-    ),
+    output_option("Also write one row per cell here: .csv, .parquet or .json.", TABLE_FORMATS),
 ]
+_MAX_ROWS = 60
 
 
-@contextmanager
-def _server(sweep: Sweep, target: str | None, tls_ca: Path | None) -> Iterator[AcpcClient]:
-    tls = sweep.spec.tls if tls_ca is None else Tls(ca_file=tls_ca)
-    with AcpcClient(target or sweep.spec.target or DEFAULT_TARGET, tls=tls) as client:
-        yield client
+@dataclass(frozen=True, kw_only=True)
+class SweepServer:
+    """The server of a sweep: as the command line says, else as the file says."""
+
+    target: Annotated[
+        str | None, target_option(f"The server; else the file's, else {DEFAULT_TARGET}.")
+    ] = None
+    tls_ca: TlsCa = None
+
+    @contextmanager
+    def connect(self, sweep: Sweep) -> Iterator[AcpcClient]:
+        """A client."""
+        tls = sweep.spec.tls if self.tls_ca is None else Tls(ca_file=self.tls_ca)
+        with AcpcClient(self.target or sweep.spec.target or DEFAULT_TARGET, tls=tls) as client:
+            yield client
 
 
-@app.command()
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """What a run does, and for how long."""
+
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow what was submitted; submit nothing.")
+    ] = False
+    submit_only: Annotated[
+        bool, typer.Option("--submit-only", help="Submit every cell at once, and leave.")
+    ] = False
+    rescan: Annotated[
+        bool, typer.Option("--rescan", help="Resolve names again: new checkpoints join the sweep.")
+    ] = False
+    drop: Annotated[
+        bool, typer.Option("--drop", help="Leave out submitted cells the file no longer has.")
+    ] = False
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Jobs at the server at a time [the file's].")
+    ] = None
+    timeout: Annotated[
+        float | None, typer.Option(min=0.001, metavar="SECONDS", help="For the whole run [none].")
+    ] = None
+    max_absence: Annotated[
+        float,
+        typer.Option(
+            "--max-absence",
+            "--patience",
+            min=0,
+            metavar="SECONDS",
+            help="How long the server may be away at a stretch.",
+        ),
+    ] = MAX_ABSENCE_S
+
+    def run(self, sweep: Sweep, server: SweepServer, *, live: bool) -> SweepResults:
+        """Runs, watches or submits, and shows how it goes."""
+        with server.connect(sweep) as client, shown(_VIEW, live=live) as on_update:
+            options: RunOptions = {
+                "timeout": self.timeout,
+                "max_absence": self.max_absence,
+                "on_update": on_update,
+            }
+            if self.watch:
+                return sweep.watch(client, **options)
+            options |= {"rescan": self.rescan, "drop": self.drop, "concurrency": self.concurrency}
+            return (sweep.submit if self.submit_only else sweep.run)(client, **options)
+
+
+@command(app)
 def init(
     file: Annotated[Path, typer.Argument(metavar="SWEEP.YAML", help="The file to write.")] = Path(
         "sweep.yaml"
@@ -75,24 +129,22 @@ def init(
     """Writes a sweep file with every key in it, explained."""
     if file.exists():
         raise typer.BadParameter(f"{file} is there already; name another file")
-    if not file.parent.is_dir():
-        raise typer.BadParameter(f"the folder {file.parent} does not exist")
+    require_folder(file)
     write_whole(file, EXAMPLE.format(file=file.name, name=file.stem).encode())
     render.line(f"{file}: written; change it, then run: acpc sweep check {file}")
 
 
-@app.command()
+@command(app)
 def check(
     *,
     file: File,
-    target: Target = None,
-    tls_ca: TlsCa = None,
+    server: SweepServer,
     as_json: Json = False,
 ) -> None:
     """Resolves a sweep file against the server and lists its cells; submits nothing."""
     with reported():
         sweep = Sweep.load(file)
-        with _server(sweep, target, tls_ca) as client:
+        with server.connect(sweep) as client:
             plan = sweep.preview(client)
     if as_json:
         render.line(json.dumps(plan.to_document()["cells"], indent=1))
@@ -104,38 +156,16 @@ def check(
     render.line(f"{len(plan.cells)} cells")
 
 
-@app.command()
+@command(app)
 def run(
     *,
     file: File,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Follow what was submitted; submit nothing.")
-    ] = False,
-    submit_only: Annotated[
-        bool, typer.Option("--submit-only", help="Submit every cell at once, and leave.")
-    ] = False,
-    rescan: Annotated[
-        bool, typer.Option("--rescan", help="Resolve names again: new checkpoints join the sweep.")
-    ] = False,
-    drop: Annotated[
-        bool, typer.Option("--drop", help="Leave out submitted cells the file no longer has.")
-    ] = False,
-    concurrency: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Jobs at the server at a time [the file's].")
-    ] = None,
-    timeout: Annotated[
-        float | None, typer.Option(min=0.001, metavar="SECONDS", help="For the whole run [none].")
-    ] = None,
-    patience: Annotated[
-        float,
-        typer.Option(min=0, metavar="SECONDS", help="How long the server may be away."),
-    ] = PATIENCE_S,
+    running: Running,
     no_gate: Annotated[
         bool, typer.Option("--no-gate", help="Exit with 0 although a cell fails the screen.")
     ] = False,
     output: Output = None,
-    target: Target = None,
-    tls_ca: TlsCa = None,
+    server: SweepServer,
     as_json: Json = False,
 ) -> None:
     r"""Runs a sweep: submits its cells, follows them, keeps their scores beside the file.
@@ -154,47 +184,24 @@ def run(
     **Exit codes**: 0 every cell passed, or was inconclusive without a reference (a checkpoint that
     is its own reference is there for comparison and does not count); 3 a cell failed the screen
     (0 with `--no-gate`); 4 a cell has no score, or its inputs changed at the server meanwhile;
-    1 the server refused, was away for too long, or the time was over; 2 wrong usage or a wrong
-    sweep file; 130 interrupted, and the jobs go on. With `--submit-only`: 0 all submitted,
-    4 some refused.
+    1 the server rejected a call, was away for too long, or the time was over; 2 wrong usage or a
+    wrong sweep file; 130 interrupted, and the jobs go on. With `--submit-only`: 0 all submitted,
+    4 some rejected.
     """
-    if watch and submit_only:
+    if running.watch and running.submit_only:
         raise typer.BadParameter("--watch and --submit-only exclude each other")
     with reported():
         sweep = Sweep.load(file)
-        with _server(sweep, target, tls_ca) as client, shown(live=not as_json) as on_update:
-            try:
-                if watch:
-                    results = sweep.watch(
-                        client, timeout=timeout, patience=patience, on_update=on_update
-                    )
-                elif submit_only:
-                    results = sweep.submit(
-                        client,
-                        timeout=timeout,
-                        patience=patience,
-                        rescan=rescan,
-                        drop=drop,
-                        on_update=on_update,
-                    )
-                else:
-                    results = sweep.run(
-                        client,
-                        timeout=timeout,
-                        patience=patience,
-                        concurrency=concurrency,
-                        rescan=rescan,
-                        drop=drop,
-                        on_update=on_update,
-                    )
-            except KeyboardInterrupt as interrupt:
-                render.note("interrupted: submitted jobs go on at the server")
-                render.note(f"  go on:      acpc sweep run {file}")
-                render.note(f"  cancel all: acpc sweep cancel {file}")
-                raise typer.Exit(Exit.INTERRUPTED) from interrupt
+        try:
+            results = running.run(sweep, server, live=not as_json)
+        except KeyboardInterrupt as interrupt:
+            render.note("interrupted: submitted jobs go on at the server")
+            render.note(f"  go on:      acpc sweep run {file}")
+            render.note(f"  cancel all: acpc sweep cancel {file}")
+            raise typer.Exit(Exit.INTERRUPTED) from interrupt
         if output is not None:
             results.rows().save(output)
-    if submit_only:
+    if running.submit_only:
         render.line(f"{sum(bool(item.operation) for item in results)} of {len(results)} submitted")
         failures(results.failed)
         raise typer.Exit(Exit.JOB_ENDED_BADLY if results.failed else Exit.OK)
@@ -218,15 +225,14 @@ def _finish(results: SweepResults, *, gate: bool, as_json: bool) -> None:
         raise typer.Exit(Exit.SCREEN_FAILED if gate else Exit.OK)
 
 
-@app.command()
+@command(app)
 def status(
     *,
     file: File,
     offline: Annotated[
         bool, typer.Option("--offline", help="Only what this machine knows; ask no server.")
     ] = False,
-    target: Target = None,
-    tls_ca: TlsCa = None,
+    server: SweepServer,
     as_json: Json = False,
 ) -> None:
     """Shows where a sweep is; asks the server once about the jobs under way."""
@@ -235,7 +241,7 @@ def status(
         results = sweep.results()
         if not offline and results.unfinished:
             try:
-                with _server(sweep, target, tls_ca) as client:
+                with server.connect(sweep) as client:
                     results = sweep.refresh(client)
             except ServerAway as error:
                 render.note(f"as of the last contact: {error.message}")
@@ -250,7 +256,7 @@ def status(
     render.line(f"{results.name}: {len(results)} cells: {counts}")
 
 
-@app.command("results")
+@command(app, "results")
 def export(
     *,
     place: Place,
@@ -270,11 +276,57 @@ def export(
     render.line(f"{output}: {len(rows)} rows")
 
 
-@app.command()
-def cancel(*, file: File, target: Target = None, tls_ca: TlsCa = None) -> None:
+@command(app)
+def cancel(*, file: File, server: SweepServer) -> None:
     """Asks for every job under way to be cancelled; `run` takes the sweep up again."""
     with reported():
         sweep = Sweep.load(file)
-        with _server(sweep, target, tls_ca) as client:
+        with server.connect(sweep) as client:
             asked = sweep.cancel(client)
     render.line(f"{asked} cancellations requested")
+
+
+def results_table(results: SweepResults) -> None:
+    """The cells on stdout, at most one screen of them."""
+    table = _VIEW.table()
+    for item in results.cells[:_MAX_ROWS]:
+        table.add_row(*_row(item.cell, item.state.value, item.score))
+    Console(highlight=False, markup=False).print(table)
+    if len(results) > _MAX_ROWS:
+        render.line(f"and {len(results) - _MAX_ROWS} more; acpc sweep results has all of them")
+
+
+def failures(items: tuple[CellResult, ...]) -> None:
+    """Why cells have no score, on stderr."""
+    for item in items[:_MAX_ROWS]:
+        why = f" ({item.code}: {item.message})" if item.code else ""
+        job = f" {item.operation}" if item.operation else ""
+        render.note(f"error: {item.cell.title}: {item.state.value}{job}{why}")
+
+
+def _row(cell: Cell, state: str, score: Score | None) -> tuple[str, ...]:
+    numbers = ("", "", "") if score is None else _numbers(score)
+    return (cell.checkpoint.name, str(cell.shift), str(cell.seed), state, *numbers)
+
+
+def _numbers(score: Score) -> tuple[str, str, str]:
+    verdict = score.verdict
+    ir = "-" if verdict.ir_relative is None else f"{verdict.ir_relative:.3f}"
+    return ir, f"{score.checkpoint.sr:.3f}", verdict.outcome.name
+
+
+def _answer(status: CellStatus) -> str:
+    if status.task.score is None:
+        return ""
+    ir, sr, verdict = _numbers(status.task.score)
+    return f"relative IR {ir}, SR {sr}, {verdict}"
+
+
+_VIEW = View(
+    noun="cells",
+    before="asking the server for its checkpoints",
+    columns=("checkpoint", "shift", ">seed", "state", ">IR relative", ">SR", "verdict"),
+    row=lambda status: _row(status.task.cell, state_of(status), status.task.score),
+    answer=_answer,
+    wrapped=2,
+)

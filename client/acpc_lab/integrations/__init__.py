@@ -5,14 +5,16 @@ Lightning trainer, and ``EpochScorer`` into any other training loop.
 """
 
 from acpc_lab.integrations.cem import CemCertificates, IterationCertificate
-from acpc_lab.integrations.epochs import EpochScore, EpochScorer
-from acpc_lab.integrations.training import ScoreCheckpointCallback, ScreenFailed
+from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions
+from acpc_lab.integrations.training import CallbackOptions, ScoreCheckpointCallback, ScreenFailed
 
 __all__ = [
+    "CallbackOptions",
     "CemCertificates",
     "EpochScore",
     "EpochScorer",
     "IterationCertificate",
     "ScoreCheckpointCallback",
+    "ScoringOptions",
     "ScreenFailed",
 ]

@@ -23,8 +23,8 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Any, Self, TypedDict, Unpack
 
 from acpc_client import (
     AcpcClient,
@@ -41,11 +41,38 @@ from acpc_client import (
 )
 from acpc_client.errors import AcpcError, FailedPrecondition, ResourceExhausted, Unknown
 
-from acpc_lab.sweeps import Link
+from acpc_lab.campaigns import MAX_ABSENCE_S, Campaign, Link, Options, RunEnded
 
 _POLL_S = 0.5
 # A call on a client that is not ours ends by itself.
-_LEAVE_S = 5.0
+_JOIN_S = 5.0
+
+
+class ScoringOptions(TypedDict, total=False):
+    """How epochs are scored; what is left out has the default in brackets.
+
+    Attributes:
+        reference: The unaugmented checkpoint of the same task, run and family [none].
+        protocol: How IR and SR are measured [the paper's protocol].
+        thresholds: Of the screen [the paper's 0.30 and 0.95].
+        numeric_mode: Arithmetic of the network [the server's].
+        tls: Transport security, where ``server`` is no client [none].
+        backlog: Epochs that may wait to be scored; further ones are rejected [8].
+        max_absence: Seconds the server may be away at a stretch before an epoch is given up [600].
+        timeout: Seconds one epoch may take [3600].
+    """
+
+    reference: str | CheckpointRef | None
+    protocol: ScoreProtocol | None
+    thresholds: Thresholds | None
+    numeric_mode: NumericMode
+    tls: Tls | None
+    backlog: int
+    max_absence: float
+    timeout: float
+
+
+_OF_REQUEST = ("reference", "protocol", "thresholds", "numeric_mode")
 
 
 @dataclass(frozen=True)
@@ -97,23 +124,56 @@ class EpochScore:
         return {name: value for name, value in named.items() if value is not None}
 
 
+@dataclass(frozen=True)
+class _Epoch:
+    number: int
+    step: int
+    checkpoint: CheckpointRef
+
+
+@dataclass(eq=False)
+class _EpochTask:
+    """One epoch under one shift, as a task of a campaign that is written down nowhere."""
+
+    epoch: _Epoch
+    anchors: DatasetAnchors | str
+    shift: Perturbation
+    request: dict[str, Any]
+    score: Score | None = None
+    kept: bool = False
+    identity: uuid.UUID = field(default_factory=uuid.uuid4)
+
+    @property
+    def id(self) -> str:
+        return str(self.identity)
+
+    @property
+    def title(self) -> str:
+        return f"epoch {self.epoch.number} under {self.shift}"
+
+    def submit(self, client: AcpcClient, attempt: int) -> Operation:
+        return client.score_checkpoint(
+            self.epoch.checkpoint,
+            self.anchors,
+            self.shift,
+            request_id=str(uuid.uuid5(self.identity, str(attempt))),
+            **self.request,
+        ).submitted
+
+    def keep(self, operation: Operation) -> None:
+        self.score = operation.result()
+
+
 class EpochScorer:
     """Submits checkpoints in a thread of its own and hands the scores out as they arrive.
 
-    Nothing here raises what a server refuses, or waits for one, except ``drain``.
+    Nothing here raises what a server rejects, or waits for one, except ``drain``.
 
     Args:
         server: ``host:port``, or a client, which stays open.
         anchors: Where the anchors come from: a dataset, or the digest of an anchor set.
         shifts: The visual changes; each is a job.
-        reference: The unaugmented checkpoint of the same task, run and family.
-        protocol: How IR and SR are measured; None: the paper's protocol.
-        thresholds: None: the paper's 0.30 and 0.95.
-        numeric_mode: Arithmetic of the network.
-        tls: Transport security, where ``server`` is no client.
-        backlog: Epochs that may wait to be scored; further ones are turned away.
-        patience: Seconds the server may be away at a stretch before an epoch is given up.
-        timeout: Seconds one epoch may take.
+        **options: See ``ScoringOptions``.
     """
 
     def __init__(
@@ -121,27 +181,21 @@ class EpochScorer:
         server: str | AcpcClient,
         anchors: DatasetAnchors | str,
         shifts: Perturbation | Sequence[Perturbation],
-        *,
-        reference: str | CheckpointRef | None = None,
-        protocol: ScoreProtocol | None = None,
-        thresholds: Thresholds | None = None,
-        numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
-        tls: Tls | None = None,
-        backlog: int = 8,
-        patience: float = 600.0,
-        timeout: float = 3600.0,
+        **options: Unpack[ScoringOptions],
     ) -> None:
+        unknown = options.keys() - ScoringOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"EpochScorer takes no {', '.join(sorted(unknown))}")
         self._owned = isinstance(server, str)
-        self._client = AcpcClient(server, tls=tls) if isinstance(server, str) else server
+        self._client = (
+            AcpcClient(server, tls=options.get("tls")) if isinstance(server, str) else server
+        )
         self._anchors = anchors
         self._shifts = tuple(shifts) if isinstance(shifts, Sequence) else (shifts,)
-        self._reference = reference
-        self._protocol = protocol
-        self._thresholds = thresholds
-        self._numeric_mode = numeric_mode
-        self._patience = patience
-        self._timeout = timeout
-        self._queue: queue.Queue[tuple[int, int, CheckpointRef]] = queue.Queue(backlog)
+        self._request = {name: value for name, value in options.items() if name in _OF_REQUEST}
+        self._max_absence = options.get("max_absence", MAX_ABSENCE_S)
+        self._timeout = options.get("timeout", 3600.0)
+        self._queue: queue.Queue[_Epoch] = queue.Queue(options.get("backlog", 8))
         self._arrived: deque[EpochScore] = deque()
         self._stop = threading.Event()
         self._idle = threading.Condition()
@@ -157,20 +211,20 @@ class EpochScorer:
             step: Kept for the caller.
 
         Returns:
-            False where the epoch was turned away: the backlog is full, or the scorer is closed.
-            It arrives with an error then.
+            False where the epoch was rejected: the backlog is full, or the scorer is closed. It
+            arrives with an error then.
         """
-        ref = CheckpointRef.of(checkpoint)
+        item = _Epoch(epoch, step, CheckpointRef.of(checkpoint))
         if self._stop.is_set():
-            self._give_up(epoch, step, ref, FailedPrecondition("the scorer is closed"))
+            self._give_up(item, FailedPrecondition("the scorer is closed"))
             return False
         try:
             with self._idle:
-                self._queue.put_nowait((epoch, step, ref))
+                self._queue.put_nowait(item)
                 self._under_way += 1
         except queue.Full:
             waiting = f"{self._queue.maxsize} epochs are waiting for their scores already"
-            self._give_up(epoch, step, ref, ResourceExhausted(waiting))
+            self._give_up(item, ResourceExhausted(waiting))
             return False
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="acpc-epochs", daemon=True)
@@ -196,7 +250,7 @@ class EpochScorer:
         if self._owned:
             self._client.close()  # ends a call under way
         if self._thread is not None:
-            self._thread.join(_LEAVE_S)
+            self._thread.join(_JOIN_S)
 
     def __enter__(self) -> Self:
         return self
@@ -207,67 +261,41 @@ class EpochScorer:
     def _work(self) -> None:
         while True:
             try:
-                epoch, step, ref = self._queue.get(timeout=_POLL_S)
+                epoch = self._queue.get(timeout=_POLL_S)
             except queue.Empty:
                 if self._stop.is_set():
                     return
                 continue
             try:
-                self._score(epoch, step, ref)
-            except AcpcError as error:
-                self._give_up(epoch, step, ref, error)
+                self._score(epoch)
             except Exception as error:  # noqa: BLE001 - training must not lose its scorer
-                self._give_up(epoch, step, ref, Unknown(f"{type(error).__name__}: {error}"))
+                self._give_up(epoch, Unknown(f"{type(error).__name__}: {error}"))
             with self._idle:
                 self._under_way -= 1
                 self._idle.notify_all()
 
-    def _score(self, epoch: int, step: int, ref: CheckpointRef) -> None:
-        """Submits one job per shift, then waits for each."""
-        link = Link(
-            patience=self._patience,
-            timeout=self._timeout,
-            stop=self._stop,
-            on_away=lambda _: None,
-        )
-        jobs: list[tuple[Perturbation, str, AcpcError | None]] = []
-        for shift in self._shifts:
-            try:
-                jobs.append((shift, self._submitted(link, ref, shift), None))
-            except AcpcError as error:
-                jobs.append((shift, "", error))
-        for shift, name, refusal in jobs:
-            score, failure = None, refusal
-            if failure is None:
-                try:
-                    score = self._ended(link, name).result()
-                except AcpcError as error:
-                    failure = error
-            self._arrived.append(EpochScore(epoch, step, ref, shift, name, score, failure))
+    def _score(self, epoch: _Epoch) -> None:
+        """Has one job per shift, and waits for all."""
+        tasks = [_EpochTask(epoch, self._anchors, shift, self._request) for shift in self._shifts]
+        link = Link(max_absence=self._max_absence, timeout=self._timeout, stop=self._stop)
+        campaign = Campaign(self._client, link, tasks, Options(poll=_POLL_S))
+        failure: AcpcError | None = None
+        try:
+            campaign.run()
+        except RunEnded as error:
+            failure = error
+        for status in campaign.statuses:
+            task, operation = status.task, status.operation
+            problem = None if task.score is not None else status.problem or failure
+            self._arrived.append(
+                EpochScore(
+                    epoch.number, epoch.step, epoch.checkpoint, task.shift, operation, task.score,
+                    problem,
+                )
+            )  # fmt: skip
 
-    def _submitted(self, link: Link, ref: CheckpointRef, shift: Perturbation) -> str:
-        request_id = str(uuid.uuid4())
-        return link.ask(
-            lambda: self._client.score_checkpoint(
-                ref,
-                self._anchors,
-                shift,
-                reference=self._reference,
-                protocol=self._protocol,
-                thresholds=self._thresholds,
-                numeric_mode=self._numeric_mode,
-                request_id=request_id,
+    def _give_up(self, epoch: _Epoch, error: AcpcError) -> None:
+        for shift in self._shifts:
+            self._arrived.append(
+                EpochScore(epoch.number, epoch.step, epoch.checkpoint, shift, "", None, error)
             )
-        ).name
-
-    def _ended(self, link: Link, name: str) -> Operation:
-        while True:
-            operation = link.ask(lambda: self._client.operations.get(name))
-            if operation.done:
-                return operation
-            link.sleep(_POLL_S)
-            link.check()
-
-    def _give_up(self, epoch: int, step: int, ref: CheckpointRef, error: AcpcError) -> None:
-        for shift in self._shifts:
-            self._arrived.append(EpochScore(epoch, step, ref, shift, "", None, error))

@@ -30,24 +30,36 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from acpc_client import (
-    AcpcClient,
-    CheckpointRef,
-    DatasetAnchors,
-    NumericMode,
-    Perturbation,
-    ScoreProtocol,
-    Thresholds,
-    Tls,
-)
+from acpc_client import AcpcClient, CheckpointRef, DatasetAnchors, Perturbation
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
-from acpc_lab.integrations.epochs import EpochScore, EpochScorer
+from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions
 
 Export = Callable[[Any, Any, int], str | CheckpointRef | None]
 _FAMILIES = ("lightning.pytorch", "pytorch_lightning")
+
+
+class CallbackOptions(ScoringOptions, total=False):
+    """Options of the callback, those of ``ScoringOptions`` included; defaults in brackets.
+
+    Attributes:
+        every: Epochs from one score to the next [1].
+        prefix: Before the names of what is logged [acpc].
+        stop_when: Told every score; where it returns True, training stops after that epoch.
+        gate: Raise ``ScreenFailed`` at the end of ``fit`` when the last scored epoch does not pass
+            under every shift, or none was scored [False].
+        drain: Seconds to wait for scores at the end of ``fit`` [600].
+        raise_errors: Raise what goes wrong instead of warning [False].
+    """
+
+    every: int
+    prefix: str
+    stop_when: Callable[[EpochScore], bool] | None
+    gate: bool
+    drain: float
+    raise_errors: bool
 
 
 class ScreenFailed(FailedPrecondition):
@@ -68,22 +80,9 @@ class ScoreCheckpointCallback:
         anchors: Where the anchors come from: a dataset, or the digest of an anchor set.
         shifts: The visual changes; each is a job.
         export: ``export(trainer, module, epoch)`` writes a checkpoint that the server can read and
-            answers its name, or None for an epoch not to be scored. Training waits for it. A
+            returns its name, or None for an epoch not to be scored. Training waits for it. A
             checkpoint must stay as it is until its score arrives: give each epoch its own.
-        every: Epochs from one score to the next.
-        reference: The unaugmented checkpoint of the same task, run and family.
-        protocol: How IR and SR are measured; None: the paper's protocol.
-        thresholds: None: the paper's 0.30 and 0.95.
-        numeric_mode: Arithmetic of the network.
-        tls: Transport security, where ``server`` is no client.
-        prefix: Before the names of what is logged.
-        stop_when: Told every score; where it answers True, training stops after that epoch.
-        gate: Raise ``ScreenFailed`` at the end of ``fit`` when the last scored epoch does not pass
-            under every shift, or none was scored.
-        drain: Seconds to wait for scores at the end of ``fit``.
-        backlog: Epochs that may wait to be scored; further ones are passed over, with a warning.
-        patience: Seconds the server may be away at a stretch before an epoch is given up.
-        raise_errors: Raise what goes wrong instead of warning.
+        **options: See ``CallbackOptions``.
 
     Attributes:
         scores: Everything that has arrived, errors included, in the order of its arrival.
@@ -103,41 +102,24 @@ class ScoreCheckpointCallback:
         shifts: Perturbation | Sequence[Perturbation],
         *,
         export: Export,
-        every: int = 1,
-        reference: str | CheckpointRef | None = None,
-        protocol: ScoreProtocol | None = None,
-        thresholds: Thresholds | None = None,
-        numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
-        tls: Tls | None = None,
-        prefix: str = "acpc",
-        stop_when: Callable[[EpochScore], bool] | None = None,
-        gate: bool = False,
-        drain: float = 600.0,
-        backlog: int = 8,
-        patience: float = 600.0,
-        raise_errors: bool = False,
+        **options: Unpack[CallbackOptions],
     ) -> None:
-        if every < 1:
-            raise ArgumentError("every", f"found {every}, wanted at least 1")
+        unknown = options.keys() - CallbackOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"ScoreCheckpointCallback takes no {', '.join(sorted(unknown))}")
+        self._every = options.get("every", 1)
+        if self._every < 1:
+            raise ArgumentError("every", f"found {self._every}, wanted at least 1")
+        scoring = {k: v for k, v in options.items() if k in ScoringOptions.__annotations__}
         self._scoring: dict[str, Any] = {
-            "server": server,
-            "anchors": anchors,
-            "shifts": shifts,
-            "reference": reference,
-            "protocol": protocol,
-            "thresholds": thresholds,
-            "numeric_mode": numeric_mode,
-            "tls": tls,
-            "backlog": backlog,
-            "patience": patience,
-        }
+            "server": server, "anchors": anchors, "shifts": shifts, **scoring
+        }  # fmt: skip
         self._export = export
-        self._every = every
-        self._prefix = prefix
-        self._stop_when = stop_when
-        self._gate = gate
-        self._drain = drain
-        self._raise_errors = raise_errors
+        self._prefix = options.get("prefix", "acpc")
+        self._stop_when = options.get("stop_when")
+        self._gate = options.get("gate", False)
+        self._drain = options.get("drain", 600.0)
+        self._raise_errors = options.get("raise_errors", False)
         self._scorer: EpochScorer | None = None
         self._wants_stop = False
         self.scores: list[EpochScore] = []
@@ -222,7 +204,7 @@ class ScoreCheckpointCallback:
         warnings.warn(f"acpc: {where}: {code}: {error}", stacklevel=2)
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[dict[str, Any]]]:
-        """Travels to spawned processes; its class is made anew there."""
+        """Travels to spawned processes; its class is made again there."""
         return _rebuilt, ({**self.__dict__, "_scorer": None},)
 
 

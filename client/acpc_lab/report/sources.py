@@ -12,7 +12,7 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.report.labels import LabelNames, read_names
 from acpc_lab.report.model import Cell, Protocol, ReportData
 from acpc_lab.report.recipe import again, recipe
-from acpc_lab.sweeps import CellResult, Journal, Node, SweepResults, read_spec
+from acpc_lab.sweeps import CellResult, Node, SweepFolder, SweepResults, read_spec
 from acpc_lab.tables import load_score, read_score_json
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def from_sweep(
                 protocol=_protocol(cell.protocol, anchors, item.score),
             )
         )
-    plan = Journal(results.folder).read_plan()
+    plan = SweepFolder(results.folder).read_plan()
     waiting = len(results.unfinished)
     notes = [f"{waiting} of {len(results)} measurements have not ended yet."] if waiting else []
     return _report(tuple(cells), title or results.name).with_(
@@ -133,7 +133,7 @@ def from_sweep(
 
 def server_of(results: SweepResults) -> tuple[str | None, Tls | None]:
     """The server that the sweep's file names, and its transport security; None: neither."""
-    plan = Journal(results.folder).read_plan()
+    plan = SweepFolder(results.folder).read_plan()
     if plan is None:
         return None, None
     spec = read_spec(Node(plan.document), plan.name)

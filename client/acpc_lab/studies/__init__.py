@@ -1,20 +1,38 @@
 """The paper's studies: rows in, a typed summary, figures and a bundle out. No GPU, no server.
 
 A row holds one measurement; every number of a summary is computed from rows alone, so that it can
-be checked again wherever the rows are. Needs NumPy; figures, Parquet and t-SNE need
-the lab's extras.
+be checked again wherever the rows are. Needs NumPy; figures, Parquet and t-SNE need the lab's
+extras.
 """
 
-from acpc_lab.studies import bundle, cells
-from acpc_lab.studies.catalogue import STUDIES, AnyEvidence, AnyStudy, Evidence
-from acpc_lab.studies.cells import Cell, CheckpointRows, read_cells, require_one_per_run
+from acpc_lab.studies import bundle
+from acpc_lab.studies.catalogue import STUDIES, AnyEvidence, Evidence
+from acpc_lab.studies.checkpoints import (
+    CheckpointRows,
+    StudyCheckpoint,
+    collapse_rows,
+    horizon_rows,
+    read_checkpoints,
+    require_one_per_run,
+    study_arrays,
+    study_rows,
+)
 from acpc_lab.studies.collapse import CollapseParameters, CollapseSummary
 from acpc_lab.studies.drift import CONTROLS, DriftParameters, DriftSummary
 from acpc_lab.studies.from_thresholds import chosen_elsewhere
 from acpc_lab.studies.geometry import GeometryParameters, GeometrySummary
 from acpc_lab.studies.horizons import HorizonParameters, HorizonSummary
-from acpc_lab.studies.measuring import Ask, AskScore, AskStudy, Measured, measure
+from acpc_lab.studies.measuring import (
+    Ask,
+    AskScore,
+    AskStudy,
+    Measured,
+    MeasuringProgress,
+    MeasuringTask,
+    measure,
+)
 from acpc_lab.studies.numbers import Spread
+from acpc_lab.studies.paper import PAPER_ROWS
 from acpc_lab.studies.parameters import Parameters
 from acpc_lab.studies.planner import PlannerParameters, PlannerSummary
 from acpc_lab.studies.projection import embedded
@@ -24,4 +42,3 @@ from acpc_lab.studies.shifts import ShiftParameters, ShiftRows, ShiftSummary
 from acpc_lab.studies.threshold_summary import SplitMean, ThresholdSummary
 from acpc_lab.studies.thresholds import ThresholdParameters
 from acpc_lab.studies.verification import verify
-from acpc_lab.tables import Arrays, Rows, read_rows, to_csv

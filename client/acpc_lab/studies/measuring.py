@@ -1,4 +1,4 @@
-"""Measuring checkpoints at a server, one job each; an interrupted measurement goes on later."""
+"""Measures checkpoints at a server, one job each; an interrupted measurement goes on later."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -16,58 +16,69 @@ from acpc_client import (
     NumericMode,
     Operation,
     Perturbation,
-    Receipt,
     Score,
     ScoreProtocol,
     Study,
     StudyResult,
 )
-from acpc_client.errors import ArgumentError, NotFound
+from acpc_client.errors import ArgumentError, Unknown
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from acpc_lab.studies.cells import Cell
+from acpc_lab.campaigns import (
+    Campaign,
+    CampaignProgress,
+    Entry,
+    Journal,
+    Link,
+    OnUpdate,
+    Options,
+    Records,
+    TaskState,
+)
+from acpc_lab.studies.checkpoints import StudyCheckpoint
 from acpc_lab.tables import write_whole
 
 JOURNAL = "measuring.json"
-AHEAD = 4
-"""Jobs that wait at the server beside the one that is watched."""
+CONCURRENCY = 5
+"""Jobs at the server at a time."""
 
 Answer = TypeVar("Answer", StudyResult, Score)
 Given_co = TypeVar("Given_co", bound=StudyResult | Score, covariant=True)
-Report = Callable[[int, Cell, Operation], None]
 
 
 class Ask(Protocol[Given_co]):
     """What is measured on every checkpoint."""
 
-    def submit(self, client: AcpcClient, cell: Cell, request_id: str) -> str:
-        """Submits the job of a checkpoint and answers its name."""
+    def submit(self, client: AcpcClient, row: StudyCheckpoint, request_id: str) -> Operation:
+        """Submits the job of a checkpoint."""
+        ...
 
     def answer(self, operation: Operation) -> Given_co:
         """What a job that has ended has measured; raises why it has not."""
+        ...
 
     def document(self) -> dict[str, Any]:
         """All that decides a number, as plain values."""
+        ...
 
 
 @dataclass(frozen=True)
 class AskStudy:
-    """A study's rows."""
+    """Asks for a study's rows."""
 
     study: Study
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
 
-    def submit(self, client: AcpcClient, cell: Cell, request_id: str) -> str:
+    def submit(self, client: AcpcClient, row: StudyCheckpoint, request_id: str) -> Operation:
         """Submits RunStudy."""
-        job = client.run_study(
-            cell.checkpoint,
-            cell.anchors,
+        return client.run_study(
+            row.checkpoint,
+            row.anchors,
             self.study,
             numeric_mode=self.numeric_mode,
             request_id=request_id,
-        )
-        return job.name
+        ).submitted
 
     def answer(self, operation: Operation) -> StudyResult:
         """The rows."""
@@ -81,23 +92,22 @@ class AskStudy:
 
 @dataclass(frozen=True)
 class AskScore:
-    """A score without a reference."""
+    """Asks for a score without a reference."""
 
     shift: Perturbation
     protocol: ScoreProtocol
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
 
-    def submit(self, client: AcpcClient, cell: Cell, request_id: str) -> str:
+    def submit(self, client: AcpcClient, row: StudyCheckpoint, request_id: str) -> Operation:
         """Submits ScoreCheckpoint."""
-        job = client.score_checkpoint(
-            cell.checkpoint,
-            cell.anchors,
+        return client.score_checkpoint(
+            row.checkpoint,
+            row.anchors,
             self.shift,
             protocol=self.protocol,
             numeric_mode=self.numeric_mode,
             request_id=request_id,
-        )
-        return job.name
+        ).submitted
 
     def answer(self, operation: Operation) -> Score:
         """The score."""
@@ -116,150 +126,146 @@ class AskScore:
 class Measured(Generic[Answer]):
     """What was measured on one checkpoint, and by which job."""
 
-    cell: Cell
+    row: StudyCheckpoint
     operation: Operation
     answer: Answer
 
     def source(self) -> dict[str, Any]:
         """For a bundle: checkpoint, job, receipt, and the request as the server took it."""
-        receipt: Receipt = self.answer.receipt
         scored, measured = self.operation.request, self.operation.study
         request = scored.to_dict() if scored else dict(measured.request) if measured else {}
         return {
             "kind": "job",
-            "task": self.cell.task,
-            "run": self.cell.run,
-            "level": self.cell.level,
-            "checkpoint": self.cell.checkpoint.name,
+            "task": self.row.task,
+            "run": self.row.run,
+            "level": self.row.level,
+            "checkpoint": self.row.checkpoint.name,
             "operation": self.operation.name,
-            "receipt": receipt.to_dict(),
+            "receipt": self.answer.receipt.to_dict(),
             "request": request,
         }
 
 
+@dataclass(eq=False)
+class MeasuringTask(Generic[Answer]):
+    """One checkpoint to be measured, and what was measured on it.
+
+    Attributes:
+        index: Of the checkpoint.
+        row: The checkpoint.
+        ask: What is measured.
+        identity: Of the measurement; request ids follow from it.
+        measured: None until the job has ended.
+    """
+
+    index: int
+    row: StudyCheckpoint
+    ask: Ask[Answer]
+    identity: uuid.UUID
+    measured: Measured[Answer] | None = None
+
+    @property
+    def id(self) -> str:
+        """The index."""
+        return str(self.index)
+
+    @property
+    def title(self) -> str:
+        """Task, run and level."""
+        return str(self.row)
+
+    @property
+    def kept(self) -> bool:
+        """Whether it was measured in this run; a run before this one keeps no answer."""
+        return self.measured is not None
+
+    def submit(self, client: AcpcClient, attempt: int) -> Operation:
+        """Submits the job of an attempt."""
+        request_id = str(uuid.uuid5(self.identity, f"{self.index}.{attempt - 1}"))
+        return self.ask.submit(client, self.row, request_id)
+
+    def keep(self, operation: Operation) -> None:
+        """Keeps the answer in memory."""
+        self.measured = Measured(self.row, operation, self.ask.answer(operation))
+
+
+MeasuringProgress = CampaignProgress[MeasuringTask[Any]]
+
+
 def measure(
     client: AcpcClient,
-    cells: Sequence[Cell],
+    rows: Sequence[StudyCheckpoint],
     ask: Ask[Answer],
     folder: Path,
-    report: Report,
+    on_update: OnUpdate[MeasuringTask[Answer]] = lambda _: None,
     timeout: float | None = None,
 ) -> list[Measured[Answer]]:
     """Has every checkpoint measured and waits for all.
 
-    The names of the jobs are kept in the folder, so that the same call takes up an interrupted
-    measurement where it was left.
+    The names of the jobs are kept in the folder, so that the same call resumes an interrupted
+    measurement.
 
     Args:
         client: Of the server.
-        cells: The checkpoints.
+        rows: The checkpoints.
         ask: What is measured.
         folder: Of the study; made where it is missing.
-        report: Told of every change of the job that is watched, with its index.
-        timeout: Seconds to wait for each job; None: until it ends.
+        on_update: Told whenever a job has changed.
+        timeout: Seconds to wait for all jobs; None: until they end.
 
     Raises:
         ArgumentError: The folder is in the middle of another measurement.
-        DeadlineExceeded: ``timeout`` passed; the jobs go on.
+        RunEnded: ``timeout`` passed, or the server was away for too long; the jobs go on.
         AcpcError: A job failed; the others go on, and the next call does it again.
     """
-    journal = _Journal(folder, _digest(cells, ask))
-    measured = []
-    for index, cell in enumerate(cells):
-        for ahead in range(index, min(index + 1 + AHEAD, len(cells))):
-            if ahead not in journal.jobs:
-                journal.keep(ahead, ask.submit(client, cells[ahead], journal.request_id(ahead)))
-        operation = _watch(client, journal, index, cell, ask, report, timeout)
-        measured.append(Measured(cell, operation, ask.answer(operation)))
-    journal.forget()
+    journal = Journal(folder, "study", "measuring.jsonl", "measuring.lock")
+    with journal.writing():
+        identity, entries = _begin(folder, _digest(rows, ask))
+        tasks = [MeasuringTask(index, row, ask, identity) for index, row in enumerate(rows)]
+        campaign = Campaign(
+            client,
+            Link(timeout=timeout),
+            tasks,
+            Options(concurrency=CONCURRENCY, stop_at_failure=True),
+            Records(journal, journal.entries(entries)),
+            on_update,
+        )
+        campaign.run()
+        measured = [task.measured for task in tasks if task.measured is not None]
+        if len(measured) < len(tasks):
+            ended = (TaskState.FAILED, TaskState.CANCELLED)
+            failed = next(status for status in campaign.statuses if status.state in ended)
+            raise failed.problem or Unknown(f"{failed.task.title} has no answer")
+        (folder / JOURNAL).unlink()
+        journal.remove()
     return measured
 
 
-def _watch(
-    client: AcpcClient,
-    journal: _Journal,
-    index: int,
-    cell: Cell,
-    ask: Ask[Answer],
-    report: Report,
-    timeout: float | None,
-) -> Operation:
+def _begin(folder: Path, digest: str) -> tuple[uuid.UUID, dict[str, Entry]]:
+    """Identity of the measurement in a folder, and the jobs that an earlier release noted there."""
+    path = folder / JOURNAL
+    if not path.exists():
+        identity = uuid.uuid4()
+        begun = {"digest": digest, "identity": str(identity), "dropped": {}, "jobs": {}}
+        write_whole(path, json.dumps(begun, indent=1).encode())
+        return identity, {}
     try:
-        operation = client.operations.get(journal.jobs[index])
-    except NotFound:  # the server has forgotten it
-        journal.drop(index)
-        journal.keep(index, ask.submit(client, cell, journal.request_id(index)))
-        operation = client.operations.get(journal.jobs[index])
-    name = operation.name
-    watched = client.operations.watch(name, timeout=timeout)
-    updates = [operation] if operation.done else watched
-    for update in updates:
-        operation = update
-        report(index, cell, operation)
-    if operation.error is not None:
-        journal.drop(index)
-    return operation
-
-
-class _Journal:
-    """Names of the jobs of a measurement, by the index of the checkpoint.
-
-    Request ids follow from the journal, so that a job whose name was lost in a crash between its
-    submission and the next line is found again.
-    """
-
-    def __init__(self, folder: Path, digest: str) -> None:
-        self._path = folder / JOURNAL
-        self._digest = digest
-        self._identity = uuid.uuid4()
-        self._dropped: dict[int, int] = {}
-        self.jobs: dict[int, str] = {}
-        folder.mkdir(parents=True, exist_ok=True)
-        if self._path.exists():
-            self._read(folder)
-        else:
-            self._write()
-
-    def _read(self, folder: Path) -> None:
-        try:
-            document = json.loads(self._path.read_bytes())
-            found = document["digest"]
-            self._identity = uuid.UUID(document["identity"])
-            self._dropped = {int(index): int(n) for index, n in document["dropped"].items()}
-            self.jobs = {int(index): str(name) for index, name in document["jobs"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ArgumentError(str(self._path), f"is no journal: {error}; delete it") from error
-        if found != self._digest:
-            raise ArgumentError(
-                str(folder),
-                "is in the middle of a measurement with other checkpoints or parameters; name "
-                f"another folder, or delete {self._path}",
-            )
-
-    def request_id(self, index: int) -> str:
-        """Of the job of a checkpoint; another one after each that was dropped."""
-        return str(uuid.uuid5(self._identity, f"{index}.{self._dropped.get(index, 0)}"))
-
-    def keep(self, index: int, name: str) -> None:
-        self.jobs[index] = name
-        self._write()
-
-    def drop(self, index: int) -> None:
-        del self.jobs[index]
-        self._dropped[index] = self._dropped.get(index, 0) + 1
-        self._write()
-
-    def forget(self) -> None:
-        self._path.unlink(missing_ok=True)
-
-    def _write(self) -> None:
-        document = {
-            "digest": self._digest,
-            "identity": str(self._identity),
-            "dropped": self._dropped,
-            "jobs": self.jobs,
-        }
-        write_whole(self._path, json.dumps(document, indent=1).encode())
+        document = json.loads(path.read_bytes())
+        found, identity = document["digest"], uuid.UUID(document["identity"])
+        # Attempts that ended without an answer, and the name of the last job, by index.
+        ended = {index: int(count) for index, count in document["dropped"].items()}
+        entries = {index: Entry(attempt=count) for index, count in ended.items()}
+        for index, name in document["jobs"].items():
+            entries[index] = Entry(TaskState.QUEUED, ended.get(index, 0) + 1, str(name))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArgumentError(str(path), f"is no journal: {error}; delete it") from error
+    if found != digest:
+        raise ArgumentError(
+            str(folder),
+            "is in the middle of a measurement with other checkpoints or parameters; name "
+            f"another folder, or delete {path}",
+        )
+    return identity, entries
 
 
 def _plain(message: Message) -> dict[str, Any]:
@@ -267,9 +273,9 @@ def _plain(message: Message) -> dict[str, Any]:
     return plain
 
 
-def _digest(cells: Sequence[Cell], ask: Ask[Any]) -> str:
+def _digest(rows: Sequence[StudyCheckpoint], ask: Ask[Any]) -> str:
     document = {
-        "cells": [[str(cell), str(cell.checkpoint), str(cell.anchors)] for cell in cells],
+        "cells": [[str(row), str(row.checkpoint), str(row.anchors)] for row in rows],
         "ask": ask.document(),
     }
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

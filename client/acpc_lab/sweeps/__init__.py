@@ -1,25 +1,25 @@
-"""Sweeps: checkpoints x shifts x severities x seeds, as one file that survives anything.
+"""Sweeps: checkpoints x shifts x severities x seeds, as one file that survives any interruption.
 
 docs/sweeps.md describes the file and the ``acpc sweep`` command.
 """
 
+from acpc_lab.campaigns import OutOfTime, RunEnded, ServerAway, Stopped, TaskState
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.example import EXAMPLE
-from acpc_lab.sweeps.journal import CellState, Journal
-from acpc_lab.sweeps.link import Link, OutOfTime, RunEnded, ServerAway, Stopped
-from acpc_lab.sweeps.progress import CellStatus, SweepProgress
+from acpc_lab.sweeps.folder import SweepFolder
 from acpc_lab.sweeps.reading import Node, SweepFileError
 from acpc_lab.sweeps.results import CellResult, SweepResults
 from acpc_lab.sweeps.spec import SweepSpec, read_spec
-from acpc_lab.sweeps.sweep import PATIENCE_S, Sweep
+from acpc_lab.sweeps.sweep import RunOptions, Sweep
+from acpc_lab.sweeps.tasks import CellStatus, SweepProgress
 
 __all__ = [
     "Cell",
     "CellResult",
-    "CellState",
     "CellStatus",
     "OutOfTime",
     "RunEnded",
+    "RunOptions",
     "ServerAway",
     "Stopped",
     "Sweep",
@@ -27,4 +27,5 @@ __all__ = [
     "SweepProgress",
     "SweepResults",
     "SweepSpec",
+    "TaskState",
 ]

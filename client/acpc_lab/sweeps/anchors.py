@@ -14,20 +14,20 @@ from typing import Any
 from acpc_client import AcpcClient, AnchorArrays, DatasetAnchors, digest_of
 from acpc_client.errors import ArgumentError
 
+from acpc_lab.campaigns import Link
 from acpc_lab.sweeps.cells import NAMESPACE
-from acpc_lab.sweeps.link import Link
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.tables import HISTORY, load_anchors
 
 SEED_LIMIT = 2**63 - 1
 # What a cell is scored on.
 Source = DatasetAnchors | str
-Store = Callable[["Anchors"], Source]
+Store = Callable[["AnchorPlace"], Source]
 _DRAWN = ("dataset", "task", "count", "seed", "frameskip", "one_per_episode", "freeze", "history")
 
 
 @dataclass(frozen=True)
-class Anchors:
+class AnchorPlace:
     """What a sweep file says about anchors. Dataset, task and upload may have ``{label}`` parts.
 
     Attributes:
@@ -46,7 +46,7 @@ class Anchors:
     freeze: bool = False
     history: int | None = None
 
-    def filled(self, fill: Callable[[str], str]) -> Anchors:
+    def filled(self, fill: Callable[[str], str]) -> AnchorPlace:
         """The same with ``fill`` applied to whatever may have labels."""
         dataset = self.dataset
         if dataset is not None:
@@ -56,7 +56,7 @@ class Anchors:
         return dataclasses.replace(self, dataset=dataset, upload=fill(self.upload))
 
 
-def read_anchors(node: Node) -> Anchors:
+def read_anchors(node: Node) -> AnchorPlace:
     """Reads the key ``anchors``.
 
     Raises:
@@ -72,9 +72,9 @@ def read_anchors(node: Node) -> Anchors:
         digest = section["set"].text()
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
             raise section["set"].found("the digest of an anchor set, 64 hexadecimal digits")
-        return Anchors(node, digest=digest)
+        return AnchorPlace(node, digest=digest)
     if "upload" in section:
-        return Anchors(node, upload=section["upload"].text(), history=history)
+        return AnchorPlace(node, upload=section["upload"].text(), history=history)
     for key in ("dataset", "task"):
         if key not in section:
             raise node.error(f"lacks the key {key}; or name finished anchors with set or upload")
@@ -88,7 +88,7 @@ def read_anchors(node: Node) -> Anchors:
     if history is not None and not freeze:
         raise section["history"].error("is for an anchor set; add freeze: true, or leave it out")
     dataset = DatasetAnchors(section["dataset"].text(), section["task"].text(), **given)
-    return Anchors(node, dataset, freeze=freeze, history=history)
+    return AnchorPlace(node, dataset, freeze=freeze, history=history)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Depot:
     folder: Path
     horizon: int
 
-    def store(self, anchors: Anchors) -> Source:
+    def store(self, anchors: AnchorPlace) -> Source:
         """What to score on. The same anchors give the same set, however often they are stored."""
         if anchors.upload:
             return self._uploaded(anchors)
@@ -117,13 +117,13 @@ class Depot:
             return anchors.digest
         return self._frozen(anchors, anchors.dataset) if anchors.freeze else anchors.dataset
 
-    def _uploaded(self, anchors: Anchors) -> str:
+    def _uploaded(self, anchors: AnchorPlace) -> str:
         arrays = read_file(anchors, self.folder)
         described = f"sweep {self.sweep}"
         upload = self.client.anchors.upload
         return self.link.ask(lambda: upload(arrays, description=described)).digest
 
-    def _frozen(self, anchors: Anchors, source: DatasetAnchors) -> str:
+    def _frozen(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
         history = anchors.history or HISTORY
         content = [self.sweep, dataclasses.asdict(source), history, self.horizon]
         request_id = str(uuid.uuid5(NAMESPACE, json.dumps(content)))
@@ -139,14 +139,14 @@ class Depot:
         return made.digest
 
 
-def named(anchors: Anchors, folder: Path) -> Source:
+def named(anchors: AnchorPlace, folder: Path) -> Source:
     """What ``Depot.store`` would give, without a server; of a frozen dataset, the dataset."""
     if anchors.upload:
         return digest_of(read_file(anchors, folder))
     return anchors.dataset or anchors.digest
 
 
-def read_file(anchors: Anchors, folder: Path) -> AnchorArrays:
+def read_file(anchors: AnchorPlace, folder: Path) -> AnchorArrays:
     """The anchors of the file that ``upload`` names."""
     try:
         return load_anchors(folder / anchors.upload, anchors.history)

@@ -1,4 +1,4 @@
-"""From a sweep file and a server's checkpoints to cells."""
+"""Makes the cells of a sweep from its file and the server's checkpoints."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import dataclasses
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from acpc_client import Checkpoint, CheckpointRef
+from acpc_client.errors import FailedPrecondition
 
-from acpc_lab.sweeps.anchors import Anchors, Source, Store
+from acpc_lab.campaigns import Entry
+from acpc_lab.sweeps.anchors import AnchorPlace, Source, Store
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.patterns import Pattern, as_value, fill
 from acpc_lab.sweeps.reading import Label, Node
 from acpc_lab.sweeps.spec import Group, Named, SweepSpec
 
 _DEFAULT_WEIGHTS = "weights.pt"
-_SHOWN = 8
+_MAX_NAMES = 8
+_MAX_CHANGES = 5
 Listing = Mapping[str, Sequence[str]]
 
 
@@ -72,7 +76,7 @@ def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], store: Store) 
     owners: dict[CheckpointRef, str] = {}
     stored: dict[tuple[object, ...], Source] = {}
 
-    def store_once(anchors: Anchors) -> Source:
+    def store_once(anchors: AnchorPlace) -> Source:
         key = (anchors.dataset, anchors.digest, anchors.upload, anchors.freeze, anchors.history)
         if key not in stored:
             stored[key] = store(anchors)
@@ -152,7 +156,7 @@ def _default_weights(files: Sequence[str], name: str, node: Node) -> str:
         return _DEFAULT_WEIGHTS
     if len(files) > 1:
         raise node.error(
-            f"{name} has {len(files)} weights files ({', '.join(files[:_SHOWN])}); say which "
+            f"{name} has {len(files)} weights files ({', '.join(files[:_MAX_NAMES])}); say which "
             "with weights, for example weights: weights_epoch_{epoch}.pt"
         )
     return files[0]
@@ -170,7 +174,7 @@ def _reference(
     if weights not in listing[name]:
         raise node.error(
             f"its reference {name} has no weights file {weights}; it has "
-            f"{', '.join(listing[name][:_SHOWN])}"
+            f"{', '.join(listing[name][:_MAX_NAMES])}"
         )
     return CheckpointRef(name, weights)
 
@@ -195,10 +199,55 @@ def _no_match(pattern: Pattern, weights: Pattern | None, listing: Listing) -> st
 def _near(name: str, listing: Listing) -> str:
     if not listing:
         return ", which has none at all; see its --checkpoint-root"
-    near = difflib.get_close_matches(name, listing, _SHOWN, 0.5) or list(listing)[:_SHOWN]
+    near = difflib.get_close_matches(name, listing, _MAX_NAMES, 0.5) or list(listing)[:_MAX_NAMES]
     more = f" and {len(listing) - len(near)} others" if len(listing) > len(near) else ""
     return f", which has {', '.join(near)}{more}"
 
 
 def _shown(ref: CheckpointRef) -> str:
     return f"{ref.name} ({ref.weights})"
+
+
+def check_dropped(before: Plan, after: Plan, entries: Mapping[str, Entry], folder: Path) -> None:
+    """Lets cells be added, and cells that were never submitted go.
+
+    Raises:
+        FailedPrecondition: A cell that was submitted is no longer in the plan; says what changed.
+    """
+    kept = {cell.id for cell in after.cells}
+    dropped = [
+        cell
+        for cell in before.cells
+        if cell.id not in kept and entries.get(cell.id, Entry()).attempt
+    ]
+    if not dropped:
+        return
+    changes = list(_changes(before.document, after.document))
+    what = "; ".join(changes[:_MAX_CHANGES]) or "the checkpoints at the server"
+    more = f" and {len(changes) - _MAX_CHANGES} more" if len(changes) > _MAX_CHANGES else ""
+    raise FailedPrecondition(
+        f"{len(dropped)} cells that were submitted are no longer in the sweep, the first "
+        f"{dropped[0].title}; what changed: {what}{more}. Give the sweep another name, or pass "
+        f"--drop to leave these cells out; their results stay in {folder}",
+        reason="SWEEP_CHANGED",
+    )
+
+
+def _changes(before: Any, after: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - any value
+    """Places where two documents differ, with both values."""
+    if before == after:
+        return
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in dict.fromkeys((*before, *after)):
+            place = f"{path}.{key}" if path else str(key)
+            yield from _changes(before.get(key), after.get(key), place)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _changes(old, new, f"{path}[{index}]")
+    else:
+        yield f"{path}: {_short(before)} -> {_short(after)}"
+
+
+def _short(value: Any) -> str:  # noqa: ANN401
+    shown = "nothing" if value is None else repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."

@@ -14,8 +14,9 @@ import numpy as np
 from acpc_client import Outcome, Score
 from acpc_client.errors import ArgumentError
 
+from acpc_lab.campaigns import Entry, TaskState
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.journal import CellState, Entry, Journal
+from acpc_lab.sweeps.folder import SweepFolder
 from acpc_lab.sweeps.spec import folder_of, load_spec
 from acpc_lab.tables import Table
 
@@ -35,7 +36,7 @@ class CellResult:
     """
 
     cell: Cell
-    state: CellState
+    state: TaskState
     attempt: int
     operation: str
     code: str
@@ -153,24 +154,24 @@ class SweepResults(Sequence[CellResult]):
         folder = Path(path)
         if folder.suffix != ".sweep" and not folder.is_dir():
             folder = folder_of(folder, load_spec(folder))
-        journal = Journal(folder)
-        plan = journal.read_plan()
+        disk = SweepFolder(folder)
+        plan = disk.read_plan()
         if plan is None:
             raise ArgumentError("path", f"{folder} holds no plan; the sweep has not been run yet")
-        return cls(plan.name, plan.description, folder, plan.cells, journal.entries())
+        return cls(plan.name, plan.description, folder, plan.cells, disk.journal.entries())
 
     @cached_property
     def cells(self) -> tuple[CellResult, ...]:
         """Every cell with its score."""
-        journal = Journal(self.folder)
-        return tuple(self._result(journal, cell) for cell in self._cells)
+        disk = SweepFolder(self.folder)
+        return tuple(self._result(disk, cell) for cell in self._cells)
 
-    def _result(self, journal: Journal, cell: Cell) -> CellResult:
+    def _result(self, disk: SweepFolder, cell: Cell) -> CellResult:
         entry = self._entries.get(cell.id, Entry())
-        score = journal.load(cell) if entry.state is CellState.SUCCEEDED else None
+        score = disk.load(cell) if entry.state is TaskState.SUCCEEDED else None
         state = entry.state
-        if state is CellState.SUCCEEDED and score is None:
-            state = CellState.QUEUED if entry.operation else CellState.PENDING
+        if state is TaskState.SUCCEEDED and score is None:
+            state = TaskState.QUEUED if entry.operation else TaskState.PENDING
         return CellResult(
             cell, state, entry.attempt, entry.operation, entry.code, entry.message, score
         )
@@ -192,7 +193,7 @@ class SweepResults(Sequence[CellResult]):
     @property
     def failed(self) -> tuple[CellResult, ...]:
         """Cells that ended without a score."""
-        bad = (CellState.FAILED, CellState.CANCELLED)
+        bad = (TaskState.FAILED, TaskState.CANCELLED)
         return tuple(item for item in self.cells if item.state in bad)
 
     @property
@@ -225,10 +226,10 @@ class SweepResults(Sequence[CellResult]):
         )
 
     @property
-    def counts(self) -> dict[CellState, int]:
+    def counts(self) -> dict[TaskState, int]:
         """Cells by state; states without a cell are left out."""
         counted = Counter(item.state for item in self.cells)
-        return {state: counted[state] for state in CellState if counted[state]}
+        return {state: counted[state] for state in TaskState if counted[state]}
 
     def rows(self) -> Table:
         """One flat row per cell."""

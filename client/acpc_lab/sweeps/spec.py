@@ -11,7 +11,7 @@ from typing import Any
 
 from acpc_client import NumericMode, Perturbation, ScoreProtocol, Thresholds, Tls
 
-from acpc_lab.sweeps.anchors import SEED_LIMIT, Anchors, read_anchors
+from acpc_lab.sweeps.anchors import SEED_LIMIT, AnchorPlace, read_anchors
 from acpc_lab.sweeps.patterns import Pattern
 from acpc_lab.sweeps.reading import Label, Node, Section, read_document
 from acpc_lab.sweeps.shifts import read_shifts
@@ -48,7 +48,7 @@ class Group:
     weights: Pattern | None
     reference: Named | None
     labels: Mapping[str, Label]
-    anchors: Anchors
+    anchors: AnchorPlace
     node: Node
 
 

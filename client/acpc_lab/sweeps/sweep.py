@@ -4,29 +4,59 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from acpc_client import AcpcClient
-from acpc_client.errors import AcpcError, FailedPrecondition
+from acpc_client.errors import FailedPrecondition
 
+from acpc_lab.campaigns import (
+    MAX_ABSENCE_S,
+    Campaign,
+    CampaignProgress,
+    Entry,
+    Link,
+    Options,
+    Records,
+)
 from acpc_lab.sweeps.anchors import Depot, named
-from acpc_lab.sweeps.changes import check_dropped
-from acpc_lab.sweeps.journal import Entry, Journal
-from acpc_lab.sweeps.link import Link
-from acpc_lab.sweeps.plan import Plan, make_plan
-from acpc_lab.sweeps.progress import SweepProgress
+from acpc_lab.sweeps.folder import SweepFolder
+from acpc_lab.sweeps.plan import Plan, check_dropped, make_plan
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.sweeps.results import SweepResults
-from acpc_lab.sweeps.runner import Callback, Options, Runner
 from acpc_lab.sweeps.spec import SweepSpec, folder_of, load_spec, read_spec
+from acpc_lab.sweeps.tasks import CellTask, SweepProgress
 
-PATIENCE_S = 600.0
+OnUpdate = Callable[[SweepProgress], None]
 
 
 def _nobody(_: SweepProgress) -> None:
     """Listens to nothing."""
+
+
+class RunOptions(TypedDict, total=False):
+    """How a sweep is run, submitted or watched; defaults in brackets.
+
+    Attributes:
+        timeout: Seconds for the whole run; None: until it is done.
+        max_absence: Seconds the server may be away at a stretch [600].
+        poll: Seconds between two looks at the server [0.5].
+        on_update: Called in this thread whenever anything has changed.
+        stop: Ends the run when set, from any thread.
+        concurrency: Jobs in flight at most, for ``run`` alone [the file's].
+        rescan: Resolve the names of the file again: checkpoints that are new join the sweep.
+        drop: Leave out cells that were submitted and are no longer in the file.
+    """
+
+    timeout: float | None
+    max_absence: float
+    poll: float
+    on_update: OnUpdate
+    stop: threading.Event | None
+    concurrency: int | None
+    rescan: bool
+    drop: bool
 
 
 class Sweep:
@@ -47,7 +77,7 @@ class Sweep:
     def __init__(self, spec: SweepSpec, folder: Path) -> None:
         self.spec = spec
         self.folder = folder
-        self._journal = Journal(folder)
+        self._disk = SweepFolder(folder)
 
     @classmethod
     def load(cls, path: str | Path) -> Sweep:
@@ -69,19 +99,7 @@ class Sweep:
         place = Path(folder)
         return cls(read_spec(Node(document), place.name.removesuffix(".sweep")), place)
 
-    def run(
-        self,
-        client: AcpcClient,
-        *,
-        timeout: float | None = None,
-        patience: float = PATIENCE_S,
-        concurrency: int | None = None,
-        rescan: bool = False,
-        drop: bool = False,
-        poll: float = 0.5,
-        on_update: Callback = _nobody,
-        stop: threading.Event | None = None,
-    ) -> SweepResults:
+    def run(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
         """Runs every cell that has no score yet, and waits for all of them.
 
         A cell that fails does not stop the others. Run again after any interruption: cells that
@@ -89,14 +107,7 @@ class Sweep:
 
         Args:
             client: Of the server to run on.
-            timeout: Seconds for the whole run; None: until it is done.
-            patience: Seconds the server may be away at a stretch.
-            concurrency: Jobs in flight at most; None: the file's.
-            rescan: Resolve the names of the file again: checkpoints that are new join the sweep.
-            drop: Leave out cells that were submitted and are no longer in the file.
-            poll: Seconds between two looks at the server.
-            on_update: Called in this thread whenever anything has changed.
-            stop: Ends the run when set, from any thread.
+            **options: See ``RunOptions``.
 
         Raises:
             SweepFileError: A name fits no checkpoint at the server.
@@ -105,55 +116,36 @@ class Sweep:
             RunEnded: The server was away for too long, the time is over, or ``stop`` was set;
                 what was measured is kept.
         """
-        limit = concurrency or self.spec.concurrency
-        options = Options(limit, self.spec.retries, poll=poll)
-        with self._opened(client, options, timeout, patience, on_update, stop, rescan, drop) as run:
-            run.run()
+        limit = options.get("concurrency") or self.spec.concurrency
+        how = Options(limit, self.spec.retries, poll=options.get("poll", 0.5))
+        with self._opened(client, how, options) as campaign:
+            campaign.run()
         return self.results()
 
-    def submit(
-        self,
-        client: AcpcClient,
-        *,
-        timeout: float | None = None,
-        patience: float = PATIENCE_S,
-        rescan: bool = False,
-        drop: bool = False,
-        on_update: Callback = _nobody,
-    ) -> SweepResults:
+    def submit(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
         """Submits every cell that has no score yet, all at once, and waits for none.
 
         The arguments and errors are those of ``run``.
         """
-        options = Options(None, self.spec.retries, follow=False)
-        with self._opened(client, options, timeout, patience, on_update, None, rescan, drop) as run:
-            run.run()
+        how = Options(None, self.spec.retries, follow=False)
+        with self._opened(client, how, options) as campaign:
+            campaign.run()
         return self.results()
 
-    def watch(
-        self,
-        client: AcpcClient,
-        *,
-        timeout: float | None = None,
-        patience: float = PATIENCE_S,
-        poll: float = 0.5,
-        on_update: Callback = _nobody,
-        stop: threading.Event | None = None,
-    ) -> SweepResults:
+    def watch(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
         """Follows the jobs that were submitted until they are done; submits none.
 
-        The arguments and errors are those of ``run``.
-
         Raises:
-            FailedPrecondition: The sweep was not submitted yet.
+            FailedPrecondition: The sweep was not submitted yet, or another process runs it.
+            RunEnded: As for ``run``.
         """
         self._planned()
-        options = Options(None, self.spec.retries, submit=False, poll=poll)
-        with self._opened(client, options, timeout, patience, on_update, stop) as run:
-            run.run()
+        how = Options(None, self.spec.retries, submit=False, poll=options.get("poll", 0.5))
+        with self._opened(client, how, options) as campaign:
+            campaign.run()
         return self.results()
 
-    def refresh(self, client: AcpcClient, *, on_update: Callback = _nobody) -> SweepResults:
+    def refresh(self, client: AcpcClient) -> SweepResults:
         """Looks once at every job in flight.
 
         Raises:
@@ -161,26 +153,27 @@ class Sweep:
             ServerAway: The server does not answer.
         """
         self._planned()
-        options = Options(None, self.spec.retries, submit=False)
-        with self._opened(client, options, None, 0.0, on_update) as run:
-            run.look_once()
+        how = Options(None, self.spec.retries, submit=False)
+        with self._opened(client, how, {"max_absence": 0.0}) as campaign:
+            campaign.look_once()
         return self.results()
 
     def cancel(self, client: AcpcClient) -> int:
-        """Asks for every job in flight to be cancelled; the answer is how many there are.
+        """Asks for every job in flight to be cancelled; returns how many there are.
 
         Raises:
             FailedPrecondition: Another process runs the sweep; stop that first.
-            AcpcError: What the server refused.
+            AcpcError: The server rejected it.
         """
         plan = self._planned()
+        journal = self._disk.journal
         asked = 0
-        with self._journal.writing():
-            entries = self._journal.entries()
+        with journal.writing():
+            entries = journal.entries()
             for cell in plan.cells:
                 entry = entries.get(cell.id, Entry())
                 if entry.state.in_flight:
-                    self._journal.append("cancel", cell, attempt=entry.attempt)
+                    journal.append("cancel", cell.id, attempt=entry.attempt)
                     client.operations.cancel(entry.operation)
                     asked += 1
         return asked
@@ -203,7 +196,7 @@ class Sweep:
         return SweepResults.open(self.folder)
 
     def _planned(self) -> Plan:
-        plan = self._journal.read_plan()
+        plan = self._disk.read_plan()
         if plan is None:
             raise FailedPrecondition(
                 f"{self.folder} holds no plan: this sweep was not submitted yet; run it first"
@@ -212,46 +205,36 @@ class Sweep:
 
     @contextlib.contextmanager
     def _opened(
-        self,
-        client: AcpcClient,
-        options: Options,
-        timeout: float | None,
-        patience: float,
-        on_update: Callback,
-        stop: threading.Event | None = None,
-        rescan: bool = False,
-        drop: bool = False,
-    ) -> Iterator[Runner]:
-        """A runner over the plan, which is made first where it has to be."""
-        runner: Runner | None = None
-
-        def on_away(error: AcpcError | None) -> None:
-            if runner is not None:
-                runner.set_away(error)
-            else:
-                on_update(SweepProgress((), (), 0.0, None, None, error))
-
+        self, client: AcpcClient, how: Options, options: RunOptions
+    ) -> Iterator[Campaign[CellTask]]:
+        """A campaign over the plan, which is made first where it has to be."""
+        on_update = options.get("on_update", _nobody)
         link = Link(
-            patience=patience, timeout=timeout, stop=stop or threading.Event(), on_away=on_away
+            max_absence=options.get("max_absence", MAX_ABSENCE_S),
+            timeout=options.get("timeout"),
+            stop=options.get("stop"),
+            on_away=lambda error: on_update(CampaignProgress(away=error)),
         )
-        with self._journal.writing():
-            plan = self._plan(client, link, rescan, drop) if options.submit else self._planned()
-            runner = Runner(client, link, plan.name, plan.cells, self._journal, options, on_update)
-            yield runner
+        journal = self._disk.journal
+        with journal.writing():
+            plan = self._plan(client, link, options) if how.submit else self._planned()
+            tasks = [CellTask(cell, plan.name, self._disk) for cell in plan.cells]
+            records = Records(journal, journal.entries())
+            yield Campaign(client, link, tasks, how, records, on_update)
 
-    def _plan(self, client: AcpcClient, link: Link, rescan: bool, drop: bool) -> Plan:
+    def _plan(self, client: AcpcClient, link: Link, options: RunOptions) -> Plan:
         """The plan on disk while the file says the same; otherwise a new one in its place."""
-        before = self._journal.read_plan()
-        if before is not None and not rescan and before.document == self.spec.document:
+        before = self._disk.read_plan()
+        same = before is not None and before.document == self.spec.document
+        if before is not None and same and not options.get("rescan"):
             return before
-
         protocol = self.spec.protocol
         horizon = max(protocol.horizon or 8, *protocol.extra_horizons, 1)
         depot = Depot(client, link, self.spec.name, self.folder.parent, horizon)
         listed = link.ask(lambda: list(client.checkpoints.list()))
         plan = make_plan(self.spec, listed, depot.store)
-        if before is not None and not drop:
-            check_dropped(before, plan, self._journal.entries(), self.folder)
+        if before is not None and not options.get("drop"):
+            check_dropped(before, plan, self._disk.journal.entries(), self.folder)
         if plan != before:
-            self._journal.write_plan(plan)
+            self._disk.write_plan(plan)
         return plan

@@ -27,7 +27,6 @@ from acpc_lab.report import (
 from acpc_lab.report.labels import read_names
 from acpc_lab.report.recipe import recipe
 from acpc_lab.sweeps import Cell, SweepResults
-from acpc_lab.sweeps.journal import Journal
 from acpc_lab.sweeps.plan import Plan, make_plan
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.sweeps.spec import read_spec
@@ -205,19 +204,25 @@ def kept_sweep(folder: Path) -> Path:
         )
         for level in (0, 0.02, 0.04, 0.08)
     ]
-    journal = Journal(folder)
+    disk = SweepFolder(folder)
+    journal = disk.journal
     document = {"name": "by noise", "checkpoints": ["noise-{noise}"], "shifts": ["blur:15"]}
     with journal.writing():
-        journal.write_plan(Plan("by noise", "What it is about.", document, tuple(cells)))
+        disk.write_plan(Plan("by noise", "What it is about.", document, tuple(cells)))
         for index, push in ((0, 2.0), (1, 0.5)):
             cell = cells[index]
             subject = side(cell.checkpoint.name, push, 2.0)
-            journal.save(cell, judged(subject, side("noise-0", 2.0, 2.0)))
-            journal.append("submitted", cell, attempt=1, operation=f"operations/{index}")
-            journal.append("ended", cell, attempt=1, state="succeeded")
-        journal.append("submitted", cells[2], attempt=1, operation="operations/2")
+            disk.save(cell, judged(subject, side("noise-0", 2.0, 2.0)))
+            journal.append("submitted", cell.id, attempt=1, operation=f"operations/{index}")
+            journal.append("ended", cell.id, attempt=1, state="succeeded")
+        journal.append("submitted", cells[2].id, attempt=1, operation="operations/2")
         journal.append(
-            "ended", cells[2], attempt=1, state="failed", code="NOT_FOUND", message="no checkpoint"
+            "ended",
+            cells[2].id,
+            attempt=1,
+            state="failed",
+            code="NOT_FOUND",
+            message="no checkpoint",
         )
     return folder
 

@@ -114,7 +114,7 @@ def test_the_status_without_a_server_is_that_of_the_last_contact(
 def test_a_server_that_stays_away_is_an_error(
     acpc: Callable[..., Any], file: Path, unused_target: str
 ) -> None:
-    answer = acpc("run", file, "--target", unused_target, "--patience", 0.1)
+    answer = acpc("run", file, "--target", unused_target, "--max-absence", 0.1)
     assert answer.exit_code == 1
     assert "the server is away, waiting" in answer.stderr
     assert "the next run goes on from here" in answer.stderr

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from acpc_client.errors import ArgumentError, FailedPrecondition
 from acpc_client.sync.client import AcpcClient
-from acpc_lab.sweeps import CellState, Sweep, SweepResults
-from acpc_lab.sweeps.journal import Entry, Journal
+from acpc_lab.campaigns import Entry, Journal
+from acpc_lab.sweeps import Sweep, SweepResults, TaskState
 from job_counterparty import JobParty
 from test_sweep_plans import CELL
 
@@ -17,29 +17,31 @@ Make = Callable[..., Sweep]
 
 
 def test_events_add_up_to_what_is_known(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "x.sweep")
+    journal = Journal(tmp_path / "x.sweep", "sweep")
     assert journal.entries() == {}
     with journal.writing():
-        journal.append("submitted", CELL, attempt=1, operation="operations/1")
-        assert journal.entries()[CELL.id] == Entry(CellState.QUEUED, 1, "operations/1")
-        journal.append("cancel", CELL, attempt=1)
+        journal.append("submitted", CELL.id, attempt=1, operation="operations/1")
+        assert journal.entries()[CELL.id] == Entry(TaskState.QUEUED, 1, "operations/1")
+        journal.append("cancel", CELL.id, attempt=1)
         assert journal.entries()[CELL.id].cancel_asked
-        journal.append("ended", CELL, attempt=1, state="failed", code="INTERNAL", message="broke")
-        journal.append("submitted", CELL, attempt=2, operation="operations/2")
+        journal.append(
+            "ended", CELL.id, attempt=1, state="failed", code="INTERNAL", message="broke"
+        )
+        journal.append("submitted", CELL.id, attempt=2, operation="operations/2")
         entry = journal.entries()[CELL.id]
-        assert entry == Entry(CellState.QUEUED, 2, "operations/2")
-        journal.append("ended", CELL, attempt=2, state="succeeded")
-    assert journal.entries()[CELL.id].state is CellState.SUCCEEDED
+        assert entry == Entry(TaskState.QUEUED, 2, "operations/2")
+        journal.append("ended", CELL.id, attempt=2, state="succeeded")
+    assert journal.entries()[CELL.id].state is TaskState.SUCCEEDED
     with pytest.raises(FailedPrecondition, match="not open for writing"):
-        journal.append("cancel", CELL)
+        journal.append("cancel", CELL.id)
 
 
 def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "x.sweep")
+    journal = Journal(tmp_path / "x.sweep", "sweep")
     with journal.writing():
-        journal.append("submitted", CELL, attempt=1, operation="operations/1")
-        journal.append("ended", CELL, attempt=1, state="failed", code="INTERNAL", message="ä")
-        journal.append("submitted", CELL, attempt=2, operation="operations/2")
+        journal.append("submitted", CELL.id, attempt=1, operation="operations/1")
+        journal.append("ended", CELL.id, attempt=1, state="failed", code="INTERNAL", message="ä")
+        journal.append("submitted", CELL.id, attempt=2, operation="operations/2")
     path = journal.folder / "journal.jsonl"
     content = path.read_bytes()
     ends = [i + 1 for i, byte in enumerate(content) if byte == ord("\n")]
@@ -48,7 +50,7 @@ def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> Non
         whole = sum(end <= cut for end in ends)
         assert len(list(journal.events())) == whole
         with journal.writing():
-            journal.append("cancel", CELL)
+            journal.append("cancel", CELL.id)
         events = [json.loads(line) for line in path.read_text().splitlines()]
         assert [event["event"] for event in events] == [
             *["submitted", "ended", "submitted"][:whole], "cancel",
@@ -56,7 +58,7 @@ def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> Non
 
 
 def test_a_line_that_is_no_event_is_not_passed_over(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    journal = Journal(tmp_path, "sweep")
     for line in ("[]", "{", '{"event": "ended"}', "\x00"):
         (tmp_path / "journal.jsonl").write_text(f"{line}\n")
         with pytest.raises(FailedPrecondition, match=r"line 1 of .* is no event of a sweep"):
@@ -90,7 +92,7 @@ def test_a_run_killed_after_any_event_goes_on_and_doubles_no_job(
 def test_a_plan_that_cannot_be_read_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(content)
     with pytest.raises(FailedPrecondition, match=r"plan\.json cannot be read"):
-        Journal(tmp_path).read_plan()
+        SweepFolder(tmp_path).read_plan()
 
 
 def test_results_are_opened_by_file_or_by_folder(
@@ -113,6 +115,6 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.sweep").write_text("a file is in the way")
     with (
         pytest.raises(FailedPrecondition, match="cannot write"),
-        Journal(tmp_path / "x.sweep").writing(),
+        Journal(tmp_path / "x.sweep", "sweep").writing(),
     ):
         pass

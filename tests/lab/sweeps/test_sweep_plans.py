@@ -12,7 +12,6 @@ from acpc_client.inputs import CheckpointRef, DatasetAnchors, ScoreProtocol, Thr
 from acpc_client.perturbations import GaussianNoise
 from acpc_client.results import Checkpoint, CheckpointState
 from acpc_lab.sweeps import Cell, Sweep, SweepFileError
-from acpc_lab.sweeps.anchors import Anchors
 from acpc_lab.sweeps.patterns import Pattern, as_value, fill
 from acpc_lab.sweeps.plan import Plan, make_plan
 from hypothesis import given

@@ -13,13 +13,13 @@ from acpc_client.errors import FailedPrecondition
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import (
-    CellState,
     OutOfTime,
     ServerAway,
     Stopped,
     Sweep,
     SweepProgress,
     SweepResults,
+    TaskState,
 )
 from acpc_lab.tables import save_score
 from client_messages import retry_info, status
@@ -36,8 +36,8 @@ AWAY = status(grpc.StatusCode.UNAVAILABLE, "restarting")
 
 @pytest.fixture(autouse=True)
 def quick_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acpc_lab.sweeps.tracks._FIRST_BACKOFF_S", 0.02)
-    monkeypatch.setattr("acpc_lab.sweeps.link._FIRST_DELAY_S", 0.02)
+    monkeypatch.setattr("acpc_lab.campaigns.tracks._MIN_BACKOFF_S", 0.02)
+    monkeypatch.setattr("acpc_lab.campaigns.link._MIN_DELAY_S", 0.02)
 
 
 def states(results: SweepResults) -> list[str]:
@@ -101,8 +101,8 @@ def test_a_cell_that_fails_for_good_does_not_stop_the_others(
     assert "no such column" in unfit.message
     assert (broken.code, broken.attempt) == ("INTERNAL", 2)
     assert [item.cell.checkpoint.name for item in results.rejected] == ["c"]
-    assert seen[-1].counts == {CellState.SUCCEEDED: 2, CellState.FAILED: 2}
-    assert any(item.state is CellState.WAITING for now in seen for item in now.changed)
+    assert seen[-1].counts == {TaskState.SUCCEEDED: 2, TaskState.FAILED: 2}
+    assert any(item.state is TaskState.WAITING for now in seen for item in now.changed)
     party.fates.clear()
     assert states(sweep.run(client, poll=POLL)) == ["succeeded"] * 4
 
@@ -149,7 +149,7 @@ def test_a_server_that_restarts_is_waited_for(
 def test_patience_with_an_absent_server_ends(unused_target: str, sweep_of: Make) -> None:
     with AcpcClient(unused_target, retry=RetryPolicy(attempts=1)) as nobody:
         with pytest.raises(ServerAway, match=r"away for 0\.1 s"):
-            sweep_of().run(nobody, patience=0.1)
+            sweep_of().run(nobody, max_absence=0.1)
         with pytest.raises(OutOfTime, match=r"not done after 0\.2 s"):
             sweep_of().run(nobody, timeout=0.2)
 
@@ -307,7 +307,7 @@ def test_two_processes_cannot_run_one_sweep(
     refusals = []
 
     def intrude(now: SweepProgress) -> None:
-        if now.cells and not refusals:
+        if now.tasks and not refusals:
             with pytest.raises(FailedPrecondition, match="another process runs the sweep") as told:
                 sweep_of().run(client)
             refusals.append(told.value)

@@ -6,6 +6,7 @@ what the summaries look like.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from typing import Annotated, TypeVar
@@ -188,3 +189,7 @@ def ir_reductions() -> tuple[IrReduction, ...]:
         IrReduction(task=task, level=0.08, horizon=horizon, quantile=quantile, ratio=ratio, runs=3)
         for task, horizon, quantile, ratio in dict.fromkeys(values)
     )
+
+
+PAPER_ROWS: dict[str, Callable[[], Rows]] = {"shifts": shift_rows, "collapse": collapse_rows}
+"""Studies whose rows the paper prints."""

@@ -1,4 +1,4 @@
-"""A connection that outlives its server: calls wait while the server is away, within bounds."""
+"""Calls that outlive their server: they wait while it is away, within bounds."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from acpc_client.errors import (
 )
 
 Answer = TypeVar("Answer")
-_FIRST_DELAY_S = 0.25
-_LONGEST_DELAY_S = 5.0
+OnAway = Callable[[AcpcError | None], None]
+MAX_ABSENCE_S = 600.0
+"""Seconds a server may be away at a stretch, unless the caller says otherwise."""
+
+_MIN_DELAY_S = 0.25
+_MAX_DELAY_S = 5.0
 
 
 class RunEnded(AcpcError):
-    """A run that ends before its sweep does; nothing is lost, and the next run goes on."""
+    """A run that ends before its tasks do; nothing is lost, and the next run goes on."""
 
 
 class ServerAway(RunEnded, Unavailable):
-    """The server was away for longer than the patience."""
+    """The server was away for too long."""
 
 
 class OutOfTime(RunEnded, DeadlineExceeded):
@@ -43,11 +47,11 @@ def passing(error: AcpcError) -> bool:
 
 
 class Link:
-    """Asks a server, and waits for it when it is away.
+    """Sends calls to a server, and waits for it when it is away.
 
     Args:
-        patience: Seconds the server may be away at a stretch.
-        timeout: Seconds for everything; None: no bound.
+        max_absence: Seconds the server may be away at a stretch.
+        timeout: Seconds for the whole run; None: no bound.
         stop: Ends every wait when set.
         on_away: Told the error while the server is away, and None once it is back.
     """
@@ -55,61 +59,61 @@ class Link:
     def __init__(
         self,
         *,
-        patience: float,
-        timeout: float | None,
-        stop: threading.Event,
-        on_away: Callable[[AcpcError | None], None],
+        max_absence: float = MAX_ABSENCE_S,
+        timeout: float | None = None,
+        stop: threading.Event | None = None,
+        on_away: OnAway = lambda _: None,
     ) -> None:
-        self._patience = patience
+        self._max_absence = max_absence
         self._end = None if timeout is None else time.monotonic() + timeout
         self._timeout = timeout
-        self._stop = stop
-        self._on_away = on_away
+        self._stop = stop or threading.Event()
+        self.on_away = on_away
 
-    def ask(self, call: Callable[[], Answer], *, give_way: bool = False) -> Answer:
-        """What ``call`` answers, as soon as the server does.
+    def ask(self, call: Callable[[], Answer], *, raise_busy: bool = False) -> Answer:
+        """What ``call`` returns, as soon as the server answers.
 
         Args:
             call: Sends one call.
-            give_way: Raise what says that the server is busy, for the caller to do something else.
+            raise_busy: Raise what says that the server is busy, so that the caller can go on.
 
         Raises:
             RunEnded: The server was away for too long, the time is over, or ``stop`` was set.
-            AcpcError: What the server refused.
+            AcpcError: The server rejected the call.
         """
         since: float | None = None
-        delay = _FIRST_DELAY_S
+        delay = _MIN_DELAY_S
         while True:
             self.check()
             try:
                 answer = call()
             except AcpcError as error:
                 busy = isinstance(error, ResourceExhausted)
-                if not passing(error) or (busy and give_way):
+                if not passing(error) or (busy and raise_busy):
                     raise
                 since = time.monotonic() if since is None else since
-                if time.monotonic() - since >= self._patience:
+                if time.monotonic() - since >= self._max_absence:
                     raise ServerAway(
-                        f"the server was away for {self._patience:g} s ({error.message}); "
+                        f"the server was away for {self._max_absence:g} s ({error.message}); "
                         "the next run goes on from here",
                         reason="SERVER_AWAY",
                     ) from error
-                self._on_away(error)
+                self.on_away(error)
                 self.sleep(max(delay, error.retry_after or 0.0))
-                delay = min(_LONGEST_DELAY_S, 2 * delay)
+                delay = min(_MAX_DELAY_S, 2 * delay)
             else:
                 if since is not None:
-                    self._on_away(None)
+                    self.on_away(None)
                 return answer
 
     def sleep(self, seconds: float) -> None:
-        """Waits, but not past the end of everything."""
+        """Waits, but not past the end of the run."""
         if self._end is not None:
             seconds = min(seconds, max(0.0, self._end - time.monotonic()))
         self._stop.wait(seconds)
 
     def check(self) -> None:
-        """Raises once the time for everything is over, or somebody asked to stop."""
+        """Raises ``RunEnded`` once the time is over, or somebody asked to stop."""
         if self._stop.is_set():
             raise Stopped("the run was asked to stop; its jobs go on at the server")
         if self._end is not None and time.monotonic() >= self._end:

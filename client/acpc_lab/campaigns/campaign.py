@@ -1,22 +1,21 @@
-"""Runs the cells of a plan: submits, looks at their jobs, and keeps what comes back."""
+"""Runs tasks: submits them, looks at their jobs, and keeps what comes back."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic
 
 from acpc_client import AcpcClient, JobState, Operation
-from acpc_client.errors import AcpcError, AlreadyExists, NotFound
+from acpc_client.errors import AcpcError, NotFound
 
-from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.journal import CellState, Entry, Journal
-from acpc_lab.sweeps.link import Link, RunEnded, passing
-from acpc_lab.sweeps.progress import CellStatus, Meter, SweepProgress
-from acpc_lab.sweeps.tracks import Track
+from acpc_lab.campaigns.journal import Entry, Journal, TaskState
+from acpc_lab.campaigns.link import Link, RunEnded, passing
+from acpc_lab.campaigns.progress import CampaignProgress, Meter, OnUpdate, T, TaskStatus
+from acpc_lab.campaigns.tracks import Track
 
-Callback = Callable[[SweepProgress], None]
-# Jobs are done about in the order of their submission: these are looked at in every turn,
+# Jobs end about in the order of their submission: these are looked at in every turn,
 _OLDEST = 8
 # and as many of the others, in turn.
 _OTHERS = 4
@@ -24,67 +23,85 @@ _OTHERS = 4
 
 @dataclass(frozen=True)
 class Options:
-    """How a plan is run.
+    """How tasks are run.
 
     Attributes:
         concurrency: Jobs in flight at most; None: no bound.
-        retries: Further attempts for a cell in this run.
+        retries: Further attempts for a task in this run.
         submit: Submit what has no job.
         follow: Wait for what has one.
+        stop_at_failure: End the run as soon as a task has failed.
         poll: Seconds between two turns.
     """
 
-    concurrency: int | None
-    retries: int
+    concurrency: int | None = None
+    retries: int = 0
     submit: bool = True
     follow: bool = True
+    stop_at_failure: bool = False
     poll: float = 0.5
 
 
-class Runner:
-    """One run over a plan.
+@dataclass(frozen=True)
+class Records:
+    """What is known of the tasks: the journal, and entries by the task's id.
+
+    Attributes:
+        journal: Open for writing; None: nothing is written down.
+        entries: What the journal knew before the run.
+    """
+
+    journal: Journal | None = None
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+
+
+class Campaign(Generic[T]):
+    """One run over tasks.
 
     Args:
-        client: The server's.
+        client: Of the server.
         link: Waits for the server.
-        sweep: Name of the sweep.
-        cells: What to run.
-        journal: Open for writing.
+        tasks: What to run, in the order of submission.
         options: How.
-        on_update: Told whenever a cell or the server's presence has changed.
+        records: What is known of the tasks.
+        on_update: Told whenever a task or the server's presence has changed.
     """
 
     def __init__(
         self,
         client: AcpcClient,
         link: Link,
-        sweep: str,
-        cells: Sequence[Cell],
-        journal: Journal,
+        tasks: Sequence[T],
         options: Options,
-        on_update: Callback,
+        records: Records | None = None,
+        on_update: OnUpdate[T] = lambda _: None,
     ) -> None:
+        known = records or Records()
         self._client = client
         self._link = link
-        self._sweep = sweep
         self._options = options
         self._on_update = on_update
         self._away: AcpcError | None = None
         self._turn = 0
         self._busy_until = 0.0
-        entries = journal.entries()
         self._tracks = [
-            Track(index, cell, entries.get(cell.id, Entry()), journal, options.retries)
-            for index, cell in enumerate(cells)
+            Track(index, task, known.entries.get(task.id, Entry()), known.journal, options.retries)
+            for index, task in enumerate(tasks)
         ]
         for track in self._tracks:
             track.resume(submit=options.submit)
         self._statuses = [track.status for track in self._tracks]
         self._done = sum(status.share for status in self._statuses)
-        self._meter = Meter(len(cells), self._done)
+        self._meter = Meter(len(tasks), self._done)
+        link.on_away = self._set_away
+
+    @property
+    def statuses(self) -> tuple[TaskStatus[T], ...]:
+        """Every task as it is now."""
+        return tuple(self._statuses)
 
     def run(self) -> None:
-        """Runs until every cell is done, or as far as the options go.
+        """Runs until every task is done, or as far as the options go.
 
         Raises:
             RunEnded: The server stayed away, the time is over, or somebody asked to stop.
@@ -104,43 +121,35 @@ class Runner:
         """Looks once at every job in flight."""
         self._look_at([track for track in self._tracks if track.state.in_flight])
 
-    def set_away(self, error: AcpcError | None) -> None:
-        """Notes that the server is away, or that it is back."""
+    def _set_away(self, error: AcpcError | None) -> None:
         self._away = error
         self._tell()
 
     def _left(self) -> bool:
         """Whether there is anything to wait for."""
         states = {track.state for track in self._tracks}
-        unsent = self._options.submit and bool(states & {CellState.PENDING, CellState.WAITING})
+        if self._options.stop_at_failure and states & {TaskState.FAILED, TaskState.CANCELLED}:
+            return False
+        unsent = self._options.submit and bool(states & {TaskState.PENDING, TaskState.WAITING})
         return unsent or (self._options.follow and any(state.in_flight for state in states))
 
     def _submit(self) -> None:
-        flying = sum(track.state.in_flight for track in self._tracks)
-        room = len(self._tracks) if self._options.concurrency is None else self._options.concurrency
+        in_flight = sum(track.state.in_flight for track in self._tracks)
+        limit = self._options.concurrency
         for track in self._tracks:
-            if flying >= room or self._busy_until > time.monotonic():
+            full = limit is not None and in_flight >= limit
+            if full or self._busy_until > time.monotonic():
                 return
             if track.ready:
                 self._send(track)
                 self._report(track)
-                flying += track.state.in_flight
+                in_flight += track.state.in_flight
 
-    def _send(self, track: Track) -> None:
-        cell, attempt = track.cell, track.entry.attempt + 1
+    def _send(self, track: Track[T]) -> None:
+        attempt = track.entry.attempt + 1
         try:
-            job = self._link.ask(
-                lambda: self._client.score_checkpoint(
-                    cell.checkpoint,
-                    cell.anchors,
-                    cell.shift,
-                    reference=cell.reference,
-                    protocol=cell.protocol,
-                    thresholds=cell.thresholds,
-                    numeric_mode=cell.numeric_mode,
-                    request_id=cell.request_id(self._sweep, attempt),
-                ),
-                give_way=True,
+            operation = self._link.ask(
+                lambda: track.task.submit(self._client, attempt), raise_busy=True
             )
         except RunEnded:
             raise
@@ -149,12 +158,12 @@ class Runner:
                 self._busy_until = time.monotonic() + (error.retry_after or 0.0)
                 track.postponed(error)
             else:
-                track.refused(_explained(error))
+                track.rejected(error)
             return
-        track.submitted(attempt, job.name)
-        self._take(track, job.submitted)
+        track.submitted(attempt, operation.name)
+        self._take(track, operation)
 
-    def _due(self) -> list[Track]:
+    def _due(self) -> list[Track[T]]:
         """The jobs to look at in this turn."""
         flying = [track for track in self._tracks if track.state.in_flight]
         others = flying[_OLDEST:]
@@ -162,12 +171,12 @@ class Runner:
         self._turn += 1
         return flying[:_OLDEST] + others[start : start + _OTHERS]
 
-    def _look_at(self, tracks: Sequence[Track]) -> None:
+    def _look_at(self, tracks: Sequence[Track[T]]) -> None:
         for track in tracks:
             self._look(track)
             self._report(track)
 
-    def _look(self, track: Track) -> None:
+    def _look(self, track: Track[T]) -> None:
         name = track.entry.operation
         try:
             operation = self._link.ask(lambda: self._client.operations.get(name))
@@ -180,22 +189,22 @@ class Runner:
         else:
             self._take(track, operation)
 
-    def _take(self, track: Track, operation: Operation) -> None:
+    def _take(self, track: Track[T], operation: Operation) -> None:
         """Notes where a job is."""
         if not operation.done:
             running = operation.state is JobState.RUNNING
-            track.moved(CellState.RUNNING if running else CellState.QUEUED, operation.progress)
+            track.moved(TaskState.RUNNING if running else TaskState.QUEUED, operation.progress)
             return
         try:
-            score = operation.result()
+            track.task.keep(operation)
         except AcpcError as error:
             cancelled = operation.state is JobState.CANCELLED
-            state = CellState.CANCELLED if cancelled else CellState.FAILED
+            state = TaskState.CANCELLED if cancelled else TaskState.FAILED
             track.ended(state, error, submit=self._options.submit)
         else:
-            track.succeeded(score)
+            track.succeeded()
 
-    def _report(self, track: Track) -> None:
+    def _report(self, track: Track[T]) -> None:
         status = track.status
         before = self._statuses[track.index]
         if status != before:
@@ -203,18 +212,6 @@ class Runner:
             self._done += status.share - before.share
             self._tell(status)
 
-    def _tell(self, *changed: CellStatus) -> None:
+    def _tell(self, *changed: TaskStatus[T]) -> None:
         measured = self._meter.read(self._done)
-        self._on_update(SweepProgress(tuple(self._statuses), changed, *measured, self._away))
-
-
-def _explained(error: AcpcError) -> AcpcError:
-    if not isinstance(error, AlreadyExists):
-        return error
-    return AlreadyExists(
-        "this cell was submitted before, under the same name of the sweep, and its checkpoint or "
-        "dataset has changed since; give the sweep another name to measure the new one "
-        f"({error.message})",
-        reason=error.reason,
-        request_id=error.request_id,
-    )
+        self._on_update(CampaignProgress(self.statuses, changed, *measured, self._away))

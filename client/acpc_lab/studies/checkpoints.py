@@ -40,7 +40,7 @@ class CheckpointRows(Rows):
 
 
 @dataclass(frozen=True)
-class Cell:
+class StudyCheckpoint:
     """One checkpoint to measure."""
 
     task: str
@@ -54,9 +54,9 @@ class Cell:
         return f"{self.task}, run {self.run}, level {self.level:g}"
 
 
-def read_cells(
+def read_checkpoints(
     rows: CheckpointRows, *, anchors: int | None = None, anchor_seed: int | None = None
-) -> tuple[Cell, ...]:
+) -> tuple[StudyCheckpoint, ...]:
     """The checkpoints behind the rows.
 
     Args:
@@ -68,7 +68,7 @@ def read_cells(
         ArgumentError: A row has neither or both of dataset and anchor set, or comes twice.
     """
     rows.require_unique("task", "run", "level", "checkpoint", "weights")
-    cells = []
+    measured: list[StudyCheckpoint] = []
     columns = {field.name: getattr(rows, field.name).tolist() for field in rows.fields()}
     for index in range(len(rows)):
         row = {name: values[index] for name, values in columns.items()}
@@ -84,39 +84,43 @@ def read_cells(
         )
         level = 0.0 if np.isnan(row["level"]) else row["level"]
         checkpoint = CheckpointRef(row["checkpoint"], row["weights"])
-        cells.append(Cell(row["task"], row["run"], level, checkpoint, source, row["success_clean"]))
-    return tuple(cells)
+        measured.append(
+            StudyCheckpoint(
+                row["task"], row["run"], level, checkpoint, source, row["success_clean"]
+            )
+        )
+    return tuple(measured)
 
 
-def require_one_per_run(cells: Sequence[Cell]) -> None:
+def require_one_per_run(checkpoints: Sequence[StudyCheckpoint]) -> None:
     """Refuses two checkpoints of a task and run, for studies that take the unaugmented one alone.
 
     Raises:
         ArgumentError: There are two.
     """
-    seen: dict[tuple[str, str], Cell] = {}
-    for cell in cells:
-        other = seen.setdefault((cell.task, cell.run), cell)
-        if other is not cell:
+    seen: dict[tuple[str, str], StudyCheckpoint] = {}
+    for row in checkpoints:
+        other = seen.setdefault((row.task, row.run), row)
+        if other is not row:
             raise ArgumentError(
                 "checkpoint",
-                f"{cell.task}, run {cell.run} has {other.checkpoint.name} and "
-                f"{cell.checkpoint.name}; this study takes one checkpoint of each, the "
+                f"{row.task}, run {row.run} has {other.checkpoint.name} and "
+                f"{row.checkpoint.name}; this study takes one checkpoint of each, the "
                 "unaugmented one",
             )
 
 
-def study_rows(kind: type[Kind], answers: Sequence[tuple[Cell, StudyResult]]) -> Kind:
+def study_rows(kind: type[Kind], answers: Sequence[tuple[StudyCheckpoint, StudyResult]]) -> Kind:
     """The rows of every checkpoint, with its task, run and level.
 
     Raises:
         MalformedAnswer: An answer lacks a column, or holds a value it must not.
     """
-    return kind.joined([_rows_of(kind, cell, answer) for cell, answer in answers])
+    return kind.joined([_rows_of(kind, row, answer) for row, answer in answers])
 
 
-def _rows_of(kind: type[Kind], cell: Cell, answer: StudyResult) -> Kind:
-    labels = dataclasses.asdict(cell)
+def _rows_of(kind: type[Kind], row: StudyCheckpoint, answer: StudyResult) -> Kind:
+    labels = dataclasses.asdict(row)
     columns: dict[str, Any] = {}
     for field in kind.fields():
         if field.name in answer.columns:
@@ -126,16 +130,16 @@ def _rows_of(kind: type[Kind], cell: Cell, answer: StudyResult) -> Kind:
             columns[field.name] = [labels[field.name]] * answer.rows
         else:
             raise MalformedAnswer(
-                f"{cell.checkpoint.name}: column {field.name} is missing; found "
+                f"{row.checkpoint.name}: column {field.name} is missing; found "
                 f"{', '.join(answer.columns)}"
             )
     try:
         return kind.of(columns)
     except ArgumentError as error:
-        raise MalformedAnswer(f"{cell.checkpoint.name}: {error.message}") from error
+        raise MalformedAnswer(f"{row.checkpoint.name}: {error.message}") from error
 
 
-def study_arrays(answers: Sequence[tuple[Cell, StudyResult]]) -> dict[str, NDArray[Any]]:
+def study_arrays(answers: Sequence[tuple[StudyCheckpoint, StudyResult]]) -> dict[str, NDArray[Any]]:
     """The arrays of every checkpoint, numbered in the order of the rows."""
     return {
         key(index, name): values
@@ -144,26 +148,26 @@ def study_arrays(answers: Sequence[tuple[Cell, StudyResult]]) -> dict[str, NDArr
     }
 
 
-def horizon_rows(answers: Sequence[tuple[Cell, Score]]) -> HorizonRows:
+def horizon_rows(answers: Sequence[tuple[StudyCheckpoint, Score]]) -> HorizonRows:
     """A row per checkpoint, horizon and quantile that was asked for."""
     columns: dict[str, list[Any]] = {field.name: [] for field in HorizonRows.fields()}
-    for cell, score in answers:
+    for row, score in answers:
         for summary in score.checkpoint.summaries:
             for name in ("task", "run", "level"):
-                columns[name].append(getattr(cell, name))
+                columns[name].append(getattr(row, name))
             for name in ("horizon", "quantile", "ir_raw"):
                 columns[name].append(getattr(summary, name))
     return HorizonRows.of(columns)
 
 
-def collapse_rows(answers: Sequence[tuple[Cell, Score]]) -> CollapseRows:
+def collapse_rows(answers: Sequence[tuple[StudyCheckpoint, Score]]) -> CollapseRows:
     """A row per checkpoint, under its own name.
 
     Raises:
         ArgumentError: The checkpoints were not scored on the same anchors.
     """
     digests: Mapping[str, str] = {
-        cell.checkpoint.name: score.receipt.anchors_digest for cell, score in answers
+        row.checkpoint.name: score.receipt.anchors_digest for row, score in answers
     }
     if len(set(digests.values())) > 1:
         raise ArgumentError(
@@ -172,10 +176,10 @@ def collapse_rows(answers: Sequence[tuple[Cell, Score]]) -> CollapseRows:
     scores = [score.checkpoint for _, score in answers]
     return CollapseRows.of(
         {
-            "checkpoint": [cell.checkpoint.name for cell, _ in answers],
+            "checkpoint": [row.checkpoint.name for row, _ in answers],
             "median_latent_distance": [score.median_latent_distance for score in scores],
             "ir_raw": [score.ir_raw for score in scores],
             "sr": [score.sr for score in scores],
-            "success_clean": [cell.success_clean for cell, _ in answers],
+            "success_clean": [row.success_clean for row, _ in answers],
         }
     )

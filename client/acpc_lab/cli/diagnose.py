@@ -1,4 +1,4 @@
-"""``acpc certify``."""
+"""``acpc compare`` and ``acpc certify``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import enum
 from typing import Annotated
 
 import typer
-from acpc_client import DEFAULT_TARGET, CostReduction, PoolCertificate
+from acpc_client import CostReduction, PoolCertificate
 
 from acpc_lab.cli import render
-from acpc_lab.cli.arrays import Input, check_views, read
-from acpc_lab.cli.options import Exit, Json, Shifts, Target, Timeout, TlsCa, connect, read_grid
+from acpc_lab.cli.options import Exit, Input, Json, Server, Shifts, read_arrays, read_grid
+
+Name = Annotated[str, typer.Option(metavar="NAME", help="Checkpoint at the server.")]
+Draws = Annotated[int, typer.Option(min=1, help="Draws per shift.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the draws.")]
 
 
 class Cost(enum.StrEnum):
@@ -27,13 +30,56 @@ class Selection(enum.StrEnum):
     ELITE = "elite"
 
 
+def compare(
+    *,
+    input: Input,
+    checkpoint: Name,
+    shift: Shifts = [],  # noqa: B006 - typer reads the default, nothing changes it
+    draws: Draws = 1,
+    seed: Seed = 0,
+    server: Server,
+    as_json: Json = False,
+) -> None:
+    r"""Do two views of one history lead to the same predicted future?
+
+    The input holds `history` uint8 (h, height, width, 3) and `action_blocks` float32
+    (h + H - 1, block width); optional `observed_future` uint8 (H, height, width, 3) adds
+    prediction errors; optional `views` uint8 (views, h, height, width, 3) takes the place of
+    `--shift`.
+
+    **Examples**
+
+        acpc compare --input pair.npz --checkpoint lewm-pusht \
+            --shift gaussian_noise:0.08 --shift blur:15 --draws 5
+        acpc compare --input with_views.npz --checkpoint lewm-pusht --json
+    """
+    perturbations = read_grid(shift)
+    needed, optional = ("history", "action_blocks"), ("observed_future", "views")
+    arrays = read_arrays(input, needed, optional, shift)
+    with server.connect() as client:
+        answer = client.compare_pair(
+            checkpoint,
+            arrays["history"],
+            arrays["action_blocks"],
+            perturbations=perturbations,
+            views=arrays.get("views"),
+            draws=draws,
+            seed=seed,
+            observed_future=arrays.get("observed_future"),
+        )
+    if as_json:
+        render.line(answer.to_json(indent=2))
+    else:
+        render.comparison(answer, perturbations)
+
+
 def certify(
     *,
     input: Input,
-    checkpoint: Annotated[str, typer.Option(metavar="NAME", help="Checkpoint at the server.")],
+    checkpoint: Name,
     shift: Shifts = [],  # noqa: B006 - typer reads the default, nothing changes it
-    draws: Annotated[int, typer.Option(min=1, help="Draws per shift.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
+    draws: Draws = 1,
+    seed: Seed = 0,
     elites: Annotated[
         int, typer.Option(min=0, help="Size of the elite set; 0: judge the winner only.")
     ] = 0,
@@ -43,9 +89,7 @@ def certify(
     require: Annotated[
         Selection | None, typer.Option(help="Exit with 3 unless every view is certified.")
     ] = None,
-    target: Target = DEFAULT_TARGET,
-    timeout: Timeout = None,
-    tls_ca: TlsCa = None,
+    server: Server,
     as_json: Json = False,
 ) -> None:
     r"""Can this visual change alter the planner's choice among these candidates?
@@ -77,9 +121,8 @@ def certify(
         raise typer.BadParameter("elite needs --elites above 0", param_hint="--require")
     perturbations = read_grid(shift)
     needed = ("history", "candidates", "goal")
-    arrays = read(input, needed, ("past_blocks", "views"))
-    check_views(shift, arrays)
-    with connect(target, timeout, tls_ca) as client:
+    arrays = read_arrays(input, needed, ("past_blocks", "views"), shift)
+    with server.connect() as client:
         answer = client.certify_pool(
             checkpoint,
             *(arrays[name] for name in needed),

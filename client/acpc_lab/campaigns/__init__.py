@@ -1,0 +1,16 @@
+"""Campaigns: tasks that are submitted, followed, resumed and written down, whatever they are.
+
+A sweep's cells, a study's checkpoints and a training callback's epochs are tasks of one engine.
+"""
+
+from acpc_lab.campaigns.campaign import Campaign, Options, Records
+from acpc_lab.campaigns.journal import Entry, Journal, TaskState
+from acpc_lab.campaigns.link import (
+    MAX_ABSENCE_S,
+    Link,
+    OutOfTime,
+    RunEnded,
+    ServerAway,
+    Stopped,
+)
+from acpc_lab.campaigns.progress import CampaignProgress, OnUpdate, Task, TaskStatus

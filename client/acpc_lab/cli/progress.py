@@ -1,0 +1,163 @@
+"""How a campaign looks on a terminal: live in place, or as lines in a log."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from acpc_lab.campaigns import CampaignProgress, OnUpdate, TaskState, TaskStatus
+from acpc_lab.campaigns.progress import T
+from acpc_lab.cli import render
+
+_MAX_MOVING = 12
+_MAX_ENDED = 6
+
+
+@dataclass(frozen=True)
+class View(Generic[T]):
+    """How tasks of one kind are shown.
+
+    Attributes:
+        noun: What a task is called, in the plural.
+        before: What goes on before there are tasks.
+        columns: Titles of the live table: text, ``>`` before a number.
+        row: The cells of a task in that table.
+        wrapped: How many columns, from the left, wrap long text.
+        answer: The answer of a task in one line; empty: it has none.
+    """
+
+    noun: str
+    before: str
+    columns: Sequence[str]
+    row: Callable[[TaskStatus[T]], Sequence[str]]
+    answer: Callable[[TaskStatus[T]], str] = lambda status: ""
+    wrapped: int = 1
+
+    def table(self) -> Table:
+        """The live table, without rows."""
+        drawn = Table()
+        for index, column in enumerate(self.columns):
+            drawn.add_column(
+                column.lstrip(">"),
+                justify="right" if column.startswith(">") else "left",
+                no_wrap=index >= self.wrapped,
+                overflow="fold",
+            )
+        return drawn
+
+    def headline(self, now: CampaignProgress[T]) -> str:
+        """The campaign in one line."""
+        if not now.tasks:
+            return self.before
+        counts = ", ".join(f"{count} {state.value}" for state, count in now.counts.items())
+        rate = f"; {now.rate * 60:.3g} {self.noun} a minute" if now.rate else ""
+        left = f"; about {_duration(now.seconds_left)} left" if now.seconds_left else ""
+        return f"{now.done}/{len(now.tasks)} {self.noun} done: {counts}{rate}{left}"
+
+
+@contextmanager
+def shown(view: View[T], *, live: bool) -> Iterator[OnUpdate[T]]:
+    """A listener that draws a campaign on stderr: in place on a terminal, otherwise in lines."""
+    console = Console(stderr=True, highlight=False)
+    if not (live and console.is_terminal):
+        yield _Lines(view)
+        return
+    drawn = _InPlace(view)
+    with Live(drawn, console=console, refresh_per_second=4, transient=True):
+        yield drawn.update
+
+
+def state_of(status: TaskStatus[T]) -> str:
+    """The state of a task for a cell of a table."""
+    state, progress = status.state, status.progress
+    if state.in_flight and progress is not None and progress.total:
+        phase = f" {progress.phase}" if progress.phase else ""
+        return f"{state.value}{phase} {progress.completed}/{progress.total}"
+    if state in (TaskState.WAITING, TaskState.FAILED) and status.problem is not None:
+        return f"{state.value} ({status.problem.code})"
+    return state.value
+
+
+class _Lines(Generic[T]):
+    """One line whenever a task changes its state, or the server its presence."""
+
+    def __init__(self, view: View[T]) -> None:
+        self._view = view
+        self._states: dict[str, TaskState] = {}
+        self._away = False
+
+    def __call__(self, now: CampaignProgress[T]) -> None:
+        if self._away != (now.away is not None):
+            self._away = now.away is not None
+            gone = f"the server is away, waiting: {now.away.message}" if now.away else ""
+            render.note(gone or "the server is back")
+        first = not self._states and bool(now.tasks)
+        for status in now.changed:
+            before = self._states.get(status.task.id)
+            self._states[status.task.id] = status.state
+            # What a task was before the run began is no news.
+            settled = first and status.state in (TaskState.PENDING, TaskState.SUCCEEDED)
+            if before is not status.state and not settled:
+                told = self._line(status)
+                render.note(f"[{now.done}/{len(now.tasks)}] {status.task.title}: {told}")
+        if first:
+            render.note(self._view.headline(now))
+
+    def _line(self, status: TaskStatus[T]) -> str:
+        answer = self._view.answer(status)
+        if answer:
+            return answer
+        problem = None if status.state.in_flight else status.problem
+        why = f" ({problem.code}: {problem.message})" if problem else ""
+        job = f" as {status.operation}" if status.state.in_flight else ""
+        return f"{status.state.value}{job}{why}"
+
+
+class _InPlace(Generic[T]):
+    """The tasks that move and the last ones that ended, drawn in place."""
+
+    def __init__(self, view: View[T]) -> None:
+        self._view = view
+        self._now: CampaignProgress[T] | None = None
+        self._ended: deque[TaskStatus[T]] = deque(maxlen=_MAX_ENDED)
+
+    def update(self, now: CampaignProgress[T]) -> None:
+        if self._now is not None:  # what had ended before this run is no news
+            self._ended.extend(item for item in now.changed if item.state.done)
+        if now.tasks or self._now is None:
+            self._now = now
+
+    def __rich__(self) -> RenderableType:
+        now = self._now
+        if now is None:
+            return Text(self._view.before)
+        parts: list[RenderableType] = [Text(self._view.headline(now))]
+        if now.tasks:
+            parts.append(ProgressBar(len(now.tasks), sum(item.share for item in now.tasks)))
+        if now.away is not None:
+            parts.append(Text(f"the server is away: {now.away.message}", style="yellow"))
+        moving = [s for s in now.tasks if s.state.in_flight or s.state is TaskState.WAITING]
+        table = self._view.table()
+        for status in [*self._ended, *moving[:_MAX_MOVING]]:
+            table.add_row(*self._view.row(status))
+        if table.row_count:
+            parts.append(table)
+        if len(moving) > _MAX_MOVING:
+            parts.append(Text(f"and {len(moving) - _MAX_MOVING} more at the server"))
+        return Group(*parts)
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min" if minutes else f"{round(seconds)} s"
