@@ -107,12 +107,12 @@ PUBLIC = [
 ]
 
 SWEEPS = [
-    "Cell", "CellResult", "TaskState", "CellStatus", "OutOfTime", "RunEnded", "ServerAway",
-    "Stopped", "Sweep", "SweepFileError", "SweepProgress", "SweepResults", "SweepSpec",
+    "Cell", "CellResult", "CellStatus", "OutOfTime", "RunEnded", "RunOptions", "ServerAway",
+    "Stopped", "Sweep", "SweepFileError", "SweepProgress", "SweepResults", "SweepSpec", "TaskState",
 ]  # fmt: skip
 INTEGRATIONS = [
-    "CemCertificates", "EpochScore", "EpochScorer", "IterationCertificate",
-    "ScoreCheckpointCallback", "ScreenFailed",
+    "CallbackOptions", "CemCertificates", "EpochScore", "EpochScorer", "IterationCertificate",
+    "ScoreCheckpointCallback", "ScoringOptions", "ScreenFailed",
 ]  # fmt: skip
 
 METHODS = {

@@ -15,8 +15,8 @@ from acpc_client.study_inputs import DriftStudy
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli import app
 from acpc_lab.studies import bundle
-from acpc_lab.studies.cells import CheckpointRows, read_cells
-from acpc_lab.studies.measuring import JOURNAL, AskStudy, measure
+from acpc_lab.studies.checkpoints import CheckpointRows, StudyCheckpoint, read_checkpoints
+from acpc_lab.studies.measuring import JOURNAL, AskStudy, MeasuringProgress, measure
 from acpc_lab.studies.verification import verify
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
@@ -109,37 +109,65 @@ class Interruption(Exception):
     """Stands for a user who closes the lid."""
 
 
-def test_an_interrupted_measurement_goes_on_with_the_same_jobs(
-    acpc: Callable[..., Any], client: AcpcClient, tmp_path: Path
-) -> None:
-    cells = read_cells(CheckpointRows.of(
+ASK = AskStudy(DriftStudy(draws=1, horizon=3, groups=4))
+
+
+@pytest.fixture
+def rows() -> tuple[StudyCheckpoint, ...]:
+    """Three checkpoints to measure."""
+    return read_checkpoints(CheckpointRows.of(
         {"task": ["room"] * 3, "run": ["0", "1", "2"], "checkpoint": ["lewm", "lewm-base", "pldm"],
          "dataset": ["measured.h5"] * 3, "preset": ["tworoom"] * 3}
     ), anchors=8)  # fmt: skip
-    ask = AskStudy(DriftStudy(draws=1, horizon=3, groups=4))
-    out = tmp_path / "study"
 
-    def interrupt(index: int, cell: object, operation: object) -> None:
-        if index == 1:
+
+def interrupted(client: AcpcClient, rows: tuple[StudyCheckpoint, ...], out: Path) -> list[str]:
+    """Measures until every job is at the server; returns their names."""
+
+    def interrupt(now: MeasuringProgress) -> None:
+        if all(status.operation for status in now.tasks):
+            names.extend(status.operation for status in now.tasks)
             raise Interruption
 
+    names: list[str] = []
     with pytest.raises(Interruption):
-        measure(client, cells, ask, out, interrupt)
-    journal = json.loads((out / JOURNAL).read_bytes())
-    noted = journal["jobs"]
-    assert set(noted) == {"0", "1", "2"}
-    # As if the power had failed between the submission and the note of it.
-    kept = {**journal, "jobs": {index: noted[index] for index in ("0", "1")}}
-    (out / JOURNAL).write_text(json.dumps(kept))
+        measure(client, rows, ASK, out, interrupt)
+    return names
+
+
+def test_an_interrupted_measurement_goes_on_with_the_same_jobs(
+    acpc: Callable[..., Any], client: AcpcClient, tmp_path: Path, rows: tuple[StudyCheckpoint, ...]
+) -> None:
+    out = tmp_path / "study"
+    noted = interrupted(client, rows, out)
+    events = out / "measuring.jsonl"
+    # As if the power had failed between the last submission and the note of it.
+    lines = events.read_bytes().splitlines(keepends=True)
+    last = max(i for i, line in enumerate(lines) if noted[2].encode() in line)
+    events.write_bytes(b"".join(lines[:last]))
     with pytest.raises(Exception, match="other checkpoints or parameters"):
-        measure(client, cells[:2], ask, out, lambda *_: None)
-    client.operations.wait(noted["0"])
-    client.operations.delete(noted["0"])  # the server forgets one
-    measured = measure(client, cells, ask, out, lambda *_: None)
-    assert [item.operation.name for item in measured[1:]] == [noted["1"], noted["2"]]
-    assert measured[0].operation.name != noted["0"]
+        measure(client, rows[:2], ASK, out)
+    client.operations.wait(noted[0])
+    client.operations.delete(noted[0])  # the server forgets one
+    measured = measure(client, rows, ASK, out)
+    assert [item.operation.name for item in measured] == noted, "also of the one submitted again"
     assert [item.answer.checkpoint.name for item in measured] == ["lewm", "lewm-base", "pldm"]
-    assert not (out / JOURNAL).exists()
+    assert not list(out.iterdir()), "nothing is left of the measurement"
+
+
+def test_a_journal_of_an_earlier_release_is_gone_on_with(
+    acpc: Callable[..., Any], client: AcpcClient, tmp_path: Path, rows: tuple[StudyCheckpoint, ...]
+) -> None:
+    """It was one JSON file, with the names of the jobs by index and the attempts that failed."""
+    out = tmp_path / "study"
+    noted = interrupted(client, rows, out)
+    header = json.loads((out / JOURNAL).read_bytes())
+    for file in out.iterdir():
+        file.unlink()
+    old = {**header, "dropped": {}, "jobs": {"0": noted[0], "1": noted[1]}}
+    (out / JOURNAL).write_text(json.dumps(old, indent=1))
+    measured = measure(client, rows, ASK, out)
+    assert [item.operation.name for item in measured] == noted
 
 
 def test_failures_have_exit_codes_and_leave_no_study(

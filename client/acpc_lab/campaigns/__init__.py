@@ -13,4 +13,4 @@ from acpc_lab.campaigns.link import (
     ServerAway,
     Stopped,
 )
-from acpc_lab.campaigns.progress import CampaignProgress, OnUpdate, Task, TaskStatus
+from acpc_lab.campaigns.progress import CampaignProgress, OnUpdate, T, Task, TaskStatus

@@ -14,8 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from acpc_lab.campaigns import CampaignProgress, OnUpdate, TaskState, TaskStatus
-from acpc_lab.campaigns.progress import T
+from acpc_lab.campaigns import CampaignProgress, OnUpdate, T, TaskState, TaskStatus
 from acpc_lab.cli import render
 
 _MAX_MOVING = 12
@@ -80,8 +79,7 @@ def state_of(status: TaskStatus[T]) -> str:
     """The state of a task for a cell of a table."""
     state, progress = status.state, status.progress
     if state.in_flight and progress is not None and progress.total:
-        phase = f" {progress.phase}" if progress.phase else ""
-        return f"{state.value}{phase} {progress.completed}/{progress.total}"
+        return f"{state.value} {progress.completed}/{progress.total}"
     if state in (TaskState.WAITING, TaskState.FAILED) and status.problem is not None:
         return f"{state.value} ({status.problem.code})"
     return state.value

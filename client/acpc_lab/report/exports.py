@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Line = Sequence[object]
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-_MOST_COLUMNS = 4
+_MAX_COLUMNS = 4
 _LEGEND_INCHES = 0.35
 _KEY_INCHES = 0.55
 _LETTER_INCHES = 0.06
@@ -63,7 +63,7 @@ def _slug(text: str) -> str:
 
 def _composed(plate: Plate) -> Figure:
     """All panels of a plate in one figure, with the legend below."""
-    columns = min(len(plate.panels), _MOST_COLUMNS)
+    columns = min(len(plate.panels), _MAX_COLUMNS)
     lines = -(-len(plate.panels) // columns)
     width, height = plate.size
     figure: Figure = load("matplotlib.figure").Figure(

@@ -21,28 +21,28 @@ def with_pictures(data: ReportData, client: AcpcClient) -> ReportData:
     why there are no pictures.
     """
     found = dict(data.previews)
-    refused: list[AcpcError] = []
+    failed: list[AcpcError] = []
     wanted = missing(data)
     for name, indices in wanted.items():
         try:
             previews = client.preview_anchors(name, indices)
         except AcpcError as error:
-            refused.append(error)
+            failed.append(error)
             if error.code == "UNAVAILABLE":
                 break
             continue
         for item in previews:
             found[name, item.anchor] = Preview(item.clean, item.perturbed, item.partner)
-    return data.with_(previews=found, previews_missing=_why(data, len(wanted), refused))
+    return data.with_(previews=found, previews_missing=_why(data, len(wanted), failed))
 
 
-def _why(data: ReportData, wanted: int, refused: Sequence[AcpcError]) -> str:
+def _why(data: ReportData, wanted: int, failed: Sequence[AcpcError]) -> str:
     if not wanted:
         return data.previews_missing
-    if not refused:
+    if not failed:
         return ""
-    first = refused[0]
+    first = failed[0]
     if first.code == "UNAVAILABLE":
         return "no server could be reached when this page was made."
-    some = "" if len(refused) == wanted else f"for {len(refused)} of {wanted} measurements, "
+    some = "" if len(failed) == wanted else f"for {len(failed)} of {wanted} measurements, "
     return f"{some}the server answered {first.code}: {first.message}"

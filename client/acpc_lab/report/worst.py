@@ -14,7 +14,7 @@ from acpc_lab.report.model import Cell, Preview, ReportData
 EACH = 3
 """Anchors of either kind that are shown of one cell."""
 
-MOST_CELLS = 6
+MAX_CELLS = 6
 
 
 Chosen = tuple[Cell, str]
@@ -63,7 +63,7 @@ def focus(data: ReportData) -> list[Focus]:
         by_shift = [
             _extremes([cell for cell in data.cells if cell.shift == shift]) for shift in data.shifts
         ]
-        chosen = _first(by_shift, MOST_CELLS)
+        chosen = _first(by_shift, MAX_CELLS)
     found = []
     for cell, why in chosen:
         values = cell.score.checkpoint.anchor_values if cell.score else None

@@ -24,7 +24,7 @@ from acpc_lab.studies.threshold_summary import (
 )
 from acpc_lab.tables import Arrays
 
-MOST_TASKS = 10
+MAX_TASKS = 10
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) 
     """
     sweep = read_sweep(rows, recovery=parameters.recovery, clean_loss=parameters.clean_loss)
     tasks = sweep.by_task()
-    if not 2 <= len(tasks) <= MOST_TASKS:
-        raise ArgumentError("task", f"found {len(tasks)} tasks, wanted 2 to {MOST_TASKS}")
+    if not 2 <= len(tasks) <= MAX_TASKS:
+        raise ArgumentError("task", f"found {len(tasks)} tasks, wanted 2 to {MAX_TASKS}")
     judged: Judged = {
         pair: {task: [judge(run, pair) for run in runs] for task, runs in tasks.items()}
         for pair in parameters.pairs()

@@ -27,6 +27,7 @@ from acpc_lab.report import (
 from acpc_lab.report.labels import read_names
 from acpc_lab.report.recipe import recipe
 from acpc_lab.sweeps import Cell, SweepResults
+from acpc_lab.sweeps.folder import SweepFolder
 from acpc_lab.sweeps.plan import Plan, make_plan
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.sweeps.spec import read_spec

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 from acpc_lab.report import ReportData
-from acpc_lab.report.worst import EACH, MOST_CELLS, focus, missing, worst_anchors
+from acpc_lab.report.worst import EACH, MAX_CELLS, focus, missing, worst_anchors
 from report_samples import cell, preview, sweep
 
 
@@ -72,7 +72,7 @@ def sweep_without_jobs() -> ReportData:
 def test_with_many_shifts_each_has_its_worst_before_any_has_a_second() -> None:
     shifts = ("gaussian_noise:0.08", "blur:15", "resize:0.25", "fog:1")
     found = focus(sweep(tasks=("tworoom",), runs=("1",), shifts=shifts))
-    assert len(found) == MOST_CELLS
+    assert len(found) == MAX_CELLS
     assert list(dict.fromkeys(item.cell.shift for item in found)) == list(shifts)
     worst = [item.cell.shift for item in found if item.why == "fails by the most"]
     assert worst == list(shifts)

@@ -12,6 +12,7 @@ from acpc_client.inputs import CheckpointRef, DatasetAnchors, ScoreProtocol, Thr
 from acpc_client.perturbations import GaussianNoise
 from acpc_client.results import Checkpoint, CheckpointState
 from acpc_lab.sweeps import Cell, Sweep, SweepFileError
+from acpc_lab.sweeps.anchors import AnchorPlace
 from acpc_lab.sweeps.patterns import Pattern, as_value, fill
 from acpc_lab.sweeps.plan import Plan, make_plan
 from hypothesis import given
@@ -110,9 +111,9 @@ def test_weights_files_can_be_a_ladder(sweep_of: Make) -> None:
 
 
 def test_anchors_are_stored_once_for_all_that_share_them(sweep_of: Make) -> None:
-    asked: list[Anchors] = []
+    asked: list[AnchorPlace] = []
 
-    def store(anchors: Anchors) -> str:
+    def store(anchors: AnchorPlace) -> str:
         asked.append(anchors)
         return f"{len(asked)}" * 64
 

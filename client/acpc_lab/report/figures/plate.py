@@ -20,7 +20,7 @@ MANY_TASKS = 3
 """From so many tasks on, each shift has a row of panels and a heading of its own."""
 
 
-MOST_KEYS = 14
+MAX_KEYS = 14
 """Entries of a legend; colours come round again long before, and marks tell their names."""
 
 
@@ -125,9 +125,9 @@ class Hues:
                 text = "unaugmented" if cell.is_reference else f"{cell.level:g}"
                 seen.setdefault(text, (cell.level, Key(text, role, mark)))
         keys = [key for _, key in sorted(seen.values(), key=lambda entry: entry[0])]
-        rest = len(keys) - MOST_KEYS
+        rest = len(keys) - MAX_KEYS
         if rest > 0:
-            keys[MOST_KEYS:] = [Key(f"and {rest} more", "soft", mark)]
+            keys[MAX_KEYS:] = [Key(f"and {rest} more", "soft", mark)]
         return tuple(keys)
 
     def marks(self, cells: Iterable[Cell]) -> tuple[Key, ...]:
