@@ -231,8 +231,7 @@ class Server:
         """Whether the spec of a job that has not ended names a digest."""
         return any(
             digest in job.spec.model_dump_json()
-            for state in JobState
-            if not state.done
+            for state in (JobState.QUEUED, JobState.RUNNING)
             for job in self._jobs.list(0, MOST_JOBS, JobFilter(state=state))
         )
 

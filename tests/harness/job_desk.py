@@ -39,7 +39,7 @@ class Desk:
 
     def counted(self) -> dict[str, float]:
         found = {
-            state.value: self.metrics.registry.get_sample_value("acpc_jobs", {"state": state.value})
+            str(state): self.metrics.registry.get_sample_value("acpc_jobs", {"state": str(state)})
             for state in JobState
         }
         return {state: value for state, value in found.items() if value}

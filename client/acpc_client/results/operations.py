@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from acpc.contract import Record, Timing, WireEnum
+from acpc.contract import JobState, Progress, Record, Timing
 from acpc.v1 import receipt_pb2, study_service_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from google.longrunning import operations_pb2
@@ -19,48 +19,12 @@ from acpc_client.errors import (
     from_status,
 )
 from acpc_client.inputs import CheckpointRef
-from acpc_client.results.base import moment, optional
+from acpc_client.results.base import moment, read_answer
 from acpc_client.results.requests import ScoreRequest
 from acpc_client.results.scores import Score
 from acpc_client.results.studies import StudyResult
 
 Answer = TypeVar("Answer")
-
-
-class JobState(WireEnum):
-    """Where a job is in its life."""
-
-    UNSPECIFIED = 0
-    QUEUED = 1
-    RUNNING = 2
-    SUCCEEDED = 3
-    FAILED = 4
-    CANCELLED = 5
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Progress(Record):
-    """How far a job is.
-
-    Attributes:
-        phase: What the job is doing, for example ``"encoding anchors"``.
-        completed: Units done in all.
-        total: Units there are; zero until known.
-        seconds_left: Estimate; None until there is a rate.
-        steps_per_second: Mean since the job was last started; None before its first step.
-    """
-
-    phase: str
-    completed: int
-    total: int
-    seconds_left: float | None
-    steps_per_second: float | None = None
-
-    @classmethod
-    def from_message(cls, message: pb.Progress) -> Progress:
-        """Reads the wire form."""
-        rates = (optional(message, name) for name in ("seconds_left", "steps_per_second"))
-        return cls(message.phase, message.completed, message.total, *rates)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -107,7 +71,7 @@ class Operation(Record):
             create_time=moment(metadata, "create_time"),
             start_time=moment(metadata, "start_time"),
             end_time=moment(metadata, "end_time"),
-            progress=Progress.from_message(metadata.progress),
+            progress=read_answer(Progress, metadata.progress),
             attempts=metadata.attempts,
             timing=Timing.from_message(metadata.timing),
             error=error,

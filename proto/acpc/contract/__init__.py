@@ -2,6 +2,7 @@
 
 from acpc.contract.enums import CemReturn, CostReduction, NumericMode, WireEnum
 from acpc.contract.errors import ContractError
+from acpc.contract.jobs import JobState, Progress
 from acpc.contract.messages import Codec, Wire
 from acpc.contract.pairs import ErrorDrift, PairComparison, PairResult
 from acpc.contract.pools import (
@@ -25,6 +26,7 @@ __all__ = [
     "ContractError",
     "CostReduction",
     "ErrorDrift",
+    "JobState",
     "NumericMode",
     "PairComparison",
     "PairResult",
@@ -32,6 +34,7 @@ __all__ = [
     "PairedPlan",
     "PairedPlans",
     "PoolCertificate",
+    "Progress",
     "Receipt",
     "Record",
     "SampledPool",

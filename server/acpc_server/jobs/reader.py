@@ -6,7 +6,6 @@ import json
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -96,20 +95,21 @@ class JobReader:
 
     def _progress(self, job_id: str, state: JobState, recorded: int, total: int) -> Progress:
         if state is JobState.SUCCEEDED:
-            return Progress("done", total, total)
+            return Progress.at("done", total, total)
         if state is JobState.RUNNING:
             live = self._running.progress(job_id) or self._elsewhere().get(job_id)
             if live is not None:  # another host's report may be older than the record
-                return replace(live, completed=max(live.completed, recorded))
-        phase = "waiting" if state is JobState.QUEUED else state.value
-        return Progress(phase, recorded, total)
+                done = max(live.completed, recorded)
+                return Progress.at(live.phase, done, live.total, live.steps_per_second)
+        phase = "waiting" if state is JobState.QUEUED else str(state)
+        return Progress.at(phase, recorded, total)
 
     def _elsewhere(self) -> dict[str, Progress]:
         """Progress of the jobs of every host, read at most once a second."""
         with self._lock:
             if time.monotonic() - self._reported >= REPORT_SECONDS:
                 self._reports = {
-                    job_id: Progress(**progress)
+                    job_id: Progress.at(**progress)
                     for host in self._database.hosts().values()
                     for job_id, progress in json.loads(host.running).items()
                 }

@@ -2,57 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
+from acpc.contract import JobState, Progress
+
 from acpc_server.errors import AcpcError
 from acpc_server.jobs.kind import JobSpec, Json
-
-
-class JobState(enum.StrEnum):
-    """Where a job is in its life."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def done(self) -> bool:
-        """Whether the state is final."""
-        return self not in (JobState.QUEUED, JobState.RUNNING)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a job has come.
-
-    Attributes:
-        phase: What is being done.
-        completed: Steps on record.
-        total: Steps in all.
-        steps_per_second: Mean over the steps of this run; None before its first.
-    """
-
-    phase: str
-    completed: int
-    total: int
-    steps_per_second: float | None = None
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Estimate; None until there is a rate."""
-        left = self.total - self.completed
-        if left == 0:
-            return 0.0
-        return None if self.steps_per_second is None else left / self.steps_per_second
-
-    def to_json(self) -> Json:
-        """Form in which a host tells the others."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,9 @@ class RunningJobs:
     def report(self) -> str:
         """The progress of every job that runs here, as JSON."""
         with self._changed:
-            report: Json = {job_id: run.progress.to_json() for job_id, run in self._runs.items()}
+            report = {job_id: run.progress.to_dict() for job_id, run in self._runs.items()}
+        for progress in report.values():
+            del progress["seconds_left"]  # who reads it counts again
         return json.dumps(report, sort_keys=True)
 
     def withdraw(self, job_ids: Collection[str]) -> None:

@@ -49,7 +49,7 @@ class JobRun:
         self._spec = spec
         self._stamp = stamp
         self._total = kind.count_steps(spec)
-        self.progress = Progress("waiting", 0, self._total)
+        self.progress = Progress.at("waiting", 0, self._total)
         self._fresh_seconds = 0.0
         self._fresh_steps = 0
 
@@ -90,7 +90,7 @@ class JobRun:
         rate = None
         if self._fresh_steps:
             rate = self._fresh_steps / max(self._fresh_seconds, 1e-9)
-        self.progress = Progress(phase, done, self._total, rate)
+        self.progress = Progress.at(phase, done, self._total, rate)
 
 
 def _outcome(work: Callable[[], Json]) -> Json:

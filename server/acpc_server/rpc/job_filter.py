@@ -62,7 +62,7 @@ def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
 
 
 def _read_state(value: str | None) -> JobState | None:
-    states = {state.value: state for state in JobState}
+    states = {str(state): state for state in JobState if state}
     if value is not None and value.lower() not in states:
         raise _refusal(f"state={value}; the states are {', '.join(states)}")
     return None if value is None else states[value.lower()]

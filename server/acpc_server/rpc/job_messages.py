@@ -6,24 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from acpc.contract import Timing
-from acpc.v1 import scoring_service_pb2 as pb
+from acpc.contract import JobState, Timing
 from google.longrunning import operations_pb2
 from google.protobuf import timestamp_pb2
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 
-from acpc_server.jobs import Job, JobFailure, JobState
+from acpc_server.jobs import Job, JobFailure
 from acpc_server.rpc.status import DOMAIN, plain_status
 
 PREFIX = "operations/"
-STATES = {
-    JobState.QUEUED: pb.JOB_STATE_QUEUED,
-    JobState.RUNNING: pb.JOB_STATE_RUNNING,
-    JobState.SUCCEEDED: pb.JOB_STATE_SUCCEEDED,
-    JobState.FAILED: pb.JOB_STATE_FAILED,
-    JobState.CANCELLED: pb.JOB_STATE_CANCELLED,
-}
 
 
 @dataclass(frozen=True)
@@ -66,15 +58,9 @@ class OperationWriter:
 def write_life(job: Job) -> dict[str, Any]:
     """The fields every kind's metadata message has: state, progress, attempts and times."""
     fields: dict[str, Any] = {
-        "state": STATES[job.state],
+        "state": job.state.wire,
         "create_time": _timestamp(job.created),
-        "progress": pb.Progress(
-            phase=job.progress.phase,
-            completed=job.progress.completed,
-            total=job.progress.total,
-            seconds_left=job.progress.seconds_left,
-            steps_per_second=job.progress.steps_per_second,
-        ),
+        "progress": job.progress.to_message(),
         "attempts": job.attempts,
     }
     if job.started is not None:

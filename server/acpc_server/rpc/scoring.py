@@ -77,7 +77,7 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
             )
         if job.state is not JobState.SUCCEEDED or job.result is None:
             raise FailedPrecondition(
-                f"{request.name} is {job.state.value}; only a job that succeeded has pictures",
+                f"{request.name} is {job.state}; only a job that succeeded has pictures",
                 reason="OPERATION_NOT_SUCCEEDED",
             )
         return write_previews(
