@@ -2,7 +2,11 @@
 
 from acpc.contract import (
     CertifiedSeverity,
+    Checkpoint,
+    CheckpointState,
     ErrorDrift,
+    LoadedCheckpoint,
+    ModelCard,
     PairComparison,
     PairedIteration,
     PairedPlan,
@@ -19,7 +23,6 @@ from acpc.contract import (
 
 from acpc_client.results.anchors import AnchorSet, UploadProgress
 from acpc_client.results.base import read_answer
-from acpc_client.results.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
 from acpc_client.results.operations import JobState, Operation, Progress
 from acpc_client.results.outcomes import PairOutcome
 from acpc_client.results.requests import ScoreRequest

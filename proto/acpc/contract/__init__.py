@@ -1,5 +1,6 @@
 """What the contract means, declared once for server and client: NumPy and protobuf only."""
 
+from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
 from acpc.contract.enums import CemReturn, CostReduction, NumericMode, WireEnum
 from acpc.contract.errors import ContractError
 from acpc.contract.jobs import JobState, Progress
@@ -22,11 +23,15 @@ from acpc.contract.tensor import read_tensor, write_tensor
 __all__ = [
     "CemReturn",
     "CertifiedSeverity",
+    "Checkpoint",
+    "CheckpointState",
     "Codec",
     "ContractError",
     "CostReduction",
     "ErrorDrift",
     "JobState",
+    "LoadedCheckpoint",
+    "ModelCard",
     "NumericMode",
     "PairComparison",
     "PairResult",

@@ -4,7 +4,6 @@ from acpc_server.engine.allocator import keep_freed_memory
 from acpc_server.engine.checkpoints import (
     CheckpointCache,
     CheckpointName,
-    CheckpointStatus,
     LoadedCheckpoint,
 )
 from acpc_server.engine.device import DeviceEngine

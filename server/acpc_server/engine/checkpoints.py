@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from acpc.contract import Checkpoint, CheckpointState
 from pydantic import BaseModel, ConfigDict
 
 from acpc_server.errors import FailedPrecondition, NotFound
@@ -16,7 +17,6 @@ from acpc_server.models import (
     CheckpointEntry,
     CheckpointLimits,
     FrozenWorldModel,
-    ModelCard,
     Reduces,
     find_checkpoint,
     list_checkpoints,
@@ -49,17 +49,6 @@ class LoadedCheckpoint:
     def pinned(self) -> CheckpointName:
         """What names these very bytes."""
         return CheckpointName(name=self.name, weights=self.weights, digest=self.model.card.digest)
-
-
-@dataclass(frozen=True)
-class CheckpointStatus:
-    """A checkpoint below the root; ``card`` is set while it is loaded."""
-
-    name: str
-    weights: str
-    size_bytes: int
-    card: ModelCard | None
-    pinned: bool
 
 
 class CheckpointCache:
@@ -110,11 +99,11 @@ class CheckpointCache:
             )
         return loaded
 
-    def entries(self) -> list[CheckpointStatus]:
+    def entries(self) -> list[Checkpoint]:
         """Every weights file below the root, by name."""
         return [self._status(stored) for stored in list_checkpoints(self._root)]
 
-    def entry(self, name: str, weights: str) -> CheckpointStatus:
+    def entry(self, name: str, weights: str) -> Checkpoint:
         """One checkpoint, without loading it; raises as :meth:`get` for its files."""
         return self._status(find_checkpoint(self._root, name, weights))
 
@@ -126,7 +115,7 @@ class CheckpointCache:
             self._loaded.setdefault(key, checkpoint)  # may have been dropped meanwhile
             self._report()
 
-    def unload(self, name: str, weights: str) -> CheckpointStatus:
+    def unload(self, name: str, weights: str) -> Checkpoint:
         """Drop a checkpoint, also one whose files are gone; work that holds it finishes."""
         try:
             stored = find_checkpoint(self._root, name, weights)
@@ -202,14 +191,15 @@ class CheckpointCache:
     def _report(self) -> None:
         self._metrics.checkpoints_loaded.set(len(self._loaded))
 
-    def _status(self, stored: CheckpointEntry) -> CheckpointStatus:
+    def _status(self, stored: CheckpointEntry) -> Checkpoint:
         with self._lock:
             loaded = self._fresh(stored)
-            return CheckpointStatus(
+            return Checkpoint(
                 name=stored.name,
                 weights=stored.weights,
+                state=CheckpointState.LOADED if loaded else CheckpointState.AVAILABLE,
                 size_bytes=stored.size_bytes,
-                card=None if loaded is None else loaded.model.card,
+                model=loaded.model.card if loaded else None,
                 pinned=_key(stored) in self._pinned,
             )
 

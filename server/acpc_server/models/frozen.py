@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
+from acpc.contract import ModelCard
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -16,29 +16,6 @@ from acpc_server.models.unroll import unroll
 
 # What autocast computes in bfloat16 here, and so casts the weights of.
 PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d)
-
-
-@dataclass(frozen=True)
-class ModelCard:
-    """The facts of a checkpoint that callers check their inputs against.
-
-    Attributes:
-        family: Registered name of the model family, for example ``"lewm"``.
-        digest: Hex sha256 over the canonical config and every stored tensor.
-        image_size: Side in pixels to which the shorter side of a frame is resized.
-        latent_dim: Width of the projected latent space.
-        history: Longest history in frames the predictor takes; shorter ones are legal.
-        action_block_dim: Width of an action block, frameskip times the action width.
-        parameter_count: Number of parameters.
-    """
-
-    family: str
-    digest: str
-    image_size: int
-    latent_dim: int
-    history: int
-    action_block_dim: int
-    parameter_count: int
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from acpc.contract import Timing
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1 import checkpoint_service_pb2_grpc as pb_grpc
 
-from acpc_server.engine import CheckpointCache, CheckpointStatus
+from acpc_server.engine import CheckpointCache
 from acpc_server.rpc.paging import read_page, write_token
 from acpc_server.rpc.request import check_ref, load, request_id
 
@@ -27,7 +27,7 @@ class CheckpointServicer(pb_grpc.CheckpointServiceServicer):
         page = read_page(request.page_size, request.page_token)
         entries = self._checkpoints.entries()
         return pb.ListCheckpointsResponse(
-            checkpoints=[_write(entry) for entry in entries[page.start : page.stop]],
+            checkpoints=[entry.to_message() for entry in entries[page.start : page.stop]],
             next_page_token=write_token(page.stop if page.stop < len(entries) else None),
         )
 
@@ -37,7 +37,7 @@ class CheckpointServicer(pb_grpc.CheckpointServiceServicer):
         """One checkpoint, without loading it."""
         check_ref(request.checkpoint, "checkpoint")
         entry = self._checkpoints.entry(request.checkpoint.name, request.checkpoint.weights)
-        return pb.GetCheckpointResponse(checkpoint=_write(entry))
+        return pb.GetCheckpointResponse(checkpoint=entry.to_message())
 
     def LoadCheckpoint(
         self, request: pb.LoadCheckpointRequest, context: grpc.ServicerContext
@@ -49,7 +49,7 @@ class CheckpointServicer(pb_grpc.CheckpointServiceServicer):
         if request.pin:
             self._checkpoints.pin(loaded)
         return pb.LoadCheckpointResponse(
-            checkpoint=_write(self._checkpoints.entry(loaded.name, loaded.weights)),
+            checkpoint=self._checkpoints.entry(loaded.name, loaded.weights).to_message(),
             timing=Timing(total=time.perf_counter() - started).to_message(),
         )
 
@@ -60,26 +60,4 @@ class CheckpointServicer(pb_grpc.CheckpointServiceServicer):
         request_id(request)
         check_ref(request.checkpoint, "checkpoint")
         entry = self._checkpoints.unload(request.checkpoint.name, request.checkpoint.weights)
-        return pb.UnloadCheckpointResponse(checkpoint=_write(entry))
-
-
-def _write(entry: CheckpointStatus) -> pb.Checkpoint:
-    card = entry.card
-    return pb.Checkpoint(
-        name=entry.name,
-        weights=entry.weights,
-        state=pb.CHECKPOINT_STATE_AVAILABLE if card is None else pb.CHECKPOINT_STATE_LOADED,
-        size_bytes=entry.size_bytes,
-        pinned=entry.pinned,
-        model=None
-        if card is None
-        else pb.ModelCard(
-            family=card.family,
-            digest=card.digest,
-            image_size=card.image_size,
-            latent_dim=card.latent_dim,
-            history=card.history,
-            action_block_dim=card.action_block_dim,
-            parameter_count=card.parameter_count,
-        ),
-    )
+        return pb.UnloadCheckpointResponse(checkpoint=entry.to_message())

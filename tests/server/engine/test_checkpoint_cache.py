@@ -49,7 +49,7 @@ class Shelf:
         return self.count("acpc_checkpoint_load_seconds_count")
 
     def loaded(self) -> set[str]:
-        names = {entry.name for entry in self.cache.entries() if entry.card is not None}
+        names = {entry.name for entry in self.cache.entries() if entry.model is not None}
         assert len(names) == self.count("acpc_checkpoints_loaded")
         return names
 
@@ -97,7 +97,7 @@ def test_replaced_weights_are_read_again_and_pins_of_the_old_digest_refused(shel
     old = shelf.cache.get("a")
     assert shelf.cache.get("a", digest=old.model.card.digest) is old
     write_checkpoint(shelf.root / "a", seed=77)
-    assert shelf.cache.entry("a", "").card is None, "what is loaded is not what is on disk"
+    assert shelf.cache.entry("a", "").model is None, "what is loaded is not what is on disk"
     with pytest.raises(FailedPrecondition) as refused:
         shelf.cache.get("a", digest=old.model.card.digest)
     assert refused.value.reason == "CHECKPOINT_CHANGED"
@@ -142,7 +142,7 @@ def test_pinned_ones_stay_until_they_are_unloaded(shelf: Shelf) -> None:
     assert shelf.loaded() == {"a", "d"}
     assert shelf.cache.entry("a", "").pinned
     status = shelf.cache.unload("a", "")
-    assert (status.card, status.pinned) == (None, False)
+    assert (status.model, status.pinned) == (None, False)
     assert shelf.loaded() == {"d"}
     shelf.cache.get("a")
     for name in "bc":
@@ -188,7 +188,7 @@ def test_a_checkpoint_whose_files_are_gone_can_still_be_unloaded(shelf: Shelf) -
     with pytest.raises(NotFound):
         shelf.cache.get("a")
     assert shelf.count("acpc_checkpoints_loaded") == 1
-    assert shelf.cache.unload("a", "").card is None
+    assert shelf.cache.unload("a", "").model is None
     assert shelf.count("acpc_checkpoints_loaded") == 0
     with pytest.raises(NotFound):
         shelf.cache.unload("a", "")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from acpc.contract import Record, Timing, WireEnum
+from acpc.contract.enums import WireEnum
+from acpc.contract.messages import Wire
+from acpc.contract.provenance import Timing
+from acpc.contract.record import Record
 from acpc.v1 import checkpoint_service_pb2 as pb
 
 
@@ -16,8 +19,8 @@ class CheckpointState(WireEnum):
     LOADED = 2
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class ModelCard(Record):
+@dataclass(frozen=True, repr=False)
+class ModelCard(Record, Wire[pb.ModelCard]):
     """What a loaded checkpoint is.
 
     Attributes:
@@ -38,22 +41,9 @@ class ModelCard(Record):
     action_block_dim: int
     parameter_count: int
 
-    @classmethod
-    def from_message(cls, message: pb.ModelCard) -> ModelCard:
-        """Reads the wire form."""
-        return cls(
-            family=message.family,
-            digest=message.digest,
-            image_size=message.image_size,
-            latent_dim=message.latent_dim,
-            history=message.history,
-            action_block_dim=message.action_block_dim,
-            parameter_count=message.parameter_count,
-        )
 
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Checkpoint(Record):
+@dataclass(frozen=True, repr=False)
+class Checkpoint(Record, Wire[pb.Checkpoint]):
     """A checkpoint below the server's root.
 
     Attributes:
@@ -72,28 +62,10 @@ class Checkpoint(Record):
     model: ModelCard | None
     pinned: bool
 
-    @classmethod
-    def from_message(cls, message: pb.Checkpoint) -> Checkpoint:
-        """Reads the wire form."""
-        model = message.model if message.HasField("model") else None
-        return cls(
-            name=message.name,
-            weights=message.weights,
-            state=CheckpointState(message.state),
-            size_bytes=message.size_bytes,
-            model=None if model is None else ModelCard.from_message(model),
-            pinned=message.pinned,
-        )
 
-
-@dataclass(frozen=True, repr=False, eq=False)
-class LoadedCheckpoint(Record):
+@dataclass(frozen=True, repr=False)
+class LoadedCheckpoint(Record, Wire[pb.LoadCheckpointResponse]):
     """Answer of ``checkpoints.load``."""
 
     checkpoint: Checkpoint
     timing: Timing
-
-    @classmethod
-    def from_message(cls, message: pb.LoadCheckpointResponse) -> LoadedCheckpoint:
-        """Reads the wire form."""
-        return cls(Checkpoint.from_message(message.checkpoint), Timing.from_message(message.timing))
