@@ -19,6 +19,7 @@ from acpc_lab.sweeps import Sweep, SweepFileError, SweepResults, TaskState
 from acpc_lab.tables.plain import encode
 from job_world import JobWorld, write_job_world
 from server_process import ServerProcess
+from waiting import wait_until
 
 CLIENT_KILLS = 4
 SERVER_KILLS = 1
