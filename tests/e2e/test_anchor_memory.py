@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.sync.client import AcpcClient
 from server_process import ServerProcess
+
+pytestmark = pytest.mark.slow
 
 HISTORY, STEPS, SIDE, PART, COUNT = 3, 11, 224, 6, 240
 MIB = 2**20

@@ -138,6 +138,7 @@ def wait_for_offset(process: ServerProcess, request_id: str, least: int) -> int:
             time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_goes_on_at_the_last_whole_shard(world: ServedWorld) -> None:
     anchors, digest = arrays(200, 20)
     state = world.state_dir.with_name("killed")

@@ -13,6 +13,8 @@ from job_world import JobCaller, JobWorld, job, metadata, response, steps_of, wr
 from kill_series import run_series, sweep
 from server_process import ServerProcess
 
+pytestmark = pytest.mark.slow
+
 JOBS = 12
 KILLS = 4
 LONG = job("long", dataset={"dataset": "rooms.h5", "task": "tworoom", "count": 95})

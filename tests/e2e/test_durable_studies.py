@@ -13,6 +13,8 @@ from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 from job_world import JobCaller, JobWorld, write_job_world
 from waiting import GENEROUS_SECONDS
 
+pytestmark = pytest.mark.slow
+
 SHARDS = 2
 SOURCE = {"dataset": "rooms.h5", "task": "tworoom", "count": 10 * SHARDS, "one_per_episode": False}
 BUDGET = {"candidates": 16, "elites": 4, "iterations": 3, "horizon": 3}

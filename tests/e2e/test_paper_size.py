@@ -25,6 +25,8 @@ from test_pair_agreement import worst as worst_of_pair
 from test_score_agreement import worst as worst_of_score
 from waiting import GENEROUS_SECONDS
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 1e-4
 SEEDS = {"lewm": 11, "pldm": 12}
 COLUMNS: PublicColumns = public_columns((60, 70), side=64)

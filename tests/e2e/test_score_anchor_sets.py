@@ -151,6 +151,7 @@ def test_a_job_whose_set_goes_says_so_and_a_set_in_use_stays(
         assert digest in error.message
 
 
+@pytest.mark.slow
 def test_a_job_over_a_set_survives_a_kill(world: JobWorld) -> None:
     """Another process opens the set by its digest and ends with the same bytes."""
     with world.server("killed") as server:

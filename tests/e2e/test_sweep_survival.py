@@ -83,6 +83,7 @@ def undisturbed(world: JobWorld, server: ServerProcess) -> list[bytes]:
         return scores(sweep.run(client, poll=0.05))
 
 
+@pytest.mark.slow
 def test_a_client_killed_at_random_moments_doubles_no_job(
     world: JobWorld, server: ServerProcess, undisturbed: list[bytes]
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_lost_folder_finds_its_jobs_again(
     assert jobs_of(server) == before
 
 
+@pytest.mark.slow
 def test_a_server_killed_in_the_middle_is_waited_for(
     world: JobWorld, server: ServerProcess, undisturbed: list[bytes]
 ) -> None:

@@ -39,13 +39,14 @@ def planned(
     return PairedCem(session, budget, seed, returns).run(context())[0]
 
 
+@pytest.mark.parametrize("seeds", [6, pytest.param(24, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("returns", ["mean", "best"])
 def test_runs_certified_at_every_iteration_return_the_same_plan(
-    world: PlanningWorld, returns: str
+    world: PlanningWorld, returns: str, seeds: int
 ) -> None:
     """Cor. adaptive-cem-alignment, bit for bit, over many models, moments and severities."""
     certified = apart = 0
-    for seed in range(24):
+    for seed in range(seeds):
         views = noise(*10.0 ** np.random.default_rng(seed).uniform(-6, -0.5, 4), seed=seed)
         request = moment(seed, 1 + seed % 3, views=views)
         answer = planned(world, request, model=SEEDS[seed % 3], seed=seed, returns=returns)
@@ -61,8 +62,8 @@ def test_runs_certified_at_every_iteration_return_the_same_plan(
                 assert iteration.same_elites or not iteration.elite.certified
             certified += paired.certified
             apart += paired.first_divergence is not None
-    assert certified > 20
-    assert apart > 20
+    assert certified > 0.8 * seeds
+    assert apart > 0.8 * seeds
 
 
 def test_nothing_is_certified_once_elites_have_differed(world: PlanningWorld) -> None:

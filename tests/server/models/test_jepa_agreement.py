@@ -153,6 +153,7 @@ def test_factories(tmp_path: Path, norm: str | None, activation: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_paper_size(tmp_path: Path) -> None:
     """One frame and two steps at the published size: 303 tensors, 18,034,478 parameters."""
     config = public_config("paper")
