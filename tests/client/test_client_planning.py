@@ -182,7 +182,7 @@ def test_the_deadline_of_the_session_ends_it(
 def test_the_clients_timeout_is_each_answers_and_not_the_sessions(
     side: Any, counterparty: Counterparty, scene: dict[str, Any]
 ) -> None:
-    side.converse(scene, timeout=3)
+    side.converse(scene, timeout=90)
     (left,) = counterparty.deadlines["Plan"]
     assert left is not None
     assert 500 < left < 620

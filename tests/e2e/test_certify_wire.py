@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -232,15 +233,17 @@ def test_a_silent_stream_is_closed(world: ServedWorld, tmp_path: Path) -> None:
     state = tmp_path / "state"
     with (
         ServerProcess(
-            world.checkpoint_root, world.dataset_root, state, plan_idle_seconds=0.5
+            world.checkpoint_root, world.dataset_root, state, plan_idle_seconds=2.0
         ) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         stub = DiagnosticServiceStub(channel)
 
+        over = threading.Event()
+
         def quiet(*messages: pb.PlanRequest) -> Iterator[pb.PlanRequest]:
             yield from messages
-            time.sleep(3)
+            over.wait(GENEROUS_SECONDS)
 
         for messages in ((), (planning.start(),), (planning.start(), planning.proposed())):
             answers: list[pb.PlanResponse] = []
@@ -252,6 +255,7 @@ def test_a_silent_stream_is_closed(world: ServedWorld, tmp_path: Path) -> None:
             assert refused is not None
             assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "PLAN_IDLE")
             assert len(answers) <= len(messages)
+        over.set()
         assert len(plan(stub, planning.start(), planning.proposed())) == 2
         assert server.bugs() == []
 

@@ -29,11 +29,17 @@ def counting_plan(
 
 
 class Counting:
-    """The kind; ``stamped`` is what its data looks like at the moment."""
+    """The kind.
+
+    Attributes:
+        stamped: What its data looks like at the moment.
+        held_at: Steps from this one on do not end, until it is set to None.
+    """
 
     name = "counting"
     spec_type = CountingPlan
     stamped = "fresh"
+    held_at: int | None = None
 
     def stamp(self, plan: CountingPlan) -> str:
         return self.stamped
@@ -57,7 +63,8 @@ class Counting:
         if index == plan.bad:
             raise InvalidArgument("bad", f"step {index} is refused")
         until = time.monotonic() + plan.seconds
-        while time.monotonic() < until:  # as the engine does, look at the context at every chunk
+        # As the engine does, look at the context at every chunk.
+        while time.monotonic() < until or (self.held_at is not None and index >= self.held_at):
             context.check()
             time.sleep(CHUNK_SECONDS)
         return {"index": index, "square": index * index}

@@ -16,7 +16,7 @@ from acpc_server.jobs.running import RunningJobs
 from acpc_server.jobs.state_folder import StateFolder
 from acpc_server.observe import Metrics
 
-TERMS = LeaseTerms(heartbeat=0.05, lease=0.2)
+TERMS = LeaseTerms(heartbeat=0.05, lease=1.0)
 A = Host("a", "process-1", "folder-1")
 
 

@@ -14,8 +14,9 @@ from acpc_server.errors import FailedPrecondition, Unavailable
 from acpc_server.jobs import Job, JobState
 from acpc_server.jobs.database import JobDatabase
 from counting_jobs import Counting, CountingPlan, counting_plan
-from job_desk import LONG, SHORT, TERMS, Desk, ended, until
+from job_desk import LONG, SHORT, TERMS, Desk, ended
 from postgres_server import PostgresServer
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -39,13 +40,13 @@ def hand_over(desk: Desk, job_id: str, executor_id: str) -> None:
 def test_jobs_that_nobody_runs_are_queued_again(desk: Desk) -> None:
     service = desk.started(executor_id="here")
     blocker = service.submit(LONG, "").job_id
-    until(lambda: service.get(blocker).state is JobState.RUNNING)
+    wait_until(lambda: service.get(blocker).state is JobState.RUNNING)
     dropped, orphan = (service.submit(SHORT, "").job_id for _ in range(2))
     hand_over(desk, dropped, "here")
     hand_over(desk, orphan, "never-seen")
     assert service.get(orphan).state is service.get(dropped).state is JobState.RUNNING
     for job_id in (dropped, orphan):
-        until(lambda job_id=job_id: service.get(job_id).state is JobState.QUEUED)
+        wait_until(lambda job_id=job_id: service.get(job_id).state is JobState.QUEUED)
     assert service.get(blocker).attempts == 1, "what runs is left alone"
     service.cancel(blocker)
     for job_id in (dropped, orphan):
@@ -58,10 +59,10 @@ def test_a_service_whose_name_is_taken_says_so_once(desk: Desk) -> None:
     service.start()
     database = JobDatabase(desk.url)
     database.open()
-    until(lambda: database.hosts()["here"].beat > 0)
+    wait_until(lambda: database.hosts()["here"].beat > 0)
     successor = replace(database.hosts()["here"], session="another process")
-    until(lambda: database.enter(successor, database.hosts()["here"]))
-    until(lambda: bool(evicted))
+    wait_until(lambda: database.enter(successor, database.hosts()["here"]))
+    wait_until(lambda: bool(evicted))
     time.sleep(3 * TERMS.heartbeat)
     assert len(evicted) == 1
     service.stop()
@@ -81,10 +82,11 @@ class LaterCounting(Counting):
 
 def test_a_job_of_a_newer_release_waits_for_a_host_that_can_read_it(desk: Desk) -> None:
     desk.kind = LaterCounting()
+    desk.kind.held_at = 2
     later = desk.started()
     plan = LaterPlan(**counting_plan(30, 0.1).model_dump())
     job_id = later.submit(plan, "").job_id
-    until(lambda: later.get(job_id).progress.completed >= 1)
+    wait_until(lambda: later.get(job_id).progress.completed >= 1)
     later.stop()
     desk.kind = Counting()
     older = desk.started()
@@ -122,12 +124,14 @@ def test_a_database_that_takes_no_writes_for_a_while_costs_no_job(
             )
 
     service = desk.started()
+    desk.kind.held_at = 4
     job_id = service.submit(counting_plan(12, 0.1), "").job_id
-    until(lambda: service.get(job_id).progress.completed >= 3)
+    wait_until(lambda: service.get(job_id).progress.completed >= 3)
     turn("on")
     time.sleep(2.0)
     turn("off")
-    until(lambda: any(job.state.done for job in attempt(lambda: service.list(0, 1))))
+    desk.kind.held_at = None
+    wait_until(lambda: any(job.state.done for job in attempt(lambda: service.list(0, 1))))
     done = service.get(job_id)
     assert done.state is JobState.SUCCEEDED
     again = ended(service, service.submit(counting_plan(12), "").job_id)
