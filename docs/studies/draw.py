@@ -12,7 +12,13 @@ from pathlib import Path
 from acpc_lab.plotting import styled
 from acpc_lab.studies import paper
 from acpc_lab.studies.catalogue import STUDIES, Evidence
-from acpc_lab.studies.figures import collapse, drift, horizons, shifts, thresholds
+from acpc_lab.studies.figures import (
+    collapse_bars,
+    drift_errors,
+    horizon_ratios,
+    shift_scatter,
+    splits,
+)
 
 HERE = Path(__file__).parent
 
@@ -23,11 +29,11 @@ def main() -> None:
         pairs = Evidence.of(STUDIES["shifts"], paper.shift_rows()).summary.pairs
         lines = Evidence.of(STUDIES["collapse"], paper.collapse_rows()).summary.checkpoints
         figures = {
-            "thresholds": thresholds.splits(paper.splits()),
-            "shifts": shifts.scatter(pairs),
-            "drift": drift.errors(paper.drift_cells()),
-            "horizons": horizons.ratios(paper.ir_reductions(), 8, 0.90),
-            "collapse": collapse.checkpoints(lines),
+            "thresholds": splits(paper.splits()),
+            "shifts": shift_scatter(pairs),
+            "drift": drift_errors(paper.drift_cells()),
+            "horizons": horizon_ratios(paper.ir_reductions(), 8, 0.90),
+            "collapse": collapse_bars(lines),
         }
         for name, figure in figures.items():
             figure.savefig(

@@ -208,10 +208,10 @@ def test_the_command_line_loads_no_server() -> None:
 
 
 REPORT = [
-    "Cell",
     "LabelNames",
+    "Measurement",
     "Preview",
-    "Protocol",
+    "ProtocolUsed",
     "ReportData",
     "export_figures",
     "from_files",

@@ -16,7 +16,7 @@ import processes
 import pytest
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import Sweep, SweepFileError, SweepResults, TaskState
-from acpc_lab.tables.plain import encode
+from acpc_lab.tables.scores import encode
 from job_world import JobWorld, write_job_world
 from server_process import ServerProcess
 from waiting import wait_until

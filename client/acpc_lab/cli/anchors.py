@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit, Json, Server, command
+from acpc_lab.cli.options import Exit, Json, Server, command, said
 from acpc_lab.tables import load_anchors
 
 app = typer.Typer(
@@ -111,7 +111,12 @@ def create(
 
         acpc anchors create tworoom.h5 --task tworoom --count 100
     """
-    source = DatasetAnchors(dataset, task, count, seed, frameskip, one_per_episode=one_per_episode)
+    source = DatasetAnchors(
+        dataset,
+        task,
+        **said(count=count, seed=seed, frameskip=frameskip),
+        one_per_episode=one_per_episode,
+    )
     with server.connect() as client:
         made = client.anchors.create(
             source,
@@ -125,34 +130,21 @@ def create(
 
 
 @command(app, "list")
-def list_sets(
-    *,
-    server: Server,
-    as_json: Json = False,
-) -> None:
+def list_sets(*, server: Server, as_json: Json = False) -> None:
     """Lists the anchor sets of the server, newest first."""
     with server.connect() as client:
         render.listing(list(client.anchors.list()), render.anchor_sets, as_json=as_json)
 
 
 @command(app)
-def show(
-    *,
-    digest: Digest,
-    server: Server,
-    as_json: Json = False,
-) -> None:
+def show(*, digest: Digest, server: Server, as_json: Json = False) -> None:
     """Shows one anchor set."""
     with server.connect() as client:
         _print(client.anchors.get(digest), as_json)
 
 
 @command(app)
-def delete(
-    *,
-    digest: Digest,
-    server: Server,
-) -> None:
+def delete(*, digest: Digest, server: Server) -> None:
     """Removes an anchor set that no job needs."""
     with server.connect() as client:
         client.anchors.delete(digest)

@@ -107,6 +107,11 @@ def protocol(help: str, minimum: float | None = None) -> Any:  # noqa: ANN401 - 
     return typer.Option(min=minimum, help=help, rich_help_panel=PROTOCOL)
 
 
+def said(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever options hold
+    """The options that were given: not None and not empty."""
+    return {name: value for name, value in options.items() if value not in (None, [])}
+
+
 TlsCa = Annotated[
     Path | None,
     typer.Option(
@@ -227,8 +232,7 @@ def read_numbers(text: str, kind: type, option: str) -> tuple[Any, ...]:
 
 
 Input = Annotated[
-    Path,
-    typer.Option(exists=True, dir_okay=False, help="NPZ file with the arrays listed above."),
+    Path, typer.Option(exists=True, dir_okay=False, help="NPZ file with the arrays listed above.")
 ]
 
 

@@ -167,8 +167,7 @@ def score(answer: Score) -> None:
         "median latent distance": "median_latent_distance",
     }
     table(
-        titles,
-        [[name, *(_cell(side, field) for side in sides)] for name, field in fields.items()],
+        titles, [[name, *(_cell(side, field) for side in sides)] for name, field in fields.items()]
     )
     verdict = answer.verdict
     limits = verdict.thresholds

@@ -10,7 +10,7 @@ from acpc_client import DatasetAnchors, ScoreProtocol, Thresholds
 
 from acpc_lab.cli import render
 from acpc_lab.cli.follow import follow
-from acpc_lab.cli.options import Json, ScoreOutput, Server, Shift, protocol, read_shift
+from acpc_lab.cli.options import Json, ScoreOutput, Server, Shift, protocol, read_shift, said
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,12 @@ class Source:
         Raises:
             typer.BadParameter: Both a dataset and a set are named, or neither.
         """
-        drawn = (self.dataset, self.task, self.anchors, self.anchor_seed)
-        if self.anchor_set is not None and drawn == (None,) * 4:
+        others = (self.dataset, self.task, self.anchors, self.anchor_seed)
+        if self.anchor_set is not None and others == (None,) * 4:
             return self.anchor_set
         if self.anchor_set is None and self.dataset is not None and self.task is not None:
-            return DatasetAnchors(
-                self.dataset, self.task, count=self.anchors, seed=self.anchor_seed
-            )
+            drawn = said(count=self.anchors, seed=self.anchor_seed)
+            return DatasetAnchors(self.dataset, self.task, **drawn)
         raise typer.BadParameter(
             "give --dataset and --task, or --anchor-set alone: a set has its anchors already",
             param_hint="--dataset",
@@ -62,6 +61,15 @@ class Measures:
     margin: Annotated[float | None, protocol("Margin of SR [0.10].")] = None
     t_ir: Annotated[float | None, protocol("Largest relative IR that passes [0.30].")] = None
     t_sr: Annotated[float | None, protocol("Smallest SR that passes [0.95].")] = None
+
+    def protocol(self) -> ScoreProtocol:
+        """The protocol; what was not said is the paper's."""
+        names = ("draws", "seed", "horizon", "quantile", "margin")
+        return ScoreProtocol(**said(**{name: getattr(self, name) for name in names}))
+
+    def thresholds(self) -> Thresholds:
+        """The thresholds; what was not said is the paper's."""
+        return Thresholds(**said(ir=self.t_ir, sr=self.t_sr))
 
 
 def score(
@@ -113,14 +121,8 @@ def score(
             anchors,
             perturbation,
             reference=reference,
-            protocol=ScoreProtocol(
-                draws=given.draws,
-                seed=given.seed,
-                horizon=given.horizon,
-                quantile=given.quantile,
-                margin=given.margin,
-            ),
-            thresholds=Thresholds(ir=given.t_ir, sr=given.t_sr),
+            protocol=given.protocol(),
+            thresholds=given.thresholds(),
             request_id=request_id,
         )
         if no_wait:

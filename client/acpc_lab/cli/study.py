@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from acpc_client import (
@@ -18,6 +18,7 @@ from acpc_client import (
 )
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
+from acpc_lab import studies
 from acpc_lab.cli import render
 from acpc_lab.cli.options import (
     Exit,
@@ -28,6 +29,7 @@ from acpc_lab.cli.options import (
     read_numbers,
     read_shift,
     reported,
+    said,
 )
 from acpc_lab.cli.study_run import (
     Answers,
@@ -38,31 +40,7 @@ from acpc_lab.cli.study_run import (
     measured_study,
     with_columns,
 )
-from acpc_lab.studies import (
-    PAPER_ROWS,
-    STUDIES,
-    AskScore,
-    AskStudy,
-    CollapseParameters,
-    DriftParameters,
-    Evidence,
-    GeometryParameters,
-    HorizonParameters,
-    PlannerParameters,
-    SensitivityParameters,
-    ShiftParameters,
-    ShiftRows,
-    SweepRows,
-    ThresholdParameters,
-    bundle,
-    chosen_elsewhere,
-    collapse_rows,
-    embedded,
-    horizon_rows,
-    require_one_per_run,
-    study_arrays,
-    study_rows,
-)
+from acpc_lab.studies import bundle
 from acpc_lab.studies import verify as verify_bundle
 from acpc_lab.tables import Arrays, Rows, read_rows, to_csv
 
@@ -97,6 +75,10 @@ class Shifts:
     draws: Draws = None
     seed: Seed = None
 
+    def said(self) -> dict[str, Any]:
+        """What was given, as the studies name it."""
+        return said(shifts=read_grid(self.shift), draws=self.draws, seed=self.seed)
+
 
 _THRESHOLDS = r"""Do thresholds chosen on some tasks find the recovered checkpoints of others?
 
@@ -110,7 +92,7 @@ choice on the other tasks. A row is a checkpoint of a training sweep under one v
 """
 
 
-@command(app, help=with_columns(_THRESHOLDS, SweepRows))
+@command(app, help=with_columns(_THRESHOLDS, studies.SweepRows))
 def thresholds(
     *,
     rows: RowsFile,
@@ -130,8 +112,10 @@ def thresholds(
     with reported():
         output.check()
         grids = read_numbers(t_ir, float, "--t-ir"), read_numbers(t_sr, float, "--t-sr")
-        parameters = ThresholdParameters(*grids, recovery, clean_loss)
-        evidence = Evidence.of(STUDIES["thresholds"], read_rows(rows, SweepRows), parameters)
+        parameters = studies.ThresholdParameters(*grids, recovery, clean_loss)
+        evidence = studies.Evidence.of(
+            studies.STUDIES["thresholds"], read_rows(rows, studies.SweepRows), parameters
+        )
         source, inputs = file_source(rows)
         output.finish(evidence, [source], inputs)
 
@@ -150,15 +134,14 @@ pair chosen on all other tasks), or are the same for all.
 """
 
 
-@command(app, help=with_columns(_SHIFTS, ShiftRows))
+@command(app, help=with_columns(_SHIFTS, studies.ShiftRows))
 def shifts(
     *,
     rows: RowsFile,
     t_ir: Annotated[float, typer.Option(help="Threshold of relative IR.")] = 0.30,
     t_sr: Annotated[float, typer.Option(help="Threshold of SR.")] = 0.95,
     thresholds_from: Annotated[
-        Path | None,
-        typer.Option(exists=True, file_okay=False, help="Folder of a threshold study."),
+        Path | None, typer.Option(exists=True, file_okay=False, help="Folder of a threshold study.")
     ] = None,
     gain: Annotated[float, typer.Option(min=0, help="Points that count as better.")] = 5.0,
     clean_loss: Points = 5.0,
@@ -170,15 +153,17 @@ def shifts(
     """Cross-shift comparison."""
     with reported():
         output.check()
-        read = read_rows(rows, ShiftRows)
+        read = read_rows(rows, studies.ShiftRows)
         source, inputs = file_source(rows)
         sources = [source]
         if thresholds_from is not None:
             chosen = bundle.read(thresholds_from)
-            read = chosen_elsewhere(read, chosen.evidence())
+            read = studies.chosen_elsewhere(read, chosen.evidence())
             sources.append({"kind": "study", "name": thresholds_from.name, "digest": chosen.digest})
-        parameters = ShiftParameters(t_ir, t_sr, gain, clean_loss, boundary)
-        output.finish(Evidence.of(STUDIES["shifts"], read, parameters), sources, inputs)
+        parameters = studies.ShiftParameters(t_ir, t_sr, gain, clean_loss, boundary)
+        output.finish(
+            studies.Evidence.of(studies.STUDIES["shifts"], read, parameters), sources, inputs
+        )
 
 
 @measured_study(
@@ -194,8 +179,10 @@ def drift(
     alpha: Alpha = 1.0,
 ) -> Plan:
     """Error-drift study."""
-    study = DriftStudy(read_grid(sampled.shift), sampled.draws, sampled.seed, horizon, groups)
-    return Plan(DriftParameters(alpha), AskStudy(study), check=require_one_per_run)
+    study = DriftStudy(**sampled.said(), **said(horizon=horizon, groups=groups))
+    return Plan(
+        studies.DriftParameters(alpha), studies.AskStudy(study), check=studies.require_one_per_run
+    )
 
 
 @measured_study(
@@ -217,15 +204,11 @@ def planner(
 ) -> Plan:
     """Planner study."""
     study = PlannerStudy(
-        read_grid(sampled.shift),
-        sampled.draws,
-        sampled.seed,
-        CemBudget(candidates, elites, iterations, horizon),
-        sampling_seed,
-        history=history,
-        goal_offset=goal_offset,
+        **sampled.said(),
+        **said(sampling_seed=sampling_seed, history=history, goal_offset=goal_offset),
+        budget=CemBudget(candidates, elites, iterations, horizon),
     )
-    return Plan(PlannerParameters(alpha), AskStudy(study))
+    return Plan(studies.PlannerParameters(alpha), studies.AskStudy(study))
 
 
 @measured_study(
@@ -242,19 +225,22 @@ def geometry(
     tsne_seed: Annotated[int, typer.Option(min=0, help="Of t-SNE.")] = 0,
 ) -> Plan:
     """Local geometry."""
-    parameters = GeometryParameters(highlighted, perplexity, tsne_seed)
+    parameters = studies.GeometryParameters(highlighted, perplexity, tsne_seed)
 
     def gather(answers: Answers) -> tuple[Rows, Arrays]:
-        rows, arrays = study_rows(STUDIES["geometry"].rows, answers), study_arrays(answers)
+        rows, arrays = (
+            studies.study_rows(studies.STUDIES["geometry"].rows, answers),
+            studies.study_arrays(answers),
+        )
         render.note("computing the t-SNE coordinates of the picture")
         try:
-            return rows, embedded(arrays, parameters)
+            return rows, studies.embedded(arrays, parameters)
         except FailedPrecondition as missing:
             render.note(f"no t-SNE: {missing.message}")
             return rows, arrays
 
-    study = GeometryStudy(read_grid(sampled.shift), sampled.draws, sampled.seed, horizon)
-    return Plan(parameters, AskStudy(study), gather)
+    study = GeometryStudy(**sampled.said(), **said(horizon=horizon))
+    return Plan(parameters, studies.AskStudy(study), gather)
 
 
 @measured_study(app, "acpc study sensitivity --checkpoints pair.csv --out sensitivity/")
@@ -268,7 +254,12 @@ def sensitivity(
     ] = None,
 ) -> Plan:
     """Local sensitivity."""
-    return Plan(SensitivityParameters(), AskStudy(SensitivityStudy(probes, seed, horizon, step)))
+    return Plan(
+        studies.SensitivityParameters(),
+        studies.AskStudy(
+            SensitivityStudy(**said(probes=probes, seed=seed, horizon=horizon, step=step))
+        ),
+    )
 
 
 @measured_study(
@@ -286,17 +277,16 @@ def horizons(
 ) -> Plan:
     """Horizon and quantile sensitivity."""
     asked = ScoreProtocol(
-        draws=draws,
-        seed=seed,
+        **said(draws=draws, seed=seed),
         horizon=horizon,
         quantile=quantile,
         extra_horizons=read_numbers(more_horizons, int, "--more-horizons"),
         extra_quantiles=read_numbers(more_quantiles, float, "--more-quantiles"),
     )
     return Plan(
-        HorizonParameters(horizon, quantile),
-        AskScore(read_shift(shift), asked),
-        lambda answers: (horizon_rows(answers), {}),
+        studies.HorizonParameters(horizon, quantile),
+        studies.AskScore(read_shift(shift), asked),
+        lambda answers: (studies.horizon_rows(answers), {}),
     )
 
 
@@ -317,9 +307,11 @@ def collapse(
 ) -> Plan:
     """Collapse control."""
     return Plan(
-        CollapseParameters(distance_share),
-        AskScore(read_shift(shift), ScoreProtocol(draws=draws, seed=seed, horizon=horizon)),
-        lambda answers: (collapse_rows(answers), {}),
+        studies.CollapseParameters(distance_share),
+        studies.AskScore(
+            read_shift(shift), ScoreProtocol(**said(draws=draws, seed=seed, horizon=horizon))
+        ),
+        lambda answers: (studies.collapse_rows(answers), {}),
     )
 
 
@@ -374,7 +366,7 @@ def paper(
         acpc study paper shifts > pairs.csv && acpc study shifts pairs.csv
     """
     with reported():
-        if study not in PAPER_ROWS:
-            wanted = ", ".join(PAPER_ROWS)
+        if study not in studies.PAPER_ROWS:
+            wanted = ", ".join(studies.PAPER_ROWS)
             raise ArgumentError("STUDY", f"found {study!r}, wanted one of {wanted}")
-        render.line(to_csv(PAPER_ROWS[study]()).rstrip("\n"))
+        render.line(to_csv(studies.PAPER_ROWS[study]()).rstrip("\n"))

@@ -11,35 +11,19 @@ from typing import Annotated, Any
 import typer
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
+from acpc_lab import studies
 from acpc_lab.cli import render
 from acpc_lab.cli.options import PROTOCOL, Exit, Json, Server, reported, single_options
 from acpc_lab.cli.progress import View, shown, state_of
 from acpc_lab.cli.study_tables import show
-from acpc_lab.studies import (
-    STUDIES,
-    AnyEvidence,
-    Ask,
-    CheckpointRows,
-    Evidence,
-    Measured,
-    MeasuringProgress,
-    MeasuringTask,
-    Parameters,
-    StudyCheckpoint,
-    bundle,
-    measure,
-    read_checkpoints,
-    study_arrays,
-    study_rows,
-)
+from acpc_lab.studies import Ask, Measured, bundle
 from acpc_lab.tables import Arrays, Rows, read_rows, sha256
 
 _SOURCE = "Where the rows come from: one of"
 RowsFile = Annotated[
-    Path,
-    typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="CSV or Parquet."),
+    Path, typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="CSV or Parquet.")
 ]
-Answers = Sequence[tuple[StudyCheckpoint, Any]]
+Answers = Sequence[tuple[studies.StudyCheckpoint, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +55,7 @@ class Output:
 
     def finish(
         self,
-        evidence: AnyEvidence,
+        evidence: studies.AnyEvidence,
         sources: Sequence[Mapping[str, Any]],
         inputs: Mapping[str, bytes],
     ) -> None:
@@ -106,7 +90,7 @@ class Source:
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="CSV of checkpoints to measure at the server; needs --out.",
+            help="CSV of checkpoints to studies.measure at the server; needs --out.",
             rich_help_panel=_SOURCE,
         ),
     ] = None
@@ -136,15 +120,15 @@ class Plan:
 
     Attributes:
         parameters: Of the summary.
-        ask: What to measure on each checkpoint.
+        ask: What to studies.measure on each checkpoint.
         gather: Answers to rows and arrays; None: the rows as the server answers them.
         check: Rejects checkpoints that the study cannot take.
     """
 
-    parameters: Parameters
+    parameters: studies.Parameters
     ask: Ask[Any]
     gather: Callable[[Answers], tuple[Rows, Arrays]] | None = None
-    check: Callable[[Sequence[StudyCheckpoint]], None] = lambda rows: None
+    check: Callable[[Sequence[studies.StudyCheckpoint]], None] = lambda rows: None
 
 
 def with_columns(text: str, kind: type[Rows]) -> str:
@@ -173,12 +157,14 @@ def measured_study(
     def add(planned: Callable[..., Plan]) -> Callable[..., Plan]:
         name = planned.__name__
         lines = "\n".join(f"    {example}" for example in examples)
-        text = f"{STUDIES[name].question}{_FILE}\n\n**Examples**\n\n{lines}\n"
+        text = f"{studies.STUDIES[name].question}{_FILE}\n\n**Examples**\n\n{lines}\n"
 
         def run(*, source: Source, output: Output, server: Server, **options: Any) -> None:  # noqa: ANN401
             _run(name, planned(**options), source, output, server)
 
-        app.command(name, help=with_columns(text, CheckpointRows))(single_options(run, planned))
+        app.command(name, help=with_columns(text, studies.CheckpointRows))(
+            single_options(run, planned)
+        )
         return planned
 
     return add
@@ -192,7 +178,7 @@ def file_source(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 def _run(name: str, plan: Plan, source: Source, output: Output, server: Server) -> None:
     """Makes the study from rows or from checkpoints, prints it, and writes the bundle."""
-    study = STUDIES[name]
+    study = studies.STUDIES[name]
     if (source.checkpoints is None) == (source.rows is None):
         found = "neither" if source.rows is None else "both"
         raise typer.BadParameter(f"found {found} --checkpoints and --rows; give one of them")
@@ -201,7 +187,7 @@ def _run(name: str, plan: Plan, source: Source, output: Output, server: Server) 
         if source.rows is not None:
             read: Rows = read_rows(source.rows, study.rows)
             told, inputs = file_source(source.rows)
-            output.finish(Evidence.of(study, read, plan.parameters), [told], inputs)
+            output.finish(studies.Evidence.of(study, read, plan.parameters), [told], inputs)
             return
     if output.out is None or source.checkpoints is None:
         raise typer.BadParameter(
@@ -209,22 +195,24 @@ def _run(name: str, plan: Plan, source: Source, output: Output, server: Server) 
         )
     with reported():
         told, inputs = file_source(source.checkpoints)
-        listed = read_rows(source.checkpoints, CheckpointRows)
-        rows = read_checkpoints(listed, anchors=source.anchors, anchor_seed=source.anchor_seed)
+        listed = read_rows(source.checkpoints, studies.CheckpointRows)
+        rows = studies.read_checkpoints(
+            listed, anchors=source.anchors, anchor_seed=source.anchor_seed
+        )
         plan.check(rows)
     measured = _measure(server, rows, plan.ask, output.out)
     with reported():
         answers = [(item.row, item.answer) for item in measured]
         if plan.gather is None:
-            gathered: Rows = study_rows(study.rows, answers)
-            arrays: Arrays = study_arrays(answers)
+            gathered: Rows = studies.study_rows(study.rows, answers)
+            arrays: Arrays = studies.study_arrays(answers)
         else:
             gathered, arrays = plan.gather(answers)
-        evidence = Evidence.of(study, gathered, plan.parameters, arrays)
+        evidence = studies.Evidence.of(study, gathered, plan.parameters, arrays)
         output.finish(evidence, [told, *(item.source() for item in measured)], inputs)
 
 
-_VIEW: View[MeasuringTask[Any]] = View(
+_VIEW: View[studies.MeasuringTask[Any]] = View(
     noun="checkpoints",
     before="submitting",
     columns=("checkpoint", "state"),
@@ -233,19 +221,19 @@ _VIEW: View[MeasuringTask[Any]] = View(
 
 
 def _measure(
-    server: Server, rows: Sequence[StudyCheckpoint], ask: Ask[Any], out: Path
+    server: Server, rows: Sequence[studies.StudyCheckpoint], ask: Ask[Any], out: Path
 ) -> list[Measured[Any]]:
     failed: list[str] = []
     with server.connect() as client, shown(_VIEW, live=True) as show_progress:
 
-        def on_update(now: MeasuringProgress) -> None:
+        def on_update(now: studies.MeasuringProgress) -> None:
             show_progress(now)
             for status in now.changed:
                 if status.state.done and status.problem is not None and status.operation:
                     failed.append(f"{status.task.title}: {status.operation} {status.state.value}")
 
         try:
-            return measure(client, rows, ask, out, on_update, server.timeout)
+            return studies.measure(client, rows, ask, out, on_update, server.timeout)
         except KeyboardInterrupt as interrupt:
             render.note("interrupted: the jobs go on at the server")
             render.note("  give the same command again to go on")

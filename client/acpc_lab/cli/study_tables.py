@@ -6,32 +6,20 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from acpc_lab import studies
 from acpc_lab.cli.render import Column, columns, line, number, table
-from acpc_lab.studies import (
-    CONTROLS,
-    AnyEvidence,
-    CollapseSummary,
-    DriftSummary,
-    GeometrySummary,
-    HorizonSummary,
-    PlannerSummary,
-    SensitivitySummary,
-    ShiftSummary,
-    SplitMean,
-    Spread,
-    ThresholdSummary,
-)
+from acpc_lab.studies import CONTROLS
 
 _CHECKPOINT: tuple[Column, ...] = (("task", "task"), ("run", "run"), ("level", "level", "g"))
 
 
-def show(evidence: AnyEvidence) -> None:
+def show(evidence: studies.AnyEvidence) -> None:
     """Prints the summary of a study."""
     line(evidence.study.question)
     _SHOWN[evidence.study.name](evidence.summary)
 
 
-def _spread(spread: Spread) -> str:
+def _spread(spread: studies.Spread) -> str:
     """In percent, with the sample deviation over runs where there are several."""
     deviation = "" if math.isnan(spread.sd) else f" +- {100 * spread.sd:.1f}"
     return f"{100 * spread.mean:.1f}{deviation}%"
@@ -49,7 +37,7 @@ def _ranges(held: Sequence[float], levels: Sequence[float]) -> str:
     return ", ".join(shown) or "-"
 
 
-def _thresholds(summary: ThresholdSummary) -> None:
+def _thresholds(summary: studies.ThresholdSummary) -> None:
     columns(
         summary.tasks,
         ("task", "task"),
@@ -81,7 +69,7 @@ def _thresholds(summary: ThresholdSummary) -> None:
         )
 
 
-def _mean(name: str, mean: SplitMean) -> None:
+def _mean(name: str, mean: studies.SplitMean) -> None:
     line(
         f"{name}: BA {mean.balanced_accuracy:.3f} ({mean.lowest_balanced_accuracy:.3f} to "
         f"{mean.highest_balanced_accuracy:.3f}), precision {number(mean.precision, '.3f')}, "
@@ -90,7 +78,7 @@ def _mean(name: str, mean: SplitMean) -> None:
     )
 
 
-def _shifts(summary: ShiftSummary) -> None:
+def _shifts(summary: studies.ShiftSummary) -> None:
     columns(
         summary.pairs,
         ("task", "task"),
@@ -114,7 +102,7 @@ def _shifts(summary: ShiftSummary) -> None:
     )
 
 
-def _drift(summary: DriftSummary) -> None:
+def _drift(summary: studies.DriftSummary) -> None:
     table(
         ["task", "run", "Base", *(f"+{name}" for name in CONTROLS), "+ACPC", "wins"],
         [
@@ -145,7 +133,7 @@ def _drift(summary: DriftSummary) -> None:
     )
 
 
-def _planner(summary: PlannerSummary) -> None:
+def _planner(summary: studies.PlannerSummary) -> None:
     columns(
         summary.cells,
         ("test task", "task"),
@@ -165,7 +153,7 @@ def _planner(summary: PlannerSummary) -> None:
     )
 
 
-def _geometry(summary: GeometrySummary) -> None:
+def _geometry(summary: studies.GeometrySummary) -> None:
     columns(
         summary.spaces,
         *_CHECKPOINT,
@@ -176,7 +164,7 @@ def _geometry(summary: GeometrySummary) -> None:
     )
 
 
-def _sensitivity(summary: SensitivitySummary) -> None:
+def _sensitivity(summary: studies.SensitivitySummary) -> None:
     method: Column = ("method", lambda item: item.method.replace("_", " "))
     columns(
         summary.checkpoints,
@@ -195,7 +183,7 @@ def _sensitivity(summary: SensitivitySummary) -> None:
         )
 
 
-def _horizons(summary: HorizonSummary) -> None:
+def _horizons(summary: studies.HorizonSummary) -> None:
     at_horizon, at_quantile = summary.horizon, summary.quantile
     places = sorted(
         {
@@ -213,7 +201,7 @@ def _horizons(summary: HorizonSummary) -> None:
     line("IR over the unaugmented checkpoint's, median over runs; lower is a larger reduction")
 
 
-def _collapse(summary: CollapseSummary) -> None:
+def _collapse(summary: studies.CollapseSummary) -> None:
     columns(
         summary.checkpoints,
         ("checkpoint", "checkpoint"),

@@ -28,7 +28,6 @@ from acpc_lab.cli.options import (
 )
 from acpc_lab.cli.progress import View, shown, state_of
 from acpc_lab.sweeps import (
-    EXAMPLE,
     Cell,
     CellResult,
     CellStatus,
@@ -36,6 +35,7 @@ from acpc_lab.sweeps import (
     ServerAway,
     Sweep,
     SweepResults,
+    example,
 )
 from acpc_lab.tables import TABLE_FORMATS, write_whole
 
@@ -130,17 +130,12 @@ def init(
     if file.exists():
         raise typer.BadParameter(f"{file} is there already; name another file")
     require_folder(file)
-    write_whole(file, EXAMPLE.format(file=file.name, name=file.stem).encode())
+    write_whole(file, example(file).encode())
     render.line(f"{file}: written; change it, then run: acpc sweep check {file}")
 
 
 @command(app)
-def check(
-    *,
-    file: File,
-    server: SweepServer,
-    as_json: Json = False,
-) -> None:
+def check(*, file: File, server: SweepServer, as_json: Json = False) -> None:
     """Resolves a sweep file against the server and lists its cells; submits nothing."""
     with reported():
         sweep = Sweep.load(file)

@@ -15,18 +15,17 @@ from pathlib import Path
 from acpc_lab import plotting
 from acpc_lab.report.exports import export_figures
 from acpc_lab.report.labels import LabelNames
-from acpc_lab.report.model import Cell, Preview, Protocol, ReportData
+from acpc_lab.report.model import Measurement, Preview, ProtocolUsed, ReportData
 from acpc_lab.report.page import render
-from acpc_lab.report.previews import with_pictures
 from acpc_lab.report.sources import from_files, from_operations, from_scores, from_sweep, server_of
-from acpc_lab.report.worst import missing
+from acpc_lab.report.worst import missing, with_pictures
 from acpc_lab.tables import write_whole
 
 __all__ = [
-    "Cell",
     "LabelNames",
+    "Measurement",
     "Preview",
-    "Protocol",
+    "ProtocolUsed",
     "ReportData",
     "export_figures",
     "from_files",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from acpc_client import Outcome
 
-from acpc_lab.report.model import Cell, ReportData
+from acpc_lab.report.model import Measurement, ReportData
 from acpc_lab.report.tables import FAILS, NONE, PASSES, Standing, standing
 
 
@@ -48,7 +48,7 @@ def headline(data: ReportData) -> Headline:
         return _single(data.cells[0])
     cells = data.cells
     passed = sum(cell.outcome is Outcome.PASSED for cell in cells)
-    names: dict[str, list[Cell]] = {}
+    names: dict[str, list[Measurement]] = {}
     for cell in cells:
         names.setdefault(cell.name, []).append(cell)
     everywhere = sum(all(c.outcome is Outcome.PASSED for c in found) for found in names.values())
@@ -75,7 +75,7 @@ def headline(data: ReportData) -> Headline:
     return Headline(sentence, tuple(lines))
 
 
-def _separates(cell: Cell) -> bool:
+def _separates(cell: Measurement) -> bool:
     return cell.score is not None and cell.score.verdict.sr_passed
 
 
@@ -83,7 +83,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _single(cell: Cell) -> Headline:
+def _single(cell: Measurement) -> Headline:
     if cell.score is None:
         return Headline(f"{cell.name} has no result.", (cell.problem,), standing=NONE)
     verdict = cell.score.verdict
@@ -133,7 +133,7 @@ def _tally(data: ReportData, task: str, shift: str) -> Tally:
     return Tally(task, shift, passed, len(cells), _onset(cells))
 
 
-def _onset(cells: Iterable[Cell]) -> str:
+def _onset(cells: Iterable[Measurement]) -> str:
     """The lowest level from which on every run of every higher level passes too."""
     by_level: dict[float, list[bool]] = {}
     for cell in cells:

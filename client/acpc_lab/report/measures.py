@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from acpc_client import CheckpointScore
 from numpy.typing import NDArray
 
-from acpc_lab.report.model import Cell
+from acpc_lab.report.model import Measurement, ReportData
 
 PAPER_QUANTILE = 0.90
 PAPER_MARGIN = 0.10
@@ -16,12 +18,12 @@ PAPER_MARGIN = 0.10
 _ROUNDING = 1e-9
 
 
-def quantile_of(cell: Cell) -> float:
+def quantile_of(cell: Measurement) -> float:
     """Quantile q of IR; the paper's where the source does not tell."""
     return PAPER_QUANTILE if cell.protocol.quantile is None else cell.protocol.quantile
 
 
-def margin_of(cell: Cell) -> float:
+def margin_of(cell: Measurement) -> float:
     """Margin delta of SR; the paper's where the source does not tell."""
     return PAPER_MARGIN if cell.protocol.margin is None else cell.protocol.margin
 
@@ -48,7 +50,7 @@ class Recomputed:
     agrees: bool
 
 
-def recompute(cell: Cell) -> Recomputed | None:
+def recompute(cell: Measurement) -> Recomputed | None:
     """Recomputes IR and SR of a cell from its per-anchor values; None without them."""
     side = cell.score.checkpoint if cell.score else None
     if side is None or side.anchor_values is None or not len(side.anchor_values.radius):
@@ -64,3 +66,90 @@ def recompute(cell: Cell) -> Recomputed | None:
         and abs(sr - side.sr) <= _ROUNDING
     )
     return Recomputed(ir_raw, sr, agrees)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding; ``good`` is None where nothing could be checked."""
+
+    good: bool | None
+    text: str
+
+
+def checks(data: ReportData) -> list[Check]:
+    """Whether the cells agree with themselves and can be compared with one another."""
+    cells = [cell for cell in data.cells if cell.score is not None]
+    found = [_recomputed(cells)]
+    if len(cells) < 2:
+        return found
+    per_task = "within each task" if len(data.tasks) > 1 else "everywhere"
+    found += [
+        _same(
+            cells, "anchors", per_task, lambda c: c.task, lambda c: _receipt(c, "anchors_digest")
+        ),
+        _same(
+            cells,
+            "eligible anchors",
+            per_task,
+            lambda c: c.task,
+            lambda c: str(c.score.checkpoint.eligible) if c.score else "",
+        ),
+        _same(
+            cells,
+            "shift, draws and seed",
+            "for each shift",
+            lambda c: c.shift,
+            lambda c: _receipt(c, "perturbation_digest"),
+        ),
+        _same(
+            cells,
+            "code version, device and arithmetic",
+            "everywhere",
+            lambda _: "",
+            lambda c: " ".join(
+                _receipt(c, field) for field in ("code_version", "device", "numeric_mode")
+            ),
+        ),
+    ]
+    return found
+
+
+def _receipt(cell: Measurement, field: str) -> str:
+    return str(getattr(cell.score.receipt, field)) if cell.score else ""
+
+
+def _recomputed(cells: Iterable[Measurement]) -> Check:
+    results = [(cell, recompute(cell)) for cell in cells]
+    known = [(cell, result) for cell, result in results if result is not None]
+    if not known:
+        return Check(None, "IR and SR could not be recomputed: there are no per-anchor values.")
+    wrong = [cell for cell, result in known if not result.agrees]
+    assumed = any(cell.protocol.margin is None for cell, _ in known)
+    how = " with the paper's quantile and margin, which the source does not tell" if assumed else ""
+    text = f"IR and SR recomputed from the per-anchor values{how}: {len(known) - len(wrong)} of "
+    text += f"{len(known)} agree."
+    if wrong:
+        text += f" Not: {_some(f'{cell.name} under {cell.shift}' for cell in wrong)}."
+    return Check(not wrong, text)
+
+
+def _same(
+    cells: Iterable[Measurement],
+    what: str,
+    where: str,
+    group: Callable[[Measurement], str],
+    value: Callable[[Measurement], str],
+) -> Check:
+    values: dict[str, set[str]] = defaultdict(set)
+    for cell in cells:
+        values[group(cell)].add(value(cell))
+    mixed = [name or "this report" for name, seen in values.items() if len(seen) > 1]
+    if mixed:
+        return Check(False, f"Different {what} in {_some(mixed)}: compare those rows with care.")
+    return Check(True, f"The same {what} {where}.")
+
+
+def _some(names: Iterable[str], most: int = 5) -> str:
+    listed = list(names)
+    rest = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + rest

@@ -18,7 +18,7 @@ def printable(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Protocol:
+class ProtocolUsed:
     """How the numbers were measured; a field is None or empty where the source does not tell.
 
     Attributes:
@@ -41,7 +41,7 @@ class Protocol:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Measurement:
     """One checkpoint under one visual shift.
 
     Attributes:
@@ -68,7 +68,7 @@ class Cell:
     clean_success: float | None = None
     problem: str = ""
     operation: str = ""
-    protocol: Protocol = Protocol()
+    protocol: ProtocolUsed = ProtocolUsed()
 
     def __post_init__(self) -> None:
         for name in ("name", "shift", "task", "run", "problem", "operation"):
@@ -121,7 +121,7 @@ class ReportData:
     """
 
     title: str
-    cells: tuple[Cell, ...]
+    cells: tuple[Measurement, ...]
     description: str = ""
     command: str = ""
     recipe: str = ""

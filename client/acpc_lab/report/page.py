@@ -12,13 +12,12 @@ from typing import Any
 from acpc_lab import plotting
 from acpc_lab.extras import load
 from acpc_lab.plotting import data_uri, style_sheet
-from acpc_lab.report.checks import checks
 from acpc_lab.report.figures import MANY_TASKS, Plate, plates
 from acpc_lab.report.headline import headline, tallies
-from acpc_lab.report.model import Cell, Preview, ReportData
+from acpc_lab.report.measures import checks
+from acpc_lab.report.model import Measurement, Preview, ReportData
 from acpc_lab.report.provenance import common_receipt, digests, protocol_rows
 from acpc_lab.report.tables import STANDINGS, grids, table
-from acpc_lab.report.words import LIMITS, TERMS
 from acpc_lab.report.worst import WorstAnchor, focus, preview_of
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -59,8 +58,6 @@ def render(data: ReportData) -> str:
         protocol=protocol_rows(data),
         receipt=common_receipt(data),
         digests=digests(data),
-        terms=TERMS,
-        limits=LIMITS,
     )
     return page
 
@@ -114,13 +111,13 @@ class Pictured:
     pictures: tuple[tuple[str, str, str], ...]
 
 
-def _pictured(data: ReportData, cell: Cell, anchor: WorstAnchor) -> Pictured:
+def _pictured(data: ReportData, cell: Measurement, anchor: WorstAnchor) -> Pictured:
     preview = preview_of(data, cell, anchor)
     return Pictured(anchor, () if preview is None else _pictures(preview, cell, anchor))
 
 
 def _pictures(
-    preview: Preview, cell: Cell, anchor: WorstAnchor
+    preview: Preview, cell: Measurement, anchor: WorstAnchor
 ) -> tuple[tuple[str, str, str], ...]:
     which = f"anchor {anchor.identity}"
     shown = [

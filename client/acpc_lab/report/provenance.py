@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from acpc_lab.report.model import Cell, Protocol, ReportData
+from acpc_lab.report.model import Measurement, ProtocolUsed, ReportData
 
 _COMMON = {
     "code_version": "acpc version",
@@ -30,12 +30,12 @@ def protocol_rows(data: ReportData) -> list[tuple[str, str]]:
         values = dict.fromkeys(read(cell) for cell in data.cells)  # type: ignore[operator]
         return "; ".join(values)
 
-    def weights(protocol: Protocol) -> str:
+    def weights(protocol: ProtocolUsed) -> str:
         if not protocol.weights:
             return "uniform"
         return ", ".join(f"{weight:g}" for weight in protocol.weights)
 
-    def thresholds(cell: Cell) -> str:
+    def thresholds(cell: Measurement) -> str:
         if cell.score is None:
             return "-"
         limits = cell.score.verdict.thresholds

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from acpc_client import DatasetAnchors, Operation, Score, ScoreProtocol, Tls
+from acpc_client import (
+    CheckpointRef,
+    DatasetAnchors,
+    Operation,
+    Score,
+    ScoreProtocol,
+    ScoreRequest,
+    Tls,
+)
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.report.labels import LabelNames, read_names
-from acpc_lab.report.model import Cell, Protocol, ReportData
-from acpc_lab.report.recipe import again, recipe
+from acpc_lab.report.model import Measurement, ProtocolUsed, ReportData
 from acpc_lab.sweeps import CellResult, Node, SweepFolder, SweepResults, read_spec
 from acpc_lab.tables import load_score, read_score_json
 
@@ -37,7 +46,7 @@ def from_scores(
     """
     named = scores.items() if isinstance(scores, Mapping) else ((_name(s), s) for s in scores)
     cells = tuple(
-        Cell(
+        Measurement(
             name=name,
             shift=shift or f"shift {score.receipt.perturbation_digest[:8]}",
             score=score,
@@ -102,7 +111,7 @@ def from_sweep(
         cell = item.cell
         anchors = cell.anchors
         cells.append(
-            Cell(
+            Measurement(
                 name=_title(cell.checkpoint.name, cell.checkpoint.weights),
                 shift=str(cell.shift),
                 score=item.score,
@@ -140,7 +149,7 @@ def server_of(results: SweepResults) -> tuple[str | None, Tls | None]:
     return spec.target, spec.tls
 
 
-def _report(cells: tuple[Cell, ...], title: str) -> ReportData:
+def _report(cells: tuple[Measurement, ...], title: str) -> ReportData:
     if not cells:
         raise ArgumentError("source", "found no scores, wanted at least one")
     names = dict.fromkeys(cell.name for cell in cells)
@@ -148,7 +157,7 @@ def _report(cells: tuple[Cell, ...], title: str) -> ReportData:
     return ReportData(title=named, cells=cells, previews_missing=_NO_JOBS)
 
 
-def _of_operation(operation: Operation) -> Cell:
+def _of_operation(operation: Operation) -> Measurement:
     request = operation.request
     score = operation.result()
     shift = f"shift {score.receipt.perturbation_digest[:8]}"
@@ -158,7 +167,7 @@ def _of_operation(operation: Operation) -> Cell:
         shift = shift if request.shift is None else str(request.shift)
         protocol = _protocol(request.protocol, request.anchors, score)
         task = request.anchors.task if isinstance(request.anchors, DatasetAnchors) else ""
-    return Cell(
+    return Measurement(
         name=_name(score),
         shift=shift,
         score=score,
@@ -183,11 +192,11 @@ def _problem(item: CellResult) -> str:
     return "" if item.score is not None else item.state.value
 
 
-def _told_by(score: Score) -> Protocol:
+def _told_by(score: Score) -> ProtocolUsed:
     """What a score alone tells: its last summary is the main one, at H and q."""
     main = score.checkpoint.summaries[-1] if score.checkpoint.summaries else None
     values = score.checkpoint.anchor_values
-    return Protocol(
+    return ProtocolUsed(
         horizon=None if main is None else main.horizon,
         quantile=None if main is None else main.quantile,
         draws=None if values is None else values.draw_radius.shape[1],
@@ -195,7 +204,9 @@ def _told_by(score: Score) -> Protocol:
     )
 
 
-def _protocol(asked: ScoreProtocol, anchors: DatasetAnchors | str, score: Score | None) -> Protocol:
+def _protocol(
+    asked: ScoreProtocol, anchors: DatasetAnchors | str, score: Score | None
+) -> ProtocolUsed:
     """The protocol as asked; what was left to the server has the paper's value."""
     count = f"{score.checkpoint.anchors} anchors of " if score is not None else ""
     if isinstance(anchors, str):
@@ -203,7 +214,7 @@ def _protocol(asked: ScoreProtocol, anchors: DatasetAnchors | str, score: Score 
     else:
         where = f"{anchors.dataset}, task {anchors.task}"
         where += "" if anchors.seed is None else f", seed {anchors.seed}"
-    return Protocol(
+    return ProtocolUsed(
         horizon=asked.horizon or 8,
         quantile=0.90 if asked.quantile is None else asked.quantile,
         margin=0.10 if asked.margin is None else asked.margin,
@@ -212,3 +223,40 @@ def _protocol(asked: ScoreProtocol, anchors: DatasetAnchors | str, score: Score 
         weights=tuple(asked.weights),
         anchors=count + where,
     )
+
+
+def recipe(request: ScoreRequest) -> str:
+    """The sweep file of one job, as JSON, which is YAML too; empty for an unknown shift."""
+    if request.shift is None:
+        return ""
+    anchors = request.anchors
+    protocol = _given(dataclasses.asdict(request.protocol))
+    document: dict[str, Any] = {
+        "checkpoints": [_named(request.checkpoint)],
+        "anchors": {"set": anchors}
+        if isinstance(anchors, str)
+        else _given(dataclasses.asdict(anchors)),
+        "shifts": [{request.shift.kind: dataclasses.asdict(request.shift)}],
+        "seeds": [protocol.pop("seed", 0)],
+        "protocol": protocol,
+        "thresholds": _given(dataclasses.asdict(request.thresholds)),
+        "numeric_mode": request.numeric_mode.name.lower(),
+    }
+    if request.reference is not None:
+        document["reference"] = _named(request.reference)
+    return again(document)
+
+
+def again(document: Mapping[str, Any]) -> str:
+    """The text of a sweep file without its name: under it the server would find the old jobs."""
+    kept = {key: value for key, value in document.items() if key != "name"}
+    return json.dumps(kept, indent=2, ensure_ascii=False)
+
+
+def _named(checkpoint: CheckpointRef) -> dict[str, str]:
+    named = {"name": checkpoint.name}
+    return named | ({"weights": checkpoint.weights} if checkpoint.weights else {})
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value not in (None, (), [])}

@@ -9,7 +9,7 @@ import numpy as np
 from acpc_client import Outcome
 
 from acpc_lab.report.measures import margin_of
-from acpc_lab.report.model import Cell, ReportData
+from acpc_lab.report.model import Measurement, ReportData
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ ABSENT = Standing("", "not measured", "soft")
 STANDINGS = (PASSES, FAILS, OPEN, NONE)
 
 
-def standing(cell: Cell) -> Standing:
+def standing(cell: Measurement) -> Standing:
     """How the outcome of a cell looks."""
     match cell.outcome:
         case Outcome.PASSED:
@@ -41,7 +41,7 @@ def standing(cell: Cell) -> Standing:
     return OPEN
 
 
-def failed_by(cell: Cell) -> str:
+def failed_by(cell: Measurement) -> str:
     """The verdict in words, with the thresholds it fails."""
     if cell.score is None or cell.outcome is not Outcome.FAILED:
         return standing(cell).word
@@ -69,7 +69,7 @@ def grids(data: ReportData) -> list[Grid]:
         return [_grid("", "checkpoint", names, data.shifts, data.cells, lambda c: c.shift)]
     several = len(data.tasks) > 1
 
-    def row(cell: Cell) -> str:
+    def row(cell: Measurement) -> str:
         parts = (cell.task if several else "", cell.run and f"run {cell.run}")
         return " \N{MIDDLE DOT} ".join(filter(None, parts)) or "all"
 
@@ -89,9 +89,9 @@ def _grid(
     corner: str,
     rows: Sequence[str],
     columns: Sequence[str],
-    cells: Sequence[Cell],
-    column: Callable[[Cell], str],
-    row: Callable[[Cell], str] | None = None,
+    cells: Sequence[Measurement],
+    column: Callable[[Measurement], str],
+    row: Callable[[Measurement], str] | None = None,
 ) -> Grid:
     place = row or _row_name
     at: dict[tuple[str, str], list[Standing]] = {}
@@ -103,16 +103,16 @@ def _grid(
     return Grid(title, corner, tuple(columns), lines)
 
 
-def _row_name(cell: Cell) -> str:
+def _row_name(cell: Measurement) -> str:
     return " \N{MIDDLE DOT} ".join(filter(None, (cell.task, cell.name)))
 
 
-def _level_text(cell: Cell) -> str:
+def _level_text(cell: Measurement) -> str:
     return "none" if cell.level is None else f"{cell.level:g}"
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of the table; ``number`` ones are set right and sorted as numbers."""
 
     key: str
@@ -133,7 +133,7 @@ class Value:
 class Row:
     """A cell in the table: values by column, where it stands, and its distributions."""
 
-    cell: Cell
+    cell: Measurement
     standing: Standing
     verdict: str
     values: dict[str, Value] = field(default_factory=dict)
@@ -156,28 +156,28 @@ class Strip:
     words: str
 
 
-_COLUMNS: tuple[tuple[Column, Callable[[Cell], str | float | None]], ...] = (
-    (Column("name", "checkpoint", number=False), lambda c: c.name),
-    (Column("task", "task", number=False), lambda c: c.task or None),
-    (Column("run", "run", number=False), lambda c: c.run or None),
-    (Column("level", "level"), lambda c: c.level),
-    (Column("shift", "shift", number=False), lambda c: c.shift),
-    (Column("seed", "draw seed"), lambda c: c.protocol.seed),
+_COLUMNS: tuple[tuple[TableColumn, Callable[[Measurement], str | float | None]], ...] = (
+    (TableColumn("name", "checkpoint", number=False), lambda c: c.name),
+    (TableColumn("task", "task", number=False), lambda c: c.task or None),
+    (TableColumn("run", "run", number=False), lambda c: c.run or None),
+    (TableColumn("level", "level"), lambda c: c.level),
+    (TableColumn("shift", "shift", number=False), lambda c: c.shift),
+    (TableColumn("seed", "draw seed"), lambda c: c.protocol.seed),
     (
-        Column("success", "success %", hint="planning success under the shift"),
+        TableColumn("success", "success %", hint="planning success under the shift"),
         lambda c: None if c.success is None else 100 * c.success,
     ),
-    (Column("ir", "rel. IR"), lambda c: c.score.verdict.ir_relative if c.score else None),
-    (Column("sr", "SR"), lambda c: c.score.checkpoint.sr if c.score else None),
-    (Column("score", "S"), lambda c: c.score.verdict.score if c.score else None),
-    (Column("delta", "ΔS"), lambda c: c.score.verdict.delta_score if c.score else None),
-    (Column("raw", "raw IR"), lambda c: c.score.checkpoint.ir_raw if c.score else None),
+    (TableColumn("ir", "rel. IR"), lambda c: c.score.verdict.ir_relative if c.score else None),
+    (TableColumn("sr", "SR"), lambda c: c.score.checkpoint.sr if c.score else None),
+    (TableColumn("score", "S"), lambda c: c.score.verdict.score if c.score else None),
+    (TableColumn("delta", "ΔS"), lambda c: c.score.verdict.delta_score if c.score else None),
+    (TableColumn("raw", "raw IR"), lambda c: c.score.checkpoint.ir_raw if c.score else None),
     (
-        Column("eligible", "eligible", hint="anchors that count for SR, of all"),
+        TableColumn("eligible", "eligible", hint="anchors that count for SR, of all"),
         lambda c: c.score.checkpoint.eligible if c.score else None,
     ),
     (
-        Column("latent", "latent dist.", hint="median latent distance; near zero: collapse"),
+        TableColumn("latent", "latent dist.", hint="median latent distance; near zero: collapse"),
         lambda c: c.score.checkpoint.median_latent_distance if c.score else None,
     ),
 )
@@ -199,7 +199,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
 }
 
 
-def table(data: ReportData) -> tuple[list[Column], list[Row]]:
+def table(data: ReportData) -> tuple[list[TableColumn], list[Row]]:
     """The columns that hold anything (shift and seed: more than one value), and the rows."""
     columns = [
         column
@@ -220,7 +220,7 @@ def table(data: ReportData) -> tuple[list[Column], list[Row]]:
     return columns, rows
 
 
-def _value(column: Column, found: str | float | None) -> Value:
+def _value(column: TableColumn, found: str | float | None) -> Value:
     if found is None:
         return Value("\N{EN DASH}", "")
     if isinstance(found, str):
@@ -231,7 +231,7 @@ def _value(column: Column, found: str | float | None) -> Value:
     return Value(shown.replace("-", "\N{MINUS SIGN}"), repr(float(found)))
 
 
-def _scale(cells: Sequence[Cell]) -> tuple[float, float]:
+def _scale(cells: Sequence[Measurement]) -> tuple[float, float]:
     """Log10 of the smallest and the largest quantile that a strip draws."""
     drawn = []
     for cell in cells:
@@ -245,7 +245,7 @@ def _scale(cells: Sequence[Cell]) -> tuple[float, float]:
     return float(np.log10(low)), float(np.log10(high) + 1e-9)
 
 
-def _strip(cell: Cell, scale: tuple[float, float]) -> Strip | None:
+def _strip(cell: Measurement, scale: tuple[float, float]) -> Strip | None:
     values = cell.score.checkpoint.anchor_values if cell.score else None
     if cell.score is None or values is None:
         return None

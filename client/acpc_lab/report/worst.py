@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from acpc_client import AnchorValues, Outcome, Score
+from acpc_client.errors import AcpcError
 
 from acpc_lab.report.measures import margin_of
-from acpc_lab.report.model import Cell, Preview, ReportData
+from acpc_lab.report.model import Measurement, Preview, ReportData
+
+if TYPE_CHECKING:
+    from acpc_client import AcpcClient
 
 EACH = 3
 """Anchors of either kind that are shown of one cell."""
@@ -17,7 +22,7 @@ EACH = 3
 MAX_CELLS = 6
 
 
-Chosen = tuple[Cell, str]
+Chosen = tuple[Measurement, str]
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class WorstAnchor:
 class Focus:
     """A cell whose worst anchors are shown, and why it was chosen."""
 
-    cell: Cell
+    cell: Measurement
     why: str
     anchors: tuple[WorstAnchor, ...]
 
@@ -79,7 +84,7 @@ def _first(by_shift: Sequence[Sequence[Chosen]], most: int) -> list[Chosen]:
     return [by_shift[row][rank] for rank, row in sorted(kept, key=lambda place: place[::-1])]
 
 
-def _extremes(cells: Sequence[Cell]) -> list[Chosen]:
+def _extremes(cells: Sequence[Measurement]) -> list[Chosen]:
     known = [cell for cell in cells if cell.score and cell.score.checkpoint.anchor_values]
     known = [cell for cell in known if not cell.is_reference] or known
     if len(known) < 2:
@@ -92,7 +97,7 @@ def _extremes(cells: Sequence[Cell]) -> list[Chosen]:
     return [(failing[0], "fails by the most"), (failing[-1], "fails by the least")]
 
 
-def _score(cell: Cell) -> float:
+def _score(cell: Measurement) -> float:
     """S; without a reference, SR stands in: any order is as good as the known half allows."""
     if cell.score is None:
         return float("inf")
@@ -140,6 +145,40 @@ def missing(data: ReportData) -> dict[str, list[int]]:
     return wanted
 
 
-def preview_of(data: ReportData, cell: Cell, anchor: WorstAnchor) -> Preview | None:
+def preview_of(data: ReportData, cell: Measurement, anchor: WorstAnchor) -> Preview | None:
     """The anchor's pictures, when there are any."""
     return data.previews.get((cell.operation, anchor.index))
+
+
+def with_pictures(data: ReportData, client: AcpcClient) -> ReportData:
+    """The report with pictures of its worst anchors, as far as the server still has them.
+
+    A server that has none of them or cannot be reached does not fail the report: the page says
+    why there are no pictures.
+    """
+    found = dict(data.previews)
+    failed: list[AcpcError] = []
+    wanted = missing(data)
+    for name, indices in wanted.items():
+        try:
+            previews = client.preview_anchors(name, indices)
+        except AcpcError as error:
+            failed.append(error)
+            if error.code == "UNAVAILABLE":
+                break
+            continue
+        for item in previews:
+            found[name, item.anchor] = Preview(item.clean, item.perturbed, item.partner)
+    return data.with_(previews=found, previews_missing=_why(data, len(wanted), failed))
+
+
+def _why(data: ReportData, wanted: int, failed: Sequence[AcpcError]) -> str:
+    if not wanted:
+        return data.previews_missing
+    if not failed:
+        return ""
+    first = failed[0]
+    if first.code == "UNAVAILABLE":
+        return "no server could be reached when this page was made."
+    some = "" if len(failed) == wanted else f"for {len(failed)} of {wanted} measurements, "
+    return f"{some}the server answered {first.code}: {first.message}"

@@ -6,7 +6,9 @@ extras.
 """
 
 from acpc_lab.studies import bundle
-from acpc_lab.studies.catalogue import STUDIES, AnyEvidence, Evidence
+from acpc_lab.studies.base import Parameters, Spread
+from acpc_lab.studies.bundle import verify
+from acpc_lab.studies.catalogue import STUDIES, AnyEvidence, Evidence, chosen_elsewhere
 from acpc_lab.studies.checkpoints import (
     CheckpointRows,
     StudyCheckpoint,
@@ -19,8 +21,7 @@ from acpc_lab.studies.checkpoints import (
 )
 from acpc_lab.studies.collapse import CollapseParameters, CollapseSummary
 from acpc_lab.studies.drift import CONTROLS, DriftParameters, DriftSummary
-from acpc_lab.studies.from_thresholds import chosen_elsewhere
-from acpc_lab.studies.geometry import GeometryParameters, GeometrySummary
+from acpc_lab.studies.geometry import GeometryParameters, GeometrySummary, embedded
 from acpc_lab.studies.horizons import HorizonParameters, HorizonSummary
 from acpc_lab.studies.measuring import (
     Ask,
@@ -31,14 +32,9 @@ from acpc_lab.studies.measuring import (
     MeasuringTask,
     measure,
 )
-from acpc_lab.studies.numbers import Spread
 from acpc_lab.studies.paper import PAPER_ROWS
-from acpc_lab.studies.parameters import Parameters
 from acpc_lab.studies.planner import PlannerParameters, PlannerSummary
-from acpc_lab.studies.projection import embedded
 from acpc_lab.studies.recovery import SweepRows
 from acpc_lab.studies.sensitivity import SensitivityParameters, SensitivitySummary
 from acpc_lab.studies.shifts import ShiftParameters, ShiftRows, ShiftSummary
-from acpc_lab.studies.threshold_summary import SplitMean, ThresholdSummary
-from acpc_lab.studies.thresholds import ThresholdParameters
-from acpc_lab.studies.verification import verify
+from acpc_lab.studies.thresholds import SplitMean, ThresholdParameters, ThresholdSummary

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
 from acpc_client import Record
+from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies import (
     collapse,
@@ -19,8 +22,10 @@ from acpc_lab.studies import (
     shifts,
     thresholds,
 )
-from acpc_lab.studies.parameters import Parameters
+from acpc_lab.studies.base import Parameters
 from acpc_lab.studies.recovery import SweepRows
+from acpc_lab.studies.shifts import ShiftRows
+from acpc_lab.studies.thresholds import ThresholdSummary
 from acpc_lab.tables import Arrays, Rows
 
 if TYPE_CHECKING:
@@ -29,6 +34,10 @@ if TYPE_CHECKING:
 Row = TypeVar("Row", bound=Rows)
 Parameter = TypeVar("Parameter", bound=Parameters)
 Summary = TypeVar("Summary", bound=Record)
+
+
+# Loaded to draw; the figures know this module.
+_FIGURES = "acpc_lab.studies.figures"
 
 
 @dataclass(frozen=True)
@@ -87,8 +96,7 @@ class Evidence(Generic[Row, Parameter, Summary]):
         Raises:
             FailedPrecondition: matplotlib or scikit-learn is not installed.
         """
-        module = importlib.import_module(f"acpc_lab.studies.figures.{self.study.name}")
-        drawn: Mapping[str, Figure] = module.draw(self)
+        drawn: Mapping[str, Figure] = importlib.import_module(_FIGURES).DRAW[self.study.name](self)
         return drawn
 
 
@@ -156,3 +164,23 @@ STUDIES: dict[str, AnyStudy] = {
         ),
     )
 }
+
+
+def chosen_elsewhere(rows: ShiftRows, evidence: AnyEvidence) -> ShiftRows:
+    """The rows with the thresholds that were chosen on all tasks but each row's own.
+
+    Raises:
+        ArgumentError: It is no threshold study, or it lacks a task of the rows.
+    """
+    summary = evidence.summary
+    if not isinstance(summary, ThresholdSummary):
+        raise ArgumentError(
+            "thresholds", f"come from a threshold study; this is a study of {evidence.study.name}"
+        )
+    chosen = {split.test: (split.t_ir, split.t_sr) for split in summary.splits}
+    missing = sorted({task for task in rows.task.tolist() if (task,) not in chosen})
+    if missing:
+        known = ", ".join(task for test in chosen if len(test) == 1 for task in test)
+        raise ArgumentError("task", f"found {missing[0]}, where the threshold study has {known}")
+    pairs = np.array([chosen[task,] for task in rows.task.tolist()])  # (rows, 2)
+    return dataclasses.replace(rows, t_ir=pairs[:, 0], t_sr=pairs[:, 1])

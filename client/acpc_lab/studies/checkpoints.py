@@ -69,6 +69,8 @@ def read_checkpoints(
     """
     rows.require_unique("task", "run", "level", "checkpoint", "weights")
     measured: list[StudyCheckpoint] = []
+    given = {"count": anchors, "seed": anchor_seed}
+    drawn: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     columns = {field.name: getattr(rows, field.name).tolist() for field in rows.fields()}
     for index in range(len(rows)):
         row = {name: values[index] for name, values in columns.items()}
@@ -79,9 +81,7 @@ def read_checkpoints(
             )
         if row["dataset"] and not row["preset"]:
             raise ArgumentError("preset", f"row {index + 1}: is empty; a dataset needs one")
-        source = row["anchor_set"] or DatasetAnchors(
-            row["dataset"], row["preset"], count=anchors, seed=anchor_seed
-        )
+        source = row["anchor_set"] or DatasetAnchors(row["dataset"], row["preset"], **drawn)
         level = 0.0 if np.isnan(row["level"]) else row["level"]
         checkpoint = CheckpointRef(row["checkpoint"], row["weights"])
         measured.append(

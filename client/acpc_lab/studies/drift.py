@@ -10,9 +10,7 @@ import numpy as np
 from acpc_client import Record
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.numbers import Spread
-from acpc_lab.studies.parameters import Parameters
-from acpc_lab.studies.ridge import held_out_errors
+from acpc_lab.studies.base import Parameters, Spread, held_out_errors
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, Rows, Texts, groups
 
 CONTROLS = ("zeroed", "swapped", "shuffled")

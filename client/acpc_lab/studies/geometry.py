@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from acpc_client import Record
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
-from acpc_lab.studies.parameters import Parameters
+from acpc_lab.extras import load
+from acpc_lab.studies.base import Parameters
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, Rows, Texts, groups
 
 SPACES = ("encoder", "rollout")
@@ -83,7 +84,7 @@ class GeometrySummary(Record):
 
 
 @dataclass(frozen=True)
-class Measured:
+class Spacing:
     """Radius and spacing of every anchor, each (n,), Eq. local-radius-spacing in the paper."""
 
     radius: Numbers
@@ -91,7 +92,7 @@ class Measured:
     disjoint: NDArray[np.bool_]
 
 
-def measure(clean: NDArray[np.floating], views: NDArray[np.floating]) -> Measured:
+def measure(clean: NDArray[np.floating], views: NDArray[np.floating]) -> Spacing:
     """Radius, nearest other anchor and disjointness, from the representations, in float64.
 
     Args:
@@ -113,7 +114,7 @@ def measure(clean: NDArray[np.floating], views: NDArray[np.floating]) -> Measure
     apart = np.stack([np.linalg.norm(centre - point, axis=1) for point in centre])  # (n, n)
     np.fill_diagonal(apart, np.inf)
     disjoint = (apart > radius[:, None] + radius[None, :]).all(axis=1)
-    return Measured(radius, apart.min(axis=1), disjoint)
+    return Spacing(radius, apart.min(axis=1), disjoint)
 
 
 def key(index: int, name: str) -> str:
@@ -151,15 +152,15 @@ def summarise(
     return GeometrySummary(tuple(spaces))
 
 
-def _of_rows(rows: GeometryRows, space: str) -> Measured:
-    return Measured(
+def _of_rows(rows: GeometryRows, space: str) -> Spacing:
+    return Spacing(
         getattr(rows, f"{space}_radius"),
         getattr(rows, f"{space}_nearest"),
         getattr(rows, f"{space}_disjoint") == 1,
     )
 
 
-def _checked(of_rows: Measured, arrays: Arrays, index: int, space: str) -> Measured:
+def _checked(of_rows: Spacing, arrays: Arrays, index: int, space: str) -> Spacing:
     names = [key(index, f"{space}_clean"), key(index, f"{space}_views")]
     missing = [name for name in names if name not in arrays]
     if missing:
@@ -177,7 +178,7 @@ def _checked(of_rows: Measured, arrays: Arrays, index: int, space: str) -> Measu
     return measured
 
 
-def _summary(task: str, run: str, level: float, space: str, measured: Measured) -> SpaceGeometry:
+def _summary(task: str, run: str, level: float, space: str, measured: Spacing) -> SpaceGeometry:
     if not measured.nearest.all():
         raise ArgumentError(
             f"{space}_nearest",
@@ -194,3 +195,37 @@ def _summary(task: str, run: str, level: float, space: str, measured: Measured) 
         below_nearest=float((measured.radius < measured.nearest).mean()),
         disjoint=float(measured.disjoint.mean()),
     )
+
+
+def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArray[Any]]:
+    """The arrays and the t-SNE coordinates of each space, which take a while to compute.
+
+    Raises:
+        FailedPrecondition: scikit-learn is not installed.
+    """
+    found: dict[str, NDArray[Any]] = dict(arrays)
+    for name in arrays:
+        stem, _, last = name.rpartition("_")
+        if last == "clean":
+            clean, views = arrays[name], arrays[f"{stem}_views"]
+            found[f"{stem}_tsne"] = tsne(clean, views, parameters)
+    return found
+
+
+def tsne(
+    clean: NDArray[np.floating], views: NDArray[np.floating], parameters: GeometryParameters
+) -> NDArray[np.float32]:
+    """Coordinates (n, 1 + views, 2); the clean view comes first. For the eye only.
+
+    Raises:
+        FailedPrecondition: scikit-learn is not installed.
+    """
+    points = np.concatenate([clean[:, None], views], axis=1)  # (n, 1 + views, dim)
+    flat = points.reshape(-1, points.shape[-1]).astype(np.float64)
+    manifold = load("sklearn.manifold")
+    perplexity = min(parameters.perplexity, (len(flat) - 1) / 3)
+    projection = manifold.TSNE(perplexity=perplexity, init="pca", random_state=parameters.seed)
+    # Threads sum in an order of their own, and t-SNE magnifies it.
+    with load("threadpoolctl").threadpool_limits(1):
+        placed: NDArray[np.float32] = projection.fit_transform(flat).astype(np.float32)
+    return placed.reshape(*points.shape[:2], 2)

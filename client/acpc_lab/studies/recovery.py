@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from fractions import Fraction
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
-from acpc_lab.studies.numbers import SLACK
+from acpc_lab.studies.base import SLACK, Confusion, mean_defined
 from acpc_lab.tables import Column, Numbers, Rows, Texts, groups
 
 Mask = NDArray[np.bool_]
@@ -50,7 +52,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class TrainingSweep:
     """Every run over the same levels, in ascending order from the unaugmented 0."""
 
     levels: tuple[float, ...]
@@ -95,7 +97,7 @@ def recovered_levels(runs: tuple[Run, ...]) -> Mask:
     return level
 
 
-def read_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) -> Sweep:
+def read_training_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) -> TrainingSweep:
     """The sweep behind the rows.
 
     Raises:
@@ -116,7 +118,7 @@ def read_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) -> Sweep:
         required = required_success(noisy, recovery)
         ir_rel = _relative_ir(f"{task}, run {run}", cell)
         runs.append(Run(task, run, ir_rel, cell.sr, noisy, clean, required, recovered))
-    return Sweep(tuple(levels.tolist()), tuple(runs))
+    return TrainingSweep(tuple(levels.tolist()), tuple(runs))
 
 
 def _check_levels(cell: str, found: Numbers, wanted: Numbers) -> None:
@@ -145,3 +147,85 @@ def _relative_ir(cell: str, rows: SweepRows) -> Numbers:
             "ir_rel", f"{cell}: found {rows.ir_rel[0]:g} at level 0, wanted 1: it is the reference"
         )
     return rows.ir_rel
+
+
+class ThresholdPair(NamedTuple):
+    """Thresholds of relative IR and of SR."""
+
+    ir: float
+    sr: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How the screen does on one task and run.
+
+    Attributes:
+        onset: Grid steps from the first recovered level to the first accepted one; negative: the
+            screen accepts early. No such level counts as one step past the last.
+        agreement: Accepted against recovered, over the levels.
+    """
+
+    onset: int
+    agreement: Confusion
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Averages: over the runs of a task, or over tasks that weigh alike.
+
+    Attributes:
+        mismatch: Mean of |onset|.
+        worst: Largest |onset| of any run.
+        balanced_accuracy: Of the nine checkpoints of each run, averaged.
+        precision: Averaged over the runs that accept anything; None when none does.
+        recall: Averaged over the runs in which anything is recovered; None when none is.
+    """
+
+    mismatch: Fraction
+    worst: Fraction
+    balanced_accuracy: Fraction
+    precision: Fraction | None
+    recall: Fraction | None
+
+    @classmethod
+    def of_runs(cls, judgements: Sequence[Judgement]) -> Agreement:
+        """A task, from its runs."""
+        counts = [item.agreement for item in judgements]
+        steps = [abs(item.onset) for item in judgements]
+        return cls(
+            Fraction(sum(steps), len(steps)),
+            Fraction(max(steps)),
+            sum((item.balanced_accuracy for item in counts), Fraction(0)) / len(counts),
+            mean_defined([item.precision for item in counts]),
+            mean_defined([item.recall for item in counts]),
+        )
+
+    @classmethod
+    def of_tasks(cls, tasks: Iterable[Agreement]) -> Agreement:
+        """Tasks weigh alike."""
+        items = list(tasks)
+        return cls(
+            sum((item.mismatch for item in items), Fraction(0)) / len(items),
+            max(item.worst for item in items),
+            sum((item.balanced_accuracy for item in items), Fraction(0)) / len(items),
+            mean_defined([item.precision for item in items]),
+            mean_defined([item.recall for item in items]),
+        )
+
+
+def accepted(run: Run, thresholds: ThresholdPair) -> Mask:
+    """Levels that pass the screen: relative IR at most t_IR and SR at least t_SR."""
+    passed: Mask = (run.ir_rel <= thresholds.ir) & (run.sr >= thresholds.sr)
+    return passed
+
+
+def judge(run: Run, thresholds: ThresholdPair) -> Judgement:
+    """The screen on one task and run."""
+    passed = accepted(run, thresholds)
+    onset = _first(passed) - _first(run.recovered)
+    return Judgement(onset, Confusion.of(passed, run.recovered))
+
+
+def _first(mask: Mask) -> int:
+    return int(np.argmax(mask)) if mask.any() else len(mask)

@@ -10,7 +10,7 @@ import numpy as np
 from acpc_client import Record
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.parameters import Parameters
+from acpc_lab.studies.base import Parameters
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, Rows, Texts, groups
 
 METHODS = ("jvp", "finite_difference")

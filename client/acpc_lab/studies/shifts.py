@@ -11,8 +11,7 @@ from acpc_client import Record
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
-from acpc_lab.studies.numbers import SLACK, Confusion, as_float, spearman
-from acpc_lab.studies.parameters import Parameters
+from acpc_lab.studies.base import SLACK, Confusion, Parameters, as_float, spearman
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
 EPS_SCORE = 1e-12

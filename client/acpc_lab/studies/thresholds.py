@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+from acpc_client import Record
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.numbers import SLACK, as_float
-from acpc_lab.studies.parameters import Parameters
-from acpc_lab.studies.recovery import Run, Sweep, SweepRows, read_sweep, recovered_levels
-from acpc_lab.studies.screen import Agreement, Judgement, Pair, accepted, judge
-from acpc_lab.studies.threshold_summary import (
-    Choice,
-    RunRecovery,
-    Split,
-    SplitMean,
-    TaskRecovery,
-    ThresholdSummary,
+from acpc_lab.studies.base import SLACK, Parameters, as_float
+from acpc_lab.studies.recovery import (
+    Agreement,
+    Judgement,
+    Run,
+    SweepRows,
+    ThresholdPair,
+    TrainingSweep,
+    accepted,
+    judge,
+    read_training_sweep,
+    recovered_levels,
 )
 from acpc_lab.tables import Arrays
 
@@ -50,12 +52,12 @@ class ThresholdParameters(Parameters):
         self.require("recovery", 0 < self.recovery <= 1, "a share in (0, 1]")
         self.require("clean_loss", self.clean_loss >= 0, "a number of at least 0")
 
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[ThresholdPair]:
         """Every pair of the grid."""
-        return [Pair(ir, sr) for ir in self.ir_grid for sr in self.sr_grid]
+        return [ThresholdPair(ir, sr) for ir in self.ir_grid for sr in self.sr_grid]
 
 
-Judged = dict[Pair, dict[str, list[Judgement]]]
+Judged = dict[ThresholdPair, dict[str, list[Judgement]]]
 
 
 def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) -> ThresholdSummary:
@@ -64,7 +66,9 @@ def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) 
     Raises:
         ArgumentError: There is one task only, or too many, or a run lacks a level.
     """
-    sweep = read_sweep(rows, recovery=parameters.recovery, clean_loss=parameters.clean_loss)
+    sweep = read_training_sweep(
+        rows, recovery=parameters.recovery, clean_loss=parameters.clean_loss
+    )
     tasks = sweep.by_task()
     if not 2 <= len(tasks) <= MAX_TASKS:
         raise ArgumentError("task", f"found {len(tasks)} tasks, wanted 2 to {MAX_TASKS}")
@@ -94,7 +98,7 @@ def sources(tasks: Sequence[str]) -> list[tuple[str, ...]]:
     ]
 
 
-def select(judged: Judged, source: Iterable[str]) -> Pair:
+def select(judged: Judged, source: Iterable[str]) -> ThresholdPair:
     """The pair that does best on the source tasks, section "Threshold grids" in the paper.
 
     The smallest mean onset mismatch; ties go to fewer early acceptances, fewer late acceptances,
@@ -102,16 +106,9 @@ def select(judged: Judged, source: Iterable[str]) -> Pair:
     """
     held = list(source)
 
-    def rank(pair: Pair) -> tuple[Fraction, int, int, Fraction, float, float]:
+    def rank(pair: ThresholdPair) -> tuple[Fraction, int, int, Fraction, float, float]:
         agreement, early, late = _on(judged[pair], held)
-        return (
-            agreement.mismatch,
-            early,
-            late,
-            -agreement.balanced_accuracy,
-            pair.ir,
-            -pair.sr,
-        )
+        return (agreement.mismatch, early, late, -agreement.balanced_accuracy, pair.ir, -pair.sr)
 
     return min(judged, key=rank)
 
@@ -165,8 +162,8 @@ def _mean_held(values: Iterable[float | None]) -> float | None:
     return sum(held) / len(held) if held else None
 
 
-def _choices(splits: Sequence[Split], sweep: Sweep) -> list[Choice]:
-    chosen = [Pair(split.t_ir, split.t_sr) for split in splits]
+def _choices(splits: Sequence[Split], sweep: TrainingSweep) -> list[Choice]:
+    chosen = [ThresholdPair(split.t_ir, split.t_sr) for split in splits]
     return [
         Choice(
             t_ir=pair.ir,
@@ -209,3 +206,122 @@ def _run(run: Run, levels: tuple[float, ...], clean_loss: float) -> RunRecovery:
 
 def _held(levels: tuple[float, ...], mask: Sequence[bool]) -> tuple[float, ...]:
     return tuple(level for level, held in zip(levels, mask, strict=True) if held)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TaskRecovery(Record):
+    """Where a task recovers; means are over its runs.
+
+    Attributes:
+        base_success: Success of the unaugmented checkpoint under the shift, in %.
+        best_level: Level with the highest mean success under the shift; the lowest of equals.
+        best_success: That success, in %.
+        best_ir_rel: Mean relative IR at that level.
+        base_sr: Mean SR of the unaugmented checkpoint.
+        best_sr: Mean SR at that level.
+        clean_success: Clean success of the unaugmented checkpoint, in %.
+        recovered_levels: Levels at which two of three runs meet the success-rate criterion.
+    """
+
+    task: str
+    base_success: float
+    best_level: float
+    best_success: float
+    best_ir_rel: float
+    base_sr: float
+    best_sr: float
+    clean_success: float
+    recovered_levels: tuple[float, ...]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class RunRecovery(Record):
+    """Which levels of one run meet the success-rate criterion, and what it asks for, in %."""
+
+    task: str
+    run: str
+    required_success: float
+    required_clean: float
+    recovered_levels: tuple[float, ...]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Split(Record):
+    """Thresholds chosen on the source tasks, and how they do on the test tasks.
+
+    Attributes:
+        source_mismatch: Mean onset mismatch on the source tasks, in grid steps.
+        source_early: Source runs whose first accepted level comes before the first recovered one.
+        source_late: Source runs whose first accepted level comes after it.
+        source_balanced_accuracy: On the source tasks.
+        mismatch: Mean onset mismatch on the test tasks, in grid steps.
+        worst_mismatch: Its largest value in any test run.
+        precision: None when the screen accepts nothing in any test run.
+        recall: None when nothing is recovered in any test run.
+    """
+
+    source: tuple[str, ...]
+    test: tuple[str, ...]
+    t_ir: float
+    t_sr: float
+    source_mismatch: float
+    source_early: int
+    source_late: int
+    source_balanced_accuracy: float
+    balanced_accuracy: float
+    precision: float | None
+    recall: float | None
+    mismatch: float
+    worst_mismatch: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SplitMean(Record):
+    """Plain averages over splits with a number of source tasks in one range."""
+
+    splits: int
+    balanced_accuracy: float
+    lowest_balanced_accuracy: float
+    highest_balanced_accuracy: float
+    precision: float | None
+    recall: float | None
+    mismatch: float
+    worst_mismatch: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Choice(Record):
+    """A pair of thresholds that some split chose.
+
+    Attributes:
+        splits: Splits that chose it.
+        rows_below_ir: Checkpoints, of all, whose relative IR passes.
+        rows_accepted: Checkpoints, of all, that pass both.
+    """
+
+    t_ir: float
+    t_sr: float
+    splits: int
+    rows_below_ir: int
+    rows_accepted: int
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ThresholdSummary(Record):
+    """The answer of the threshold study.
+
+    Attributes:
+        checkpoints: Rows, that is, checkpoints.
+        choices: Most frequent first.
+        single_source: Over the splits with one source task.
+        several_sources: Over the splits with more; None with two tasks.
+    """
+
+    checkpoints: int
+    levels: tuple[float, ...]
+    tasks: tuple[TaskRecovery, ...]
+    runs: tuple[RunRecovery, ...]
+    splits: tuple[Split, ...]
+    choices: tuple[Choice, ...]
+    single_source: SplitMean
+    several_sources: SplitMean | None

@@ -5,13 +5,11 @@ docs/sweeps.md describes the file and the ``acpc sweep`` command.
 
 from acpc_lab.campaigns import OutOfTime, RunEnded, ServerAway, Stopped, TaskState
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.example import EXAMPLE
-from acpc_lab.sweeps.folder import SweepFolder
 from acpc_lab.sweeps.reading import Node, SweepFileError
 from acpc_lab.sweeps.results import CellResult, SweepResults
-from acpc_lab.sweeps.spec import SweepSpec, read_spec
+from acpc_lab.sweeps.spec import SweepSpec, example, read_spec
 from acpc_lab.sweeps.sweep import RunOptions, Sweep
-from acpc_lab.sweeps.tasks import CellStatus, SweepProgress
+from acpc_lab.sweeps.tasks import CellStatus, SweepFolder, SweepProgress
 
 __all__ = [
     "Cell",

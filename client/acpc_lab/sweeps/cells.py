@@ -115,17 +115,26 @@ class Cell:
     def _content(self) -> str:
         """Everything that can change a number, in one canonical text.
 
-        What is left to the server is left out, so that a release with one more field of that kind
-        finds the jobs of this one.
+        What is left to the paper or the server is left out, so that a release with one more field
+        of that kind finds the jobs of this one.
         """
-        document = self.to_document()
-        del document["labels"]
-        return json.dumps(_given(document), sort_keys=True, separators=(",", ":"))
+        document = {
+            "checkpoint": _said(self.checkpoint),
+            "reference": self.reference and _said(self.reference),
+            "anchors": self.anchors if isinstance(self.anchors, str) else _said(self.anchors),
+            "shift": to_document(self.shift),
+            "protocol": {**_said(self.protocol), "seed": self.seed},
+            "thresholds": _said(self.thresholds),
+            "numeric_mode": self.numeric_mode.name.lower(),
+        }
+        said = {key: value for key, value in document.items() if value}
+        return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
 
-def _given(value: Any) -> Any:  # noqa: ANN401 - any plain value
-    """A document without what is None or empty."""
-    if not isinstance(value, Mapping):
-        return value
-    given = {key: _given(item) for key, item in value.items()}
-    return {key: item for key, item in given.items() if item not in (None, "", (), {})}
+def _said(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
+    """The fields of a record that are not as they are by default."""
+    return {
+        field.name: value
+        for field in dataclasses.fields(record)
+        if (value := getattr(record, field.name)) not in (field.default, None, "", ())
+    }

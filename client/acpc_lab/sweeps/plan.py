@@ -15,8 +15,7 @@ from acpc_client.errors import FailedPrecondition
 from acpc_lab.campaigns import Entry
 from acpc_lab.sweeps.anchors import AnchorPlace, Source, Store
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.patterns import Pattern, as_value, fill
-from acpc_lab.sweeps.reading import Label, Node
+from acpc_lab.sweeps.reading import Label, Node, Pattern, as_value, fill
 from acpc_lab.sweeps.spec import Group, Named, SweepSpec
 
 _DEFAULT_WEIGHTS = "weights.pt"

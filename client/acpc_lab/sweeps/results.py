@@ -16,8 +16,8 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import Entry, TaskState
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.folder import SweepFolder
 from acpc_lab.sweeps.spec import folder_of, load_spec
+from acpc_lab.sweeps.tasks import SweepFolder
 from acpc_lab.tables import Table
 
 

@@ -12,8 +12,7 @@ from typing import Any
 from acpc_client import NumericMode, Perturbation, ScoreProtocol, Thresholds, Tls
 
 from acpc_lab.sweeps.anchors import SEED_LIMIT, AnchorPlace, read_anchors
-from acpc_lab.sweeps.patterns import Pattern
-from acpc_lab.sweeps.reading import Label, Node, Section, read_document
+from acpc_lab.sweeps.reading import Label, Node, Pattern, Section, read_document
 from acpc_lab.sweeps.shifts import read_shifts
 
 KEYS = (
@@ -85,6 +84,12 @@ class SweepSpec:
     concurrency: int
     retries: int
     document: Mapping[str, Any] = field(repr=False)
+
+
+def example(file: Path) -> str:
+    """The commented sweep file that ``acpc sweep init`` writes."""
+    text = Path(__file__).with_name("example.yaml").read_text(encoding="utf-8")
+    return text.format(file=file.name, name=file.stem)
 
 
 def load_spec(file: Path) -> SweepSpec:

@@ -21,12 +21,11 @@ from acpc_lab.campaigns import (
     Records,
 )
 from acpc_lab.sweeps.anchors import Depot, named
-from acpc_lab.sweeps.folder import SweepFolder
 from acpc_lab.sweeps.plan import Plan, check_dropped, make_plan
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.spec import SweepSpec, folder_of, load_spec, read_spec
-from acpc_lab.sweeps.tasks import CellTask, SweepProgress
+from acpc_lab.sweeps.tasks import CellTask, SweepFolder, SweepProgress
 
 OnUpdate = Callable[[SweepProgress], None]
 

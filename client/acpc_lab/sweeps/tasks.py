@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from acpc_client import AcpcClient, Operation, Score
-from acpc_client.errors import AlreadyExists
+from acpc_client.errors import AlreadyExists, ArgumentError, FailedPrecondition
 
-from acpc_lab.campaigns import CampaignProgress, TaskStatus
+from acpc_lab.campaigns import CampaignProgress, Journal, TaskStatus
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.folder import SweepFolder
+from acpc_lab.sweeps.plan import Plan
+from acpc_lab.tables import load_score, save_score, write_whole
 
 
 @dataclass(eq=False)
@@ -90,3 +93,55 @@ def _without_anchors(score: Score) -> Score:
         checkpoint=dataclasses.replace(score.checkpoint, anchor_values=None),
         reference=None if reference is None else dataclasses.replace(reference, anchor_values=None),
     )
+
+
+class SweepFolder:
+    """A sweep on the disk.
+
+    Attributes:
+        path: The folder; made by the first write.
+        journal: Its events.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.journal = Journal(path, "sweep")
+        self._plan = path / "plan.json"
+
+    def result_path(self, cell: Cell) -> Path:
+        """Where the score of a cell is, or will be."""
+        return self.path / "results" / f"{cell.id}.npz"
+
+    def read_plan(self) -> Plan | None:
+        """The plan, or None before there is one.
+
+        Raises:
+            FailedPrecondition: The file is no plan of this release.
+        """
+        try:
+            document = json.loads(self._plan.read_bytes())
+            if document["format"] != 1:
+                raise ValueError(f"its format is {document['format']}, wanted 1")
+            return Plan.from_document(document)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FailedPrecondition(f"{self._plan} cannot be read: {error}") from error
+
+    def write_plan(self, plan: Plan) -> None:
+        """Replaces the plan."""
+        text = json.dumps(plan.to_document(), indent=1)
+        write_whole(self._plan, f"{text}\n".encode())
+
+    def save(self, cell: Cell, score: Score) -> None:
+        """Keeps the score of a cell."""
+        path = self.result_path(cell)
+        path.parent.mkdir(exist_ok=True)
+        save_score(score, path)
+
+    def load(self, cell: Cell) -> Score | None:
+        """The score of a cell, or None when there is none that can be read."""
+        try:
+            return load_score(self.result_path(cell))
+        except ArgumentError:
+            return None

@@ -10,7 +10,7 @@ import numpy as np
 from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client.results import Score
-from acpc_lab.report.model import Cell, Preview, Protocol, ReportData
+from acpc_lab.report.model import Measurement, Preview, ProtocolUsed, ReportData
 from client_messages import tensor
 
 HOSTILE = "<script>alert(1)</script>'\"&$x_1$ ]]><!--"
@@ -104,14 +104,14 @@ def judged(
 
 def cell(
     task: str, run: str, level: float, shift: str, *, number: int = 0, success: bool = True
-) -> Cell:
+) -> Measurement:
     """One cell of a training sweep: radii shrink with the level."""
     weaken = {"gaussian_noise:0.08": 1.0, "blur:15": 0.6, "resize:0.25": 0.8}.get(shift, 1.0)
     push = 2.2 * weaken * np.exp(-38 * level) + 0.12
     name = f"{task}-s{run}-a{level:g}"
     reference = side(f"{task}-s{run}-a0", 2.2 * weaken + 0.12, 2.2, seed=number)
     subject = reference if level == 0 else side(name, push, 2.2, seed=number + 1)
-    return Cell(
+    return Measurement(
         name=name,
         shift=shift,
         score=judged(subject, reference, shift=shift),
@@ -121,7 +121,7 @@ def cell(
         success=0.9 - 0.7 * min(1.0, push / 2.3) if success else None,
         clean_success=0.88 if success else None,
         operation=f"operations/{digest(name, shift)[:12]}",
-        protocol=Protocol(HORIZON, QUANTILE, MARGIN, DRAWS, 0, (), "two-room.h5, 100 anchors"),
+        protocol=ProtocolUsed(HORIZON, QUANTILE, MARGIN, DRAWS, 0, (), "two-room.h5, 100 anchors"),
     )
 
 

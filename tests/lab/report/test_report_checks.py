@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from acpc_lab.report import Protocol, ReportData
-from acpc_lab.report.checks import checks
-from acpc_lab.report.measures import recompute
-from acpc_lab.report.model import Cell
+from acpc_lab.report import ProtocolUsed, ReportData
+from acpc_lab.report.measures import checks, recompute
+from acpc_lab.report.model import Measurement
 from report_samples import MARGIN, QUANTILE, cell, sweep
 
 
-def by_hand(subject: Cell) -> tuple[float, float]:
+def by_hand(subject: Measurement) -> tuple[float, float]:
     """IR and SR from the paper's text, in loops."""
     assert subject.score is not None
     values = subject.score.checkpoint.anchor_values
@@ -88,10 +87,10 @@ def test_a_different_count_of_eligible_anchors_is_noticed() -> None:
 
 def test_a_protocol_that_is_not_known_is_said_to_be_assumed() -> None:
     data = sweep(**SMALL)
-    unknown = tuple(replace(item, protocol=Protocol()) for item in data.cells)
+    unknown = tuple(replace(item, protocol=ProtocolUsed()) for item in data.cells)
     recomputed = checks(data.with_(cells=unknown))[0]
     assert recomputed.good is True and "which the source does not tell" in recomputed.text
-    other = tuple(replace(item, protocol=Protocol(quantile=0.5)) for item in data.cells)
+    other = tuple(replace(item, protocol=ProtocolUsed(quantile=0.5)) for item in data.cells)
     assert checks(data.with_(cells=other))[0].good is False
 
 

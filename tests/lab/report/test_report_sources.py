@@ -25,12 +25,12 @@ from acpc_lab.report import (
     with_pictures,
 )
 from acpc_lab.report.labels import read_names
-from acpc_lab.report.recipe import recipe
+from acpc_lab.report.sources import recipe
 from acpc_lab.sweeps import Cell, SweepResults
-from acpc_lab.sweeps.folder import SweepFolder
 from acpc_lab.sweeps.plan import Plan, make_plan
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.sweeps.spec import read_spec
+from acpc_lab.sweeps.tasks import SweepFolder
 from acpc_lab.tables import read_score_json, save_score
 from client_counterparty import Counterparty
 from client_messages import operation, status

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 from acpc_lab.studies.catalogue import STUDIES, AnyEvidence, Evidence
-from acpc_lab.studies.geometry import GeometryParameters, GeometryRows, measure
-from acpc_lab.studies.projection import embedded
+from acpc_lab.studies.geometry import GeometryParameters, GeometryRows, embedded, measure
 
 
 def geometry() -> AnyEvidence:

@@ -9,8 +9,16 @@ import pytest
 from acpc_lab.plotting import styled
 from acpc_lab.studies import paper
 from acpc_lab.studies.catalogue import STUDIES, Evidence
-from acpc_lab.studies.figures import collapse, drift, horizons, planner, sensitivity, shifts
-from acpc_lab.studies.figures import thresholds as threshold_figures
+from acpc_lab.studies.figures import (
+    collapse_bars,
+    drift_errors,
+    horizon_ratios,
+    planner_errors,
+    sensitivity_ratios,
+    shift_bars,
+    shift_scatter,
+    splits,
+)
 from acpc_lab.studies.planner import PlannerCell
 from acpc_lab.studies.recovery import SweepRows
 from acpc_lab.studies.sensitivity import SensitivityRatio
@@ -31,15 +39,15 @@ def drawn() -> dict[str, Figure]:
         ratios = [SensitivityRatio("a", "0", 0.08, "jvp", 0.25, 0.01)]
         sweep = Evidence.of(STUDIES["thresholds"], SweepRows.of(SWEEP)).figures()
         return {
-            "drift": drift.errors(paper.drift_cells()),
-            "bars": shifts.bars(pairs),
-            "pairs": shifts.scatter(pairs),
-            "splits": threshold_figures.splits(paper.splits()),
+            "drift": drift_errors(paper.drift_cells()),
+            "bars": shift_bars(pairs),
+            "pairs": shift_scatter(pairs),
+            "splits": splits(paper.splits()),
             "sweep": sweep["sweep"],
-            "horizons": horizons.ratios(paper.ir_reductions(), 8, 0.9),
-            "collapse": collapse.checkpoints(lines),
-            "planner": planner.errors(cells),
-            "sensitivity": sensitivity.ratios(ratios),
+            "horizons": horizon_ratios(paper.ir_reductions(), 8, 0.9),
+            "collapse": collapse_bars(lines),
+            "planner": planner_errors(cells),
+            "sensitivity": sensitivity_ratios(ratios),
         }
 
 

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from acpc_client.errors import ArgumentError
-from acpc_lab.studies.catalogue import STUDIES, Evidence
+from acpc_lab.studies.base import average_ranks, spearman
+from acpc_lab.studies.catalogue import STUDIES, Evidence, chosen_elsewhere
 from acpc_lab.studies.collapse import CollapseRows
-from acpc_lab.studies.figures.geometry import envelope
-from acpc_lab.studies.from_thresholds import chosen_elsewhere
+from acpc_lab.studies.figures import envelope
 from acpc_lab.studies.geometry import GeometryRows, measure
 from acpc_lab.studies.horizons import HorizonRows
-from acpc_lab.studies.numbers import average_ranks, spearman
 from acpc_lab.studies.recovery import SweepRows
 from acpc_lab.studies.sensitivity import SensitivityRows
 from acpc_lab.studies.shifts import ShiftPair, ShiftRows

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from acpc_lab.studies import paper
 from acpc_lab.studies.catalogue import STUDIES, Evidence
 from acpc_lab.studies.collapse import CollapseSummary
 from acpc_lab.studies.drift import DriftCell, reduction
-from acpc_lab.studies.screen import Agreement
+from acpc_lab.studies.recovery import Agreement
 from acpc_lab.studies.shifts import ShiftSummary
 from acpc_lab.studies.thresholds import mean_of, sources
 from scipy import stats
@@ -26,8 +27,8 @@ ELIGIBLE = {"TwoRoom": 61, "PushT": 98, "Reacher": 100, "Cube": 100}
 
 
 @pytest.fixture(scope="module")
-def pairs() -> paper.ShiftPairTable:
-    return paper.table("shift_pairs", paper.ShiftPairTable)
+def pairs() -> SimpleNamespace:
+    return paper.table("shift_pairs")
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def score(ir_rel: float, sr: float) -> float:
 
 
 def test_every_delta_s_agrees_with_its_printed_inputs(
-    pairs: paper.ShiftPairTable, shifts: ShiftSummary
+    pairs: SimpleNamespace, shifts: ShiftSummary
 ) -> None:
     """The reference has relative IR 1: its S is -0.7 / 0.3 whatever its unprinted SR."""
     largest = 0.0
@@ -61,7 +62,7 @@ def test_every_delta_s_agrees_with_its_printed_inputs(
 
 
 def test_printed_separation_rates_are_fractions_of_the_eligible_anchors(
-    pairs: paper.ShiftPairTable,
+    pairs: SimpleNamespace,
 ) -> None:
     """Table sr-labels prints the eligible anchors; this also guards the copied table."""
     for task, sr in zip(pairs.task, pairs.sr, strict=True):
@@ -72,7 +73,7 @@ def test_printed_separation_rates_are_fractions_of_the_eligible_anchors(
 
 
 def test_the_criterion_and_the_boundary_cases_are_the_printed_ones(
-    pairs: paper.ShiftPairTable, shifts: ShiftSummary
+    pairs: SimpleNamespace, shifts: ShiftSummary
 ) -> None:
     assert [pair.better for pair in shifts.pairs] == (pairs.met == 1).tolist()
     assert [pair.boundary for pair in shifts.pairs] == (pairs.boundary == 1).tolist()
@@ -81,7 +82,7 @@ def test_the_criterion_and_the_boundary_cases_are_the_printed_ones(
 
 
 def test_the_agreement_table_follows_from_the_pairs(shifts: ShiftSummary) -> None:
-    printed = paper.table("shift_agreement", paper.ShiftAgreementTable)
+    printed = paper.table("shift_agreement")
     for index, item in enumerate(shifts.agreement):
         assert (item.shift, item.pairs) == (printed.shift[index], printed.pairs[index])
         for name in ("balanced_accuracy", "precision", "recall"):
@@ -99,7 +100,7 @@ def test_rank_correlations_of_the_printed_pairs(shifts: ShiftSummary) -> None:
 
 
 def test_printed_rank_correlations_are_those_of_one_order_of_the_printed_ties(
-    pairs: paper.ShiftPairTable,
+    pairs: SimpleNamespace,
 ) -> None:
     """Eight printed delta S tie; ordered thus, all three printed coefficients follow."""
     delta = pairs.delta_score.copy()
@@ -107,7 +108,7 @@ def test_printed_rank_correlations_are_those_of_one_order_of_the_printed_ties(
     order |= {("Reacher", run, "blur"): 1 for run in ("3072", "3073", "3074")}
     keys = zip(pairs.task, pairs.run, pairs.shift, strict=True)
     delta += [1e-9 * order.get(tuple(map(str, key)), 0) for key in keys]
-    printed = paper.table("shift_agreement", paper.ShiftAgreementTable)
+    printed = paper.table("shift_agreement")
     for name, coefficient in zip(printed.shift, printed.spearman, strict=True):
         mask = np.ones(24, dtype=bool) if name == "all" else pairs.shift == name
         found = stats.spearmanr(delta[mask], pairs.success_gain[mask]).statistic
@@ -124,7 +125,7 @@ def corners(cell: DriftCell, over: str) -> list[float]:
 
 @pytest.mark.parametrize(("field", "over"), [("over_base", "base"), ("over_control", "control")])
 def test_drift_reductions_of_each_run_follow_from_the_printed_maes(field: str, over: str) -> None:
-    printed = paper.table("drift_runs", paper.DriftRunTable)
+    printed = paper.table("drift_runs")
     found = reduction(paper.drift_cells())
     for index, run in enumerate(found.runs):
         mine = [cell for cell in paper.drift_cells() if cell.run == run.run]
@@ -203,7 +204,7 @@ def test_the_averages_over_splits_are_the_published_ones() -> None:
 
 
 def test_the_best_level_of_every_task_meets_the_criterion() -> None:
-    sweep = paper.table("sweep_tasks", paper.SweepTaskTable)
+    sweep = paper.table("sweep_tasks")
     assert sweep.task.tolist() == list(TASKS)
     for low, best, high in zip(
         sweep.first_recovered, sweep.best_level, sweep.last_recovered, strict=True
@@ -212,7 +213,7 @@ def test_the_best_level_of_every_task_meets_the_criterion() -> None:
 
 
 def test_the_common_thresholds_accept_the_best_level_of_every_task() -> None:
-    sweep = paper.table("sweep_tasks", paper.SweepTaskTable)
+    sweep = paper.table("sweep_tasks")
     assert (sweep.best_ir_rel <= 0.3).all()
     assert (sweep.best_sr >= 0.95).all()
     assert (sweep.base_ir_rel == 1).all()

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from acpc_client.errors import ArgumentError
+from acpc_lab.studies.base import Spread, held_out_errors
 from acpc_lab.studies.catalogue import STUDIES, Evidence
 from acpc_lab.studies.drift import CONTROLS, DriftRows, DriftSummary
-from acpc_lab.studies.numbers import Spread
 from acpc_lab.studies.planner import PlannerRows, PlannerSummary
-from acpc_lab.studies.ridge import held_out_errors
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler

@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 from acpc_client.errors import ArgumentError
 from acpc_lab.studies import paper
+from acpc_lab.studies.base import Confusion
 from acpc_lab.studies.catalogue import STUDIES, Evidence
-from acpc_lab.studies.numbers import Confusion
-from acpc_lab.studies.recovery import SweepRows, meets_criterion, read_sweep
-from acpc_lab.studies.screen import Judgement, Pair
-from acpc_lab.studies.threshold_summary import ThresholdSummary
-from acpc_lab.studies.thresholds import ThresholdParameters, select
+from acpc_lab.studies.recovery import (
+    Judgement,
+    SweepRows,
+    ThresholdPair,
+    meets_criterion,
+    read_training_sweep,
+)
+from acpc_lab.studies.recovery import ThresholdPair as Pair
+from acpc_lab.studies.thresholds import ThresholdParameters, ThresholdSummary, select
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -197,7 +202,7 @@ def test_a_made_up_sweep_gives_the_printed_table() -> None:
     """
     summary = summarise(rows_of(made_up()))
     assert (summary.choices[0].rows_below_ir, summary.choices[0].rows_accepted) == (77, 77)
-    sweep = paper.table("sweep_tasks", paper.SweepTaskTable)
+    sweep = paper.table("sweep_tasks")
     assert [
         (task.recovered_levels[0], task.recovered_levels[-1]) for task in summary.tasks
     ] == list(zip(sweep.first_recovered, sweep.last_recovered, strict=True))
@@ -278,17 +283,35 @@ def case(onset: int, good: bool = True) -> Judgement:
 @pytest.mark.parametrize(
     ("better", "worse"),
     [
-        (([case(1), case(1)], Pair(0.3, 0.8)), ([case(0), case(3)], Pair(0.1, 0.95))),
-        (([case(1), case(1)], Pair(0.3, 0.8)), ([case(-1), case(1)], Pair(0.1, 0.95))),
-        (([case(2), case(0)], Pair(0.3, 0.8)), ([case(1), case(1)], Pair(0.1, 0.95))),
-        (([case(1), case(1)], Pair(0.3, 0.8)), ([case(1), case(1, good=False)], Pair(0.1, 0.95))),
-        (([case(1), case(1)], Pair(0.1, 0.8)), ([case(1), case(1)], Pair(0.3, 0.95))),
-        (([case(1), case(1)], Pair(0.1, 0.95)), ([case(1), case(1)], Pair(0.1, 0.8))),
+        (
+            ([case(1), case(1)], Pair(0.3, 0.8)),
+            ([case(0), case(3)], Pair(0.1, 0.95)),
+        ),
+        (
+            ([case(1), case(1)], Pair(0.3, 0.8)),
+            ([case(-1), case(1)], Pair(0.1, 0.95)),
+        ),
+        (
+            ([case(2), case(0)], Pair(0.3, 0.8)),
+            ([case(1), case(1)], Pair(0.1, 0.95)),
+        ),
+        (
+            ([case(1), case(1)], Pair(0.3, 0.8)),
+            ([case(1), case(1, good=False)], Pair(0.1, 0.95)),
+        ),
+        (
+            ([case(1), case(1)], Pair(0.1, 0.8)),
+            ([case(1), case(1)], Pair(0.3, 0.95)),
+        ),
+        (
+            ([case(1), case(1)], Pair(0.1, 0.95)),
+            ([case(1), case(1)], Pair(0.1, 0.8)),
+        ),
     ],
     ids=["mismatch", "early", "late", "balanced accuracy", "smaller t_IR", "larger t_SR"],
 )
 def test_ties_are_broken_in_the_papers_order(
-    better: tuple[list[Judgement], Pair], worse: tuple[list[Judgement], Pair]
+    better: tuple[list[Judgement], ThresholdPair], worse: tuple[list[Judgement], ThresholdPair]
 ) -> None:
     """Each pair wins by one criterion and would lose by every later one."""
     for order in ((better, worse), (worse, better)):
@@ -305,7 +328,7 @@ THREE = [0.0, 1.0, 2.0]
 
 def test_raw_ir_is_divided_by_the_reference_of_the_run() -> None:
     rows = rows_of({("a", "0"): PLAIN}, THREE, ir="ir_raw")
-    (run,) = read_sweep(rows, recovery=0.8, clean_loss=5).runs
+    (run,) = read_training_sweep(rows, recovery=0.8, clean_loss=5).runs
     assert run.ir_rel.tolist() == [1, 0.5, 0.25]
 
 

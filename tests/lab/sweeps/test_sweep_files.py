@@ -17,8 +17,7 @@ from acpc_client.perturbations import (
     Resize,
 )
 from acpc_client.transport.channel import Tls
-from acpc_lab.sweeps import Sweep, SweepFileError
-from acpc_lab.sweeps.example import EXAMPLE
+from acpc_lab.sweeps import Sweep, SweepFileError, example
 from acpc_lab.sweeps.spec import SweepSpec
 
 WHOLE = """\
@@ -107,7 +106,7 @@ def test_what_is_left_out_is_the_papers_and_named_by_the_file(tmp_path: Path) ->
 
 
 def test_the_example_is_a_sweep_as_it_is_and_with_every_comment_taken_out(tmp_path: Path) -> None:
-    text = EXAMPLE.format(file="mine.yaml", name="mine")
+    text = example(Path("mine.yaml"))
     spec = read(tmp_path, text)
     assert [str(shift) for shift in spec.shifts][:2] == [
         "gaussian_noise:0.02",

@@ -13,8 +13,8 @@ from acpc_client.perturbations import GaussianNoise
 from acpc_client.results import Checkpoint, CheckpointState
 from acpc_lab.sweeps import Cell, Sweep, SweepFileError
 from acpc_lab.sweeps.anchors import AnchorPlace
-from acpc_lab.sweeps.patterns import Pattern, as_value, fill
 from acpc_lab.sweeps.plan import Plan, make_plan
+from acpc_lab.sweeps.reading import Pattern, as_value, fill
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -24,7 +24,7 @@ from acpc_lab.report.figures.plate import (
     threshold,
 )
 from acpc_lab.report.measures import margin_of, quantile_of
-from acpc_lab.report.model import Cell, ReportData
+from acpc_lab.report.model import Measurement, ReportData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ def distributions(data: ReportData, shift: str) -> Plate:
     """One panel per task, a curve per checkpoint."""
     hues = Hues(data)
     panels: list[Panel] = []
-    shown: list[Cell] = []
+    shown: list[Measurement] = []
     lone = False
     for task in data.tasks:
         cells = [
@@ -61,7 +61,7 @@ def distributions(data: ReportData, shift: str) -> Plate:
     )
 
 
-def _panel(data: ReportData, cells: list[Cell], hues: Hues, task: str, shift: str) -> Panel:
+def _panel(data: ReportData, cells: list[Measurement], hues: Hues, task: str, shift: str) -> Panel:
     title = heading(data, task, shift)
 
     def draw(axes: Sequence[Axes]) -> None:
@@ -131,7 +131,7 @@ def _curves(
         )
 
 
-def _thresholds(top: Axes, bottom: Axes, cells: Sequence[Cell]) -> None:
+def _thresholds(top: Axes, bottom: Axes, cells: Sequence[Measurement]) -> None:
     bounds, heights = [], set()
     for cell in cells:
         score = cell.score
@@ -152,7 +152,7 @@ def _thresholds(top: Axes, bottom: Axes, cells: Sequence[Cell]) -> None:
         threshold(bottom, height)
 
 
-def _reach(cells: Sequence[Cell]) -> tuple[float, float]:
+def _reach(cells: Sequence[Measurement]) -> tuple[float, float]:
     """The smallest and the largest radius or distance that is drawn."""
     sides = [cell.score.checkpoint for cell in cells if cell.score] + lone_references(cells)
     drawn = [side.anchor_values for side in sides if side.anchor_values]

@@ -18,7 +18,7 @@ from acpc_lab.report.figures.plate import (
     scored,
     threshold,
 )
-from acpc_lab.report.model import Cell, ReportData
+from acpc_lab.report.model import Measurement, ReportData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ _CAPTION = (
     "means of the training runs, the marks are the single runs: filled when they pass the screen, "
     "hollow when not. Dotted: the thresholds."
 )
-Value = Callable[[Cell], float | None]
+Value = Callable[[Measurement], float | None]
 
 
 def levels(data: ReportData, shift: str) -> Plate:
@@ -59,7 +59,13 @@ def levels(data: ReportData, shift: str) -> Plate:
 
 
 def _panel(
-    data: ReportData, cells: list[Cell], hues: Hues, task: str, shift: str, *, with_success: bool
+    data: ReportData,
+    cells: list[Measurement],
+    hues: Hues,
+    task: str,
+    shift: str,
+    *,
+    with_success: bool,
 ) -> Panel:
     thresholds = next(cell.score.verdict.thresholds for cell in cells if cell.score)
     title = heading(data, task, shift)
@@ -103,12 +109,12 @@ def _panel(
     )
 
 
-def ir_relative(cell: Cell) -> float | None:
+def ir_relative(cell: Measurement) -> float | None:
     """Relative IR of a cell, when there is a reference."""
     return None if cell.score is None else cell.score.verdict.ir_relative
 
 
-def separation(cell: Cell) -> float | None:
+def separation(cell: Measurement) -> float | None:
     """SR of a cell."""
     return None if cell.score is None else cell.score.checkpoint.sr
 
@@ -117,16 +123,16 @@ def _percent(rate: float | None) -> float | None:
     return None if rate is None else 100 * rate
 
 
-def _values(cells: Sequence[Cell], value: Value) -> list[float]:
+def _values(cells: Sequence[Measurement], value: Value) -> list[float]:
     return [found for found in map(value, cells) if found is not None]
 
 
-def _mean_text(cells: Sequence[Cell], value: Value) -> str:
+def _mean_text(cells: Sequence[Measurement], value: Value) -> str:
     known = _values(cells, value)
     return f"{statistics.fmean(known):.2f}" if known else "unknown"
 
 
-def _curve(axis: Axes, cells: list[Cell], hues: Hues, value: Value) -> None:
+def _curve(axis: Axes, cells: list[Measurement], hues: Hues, value: Value) -> None:
     places = sorted({cell.level for cell in cells if cell.level is not None})
     known = [(at, _values([c for c in cells if c.level == at], value)) for at in places]
     drawn = [(at, statistics.fmean(found)) for at, found in known if found]

@@ -19,7 +19,7 @@ from acpc_lab.report.figures.plate import (
     scored,
     threshold,
 )
-from acpc_lab.report.model import Cell, ReportData
+from acpc_lab.report.model import Measurement, ReportData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +54,7 @@ def plane(data: ReportData) -> Plate:
     )
 
 
-def _panel(cells: list[Cell], hues: Hues, shift: str, *, several: bool) -> Panel:
+def _panel(cells: list[Measurement], hues: Hues, shift: str, *, several: bool) -> Panel:
     places = [(ir_relative(cell) or 0.0, separation(cell) or 0.0, cell) for cell in cells]
     thresholds = next(cell.score.verdict.thresholds for cell in cells if cell.score)
     t_ir, t_sr = thresholds.ir or 0.0, thresholds.sr or 0.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from acpc_client import CheckpointScore, Outcome
 
 from acpc_lab.plotting import KINDS, MARKERS, TIP, Draw, light, spread
-from acpc_lab.report.model import Cell, ReportData
+from acpc_lab.report.model import Measurement, ReportData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,10 +96,10 @@ class Hues:
         marked = dict.fromkeys(map(self._marked, data.cells))
         self._marks = {name: MARKERS[index % len(MARKERS)] for index, name in enumerate(marked)}
 
-    def _marked(self, cell: Cell) -> str:
+    def _marked(self, cell: Measurement) -> str:
         return cell.task if self._tasks else f"run {cell.run}"
 
-    def role(self, cell: Cell) -> str:
+    def role(self, cell: Measurement) -> str:
         """Colour of a cell."""
         if not self._by_level:
             return self._names.get(cell.name, "ink")
@@ -107,11 +107,11 @@ class Hues:
             return "kind6"
         return self._levels.get(cell.level, "ink")
 
-    def marker(self, cell: Cell) -> str:
+    def marker(self, cell: Measurement) -> str:
         """Marker of a cell's training run or task."""
         return self._marks[self._marked(cell)]
 
-    def legend(self, cells: Iterable[Cell], *, mark: str = "line") -> tuple[Key, ...]:
+    def legend(self, cells: Iterable[Measurement], *, mark: str = "line") -> tuple[Key, ...]:
         """An entry per level or checkpoint among ``cells``."""
         seen: dict[str, tuple[float, Key]] = {}
         for position, cell in enumerate(cells):
@@ -130,7 +130,7 @@ class Hues:
             keys[MAX_KEYS:] = [Key(f"and {rest} more", "soft", mark)]
         return tuple(keys)
 
-    def marks(self, cells: Iterable[Cell]) -> tuple[Key, ...]:
+    def marks(self, cells: Iterable[Measurement]) -> tuple[Key, ...]:
         """An entry per marker among ``cells``, when there is more than one."""
         shown = dict.fromkeys(map(self._marked, cells))
         if len(shown) < 2:
@@ -138,7 +138,7 @@ class Hues:
         return tuple(Key(name, "soft", self._marks[name]) for name in shown)
 
 
-def scored(data: ReportData, shift: str, task: str | None = None) -> list[Cell]:
+def scored(data: ReportData, shift: str, task: str | None = None) -> list[Measurement]:
     """The cells of a shift, and of a task, that have a score."""
     return [
         cell
@@ -147,7 +147,7 @@ def scored(data: ReportData, shift: str, task: str | None = None) -> list[Cell]:
     ]
 
 
-def lone_references(cells: Sequence[Cell]) -> list[CheckpointScore]:
+def lone_references(cells: Sequence[Measurement]) -> list[CheckpointScore]:
     """References of the cells that are not cells themselves, each once."""
     digests = {cell.score.receipt.checkpoint_digest for cell in cells if cell.score}
     found: dict[str, CheckpointScore] = {}
@@ -169,7 +169,7 @@ def heading(data: ReportData, task: str, shift: str) -> str:
 
 
 def mark(
-    axis: Axes, x: float, y: float, cell: Cell, hues: Hues, tip: str, *, size: float = 4.0
+    axis: Axes, x: float, y: float, cell: Measurement, hues: Hues, tip: str, *, size: float = 4.0
 ) -> None:
     """A point of a cell: filled when it passes the screen, hollow when not."""
     colour = light(hues.role(cell))

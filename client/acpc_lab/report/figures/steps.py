@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from acpc_lab.plotting import TIP, light
 from acpc_lab.report.figures.plate import Hues, Key, Panel, Plate, heading, logarithmic, scored
 from acpc_lab.report.measures import step_radius_of
-from acpc_lab.report.model import Cell, ReportData
+from acpc_lab.report.model import Measurement, ReportData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ def steps(data: ReportData, shift: str) -> Plate:
     """One panel per task; a curve per level, its runs pooled, or per checkpoint."""
     hues = Hues(data)
     panels: list[Panel] = []
-    shown: list[Cell] = []
+    shown: list[Measurement] = []
     for task in data.tasks:
         cells = [c for c in scored(data, shift, task) if _steps(c) is not None]
         if cells:
@@ -40,20 +40,16 @@ def steps(data: ReportData, shift: str) -> Plate:
         "of clean one-step motion. Solid: median over anchors (and runs of a level). Dashed: 90 % "
         f"quantile{bands}. A curve that falls forgets the perturbation; one that rises feeds it.",
         panels=tuple(panels),
-        legend=(
-            *hues.legend(shown),
-            Key("median", "soft"),
-            Key("90 % quantile", "soft", "dashes"),
-        ),
+        legend=(*hues.legend(shown), Key("median", "soft"), Key("90 % quantile", "soft", "dashes")),
         size=(3.1, 2.3),
     )
 
 
-def _steps(cell: Cell) -> NDArray[np.float64] | None:
+def _steps(cell: Measurement) -> NDArray[np.float64] | None:
     return None if cell.score is None else step_radius_of(cell.score.checkpoint)
 
 
-def _panel(data: ReportData, cells: list[Cell], hues: Hues, task: str, shift: str) -> Panel:
+def _panel(data: ReportData, cells: list[Measurement], hues: Hues, task: str, shift: str) -> Panel:
     title = heading(data, task, shift)
     pooled: dict[str, list[NDArray[np.float64]]] = {}
     roles: dict[str, str] = {}

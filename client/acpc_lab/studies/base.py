@@ -1,15 +1,57 @@
-"""Small statistics that several studies share, in float64 or exactly."""
+"""What decides a summary beside its rows: frozen values that travel as JSON."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, Self, get_origin, get_type_hints
 
 import numpy as np
 from acpc_client import Record
+from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
+
+from acpc_lab.tables import groups as groups_of
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Base of the parameters of a study; each default is the paper's."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Reads ``to_dict`` after a journey through JSON.
+
+        Raises:
+            ArgumentError: A parameter is unknown or out of range.
+        """
+        hints = get_type_hints(cls)
+        for name in values:
+            if name not in hints:
+                raise ArgumentError(name, f"is no parameter; there are {', '.join(hints)}")
+        return cls(
+            **{
+                name: tuple(value) if get_origin(hints[name]) is tuple else value
+                for name, value in values.items()
+            }
+        )
+
+    def require(self, name: str, fits: bool, wanted: str) -> None:
+        """Refuses a parameter that does not fit.
+
+        Raises:
+            ArgumentError: With the value found and the value wanted.
+        """
+        if not fits:
+            raise ArgumentError(name, f"found {getattr(self, name)!r}, wanted {wanted}")
+
 
 SLACK = 1e-9
 """Percentage points by which rounding may miss a cutoff: 3 of 5 is 60 % in any arithmetic."""
@@ -105,3 +147,52 @@ def spearman(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
     x, y = x - x.mean(), y - y.mean()
     scale = math.sqrt(float(x @ x) * float(y @ y))
     return float(x @ y) / scale if scale else math.nan
+
+
+Matrix = NDArray[np.float64]
+
+
+def held_out_errors(
+    features: Sequence[Matrix], target: Matrix, held_out: NDArray[np.generic], alpha: float
+) -> Matrix:
+    """Absolute error of every row, predicted by a ridge fitted on the rows of other groups.
+
+    Features are standardised with mean and population standard deviation of the rows the ridge is
+    fitted on; a feature that is constant there becomes zero. The intercept is not penalised.
+
+    Args:
+        features: One (n,) array per feature.
+        target: What is predicted, (n,).
+        held_out: Group of each row, (n,).
+        alpha: Penalty, in the sum of squares ||y - Xw - c||^2 + alpha ||w||^2.
+
+    Returns:
+        |prediction - target|, (n,).
+
+    Raises:
+        ArgumentError: There are fewer than two groups.
+    """
+    design = np.stack(features, axis=1)  # (n, features)
+    folds = groups_of(held_out.tolist())
+    if len(folds) < 2:
+        raise ArgumentError("groups", f"found {len(folds)}, wanted at least 2 to leave one out")
+    errors = np.empty(len(target))
+    for rows in folds.values():
+        rest = np.ones(len(target), dtype=bool)
+        rest[rows] = False
+        errors[rows] = np.abs(
+            _predict(design[rest], target[rest], design[rows], alpha) - target[rows]
+        )
+    return errors
+
+
+def _predict(design: Matrix, target: Matrix, unseen: Matrix, alpha: float) -> Matrix:
+    centre, scale = design.mean(axis=0), design.std(axis=0)
+    # Rounding leaves a constant column with a spread of a few units in the last place.
+    scale = np.where(scale <= 10 * np.finfo(float).eps * np.abs(centre), np.inf, scale)
+    standard = (design - centre) / scale
+    offset = target.mean()
+    gram = standard.T @ standard + alpha * np.eye(design.shape[1])
+    weights = np.linalg.solve(gram, standard.T @ (target - offset))
+    predicted: Matrix = (unseen - centre) / scale @ weights + offset
+    return predicted

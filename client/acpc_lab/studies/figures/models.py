@@ -1,0 +1,256 @@
+"""Fig. future-drift-runs in the paper: out-of-group MAE of the three regressions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acpc_lab.extras import load
+from acpc_lab.plotting import INK, RULE, hue, joined, marker, panels, zero_line
+from acpc_lab.studies.catalogue import AnyEvidence
+from acpc_lab.studies.drift import DriftCell
+from acpc_lab.studies.geometry import (
+    SPACES,
+    GeometryParameters,
+    GeometrySummary,
+    SpaceGeometry,
+    key,
+    tsne,
+)
+from acpc_lab.studies.planner import PlannerCell
+from acpc_lab.studies.sensitivity import (
+    METHODS,
+    Sensitivity,
+    SensitivityRatio,
+)
+from acpc_lab.tables import Arrays, groups
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw_drift(evidence: AnyEvidence) -> Mapping[str, Figure]:
+    """The figure of an error-drift study."""
+    return {"errors": drift_errors(evidence.summary.cells)}
+
+
+def drift_errors(cells: Sequence[DriftCell]) -> Figure:
+    """A panel per task; compare within a panel only, because latent scales differ."""
+    tasks = groups(cell.task for cell in cells)
+    figure, axes = panels(len(tasks))
+    for axis, ((task,), held) in zip(axes, tasks.items(), strict=True):
+        mine = [cells[index] for index in held]
+        joined(
+            axis,
+            [(cell.base, cell.control, cell.acpc) for cell in mine],
+            ("Base", "+Control", "+ACPC"),
+        )
+        axis.set_title(task)
+    axes[0].set_ylabel("out-of-group MAE of the error drift")
+    return figure
+
+
+def draw_planner(evidence: AnyEvidence) -> Mapping[str, Figure]:
+    """The figure of a planner study."""
+    return {"errors": planner_errors(evidence.summary.cells)}
+
+
+def planner_errors(cells: Sequence[PlannerCell]) -> Figure:
+    """A line per test task and training run; the thick one is the mean over tasks and runs."""
+    figure, (axis,) = panels(1, width=3.6, height=2.8)
+    tasks = list(dict.fromkeys(cell.task for cell in cells))
+    for index, task in enumerate(tasks):
+        mine = [cell for cell in cells if cell.task == task]
+        for number, cell in enumerate(mine):
+            axis.plot(
+                (0, 1),
+                (cell.baseline, cell.expanded),
+                color=hue(index),
+                marker=marker(index),
+                markersize=3.5,
+                linewidth=0.9,
+                label=None if number else task,
+            )
+    mean = np.mean([(cell.baseline, cell.expanded) for cell in cells], axis=0)
+    axis.plot((0, 1), mean, color=INK, linewidth=3, label="mean")
+    axis.set_xticks((0, 1), ("baseline", "with ACPC at\nthe planner's horizon"))
+    axis.set_xlim(-0.2, 1.2)
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel("MAE of log(1 + selection regret)")
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+Points = NDArray[np.float64]
+SPACE_TITLES = {"encoder": "encoder", "rollout": "after the rollout"}
+
+
+def draw_geometry(evidence: AnyEvidence) -> Mapping[str, Figure]:
+    """The numbers as bars and, where the representations are at hand, the t-SNE panels."""
+    summary, parameters = evidence.summary, evidence.parameters
+    drawn = {"numbers": numbers(summary)}
+    if evidence.arrays:
+        drawn["tsne"] = projections(summary, parameters, evidence.arrays)
+    return drawn
+
+
+def numbers(summary: GeometrySummary) -> Figure:
+    """Median r/NN and the two fractions, by checkpoint and space."""
+    fields = (
+        ("median_ratio", "median r/NN"),
+        ("below_nearest", "fraction r < NN"),
+        ("disjoint", "fully disjoint fraction"),
+    )
+    names = list(dict.fromkeys(_geometry_name(space) for space in summary.spaces))
+    figure, axes = panels(3, width=max(2.0, 0.7 * len(names)))
+    for axis, (field, title) in zip(axes, fields, strict=True):
+        for index, space in enumerate(SPACES):
+            mine = [item for item in summary.spaces if item.space == space]
+            drawn = axis.bar(
+                [names.index(_geometry_name(item)) + (index - 0.5) * 0.38 for item in mine],
+                [getattr(item, field) for item in mine],
+                0.36,
+                color=hue(index),
+                label=SPACE_TITLES[space],
+            )
+            axis.bar_label(drawn, fmt="%.2g", fontsize=6)
+        axis.set_xticks(range(len(names)), names)
+        axis.set_title(title)
+    axes[0].legend()
+    return figure
+
+
+def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays: Arrays) -> Figure:
+    """A panel per checkpoint and space. Coordinates are qualitative and enter no number."""
+    figure, axes = panels(len(summary.spaces), width=2.4, height=2.6)
+    for position, (axis, item) in enumerate(zip(axes, summary.spaces, strict=True)):
+        stem = key(position // len(SPACES), item.space)
+        placed = arrays.get(f"{stem}_tsne")
+        if placed is None:
+            placed = tsne(arrays[f"{stem}_clean"], arrays[f"{stem}_views"], parameters)
+        _scatter(axis, placed.astype(np.float64), parameters)
+        axis.set_title(f"{_geometry_name(item)}\n{SPACE_TITLES[item.space]}")
+        axis.text(
+            0.02,
+            0.98,
+            f"r/NN {item.median_ratio:.2f}\nr<NN {item.below_nearest:.0%}\n"
+            f"disjoint {item.disjoint:.0%}",
+            transform=axis.transAxes,
+            va="top",
+            fontsize=6,
+        )
+    figure.supxlabel(
+        "t-SNE coordinates and ellipses are qualitative; the numbers are high-dimensional",
+        fontsize=6.5,
+    )
+    return figure
+
+
+def _scatter(axis: Axes, placed: Points, parameters: GeometryParameters) -> None:
+    count = min(parameters.highlighted, len(placed))
+    chosen = np.linspace(0, len(placed) - 1, count).round().astype(int)
+    rest = np.delete(placed, chosen, axis=0).reshape(-1, 2)
+    axis.scatter(rest[:, 0], rest[:, 1], s=2, color=RULE, linewidth=0, rasterized=True)
+    colours = load("matplotlib").colormaps["turbo"](np.linspace(0.05, 0.95, count))
+    ellipse = load("matplotlib.patches").Ellipse
+    for colour, history in zip(colours, placed[chosen], strict=True):
+        axis.scatter(history[1:, 0], history[1:, 1], s=5, color=colour, linewidth=0, zorder=2)
+        axis.scatter(
+            history[0, 0], history[0, 1], s=28, color=colour, edgecolor=INK, linewidth=0.8, zorder=3
+        )
+        if len(history) > 3:
+            centre, width, height, angle = envelope(history[1:], parameters.envelope)
+            axis.add_patch(
+                ellipse(centre, width, height, angle=angle, color=colour, alpha=0.2, zorder=1)
+            )
+    axis.set_xticks([])
+    axis.set_yticks([])
+
+
+def envelope(points: Points, share: float) -> tuple[tuple[float, float], float, float, float]:
+    """Centre, full width, full height and angle in degrees of a Gaussian's ellipse.
+
+    Args:
+        points: The sample whose mean and covariance the Gaussian has, (n, 2).
+        share: Probability that the ellipse encloses.
+    """
+    centre = points.mean(axis=0)
+    lengths, axes = np.linalg.eigh(np.cov(points.T))
+    # Of the squared Mahalanobis distance in two dimensions, -2 log(1 - p) is the p-quantile.
+    reach = 2 * np.sqrt(np.maximum(lengths, 0) * -2 * math.log(1 - share))
+    angle = math.degrees(math.atan2(axes[1, 0], axes[0, 0]))
+    return (float(centre[0]), float(centre[1])), float(reach[0]), float(reach[1]), angle
+
+
+def _geometry_name(item: SpaceGeometry) -> str:
+    return f"{item.task} {item.run}, {item.level:g}"
+
+
+METHOD_NAMES = {"jvp": "Jacobian-vector products", "finite_difference": "finite differences"}
+METHOD_OFFSETS = {"jvp": -0.19, "finite_difference": 0.19}
+
+
+def draw_sensitivity(evidence: AnyEvidence) -> Mapping[str, Figure]:
+    """The figures of a sensitivity study."""
+    held = evidence.summary
+    drawn = {"checkpoints": sensitivities(held.checkpoints)}
+    return drawn | ({"ratios": sensitivity_ratios(held.ratios)} if held.ratios else {})
+
+
+def sensitivity_ratios(held: Sequence[SensitivityRatio]) -> Figure:
+    """Bars of the ratio by checkpoint and method, with a standard error; below one is lower."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(map(_checkpoint_name, held)))}
+    figure, (axis,) = panels(1, width=max(4.2, 0.6 * len(places)), height=2.6)
+    for index, method in enumerate(METHODS):
+        mine = [item for item in held if item.method == method]
+        drawn = axis.bar(
+            [places[_checkpoint_name(item)] + METHOD_OFFSETS[method] for item in mine],
+            [item.ratio for item in mine],
+            0.36,
+            yerr=[item.standard_error for item in mine],
+            color=hue(index),
+            error_kw={"linewidth": 0.8},
+            label=METHOD_NAMES[method],
+        )
+        axis.bar_label(drawn, fmt="%.2g", fontsize=6)
+    zero_line(axis, 1.0)
+    axis.set_xticks(list(places.values()), list(places))
+    axis.set_xlim(-0.75, len(places) - 0.25)
+    axis.set_ylabel("sensitivity over the\nunaugmented checkpoint's")
+    figure.legend(loc="outside upper center", ncols=2)
+    return figure
+
+
+def sensitivities(held: Sequence[Sensitivity]) -> Figure:
+    """The squared Frobenius norm of every checkpoint, with a standard error, on a log scale."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(map(_checkpoint_name, held)))}
+    figure, (axis,) = panels(1, width=max(4.2, 0.6 * len(places)), height=2.6)
+    for index, method in enumerate(METHODS):
+        mine = [item for item in held if item.method == method]
+        axis.errorbar(
+            [places[_checkpoint_name(item)] + 0.4 * METHOD_OFFSETS[method] for item in mine],
+            [item.mean for item in mine],
+            [item.standard_error for item in mine],
+            color=hue(index),
+            marker=marker(index),
+            linewidth=0,
+            elinewidth=0.8,
+            label=METHOD_NAMES[method],
+        )
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter("")
+    axis.set_xticks(list(places.values()), list(places))
+    axis.set_xlim(-0.5, len(places) - 0.5)
+    axis.set_ylabel("squared Frobenius norm")
+    figure.legend(loc="outside upper center", ncols=2)
+    return figure
+
+
+def _checkpoint_name(item: Sensitivity | SensitivityRatio) -> str:
+    return f"{item.task}\nrun {item.run}, {item.level:g}"
