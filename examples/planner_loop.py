@@ -6,20 +6,20 @@ Starts a real server on the checkpoints in examples/two_room and steers an agent
 is noisy. At each step a CEM loop asks the server for the costs of its pool, and, in the same
 answer, whether noise of the camera's strength could change which candidate wins:
 
-- certified: the loop refines its pool around the elites and goes on;
+- certified: the loop refines its pool around the elites and continues;
 - denied: it stops refining and keeps the winner of the last certified iteration;
-- denied from the first iteration on: it falls back to the rest of its previous plan, and where
-  there is none it stands still and looks again.
+- denied from the first iteration on: it falls back to the rest of its previous plan; where there is
+  none, the agent does not move and the loop starts again with a new frame.
 
-The table compares that with a planner that asks for no permission and always refines to the end.
+The table compares that with a planner that ignores certificates and always refines to the end.
 
-What it shows, with the defaults: the model trained with noise gets permission for about half of its
-choices and steers with them; the one trained on clean frames gets next to none, so that a planner
-which insists on permission stays where it is. What it does not show: that certified plans are
-better. The planner that never asks gets about as close, because it looks again at every step and
-corrects what noise has done. A certificate is a statement about one choice: none of the drawn views
-would have changed it in this pool. It speaks neither of the model's errors, nor of noise that was
-not drawn, nor of the next pool.
+What it shows, with the defaults: for the model trained with noise about half of the choices are
+certified, and the planner steers with them; for the one trained on clean frames next to none are, so
+that a planner which insists on certificates does not move. What it does not show: that certified
+plans are better. The planner that ignores certificates gets about as close, because it plans from a
+new frame at every step and corrects what noise has done. A certificate is a statement about one
+choice: none of the drawn views would have changed it in this pool. It says nothing about the model's
+errors, noise that was not drawn, or the next pool.
 """
 
 from __future__ import annotations
