@@ -14,12 +14,12 @@ answer, whether noise of the camera's strength could change which candidate wins
 The table compares that with a planner that ignores certificates and always refines to the end.
 
 What it shows, with the defaults: for the model trained with noise about half of the choices are
-certified, and the planner steers with them; for the one trained on clean frames next to none are, so
-that a planner which insists on certificates does not move. What it does not show: that certified
+certified, and the planner steers with them; for the one trained on clean frames next to none are,
+so that a planner which insists on certificates does not move. What it does not show: that certified
 plans are better. The planner that ignores certificates gets about as close, because it plans from a
 new frame at every step and corrects what noise has done. A certificate is a statement about one
-choice: none of the drawn views would have changed it in this pool. It says nothing about the model's
-errors, noise that was not drawn, or the next pool.
+choice: none of the drawn views would have changed it in this pool. It says nothing about errors of
+the model, noise that was not drawn, or the next pool.
 """
 
 from __future__ import annotations
