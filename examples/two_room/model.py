@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from acpc_server.models.config import parse_jepa_config
+from acpc_server.models.config import JepaConfig, parse_config
 from acpc_server.models.jepa import JepaModel
 from acpc_server.models.jepa_family import build_network
 from torch import nn
@@ -75,7 +75,7 @@ def build() -> JepaModel:
     std of 0.02 an encoder this narrow learns too late where its patches are, and the latents of a
     noise-trained one fold along y.
     """
-    network = build_network(parse_jepa_config(CONFIG))
+    network = build_network(parse_config(JepaConfig, CONFIG))
     for module in network.encoder.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
             module.reset_parameters()

@@ -214,11 +214,11 @@ def read_config(data: bytes) -> JsonObject:
             data.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_no_constant
         )
     except RecursionError:
-        raise _refusal("", f"nested deeper than {MAX_DEPTH} levels") from None
+        raise bad_config("", f"nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:
-        raise _refusal("", f"not valid JSON: {error}") from None
+        raise bad_config("", f"not valid JSON: {error}") from None
     if not isinstance(tree, dict):
-        raise _refusal("", f"a JSON object is wanted, found {type(tree).__name__}")
+        raise bad_config("", f"a JSON object is wanted, found {type(tree).__name__}")
     _check_depth(tree, 1)
     return tree
 
@@ -240,12 +240,13 @@ def parse_config(kind: type[Config], tree: JsonObject) -> Config:
         details = error.errors(include_url=False, include_context=True)
     # An unknown target explains every other complaint about the same node.
     first = min(details, key=lambda item: not _path(item).endswith("_target_"))
-    raise _refusal(_path(first), _explain(first))
+    raise bad_config(_path(first), _explain(first))
 
 
-def parse_jepa_config(tree: JsonObject) -> JepaConfig:
-    """Match a LeWM or PLDM config tree; raises as :func:`parse_config`."""
-    return parse_config(JepaConfig, tree)
+def bad_config(path: str, problem: str) -> UnsafeCheckpoint:
+    """The error for the key at ``path``, or for the whole file when that is empty."""
+    where = f"config.json: {path}: " if path else "config.json: "
+    return UnsafeCheckpoint(where + problem, reason="CHECKPOINT_CONFIG_REFUSED")
 
 
 def _explain(detail: ErrorDetails) -> str:
@@ -280,13 +281,8 @@ def _no_constant(name: str) -> float:
 
 def _check_depth(value: object, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise _refusal("", f"nested deeper than {MAX_DEPTH} levels")
+        raise bad_config("", f"nested deeper than {MAX_DEPTH} levels")
     children = value.values() if isinstance(value, dict) else value
     if isinstance(children, Iterable) and not isinstance(children, str):
         for child in children:
             _check_depth(child, depth + 1)
-
-
-def _refusal(path: str, problem: str) -> UnsafeCheckpoint:
-    where = f"config.json: {path}: " if path else "config.json: "
-    return UnsafeCheckpoint(where + problem, reason="CHECKPOINT_CONFIG_REFUSED")

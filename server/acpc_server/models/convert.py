@@ -15,16 +15,9 @@ from torch import nn
 
 from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, UnsafeCheckpoint
 from acpc_server.models.config import read_config
-from acpc_server.models.families import find_family
-from acpc_server.models.folder import (
-    CONFIG_NAME,
-    DEFAULT_LIMITS,
-    CheckpointLimits,
-    choose_weights,
-    open_folder,
-    read_file,
-)
+from acpc_server.models.folder import CONFIG_NAME, DEFAULT_LIMITS, CheckpointLimits
 from acpc_server.models.frozen import ModelCard
+from acpc_server.models.loader import build_model, read_checkpoint
 from acpc_server.models.weights import StateDict, StateReader, unwrap
 
 Container = Literal["pt", "safetensors"]
@@ -115,13 +108,8 @@ def convert_weights(
         AlreadyExists: ``destination`` exists.
         UnsafeCheckpoint: The source is one the server would refuse.
     """
-    with open_folder(source.parent, source.name) as folder:
-        tree = read_file(folder, CONFIG_NAME, limits.config_bytes)
-        filename = choose_weights(folder, source.name, weights)
-        data = read_file(folder, filename, limits.weights_bytes)
-    config = read_config(tree)
-    reader = StateReader(filename, data, config)
-    find_family(config).build(config, reader, device=torch.device("cpu"), limits=limits)
+    tree, reader = read_checkpoint(source.parent, source.name, weights, limits)
+    build_model(reader, torch.device("cpu"), limits)
     state: StateDict = {}
     for name, tensor in reader.tensors.items():
         state[name] = tensor.to(DTYPES[dtype]) if tensor.is_floating_point() else tensor
@@ -142,11 +130,10 @@ def _write(
     """Write a folder whose bytes have first been built into a model."""
     if destination.exists():
         raise AlreadyExists(f"{destination} exists; name a new folder", reason="FOLDER_EXISTS")
-    config = read_config(tree)
     filename = f"weights.{container}"
     data = _serialise(state, container)
-    reader = StateReader(filename, data, config)
-    model = find_family(config).build(config, reader, device=torch.device("cpu"), limits=limits)
+    reader = StateReader(filename, data, read_config(tree))
+    model = build_model(reader, torch.device("cpu"), limits)
     destination.mkdir(parents=True)
     (destination / CONFIG_NAME).write_bytes(tree)
     (destination / filename).write_bytes(data)

@@ -13,8 +13,8 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from acpc_server.errors import FailedPrecondition, UnsafeCheckpoint
-from acpc_server.models.config import FAMILY_OF_TARGET, JsonObject
+from acpc_server.errors import FailedPrecondition
+from acpc_server.models.config import FAMILY_OF_TARGET, JsonObject, bad_config
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenWorldModel
 from acpc_server.models.jepa_family import JepaFamily
@@ -62,7 +62,7 @@ def find_family(config: JsonObject) -> ModelFamily:
     """
     target = config.get("_target_")
     if not isinstance(target, str):
-        raise _refusal("a string naming the model class is wanted")
+        raise bad_config("_target_", "a string naming the model class is wanted")
     if target in FAMILY_OF_TARGET:
         return JepaFamily(FAMILY_OF_TARGET[target])
     plugins = load_plugins()
@@ -73,9 +73,10 @@ def find_family(config: JsonObject) -> ModelFamily:
     if matches:
         return matches[0]
     known = [*FAMILY_OF_TARGET, *sorted(name for family in plugins for name in family.targets)]
-    raise _refusal(
+    raise bad_config(
+        "_target_",
         f"{target[:80]!r} is not a known target, and nothing was imported or run; known: "
-        f"{', '.join(known)}"
+        f"{', '.join(known)}",
     )
 
 
@@ -100,7 +101,3 @@ def load_plugins() -> list[ModelFamily]:
             )
         families.append(family)
     return families
-
-
-def _refusal(problem: str) -> UnsafeCheckpoint:
-    return UnsafeCheckpoint(f"config.json: _target_: {problem}", reason="CHECKPOINT_CONFIG_REFUSED")

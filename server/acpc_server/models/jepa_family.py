@@ -9,24 +9,22 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from acpc_server.errors import UnsafeCheckpoint
 from acpc_server.models.config import (
     FAMILY_OF_TARGET,
-    ActivationConfig,
     EncoderConfig,
     IdentityConfig,
     JepaConfig,
     JsonObject,
     MlpConfig,
-    NormConfig,
-    parse_jepa_config,
+    bad_config,
+    parse_config,
 )
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenJepa, ModelCard
 from acpc_server.models.jepa import JepaModel
 from acpc_server.models.predictor import Embedder, Predictor, ProjectionMlp
 from acpc_server.models.vit import ViT
-from acpc_server.models.weights import StateDict, StateReader, count_parameters, fill, refuse
+from acpc_server.models.weights import StateDict, StateReader, bad_weights, count_parameters, fill
 
 # Width, layers and heads of the sizes vit_hf knows; the MLPs are four times as wide.
 VIT_SIZES = {
@@ -78,7 +76,7 @@ class JepaFamily:
         Raises:
             UnsafeCheckpoint: Any of the checks fails; the message names the key.
         """
-        parsed = parse_jepa_config(config)
+        parsed = parse_config(JepaConfig, config)
         with torch.device("meta"):
             network = build_network(parsed)
         count = count_parameters(network, limits)
@@ -112,24 +110,8 @@ def build_network(config: JepaConfig) -> JepaModel:
     _check_equal(last, predicted, latent_dim, "the latents' width")
     return JepaModel(
         encoder=encoder,
-        predictor=Predictor(
-            num_frames=predictor.num_frames,
-            input_dim=predictor.input_dim,
-            hidden_dim=predictor.hidden_dim,
-            output_dim=output_dim,
-            depth=predictor.depth,
-            heads=predictor.heads,
-            dim_head=predictor.dim_head,
-            mlp_dim=predictor.mlp_dim,
-            dropout=predictor.dropout,
-            emb_dropout=predictor.emb_dropout,
-        ),
-        action_encoder=Embedder(
-            input_dim=actions.input_dim,
-            smoothed_dim=actions.smoothed_dim,
-            emb_dim=actions.emb_dim,
-            mlp_scale=actions.mlp_scale,
-        ),
+        predictor=Predictor(predictor),
+        action_encoder=Embedder(actions),
         projector=_build_head(config.projector),
         pred_proj=_build_head(config.pred_proj),
     )
@@ -148,7 +130,7 @@ def rename_old_layers(state: StateDict, filename: str) -> StateDict:
         if old and old[2] in NEW_PART:
             new = f"encoder.layers.{old[1]}.{NEW_PART[old[2]]}.{old[3]}"
         if new in renamed:
-            raise refuse(filename, name, f"stored a second time as {new}")
+            raise bad_weights(filename, name, f"stored a second time as {new}")
         renamed[new] = tensor
     return renamed
 
@@ -163,17 +145,17 @@ def _build_encoder(config: EncoderConfig) -> ViT:
     )
     if config.pretrained and any(overrides):
         # Upstream then takes the geometry from the pretrained model and drops the overrides.
-        raise _misfit("encoder.pretrained", "true beside keys that override the size")
+        raise bad_config("encoder.pretrained", "true beside keys that override the size")
     mlp_width = config.intermediate_size or 4 * width
     width = config.hidden_size or width
     depth = config.num_hidden_layers or depth
     heads = config.num_attention_heads or heads
     if width % heads:
-        raise _misfit(
+        raise bad_config(
             "encoder.num_attention_heads", f"{heads} heads do not divide the width {width}"
         )
     if config.patch_size > config.image_size:
-        raise _misfit(
+        raise bad_config(
             "encoder.patch_size",
             f"{config.patch_size} exceeds encoder.image_size {config.image_size}",
         )
@@ -201,32 +183,9 @@ def _head_width(
 def _build_head(head: MlpConfig | IdentityConfig | None) -> nn.Module:
     if not isinstance(head, MlpConfig):
         return nn.Identity()
-    return ProjectionMlp(
-        input_dim=head.input_dim,
-        hidden_dim=head.hidden_dim,
-        output_dim=head.output_dim or head.input_dim,
-        norm=_build_norm(head.norm_fn, head.hidden_dim),
-        activation=_build_activation(head.act_fn),
-    )
-
-
-def _build_norm(norm: NormConfig | None, width: int) -> nn.Module:
-    if norm is None:
-        return nn.Identity()
-    if norm.target.endswith(".BatchNorm1d"):
-        return nn.BatchNorm1d(width, eps=norm.eps, momentum=norm.momentum)
-    return nn.LayerNorm(width, eps=norm.eps)
-
-
-def _build_activation(activation: ActivationConfig) -> nn.Module:
-    kinds: dict[str, type[nn.Module]] = {"GELU": nn.GELU, "ReLU": nn.ReLU, "SiLU": nn.SiLU}
-    return kinds[activation.target.rsplit(".", 1)[-1]]()
+    return ProjectionMlp(head)
 
 
 def _check_equal(key: str, found: int, wanted: int, source: str) -> None:
     if found != wanted:
-        raise _misfit(key, f"{found}, but {source} is {wanted}")
-
-
-def _misfit(key: str, problem: str) -> UnsafeCheckpoint:
-    return UnsafeCheckpoint(f"config.json: {key}: {problem}", reason="CHECKPOINT_CONFIG_REFUSED")
+        raise bad_config(key, f"{found}, but {source} is {wanted}")

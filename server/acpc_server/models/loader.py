@@ -11,24 +11,13 @@ from acpc_server.models.families import find_family
 from acpc_server.models.folder import (
     CONFIG_NAME,
     DEFAULT_LIMITS,
-    CheckpointEntry,
     CheckpointLimits,
     choose_weights,
-    find_checkpoint,
-    list_checkpoints,
     open_folder,
     read_file,
 )
 from acpc_server.models.frozen import FrozenWorldModel
 from acpc_server.models.weights import StateReader
-
-__all__ = [
-    "CheckpointEntry",
-    "CheckpointLimits",
-    "find_checkpoint",
-    "list_checkpoints",
-    "load_checkpoint",
-]
 
 
 def load_checkpoint(
@@ -58,10 +47,28 @@ def load_checkpoint(
         UnsafeCheckpoint: The content is broken, unknown, too large or unsafe; names the key.
         FailedPrecondition: An installed plug-in family does not load.
     """
+    _, state = read_checkpoint(root, name, weights, limits)
+    return build_model(state, device, limits)
+
+
+def read_checkpoint(
+    root: Path, name: str, weights: str, limits: CheckpointLimits
+) -> tuple[bytes, StateReader]:
+    """The bytes of ``config.json``, and a reader of the weights; raises as `load_checkpoint`.
+
+    That some family knows the config is checked before the weights are read.
+    """
     with open_folder(root, name) as folder:
-        config = read_config(read_file(folder, CONFIG_NAME, limits.config_bytes))
-        family = find_family(config)
+        tree = read_file(folder, CONFIG_NAME, limits.config_bytes)
+        config = read_config(tree)
+        find_family(config)
         filename = choose_weights(folder, name, weights)
         data = read_file(folder, filename, limits.weights_bytes)
-    state = StateReader(filename, data, config)
-    return family.build(config, state, device=device, limits=limits)
+    return tree, StateReader(filename, data, config)
+
+
+def build_model(
+    state: StateReader, device: torch.device, limits: CheckpointLimits
+) -> FrozenWorldModel:
+    """The frozen model of some weights and their config."""
+    return find_family(state.config).build(state.config, state, device=device, limits=limits)

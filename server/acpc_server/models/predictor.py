@@ -10,7 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from acpc_server.models.config import EmbedderConfig, MlpConfig, NormConfig, PredictorConfig
+
 MODULATION_EPS = 1e-6
+ACTIVATIONS: dict[str, type[nn.Module]] = {"GELU": nn.GELU, "ReLU": nn.ReLU, "SiLU": nn.SiLU}
 
 
 class FeedForward(nn.Module):
@@ -108,25 +111,16 @@ class ConditionalBlock(nn.Module):
 class Transformer(nn.Module):
     """Stack of conditional blocks, with linear maps only where widths differ."""
 
-    def __init__(
-        self,
-        *,
-        input_dim: int,
-        hidden_dim: int,
-        output_dim: int,
-        depth: int,
-        heads: int,
-        dim_head: int,
-        mlp_dim: int,
-        dropout: float,
-    ) -> None:
+    def __init__(self, config: PredictorConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(hidden_dim)
-        self.input_proj = _projection(input_dim, hidden_dim)
-        self.cond_proj = _projection(input_dim, hidden_dim)
-        self.output_proj = _projection(hidden_dim, output_dim)
+        hidden = config.hidden_dim
+        self.norm = nn.LayerNorm(hidden)
+        self.input_proj = _projection(config.input_dim, hidden)
+        self.cond_proj = _projection(config.input_dim, hidden)
+        self.output_proj = _projection(hidden, config.output_dim or config.input_dim)
         self.layers = nn.ModuleList(
-            ConditionalBlock(hidden_dim, heads, dim_head, mlp_dim, dropout) for _ in range(depth)
+            ConditionalBlock(hidden, config.heads, config.dim_head, config.mlp_dim, config.dropout)
+            for _ in range(config.depth)
         )
 
     def forward(
@@ -143,51 +137,15 @@ class Transformer(nn.Module):
 
 
 class Predictor(nn.Module):
-    """Next-latent predictor over up to ``num_frames`` latents and their action embeddings.
+    """Next-latent predictor over up to ``num_frames`` latents and their action embeddings."""
 
-    Args:
-        num_frames: Longest input, the number of position embeddings.
-        input_dim: Width of latents and action embeddings.
-        hidden_dim: Token width.
-        output_dim: Width of the output tokens; ``input_dim`` when omitted.
-        depth: Number of blocks, at least one.
-        heads: Attention heads.
-        dim_head: Width of a head.
-        mlp_dim: Hidden width of the MLPs.
-        dropout: Dropout inside the blocks, in training only.
-        emb_dropout: Dropout on the input tokens, in training only.
-    """
-
-    def __init__(
-        self,
-        *,
-        num_frames: int,
-        input_dim: int,
-        hidden_dim: int,
-        output_dim: int | None = None,
-        depth: int,
-        heads: int,
-        dim_head: int = 64,
-        mlp_dim: int,
-        dropout: float = 0.0,
-        emb_dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, config: PredictorConfig) -> None:
         super().__init__()
-        self.num_frames = num_frames
-        self.output_dim = output_dim or input_dim
+        self.num_frames = config.num_frames
         # Not nn.init.normal_, which on the meta device drags in torch's compiler: seconds.
-        self.pos_embedding = nn.Parameter(torch.randn(1, num_frames, input_dim))
-        self.dropout = nn.Dropout(emb_dropout)
-        self.transformer = Transformer(
-            input_dim=input_dim,
-            hidden_dim=hidden_dim,
-            output_dim=self.output_dim,
-            depth=depth,
-            heads=heads,
-            dim_head=dim_head,
-            mlp_dim=mlp_dim,
-            dropout=dropout,
-        )
+        self.pos_embedding = nn.Parameter(torch.randn(1, config.num_frames, config.input_dim))
+        self.dropout = nn.Dropout(config.emb_dropout)
+        self.transformer = Transformer(config)
 
     def forward(
         self,
@@ -206,24 +164,14 @@ class Predictor(nn.Module):
 
 
 class Embedder(nn.Module):
-    """Action block to action embedding: pointwise Conv1d, Linear, SiLU, Linear.
+    """Action block to action embedding: pointwise Conv1d, Linear, SiLU, Linear."""
 
-    Args:
-        input_dim: Width of an action block, frameskip times the action width.
-        smoothed_dim: Width after the convolution.
-        emb_dim: Width of the embedding.
-        mlp_scale: Hidden width over ``emb_dim``.
-    """
-
-    def __init__(
-        self, *, input_dim: int, smoothed_dim: int = 10, emb_dim: int, mlp_scale: int = 4
-    ) -> None:
+    def __init__(self, config: EmbedderConfig) -> None:
         super().__init__()
-        self.patch_embed = nn.Conv1d(input_dim, smoothed_dim, kernel_size=1)
+        hidden = config.mlp_scale * config.emb_dim
+        self.patch_embed = nn.Conv1d(config.input_dim, config.smoothed_dim, kernel_size=1)
         self.embed = nn.Sequential(
-            nn.Linear(smoothed_dim, mlp_scale * emb_dim),
-            nn.SiLU(),
-            nn.Linear(mlp_scale * emb_dim, emb_dim),
+            nn.Linear(config.smoothed_dim, hidden), nn.SiLU(), nn.Linear(hidden, config.emb_dim)
         )
 
     def forward(self, blocks: Float[Tensor, "b t block"]) -> Float[Tensor, "b t emb"]:
@@ -234,28 +182,15 @@ class Embedder(nn.Module):
 
 
 class ProjectionMlp(nn.Module):
-    """Linear, normalisation, activation, Linear: the public ``MLP`` head.
+    """Linear, normalisation, activation, Linear: the public ``MLP`` head."""
 
-    Args:
-        input_dim: Input width.
-        hidden_dim: Hidden width.
-        output_dim: Output width.
-        norm: Module over ``hidden_dim`` features; BatchNorm1d in the published checkpoints.
-        activation: Parameter-free activation module.
-    """
-
-    def __init__(
-        self,
-        *,
-        input_dim: int,
-        hidden_dim: int,
-        output_dim: int,
-        norm: nn.Module,
-        activation: nn.Module,
-    ) -> None:
+    def __init__(self, config: MlpConfig) -> None:
         super().__init__()
         self.net = nn.Sequential(
-            nn.Linear(input_dim, hidden_dim), norm, activation, nn.Linear(hidden_dim, output_dim)
+            nn.Linear(config.input_dim, config.hidden_dim),
+            _normalisation(config.norm_fn, config.hidden_dim),
+            ACTIVATIONS[config.act_fn.target.rsplit(".", 1)[-1]](),
+            nn.Linear(config.hidden_dim, config.output_dim or config.input_dim),
         )
 
     def forward(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n out"]:
@@ -266,3 +201,11 @@ class ProjectionMlp(nn.Module):
 
 def _projection(from_dim: int, to_dim: int) -> nn.Module:
     return nn.Identity() if from_dim == to_dim else nn.Linear(from_dim, to_dim)
+
+
+def _normalisation(norm: NormConfig | None, width: int) -> nn.Module:
+    if norm is None:
+        return nn.Identity()
+    if norm.target.endswith(".BatchNorm1d"):
+        return nn.BatchNorm1d(width, eps=norm.eps, momentum=norm.momentum)
+    return nn.LayerNorm(width, eps=norm.eps)

@@ -61,7 +61,7 @@ class StateReader:
     def __init__(self, filename: str, data: bytes, config: JsonObject) -> None:
         self.filename = filename
         self._data = data
-        self._config = config
+        self.config = config
 
     @cached_property
     def tensors(self) -> StateDict:
@@ -82,7 +82,7 @@ class StateReader:
         Names are sorted, so the container format and the order of keys do not enter.
         """
         sha = hashlib.sha256()
-        sha.update(_canonical(self._config))
+        sha.update(_canonical(self.config))
         for name in sorted(self.tensors):
             tensor = self.tensors[name]
             sha.update(_canonical([name, str(tensor.dtype), list(tensor.shape)]))
@@ -100,21 +100,23 @@ def unwrap(stored: object, filename: str) -> StateDict:
         UnsafeCheckpoint: What remains is no mapping from names to plain dense CPU tensors.
     """
     if not isinstance(stored, Mapping):
-        raise refuse(filename, "", f"holds a {type(stored).__name__}, not a state dict")
+        raise bad_weights(filename, "", f"holds a {type(stored).__name__}, not a state dict")
     inner = next((stored[key] for key in WRAPPERS if isinstance(stored.get(key), Mapping)), stored)
     if inner is not stored and any(str(key).startswith(LIGHTNING_PREFIX) for key in inner):
         inner = {key: inner[key] for key in inner if str(key).startswith(LIGHTNING_PREFIX)}
     state: StateDict = {}
     for key, value in inner.items():
         if not isinstance(key, str):
-            raise refuse(filename, repr(key), "tensor names must be strings")
+            raise bad_weights(filename, repr(key), "tensor names must be strings")
         _check_plain(filename, key, value)
         name = key.replace(COMPILE_PREFIX, "").removeprefix(LIGHTNING_PREFIX)
         if name in state:
-            raise refuse(filename, key, f"two tensors are named {name!r} without training prefixes")
+            raise bad_weights(
+                filename, key, f"two tensors are named {name!r} without training prefixes"
+            )
         state[name] = value.detach()
     if not state:
-        raise refuse(filename, "", "holds no tensors")
+        raise bad_weights(filename, "", "holds no tensors")
     return state
 
 
@@ -147,21 +149,21 @@ def fill(network: nn.Module, state: Mapping[str, Tensor], filename: str) -> None
     counters = {name for name in wanted if name.endswith(".num_batches_tracked")}
     missing = sorted(wanted.keys() - state.keys() - counters)
     if missing:
-        raise refuse(filename, missing[0], f"missing{_and_more(missing)}")
+        raise bad_weights(filename, missing[0], f"missing{_and_more(missing)}")
     extra = sorted(state.keys() - wanted.keys())
     if extra:
-        raise refuse(filename, extra[0], f"the network has no such tensor{_and_more(extra)}")
+        raise bad_weights(filename, extra[0], f"the network has no such tensor{_and_more(extra)}")
     for name, tensor in state.items():
         if tensor.shape != wanted[name].shape:
             found, expected = tuple(tensor.shape), tuple(wanted[name].shape)
-            raise refuse(filename, name, f"shape {found}, but the config wants {expected}")
+            raise bad_weights(filename, name, f"shape {found}, but the config wants {expected}")
     ready = {name: _as_float32(filename, name, state[name]) for name in state.keys() - counters}
     for name in counters:
         ready[name] = torch.zeros((), dtype=torch.int64)
     network.load_state_dict(ready, assign=True)
 
 
-def refuse(filename: str, key: str, problem: str) -> UnsafeCheckpoint:
+def bad_weights(filename: str, key: str, problem: str) -> UnsafeCheckpoint:
     """The error for a tensor, or for the whole file when ``key`` is empty."""
     where = f"{filename}: {key}: " if key else f"{filename}: "
     return UnsafeCheckpoint(where + problem, reason="CHECKPOINT_WEIGHTS_REFUSED")
@@ -171,7 +173,7 @@ def _read_safetensors(filename: str, data: bytes) -> object:
     try:
         return safetensors.torch.load(data)
     except DAMAGED as error:
-        raise refuse(filename, "", f"not a readable safetensors file: {error}") from None
+        raise bad_weights(filename, "", f"not a readable safetensors file: {error}") from None
 
 
 def _read_torch(filename: str, data: bytes) -> object:
@@ -184,23 +186,25 @@ def _read_torch(filename: str, data: bytes) -> object:
     found = re.search(r"GLOBAL (\S+)|class (\S+)", message)
     if found:
         culprit = found[1] or found[2]
-        raise refuse(
+        raise bad_weights(
             filename,
             "",
             f"holds a pickled Python object ({culprit}), not a plain state dict; nothing was "
             "executed. Save model.state_dict() instead of the model",
         )
     if "weights_only" in message or "Weights only" in message:
-        raise refuse(
+        raise bad_weights(
             filename, "", "its pickle is damaged or holds more than tensors; nothing was executed"
         )
-    raise refuse(filename, "", f"damaged: {message.splitlines()[0] if message else 'unreadable'}")
+    raise bad_weights(
+        filename, "", f"damaged: {message.splitlines()[0] if message else 'unreadable'}"
+    )
 
 
 def _check_archive(filename: str, data: bytes) -> None:
     """Torch stores its records uncompressed, so honest sizes add up to less than the file."""
     if not data.startswith(b"PK"):
-        raise refuse(
+        raise bad_weights(
             filename,
             "",
             "not an archive of torch.save (which is a zip file); files older than torch 1.6 must "
@@ -210,40 +214,42 @@ def _check_archive(filename: str, data: bytes) -> None:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, *DAMAGED) as error:
-        raise refuse(filename, "", f"truncated or damaged archive: {error}") from None
+        raise bad_weights(filename, "", f"truncated or damaged archive: {error}") from None
     if len(entries) > MAX_ARCHIVE_ENTRIES:
-        raise refuse(filename, "", f"{len(entries)} archive entries")
+        raise bad_weights(filename, "", f"{len(entries)} archive entries")
     if len({entry.filename for entry in entries}) != len(entries):
-        raise refuse(filename, "", "two archive entries have one name")
+        raise bad_weights(filename, "", "two archive entries have one name")
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
-            raise refuse(
+            raise bad_weights(
                 filename, entry.filename, "compressed or encrypted entry; torch.save writes neither"
             )
     total = sum(entry.file_size for entry in entries)
     if total > len(data):
-        raise refuse(filename, "", f"entries claim {total} bytes in a file of {len(data)}")
+        raise bad_weights(filename, "", f"entries claim {total} bytes in a file of {len(data)}")
 
 
 def _check_plain(filename: str, name: str, value: object) -> None:
     if not isinstance(value, Tensor):
-        raise refuse(filename, name, f"a {type(value).__name__}, not a tensor")
+        raise bad_weights(filename, name, f"a {type(value).__name__}, not a tensor")
     if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
-        raise refuse(filename, name, "not a dense CPU tensor")
+        raise bad_weights(filename, name, "not a dense CPU tensor")
     if value.numel() * value.element_size() > value.untyped_storage().nbytes():
-        raise refuse(filename, name, f"shape {tuple(value.shape)} is larger than its stored data")
+        raise bad_weights(
+            filename, name, f"shape {tuple(value.shape)} is larger than its stored data"
+        )
 
 
 def _as_float32(filename: str, name: str, tensor: Tensor) -> Tensor:
     if tensor.dtype not in STORED_DTYPES:
         wanted = ", ".join(str(dtype).removeprefix("torch.") for dtype in STORED_DTYPES)
         found = str(tensor.dtype).removeprefix("torch.")
-        raise refuse(filename, name, f"dtype {found}; one of {wanted} is wanted")
+        raise bad_weights(filename, name, f"dtype {found}; one of {wanted} is wanted")
     values = tensor.to(torch.float32).contiguous()
     if not torch.isfinite(values).all():
-        raise refuse(filename, name, "holds values that are not finite")
+        raise bad_weights(filename, name, "holds values that are not finite")
     if name.endswith(".running_var") and bool((values < 0).any()):
-        raise refuse(filename, name, "holds a negative variance")
+        raise bad_weights(filename, name, "holds a negative variance")
     return values
 
 

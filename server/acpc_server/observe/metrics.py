@@ -6,127 +6,99 @@ that existing dashboards work unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.exposition import start_http_server
 
 # From a quarter of a millisecond, the floor of a local call, to a minute.
 LATENCY_BUCKETS = (
-    0.00025,
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
+    *(0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
 RPC_LABELS = ("grpc_type", "grpc_service", "grpc_method")
 JOB_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
+
+
+class _Registry(CollectorRegistry):
+    """Makes the series that it holds."""
+
+    def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+        return Counter(name, text, labels, registry=self)
+
+    def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+        return Gauge(name, text, labels, registry=self)
+
+    def seconds(self, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
+        return Histogram(name, text, labels, buckets=LATENCY_BUCKETS, registry=self)
 
 
 class Metrics:
     """The server's series on a registry of their own."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.rpc_started = Counter(
-            "grpc_server_started",
-            "RPCs started on the server.",
-            RPC_LABELS,
-            registry=self.registry,
+        self.registry = registry = _Registry()
+        self.rpc_started = registry.counter(
+            "grpc_server_started", "RPCs started on the server.", RPC_LABELS
         )
-        self.rpc_handled = Counter(
+        self.rpc_handled = registry.counter(
             "grpc_server_handled",
             "RPCs completed on the server, by status code.",
             (*RPC_LABELS, "grpc_code"),
-            registry=self.registry,
         )
-        self.rpc_handling = Histogram(
+        self.rpc_handling = registry.seconds(
             "grpc_server_handling_seconds",
             "Time from the start of an RPC to its completion.",
             RPC_LABELS,
-            buckets=LATENCY_BUCKETS,
-            registry=self.registry,
         )
-        self.queue_wait = Histogram(
+        self.queue_wait = registry.seconds(
             "acpc_queue_wait_seconds",
             "Time a chunk of device work waited for the device.",
             ("priority",),
-            buckets=LATENCY_BUCKETS,
-            registry=self.registry,
         )
-        self.compute = Histogram(
+        self.compute = registry.seconds(
             "acpc_compute_seconds",
             "Time a chunk of work held the device.",
             ("primitive", "priority"),
-            buckets=LATENCY_BUCKETS,
-            registry=self.registry,
         )
-        self.queue_depth = Gauge(
-            "acpc_queue_depth",
-            "Chunks of work waiting for the device.",
-            ("priority",),
-            registry=self.registry,
+        self.queue_depth = registry.gauge(
+            "acpc_queue_depth", "Chunks of work waiting for the device.", ("priority",)
         )
-        self.latent_lookups = Counter(
-            "acpc_latent_lookups",
-            "Look-ups of a frame or view in the latent cache.",
-            ("result",),
-            registry=self.registry,
+        self.latent_lookups = registry.counter(
+            "acpc_latent_lookups", "Look-ups of a frame or view in the latent cache.", ("result",)
         )
-        self.fast_pools = Gauge(
+        self.fast_pools = registry.gauge(
             "acpc_compiled_pools",
             "Shapes of candidate pools whose rollout is served compiled or as a CUDA graph.",
-            registry=self.registry,
         )
-        self.jobs = Gauge(
+        self.build = Info("acpc_build", "Version of the running server.", registry=registry)
+        self._add_jobs_and_stores(registry)
+
+    def _add_jobs_and_stores(self, registry: _Registry) -> None:
+        self.jobs = registry.gauge(
             "acpc_jobs",
             "Checkpoint jobs by state; finished ones since the server started.",
             ("state",),
-            registry=self.registry,
         )
-        self.checkpoint_load = Histogram(
+        self.checkpoint_load = registry.seconds(
             "acpc_checkpoint_load_seconds",
             "Time to read, check and place a checkpoint on the device.",
-            buckets=LATENCY_BUCKETS,
-            registry=self.registry,
         )
-        self.checkpoints_loaded = Gauge(
-            "acpc_checkpoints_loaded",
-            "Checkpoints on the device.",
-            registry=self.registry,
+        self.checkpoints_loaded = registry.gauge(
+            "acpc_checkpoints_loaded", "Checkpoints on the device."
         )
-        self.anchor_sets = Gauge(
-            "acpc_anchor_sets",
-            "Anchor sets in the store.",
-            registry=self.registry,
+        self.anchor_sets = registry.gauge("acpc_anchor_sets", "Anchor sets in the store.")
+        self.anchor_bytes = registry.gauge(
+            "acpc_anchor_store_bytes", "Bytes of the anchor sets and of unfinished uploads."
         )
-        self.anchor_bytes = Gauge(
-            "acpc_anchor_store_bytes",
-            "Bytes of the anchor sets and of unfinished uploads.",
-            registry=self.registry,
+        self.anchor_uploads = registry.gauge(
+            "acpc_anchor_uploads", "Uploads of anchors under way, sets made from datasets included."
         )
-        self.anchor_uploads = Gauge(
-            "acpc_anchor_uploads",
-            "Uploads of anchors under way, sets made from datasets included.",
-            registry=self.registry,
-        )
-        self.anchors_stored = Counter(
+        self.anchors_stored = registry.counter(
             "acpc_anchors_stored",
             "Anchors written to the store, by where they came from.",
             ("origin",),
-            registry=self.registry,
         )
-        self.build = Info("acpc_build", "Version of the running server.", registry=self.registry)
         for state in JOB_STATES:
             self.jobs.labels(state).set(0)
 

@@ -13,7 +13,7 @@ from acpc_server.models import (
     check_history,
     load_checkpoint,
 )
-from acpc_server.models.config import parse_jepa_config
+from acpc_server.models.config import JepaConfig, parse_config
 from acpc_server.models.jepa_family import build_network
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 
@@ -27,7 +27,7 @@ def model(tmp_path: Path) -> FrozenWorldModel:
 
 
 def network() -> JepaModel:
-    built = build_network(parse_jepa_config(public_config()))
+    built = build_network(parse_config(JepaConfig, public_config()))
     built.load_state_dict(random_state_dict(public_config()))
     return built
 
