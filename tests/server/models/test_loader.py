@@ -50,7 +50,7 @@ def test_model_spellings(tmp_path: Path, wanted: Tensor, target: str, family: st
     assert target in FAMILY_OF_TARGET
     write_checkpoint(tmp_path / "run", {**public_config(), "_target_": target})
     assert load_checkpoint(tmp_path, "run", device=CPU).card.family == family
-    assert torch.equal(latents(tmp_path), wanted)
+    torch.testing.assert_close(latents(tmp_path), wanted)
 
 
 def original_repository(config: Config) -> None:
@@ -82,7 +82,7 @@ def test_config_forms(tmp_path: Path, wanted: Tensor, edit: Callable[[Config], N
     config = public_config()
     edit(config)
     write_checkpoint(tmp_path / "run", config, random_state_dict(public_config()))
-    assert torch.equal(latents(tmp_path), wanted)
+    torch.testing.assert_close(latents(tmp_path), wanted)
 
 
 def lightning(state: State) -> object:
@@ -112,7 +112,7 @@ FORMS: dict[str, Callable[[State], object]] = {
 def test_weights_forms(tmp_path: Path, wanted: Tensor, form: str) -> None:
     state = random_state_dict(public_config())
     write_checkpoint(tmp_path / "run", state=FORMS[form](dict(state)))
-    assert torch.equal(latents(tmp_path), wanted)
+    torch.testing.assert_close(latents(tmp_path), wanted)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -129,7 +129,7 @@ def test_sixteen_bit_weights(tmp_path: Path, dtype: torch.dtype, container: str)
         safetensors.torch.save_file(halves, tmp_path / "run" / "model.safetensors")
     found = latents(tmp_path)
     assert found.dtype == torch.float32
-    assert torch.equal(found, latents(tmp_path, "rounded"))
+    torch.testing.assert_close(found, latents(tmp_path, "rounded"))
 
 
 def digest(root: Path, weights: str = "") -> str:
@@ -175,10 +175,10 @@ def test_choice_of_weights(tmp_path: Path) -> None:
     for seed, filename in enumerate(("weights.pt", "weights_epoch_1.pt", "weights_epoch_2.pt")):
         write_checkpoint(tmp_path / "run", weights=filename, seed=seed)
         write_checkpoint(tmp_path / f"alone{seed}", weights=filename, seed=seed)
-    assert torch.equal(latents(tmp_path), latents(tmp_path, "alone0"))
+    torch.testing.assert_close(latents(tmp_path), latents(tmp_path, "alone0"))
     for seed in (1, 2):
         named = latents(tmp_path, "run", f"weights_epoch_{seed}.pt")
-        assert torch.equal(named, latents(tmp_path, f"alone{seed}"))
+        torch.testing.assert_close(named, latents(tmp_path, f"alone{seed}"))
         assert not torch.allclose(named, latents(tmp_path))
 
 
@@ -227,7 +227,7 @@ def test_stamp_tells_of_a_replaced_file(tmp_path: Path) -> None:
 def test_root_may_be_a_link(tmp_path: Path, wanted: Tensor) -> None:
     """The operator chooses the root; only what lies below it is not trusted."""
     (tmp_path / "root").symlink_to(tmp_path / "plain")
-    assert torch.equal(latents(tmp_path / "root"), wanted)
+    torch.testing.assert_close(latents(tmp_path / "root"), wanted)
 
 
 def test_root_that_is_not_there(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_predictions_that_are_not_finite_are_refused(engine: DeviceEngine) -> No
 
 
 def test_parts_from_the_record_join_to_the_whole(engine: DeviceEngine) -> None:
-    """A record restores every bit, and a row does not depend on the shard it was measured in."""
+    """A record restores every bit; a row depends on its shard by no more than rounding."""
     study = GeometryStudy(shifts=SHIFTS, horizon=HORIZON, draws=2)
     measurement = GeometryMeasurement(bench(engine, PlainModel()), study)
     parts = [measurement.measure(start, start + 2, context()) for start in range(0, N, 2)]
@@ -108,7 +108,7 @@ def test_parts_from_the_record_join_to_the_whole(engine: DeviceEngine) -> None:
     whole = measurement.conclude(measurement.measure(0, N, context()))
     assert joined.columns.keys() == whole.columns.keys()
     for name, values in whole.columns.items():
-        np.testing.assert_allclose(joined.columns[name], values, rtol=1e-6)
+        np.testing.assert_allclose(joined.columns[name], values, rtol=1e-5, atol=1e-6)
 
 
 def test_a_model_of_channel_means_has_a_jacobian_known_by_hand(engine: DeviceEngine) -> None:
