@@ -10,6 +10,8 @@ from pathlib import Path
 
 # Workers of one run share the machine, and so do the programs that they start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Threads that wait sleep: where others are busy, threads that spin make a test take minutes.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import hypothesis
 import processes
