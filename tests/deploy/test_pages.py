@@ -1,0 +1,58 @@
+"""What the pages say of the code is true: names they import, files they name, words they avoid."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+from deployment_files import ROOT
+
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+)
+# Words that readers had to guess at; CONTRIBUTING says what to write.
+AVOIDED = re.compile(r"\b(anew|lest|whence|desks?|seats?|patience|refus(e[sd]?|als?|ing))\b", re.I)
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _imports(page: Path) -> list[tuple[str, str]]:
+    """Module and name of each import of ours in the Python on a page."""
+    found = []
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                ("acpc_client", "acpc_lab", "acpc_server")
+            ):
+                found += [(str(node.module), alias.name) for alias in node.names]
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if _imports(page)], ids=_name)
+def test_what_a_page_imports_exists(page: Path) -> None:
+    for module, name in _imports(page):
+        assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+
+
+def test_every_package_and_module_in_the_architecture_exists() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    tree = re.search(r"## Packages\n\n```\n(.*?)```", page, re.DOTALL)
+    assert tree
+    base = Path()
+    for line in tree[1].splitlines():
+        names = re.findall(r"[\w./]+(?:/|\.py)(?= )", line[:22] + " ")
+        if names and not line.startswith(" "):
+            base = ROOT / names[0]
+        for name in names:
+            assert (ROOT / name if not line.startswith(" ") else base / name).exists(), line
+    for package, module in re.findall(r"`(\w+)/(\w+)`", page):
+        folder = ROOT / "server" / "acpc_server" / package
+        assert (folder / f"{module}.py").exists() or (folder / module).is_dir(), module
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_pages_are_in_plain_words(page: Path) -> None:
+    assert AVOIDED.findall(page.read_text()) == []
