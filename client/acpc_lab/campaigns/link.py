@@ -1,4 +1,4 @@
-"""Calls that outlive their server: they wait while it is away, within bounds."""
+"""Repeats calls while their server is away, within bounds."""
 
 from __future__ import annotations
 

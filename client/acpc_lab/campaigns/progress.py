@@ -1,4 +1,4 @@
-"""Tasks and what a running campaign tells of them."""
+"""Defines tasks, and what a running campaign reports of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task while it runs: its attempts, its failures, and what the journal is told of them."""
+"""Tracks one task of a run: its attempts, its failures, and what the journal records."""
 
 from __future__ import annotations
 

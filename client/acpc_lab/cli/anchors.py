@@ -9,12 +9,11 @@ from typing import Annotated
 
 import typer
 from acpc_client import AnchorSet, DatasetAnchors, OnUpload, UploadProgress
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, Json, Server, command, said
+from acpc_lab.cli.progress import counted
 from acpc_lab.tables import load_anchors
 
 app = typer.Typer(
@@ -153,39 +152,18 @@ def delete(*, digest: Digest, server: Server) -> None:
 
 @contextmanager
 def _shown() -> Iterator[OnUpload]:
-    """Shows on stderr how far an upload is: a bar on a terminal, lines elsewhere."""
-    console = Console(stderr=True, highlight=False)
+    """Shows on stderr how far an upload is."""
     named: set[str] = set()
+    with counted("storing anchors", TimeRemainingColumn()) as show:
 
-    def name(progress: UploadProgress) -> None:
-        if progress.request_id not in named:
-            named.add(progress.request_id)
-            render.note(f"upload {progress.request_id}: {progress.stored} anchors stored already")
+        def on_upload(now: UploadProgress) -> None:
+            if now.request_id not in named:
+                named.add(now.request_id)
+                render.note(f"upload {now.request_id}: {now.stored} anchors stored already")
+            sent = f"{now.sent_bytes / 2**20:.1f} MiB sent"
+            show("stored anchors", now.stored, now.total, sent)
 
-    if not console.is_terminal:
-
-        def tell(progress: UploadProgress) -> None:
-            name(progress)
-            sent = f"{progress.sent_bytes / 2**20:.1f} MiB sent"
-            render.note(f"stored {progress.stored}/{progress.total} anchors, {sent}")
-
-        yield tell
-        return
-    columns = (TextColumn("storing anchors"), BarColumn(), MofNCompleteColumn())
-    sent = TextColumn("{task.fields[sent]} MiB sent")
-    with Bar(*columns, sent, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task("", total=None, sent="0.0")
-
-        def draw(progress: UploadProgress) -> None:
-            name(progress)
-            bar.update(
-                task,
-                completed=progress.stored,
-                total=progress.total,
-                sent=f"{progress.sent_bytes / 2**20:.1f}",
-            )
-
-        yield draw
+        yield on_upload
 
 
 def _print(anchor_set: AnchorSet, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Following a job to its end: live progress, verdict, exit code."""
+"""Follows a job to its end: live progress, verdict, exit code."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from pathlib import Path
 import typer
 from acpc_client import AcpcClient, Operation, Outcome, Progress, StudyResult
 from acpc_client.errors import ArgumentError
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bar
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit
+from acpc_lab.cli.progress import counted
 from acpc_lab.tables import save_score
 
 
@@ -90,33 +88,13 @@ def study_line(study: StudyResult) -> str:
 
 
 def _show(updates: Iterable[Operation]) -> Operation:
-    """Draws every update on stderr and returns the last one."""
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        for operation in updates:
-            render.note(_line(operation))
-        return operation
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bar(*columns, TextColumn("{task.fields[left]}"), console=console, transient=True) as bar:
-        task = bar.add_task("waiting", total=None, left="")
+    """Shows every update on stderr and returns the last one."""
+    with counted("waiting") as show:
         for operation in updates:
             progress = operation.progress
-            bar.update(
-                task,
-                description=progress.phase or operation.state.name.lower(),
-                completed=progress.completed,
-                total=progress.total or None,
-                left=_left(progress),
-            )
+            phase = progress.phase or operation.state.name.lower()
+            show(phase, progress.completed, progress.total, _left(progress))
     return operation
-
-
-def _line(operation: Operation) -> str:
-    progress = operation.progress
-    phase = progress.phase or operation.state.name.lower()
-    done = f" {progress.completed}/{progress.total}" if progress.total else ""
-    left = _left(progress)
-    return f"{phase}{done}{', ' + left if left else ''}"
 
 
 def _left(progress: Progress) -> str:

@@ -1,4 +1,4 @@
-"""How a campaign looks on a terminal: live in place, or as lines in a log."""
+"""Shows a running campaign: live in place on a terminal, or as lines in a log."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Generic
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -73,6 +74,36 @@ def shown(view: View[T], *, live: bool) -> Iterator[OnUpdate[T]]:
     drawn = _InPlace(view)
     with Live(drawn, console=console, refresh_per_second=4, transient=True):
         yield drawn.update
+
+
+@contextmanager
+def counted(first: str, *more: ProgressColumn) -> Iterator[Callable[[str, int, int, str], None]]:
+    """Shows a count on stderr: a bar on a terminal, a line for every change elsewhere.
+
+    Yields a function of what is counted, how many are done, of how many (0: not known), a remark.
+
+    Args:
+        first: Shown before the first call.
+        more: Further columns of the bar.
+    """
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+
+        def tell(what: str, done: int, total: int, remark: str) -> None:
+            counts = f"{what} {done}/{total}" if total else what
+            render.note(", ".join(filter(None, (counts, remark))))
+
+        yield tell
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    remarks = TextColumn("{task.fields[remark]}")
+    with Progress(*columns, remarks, *more, console=console, transient=True) as bar:
+        task = bar.add_task(first, total=None, remark="")
+
+        def draw(what: str, done: int, total: int, remark: str) -> None:
+            bar.update(task, description=what, completed=done, total=total or None, remark=remark)
+
+        yield draw
 
 
 def state_of(status: TaskStatus[T]) -> str:

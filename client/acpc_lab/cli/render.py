@@ -1,4 +1,4 @@
-"""How answers and errors look on a terminal. Answers go to stdout, all else to stderr."""
+"""Prints answers and errors. Answers go to stdout, all else to stderr."""
 
 from __future__ import annotations
 

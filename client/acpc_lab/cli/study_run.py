@@ -1,4 +1,4 @@
-"""From options to evidence: rows from a file, or checkpoints measured at a server."""
+"""Runs a study command: takes rows from a file, or has checkpoints measured at a server."""
 
 from __future__ import annotations
 

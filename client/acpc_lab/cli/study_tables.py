@@ -1,4 +1,4 @@
-"""How a study's summary looks on a terminal."""
+"""Prints a study's summary."""
 
 from __future__ import annotations
 

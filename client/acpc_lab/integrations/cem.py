@@ -42,7 +42,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from acpc_client import PlanSession, PoolCertificate, Record
+from acpc.contract import Record
+from acpc_client import PlanSession, PoolCertificate
 from acpc_client.errors import AcpcError, ArgumentError
 from numpy.typing import NDArray
 
@@ -82,8 +83,8 @@ class CemCertificates:
         open_session: Makes the session of an environment, by its index in the solver's
             ``info_dict``; called once per environment and solve. ``client.plan(...)`` as it is.
         select: Certify the winner or the elite set; CEM moves with the elite set.
-        on_error: ``"raise"`` what the server refuses or cannot do out of ``solve``, or ``"deny"``:
-            plan on, with that iteration and the later ones of the environment uncertified.
+        on_error: ``"raise"`` errors of the server out of ``solve``, or ``"deny"``: go on planning,
+            with that iteration and the later ones of the environment uncertified.
         name: Key of ``history`` among the solver's outputs.
 
     Attributes:
@@ -117,20 +118,20 @@ class CemCertificates:
         return self.first_uncertified(env) is None
 
     def reset(self) -> None:
-        """Begins a solve; closes what one that raised has left open."""
-        self._hang_up()
+        """Begins a solve; closes what a solve that raised has left open."""
+        self._close_sessions()
         self._first_env = 0
         self.iterations = {}
         self.history = []
 
     def start_batch(self) -> None:
         """Begins the next environments of the solve."""
-        self._hang_up()
+        self._close_sessions()
         self.history.append([])
 
     def end_solve(self) -> None:
         """Ends a solve: closes its sessions."""
-        self._hang_up()
+        self._close_sessions()
 
     def __call__(
         self,
@@ -151,7 +152,7 @@ class CemCertificates:
 
         Raises:
             ArgumentError: The session's elite count is not k, or the candidates cannot be sent.
-            AcpcError: What the server refused, or could not do, where ``on_error`` is "raise".
+            AcpcError: The server rejected or could not do it, where ``on_error`` is "raise".
         """
         pools, solver_costs, elites = _floats(candidates), _floats(costs), _integers(topk_inds)
         while len(self._sessions) < len(pools):
@@ -230,7 +231,7 @@ class CemCertificates:
             error=None,
         )
 
-    def _hang_up(self) -> None:
+    def _close_sessions(self) -> None:
         self._first_env += len(self._sessions)
         for session in self._sessions:
             if isinstance(session, PlanSession):

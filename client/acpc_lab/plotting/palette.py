@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# role: (light, dark). The light values are distinct, because the figures' colours are told by them.
+# role: (light, dark). The light values are distinct, because figures are themed by them.
 COLOURS: dict[str, tuple[str, str]] = {
     "ink": ("#1c2024", "#e9ebed"),
     "soft": ("#545c64", "#a9b1b9"),

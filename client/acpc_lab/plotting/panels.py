@@ -1,4 +1,4 @@
-"""Rows of panels, runs joined by thin lines, and frames as data URIs."""
+"""Draws rows of panels and runs joined by thin lines, and turns frames into data URIs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures as SVG and PNG, and what they are drawn from as CSV."""
+"""Writes figures as SVG and PNG, and what they are drawn from as CSV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict of the whole report in a few words."""
+"""Sums up the verdict of the whole report in a few words."""
 
 from __future__ import annotations
 

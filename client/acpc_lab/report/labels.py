@@ -1,4 +1,4 @@
-"""Which labels of a sweep the report draws: task, run, level and success rates."""
+"""Finds which labels of a sweep are task, run, level and success rates."""
 
 from __future__ import annotations
 

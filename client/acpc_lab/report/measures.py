@@ -1,4 +1,4 @@
-"""Quantities the report reads off a score, and the check that a score agrees with itself."""
+"""Reads quantities off scores, recomputes IR and SR, and checks that scores can be compared."""
 
 from __future__ import annotations
 

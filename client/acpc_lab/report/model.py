@@ -1,4 +1,4 @@
-"""What a report shows, wherever it came from: one cell per checkpoint and shift."""
+"""Defines what a report shows: one measurement per checkpoint and shift, from any source."""
 
 from __future__ import annotations
 

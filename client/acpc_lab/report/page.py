@@ -1,4 +1,4 @@
-"""The page: everything in one file that asks the network for nothing."""
+"""Renders the page: one HTML file that makes no network request."""
 
 from __future__ import annotations
 

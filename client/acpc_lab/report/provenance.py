@@ -1,4 +1,4 @@
-"""Receipts, protocol and commands, as rows for the page."""
+"""Lists receipts, protocol and commands as rows for the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MANY = 4
 
 
 def _unknown(value: object) -> str:
-    return "not told by the source" if value in (None, "") else str(value)
+    return "not known from the source" if value in (None, "") else str(value)
 
 
 def protocol_rows(data: ReportData) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Where reports come from: sweeps, jobs at a server, scores in files or in hand."""
+"""Makes report data from sweeps, jobs at a server, and scores in files or in memory."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def from_operations(client: AcpcClient, names: Sequence[str], *, title: str = ""
 
     Raises:
         ArgumentError: A job that scores no checkpoint.
-        AcpcError: What the server refused; also when a job has not ended.
+        AcpcError: The server rejected it; also when a job has not ended.
     """
     cells, recipes = [], []
     for name in names:

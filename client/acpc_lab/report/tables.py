@@ -1,4 +1,4 @@
-"""The verdict tables: an overview by level or shift, and one row per cell."""
+"""Builds the verdict tables: an overview by level or shift, and one row per measurement."""
 
 from __future__ import annotations
 

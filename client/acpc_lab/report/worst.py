@@ -1,4 +1,4 @@
-"""Which checkpoints to look at closely, and which of their anchors fail worst."""
+"""Chooses the checkpoints and anchors that fail worst, and fetches their pictures."""
 
 from __future__ import annotations
 

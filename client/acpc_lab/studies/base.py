@@ -1,4 +1,4 @@
-"""What decides a summary beside its rows: frozen values that travel as JSON."""
+"""Defines what studies share: parameters, small statistics, and a ridge fitted on other groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, Self, get_origin, get_type_hints
 
 import numpy as np
-from acpc_client import Record
+from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
@@ -44,7 +44,7 @@ class Parameters:
         )
 
     def require(self, name: str, fits: bool, wanted: str) -> None:
-        """Refuses a parameter that does not fit.
+        """Rejects a parameter that does not fit.
 
         Raises:
             ArgumentError: With the value found and the value wanted.

@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from acpc_client import Record
+from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 
 from acpc_lab import plotting
@@ -144,7 +144,7 @@ def write(
 
 
 def require_free(folder: Path) -> None:
-    """Refuses a folder that holds a study.
+    """Rejects a folder that holds a study.
 
     Raises:
         ArgumentError: It does.
@@ -184,7 +184,7 @@ def read(folder: Path) -> Bundle:
 
 
 def _require_inside(name: str) -> None:
-    """Refuses a file name that leads out of the folder."""
+    """Rejects a file name that leads out of the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
         raise ValueError(f"{name!r} is no file below the folder")

@@ -1,4 +1,4 @@
-"""The studies by name: what each asks, and what it is computed from."""
+"""Lists the studies by name: what each asks, and what it is computed from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-from acpc_client import Record
+from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies import (

@@ -1,4 +1,4 @@
-"""Which checkpoints a study measures, and how their answers become rows."""
+"""Reads which checkpoints a study measures, and turns their answers into rows."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def read_checkpoints(
 
 
 def require_one_per_run(checkpoints: Sequence[StudyCheckpoint]) -> None:
-    """Refuses two checkpoints of a task and run, for studies that take the unaugmented one alone.
+    """Rejects two checkpoints of a task and run, for studies that take the unaugmented one alone.
 
     Raises:
         ArgumentError: There are two.

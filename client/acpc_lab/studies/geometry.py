@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from acpc_client import Record
+from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 

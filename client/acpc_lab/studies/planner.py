@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from acpc_client import Record
+from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import Parameters, Spread, held_out_errors

@@ -1,4 +1,4 @@
-"""A training sweep and the success-rate criterion: which checkpoints count as recovered."""
+"""Judges a training sweep: which checkpoints recover, and which the screen accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threshold selection: chosen on some tasks, tried on the others, for every choice of tasks."""
+"""Selects thresholds on some tasks and tests them on the others, for every choice of tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from acpc_client import Record
+from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import SLACK, Parameters, as_float

@@ -1,4 +1,4 @@
-"""Where the anchors of a sweep come from, and how they get to the server, once."""
+"""Reads where the anchors of a sweep come from, and brings them to the server once."""
 
 from __future__ import annotations
 

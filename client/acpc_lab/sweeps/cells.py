@@ -1,4 +1,4 @@
-"""Cells: one checkpoint under one shift at one severity, with one seed of draws."""
+"""Defines cells: one checkpoint under one shift at one severity, with one seed of draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strict reading of a sweep file: every refusal names the place in it and what to write instead."""
+"""Reads a sweep file strictly: every error names the place and what to write instead."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_document(file: Path) -> Node:
 
 
 def _note_lines(node: Any, path: str, lines: dict[str, int], depth: int) -> None:  # noqa: ANN401
-    """Fills in the line of every place below a YAML node; refuses keys that stand twice."""
+    """Fills in the line of every place below a YAML node; rejects keys that stand twice."""
     if depth > _DEEPEST:
         raise SweepFileError(path, f"is more than {_DEEPEST} levels deep")
     lines[path] = node.start_mark.line + 1
@@ -94,11 +94,11 @@ class Node:
     lines: Mapping[str, int] = field(default_factory=dict)
 
     def error(self, description: str) -> SweepFileError:
-        """The refusal of this value."""
+        """An error about this value."""
         return SweepFileError(self.path, description, self.lines.get(self.path))
 
     def found(self, wanted: str) -> SweepFileError:
-        """The refusal that says what stands here and what should."""
+        """An error that says what stands here and what should."""
         shown = repr(self.value)
         found = shown if len(shown) <= 60 else f"{shown[:57]}..."
         return self.error(f"found {found}, wanted {wanted}")

@@ -1,4 +1,4 @@
-"""What a sweep has measured: typed, as rows, as CSV and Parquet."""
+"""Reads what a sweep has measured, as typed results and as rows."""
 
 from __future__ import annotations
 

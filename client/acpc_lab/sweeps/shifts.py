@@ -1,4 +1,4 @@
-"""Visual shifts in a sweep file: short forms, severities of a kind, or its parameters by name."""
+"""Reads the visual shifts of a sweep file: short forms, grids, or parameters by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep file says, checked, before any server is asked."""
+"""Checks what a sweep file says, before any server is asked."""
 
 from __future__ import annotations
 

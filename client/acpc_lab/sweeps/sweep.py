@@ -1,4 +1,4 @@
-"""A sweep: its file, its folder, and what can be done with both."""
+"""Runs a sweep: submits, watches, resumes and cancels the cells of a sweep file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cell of a sweep as a task of a campaign."""
+"""Keeps a sweep in its folder, and runs its cells as tasks of a campaign."""
 
 from __future__ import annotations
 
@@ -97,6 +97,10 @@ def _without_anchors(score: Score) -> Score:
 
 class SweepFolder:
     """A sweep on the disk.
+
+    plan.json        every cell, written once the file was resolved
+    journal.jsonl    one line per event, appended and flushed to the disk
+    results/ID.npz   the score of a cell, whole or not there
 
     Attributes:
         path: The folder; made by the first write.

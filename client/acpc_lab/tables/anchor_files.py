@@ -1,4 +1,4 @@
-"""Anchors in files: an NPZ archive, or a folder of NPY files; frames are read in slices."""
+"""Reads anchors from an NPZ archive or a folder of NPY files; frames are read in slices."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _of_archive(path: Path) -> dict[str, Any]:
 class ArchivedFrames:
     """The member ``frames`` of an NPZ file, of which only what is asked for is in memory.
 
-    It is read onwards; going back begins the member anew. Not for several threads at a time.
+    It is read forwards; going back opens the member again. Not for several threads at a time.
 
     Args:
         path: The file.

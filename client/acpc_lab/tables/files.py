@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and archives of plain arrays."""
+"""Writes files whole or not at all, and reads and writes archives of plain arrays."""
 
 from __future__ import annotations
 

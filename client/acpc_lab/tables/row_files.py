@@ -1,4 +1,4 @@
-"""Typed rows in CSV and Parquet files; errors in a CSV name line and column."""
+"""Reads and writes typed rows as CSV and Parquet; errors in a CSV name line and column."""
 
 from __future__ import annotations
 

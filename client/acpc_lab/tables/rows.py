@@ -1,4 +1,4 @@
-"""Typed rows: columns of equal length, checked value by value."""
+"""Defines typed rows: columns of equal length, checked value by value."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class Rows:
         return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in self.fields()})
 
     def require_unique(self, *names: str) -> None:
-        """Refuses rows that are there twice.
+        """Rejects rows that are there twice.
 
         Args:
             names: The columns that tell rows apart.

@@ -1,4 +1,4 @@
-"""A table of plain values, as CSV, Parquet and JSON."""
+"""Writes a table of plain values as CSV, Parquet and JSON."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_upload_shows_its_progress_and_the_set(
     assert "two cameras" in answer.stdout
     request_id = store.headers[0].request_id
     assert f"upload {request_id}: 0 anchors stored already" in answer.stderr
-    assert "stored 12/12 anchors" in answer.stderr
+    assert "stored anchors 12/12" in answer.stderr
     again = anchors("upload", windows, "--description", "two cameras", "--json")
     assert json.loads(again.stdout)["digest"] == DIGEST
     assert f"upload {request_id}: 12 anchors stored already" in again.stderr

@@ -1,4 +1,4 @@
-"""Per-anchor distributions of normalised radius and different-state distance."""
+"""Draws per-anchor distributions of normalised radius and different-state distance."""
 
 from __future__ import annotations
 

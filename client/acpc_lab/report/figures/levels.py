@@ -1,4 +1,4 @@
-"""Success rate, relative IR and SR over the augmentation level, with the thresholds."""
+"""Draws success rate, relative IR and SR over the augmentation level, with the thresholds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The IR-SR plane with the region where a checkpoint passes."""
+"""Draws the IR-SR plane with the region where a checkpoint passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plate of panels, and what all figures share: colours, markers, groups of cells."""
+"""Defines a plate of panels, and the colours, markers and groups that all figures share."""
 
 from __future__ import annotations
 

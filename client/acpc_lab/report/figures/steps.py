@@ -1,4 +1,4 @@
-"""ACPC by rollout step: how the distance of clean and perturbed prediction grows or decays."""
+"""Draws ACPC by rollout step: how the distance of the two predictions grows or decays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fig. future-drift-runs in the paper: out-of-group MAE of the three regressions."""
+"""Draws the studies of models: error drift, planner, geometry and sensitivity."""
 
 from __future__ import annotations
 

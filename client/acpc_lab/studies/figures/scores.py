@@ -1,4 +1,4 @@
-"""Fig. full-sweep-diagnostics in the paper, and how chosen thresholds do on other tasks."""
+"""Draws the studies of scores: thresholds, shifts, horizons and the collapse control."""
 
 from __future__ import annotations
 
