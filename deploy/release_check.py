@@ -3,8 +3,8 @@
     make release-check
 
 The wheel is built from the sdist, as a packager would. One environment gets the thin client alone,
-another the server; a server from the second judges one of the example checkpoints for a client
-from the first. Ends within 20 minutes and leaves nothing behind.
+one the lab and one the server; the server judges an example checkpoint for the thin client, and
+answers the lab's command. Ends within 20 minutes and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def main() -> None:
         folder = Path(name)
         wheel = _build(folder / "dist")
         _check_thin_client(client := _install(folder / "client", str(wheel)))
+        lab = _install(folder / "lab", f"{wheel}[lab]")
         server = _install(folder / "server", f"{wheel}[server]")
         (folder / "datasets").mkdir()
         with running_server(
@@ -66,6 +67,9 @@ def main() -> None:
             environment=ENVIRONMENT,
         ) as address:
             answer = _run(client / "python", "-c", CALL, address, cwd=folder)
+            listed = _run(lab / "acpc", "checkpoints", "list", "--target", address, cwd=folder)
+        if "two-room-augmented" not in listed:
+            sys.exit(f"acpc checkpoints list printed:\n{listed}")
         print(f"a thin client and a server from {wheel.name} talked: {answer.strip()}")
 
 
