@@ -23,8 +23,9 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from acpc_server.data import AnchorBatch, AnchorSource
-from acpc_server.engine import CheckpointName, DeviceEngine
+from acpc.contract import AnchorSource, CheckpointRef, ScoreProtocol
+from acpc_server.data import AnchorBatch
+from acpc_server.engine import DeviceEngine
 from acpc_server.engine.allocator import keep_freed_memory
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
@@ -36,7 +37,7 @@ from acpc_server.perturb import GaussianNoise, perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring.score import different_state_distances, summarise_checkpoint
 from acpc_server.scoring.shard import ShardRecord, ShardScorer
-from acpc_server.scoring.spec import ScoreProtocol, ScoreSpec
+from acpc_server.scoring.spec import ScoreSpec
 from load import elsewhere
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -177,7 +178,7 @@ def measure_server(count: int, device: str) -> dict[str, Any]:
     model = load_model(device)
     anchors = make_anchors(count, model.card.image_size)
     plan = ScoreSpec(
-        checkpoint=CheckpointName(name="paper", weights="weights.pt", digest=model.card.digest),
+        checkpoint=CheckpointRef(name="paper", weights="weights.pt", digest=model.card.digest),
         reference=None,
         anchors=AnchorSource(dataset="synthetic", task="synthetic", count=count),
         perturbation=GaussianNoise(sigma=SIGMA),

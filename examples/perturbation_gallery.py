@@ -5,7 +5,6 @@ Run by hand when a perturbation changes: python examples/perturbation_gallery.py
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from acpc_client.perturbations import Perturbation
 from acpc_client.severities import parse_grid
 from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
-from acpc_server.perturb import parse_spec, perturb_frames
+from acpc_server.perturb import perturb_frames
 from PIL import Image, ImageDraw, ImageFont
 
 TARGET = Path(__file__).parents[1] / "docs" / "perturbations.png"
@@ -76,7 +75,6 @@ def scene(side: int) -> np.ndarray:
 
 def seen(frame: np.ndarray, shift: Perturbation) -> Image.Image:
     """The frame as the model sees it under a perturbation, back in grey levels."""
-    spec = parse_spec({"kind": shift.kind, **dataclasses.asdict(shift)})
     frames = to_model_input(torch.from_numpy(frame[None].copy()), min(frame.shape[:2]))
     view = perturb_frames(frames, spec, seed=0, anchor=0, draw=DRAW)[0].permute(1, 2, 0)
     pixels = view * torch.tensor(IMAGENET_STD) + torch.tensor(IMAGENET_MEAN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from acpc.contract import ContractError, read_tensor, write_tensor
+from acpc.contract import read_tensor, write_tensor
 from acpc.v1 import tensor_pb2
 from numpy.typing import ArrayLike, NDArray
 
@@ -22,10 +22,7 @@ def to_tensor(array: ArrayLike, name: str) -> tensor_pb2.Tensor:
     Raises:
         ArgumentError: The dtype has no place on the wire.
     """
-    try:
-        return write_tensor(array, name)
-    except ContractError as error:
-        raise ArgumentError(error.field, error.description) from error
+    return write_tensor(array, name)
 
 
 def frames(array: ArrayLike, name: str, axes: str) -> tensor_pb2.Tensor:
@@ -68,5 +65,5 @@ def from_tensor(tensor: tensor_pb2.Tensor, name: str) -> NDArray[Any]:
     """
     try:
         return read_tensor(tensor, name)
-    except ContractError as error:
+    except ArgumentError as error:
         raise MalformedAnswer(str(error)) from error

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import grpc
 import structlog
 import torch
+from acpc.contract import to_plain
 from acpc.v1 import (
     anchor_service_pb2,
     anchor_service_pb2_grpc,
@@ -230,7 +231,7 @@ class Server:
     def _in_use(self, digest: str) -> bool:
         """Whether the spec of a job that has not ended names a digest."""
         return any(
-            digest in job.spec.model_dump_json()
+            digest in str(to_plain(job.spec))
             for state in (JobState.QUEUED, JobState.RUNNING)
             for job in self._jobs.list(0, MOST_JOBS, JobFilter(state=state))
         )

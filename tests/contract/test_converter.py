@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 import pytest
-from acpc.contract import Codec, ContractError, NumericMode, Record, Timing, Wire
+from acpc.contract import ArgumentError, Codec, NumericMode, Record, Timing, Wire
 from acpc.v1 import (
     anchor_service_pb2,
     diagnostic_service_pb2,
@@ -94,14 +94,14 @@ def test_a_oneof_holds_whichever_member_is_set(anchors: Source | str) -> None:
 
 
 def test_an_empty_oneof_is_named() -> None:
-    with pytest.raises(ContractError, match="anchors: give one of dataset, anchor_set"):
+    with pytest.raises(ArgumentError, match="anchors: give one of dataset, anchor_set"):
         Job.from_message(scoring_service_pb2.ScoreCheckpointRequest())
 
 
 def test_a_newer_peers_enum_value_reads_as_unspecified_unless_strict() -> None:
     message = scoring_service_pb2.ScoreCheckpointRequest(anchor_set="a", numeric_mode=99)
     assert Job.from_message(message).numeric_mode is NumericMode.SERVER_DEFAULT
-    with pytest.raises(ContractError, match=r"^numeric_mode: unknown value 99"):
+    with pytest.raises(ArgumentError, match=r"^numeric_mode: unknown value 99"):
         Job.from_message(message, strict=True)
 
 
@@ -128,11 +128,11 @@ def test_errors_name_the_path_of_the_field() -> None:
     good = Arrays("a", np.zeros(2))
     message = Table((good, good)).to_message()
     message.columns[1].values.data = b"short"
-    with pytest.raises(ContractError) as raised:
+    with pytest.raises(ArgumentError) as raised:
         Table.from_message(message)
     assert raised.value.field == "columns[1].values.data"
     wrong = Arrays("b", np.array(["text"]))  # type: ignore[arg-type]
-    with pytest.raises(ContractError) as raised:
+    with pytest.raises(ArgumentError) as raised:
         Table((good, wrong)).to_message()
     assert raised.value.field == "columns[1].values"
 

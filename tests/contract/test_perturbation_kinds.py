@@ -1,15 +1,12 @@
-"""Client, contract and server agree on every kind: its name, parameters and severity."""
+"""Contract and server agree on every kind: its name, parameters, severity and function."""
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
+from acpc.contract import KINDS, GaussianBlur, parse_grid, read_spec
 from acpc.v1 import perturbation_pb2 as pb
-from acpc_client import perturbations as client
-from acpc_client.severities import parse_grid
-from acpc_server.perturb import AnyPerturbation
-from acpc_server.rpc import codec
+from acpc_server.errors import InvalidArgument
+from acpc_server.perturb import resolve
 
 GRIDS = [
     "identity", "gaussian_noise:0..0.08/5", "gaussian_blur:1,5,15", "resize:1,0.5,0.25",
@@ -18,29 +15,41 @@ GRIDS = [
 ]  # fmt: skip
 
 
-def test_the_three_know_the_same_kinds() -> None:
-    contract = {field.name for field in pb.PerturbationSpec.DESCRIPTOR.oneofs[0].fields}
-    union, _ = get_args(AnyPerturbation)
-    assert {spec.model_fields["kind"].default for spec in get_args(union)} == contract
-    assert {spec.kind for spec in get_args(client.Perturbation)} == contract
-    assert {text.partition(":")[0] for text in GRIDS} == contract - {"registered"}
+def test_every_kind_of_the_message_has_a_class_and_a_function() -> None:
+    fields = pb.PerturbationSpec.DESCRIPTOR.oneofs_by_name["kind"].fields
+    assert {field.name for field in fields} == set(KINDS)
+    assert {text.partition(":")[0] for text in GRIDS} == set(KINDS) - {"registered"}
+    for text in GRIDS:
+        (first, *_) = parse_grid(text)
+        entry, parameters = resolve(first)
+        assert (entry.name, entry.parameters, parameters) == (first.kind, type(first), first)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_without_parameters_is_read_or_names_the_one_it_lacks(kind: str) -> None:
+    message = pb.PerturbationSpec()
+    getattr(message, kind).SetInParent()
+    try:
+        assert read_spec(message).kind == kind
+    except InvalidArgument as error:
+        assert error.field.startswith(f"{kind}.")
 
 
 @pytest.mark.parametrize("text", GRIDS)
 def test_what_is_typed_arrives(text: str) -> None:
     for sent in parse_grid(text):
-        read = codec.read_spec(sent.to_message(), "perturbation")
+        read = read_spec(sent.to_spec())
         assert (read.kind, read.severity) == (sent.kind, sent.severity)
-        assert codec.write_spec(read) == sent.to_message()
+        assert read.to_spec() == sent.to_spec()
         assert parse_grid(str(sent)) == [sent]
 
 
 def test_an_even_kernel_is_the_next_odd_one_on_both_sides() -> None:
-    sent = client.GaussianBlur(4)
-    assert sent.severity == codec.read_spec(sent.to_message(), "").severity == 5.0
+    sent = GaussianBlur(4)
+    assert sent.severity == read_spec(sent.to_spec()).severity == 5.0
 
 
 def test_the_first_of_each_grid_is_the_identity() -> None:
-    first = [codec.read_spec(parse_grid(text)[0].to_message(), "") for text in GRIDS]
+    first = [read_spec(parse_grid(text)[0].to_spec()) for text in GRIDS]
     mild = {spec.kind for spec in first if not spec.changes_nothing}
     assert mild == {"brightness", "contrast"}  # their grids start at the other sign

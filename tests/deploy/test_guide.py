@@ -6,13 +6,13 @@ import shlex
 from typing import Any
 
 import pytest
+from acpc.contract import read_spec
 from acpc.v1 import (
     anchor_service_pb2,
     checkpoint_service_pb2,
     diagnostic_service_pb2,
     scoring_service_pb2,
 )
-from acpc_server.rpc.codec import read_spec
 from acpc_server.rpc.scoring import read_protocol
 from acpc_server.settings import Settings
 from deployment_files import GUIDE, ROOT, table
@@ -67,7 +67,7 @@ def test_the_guide_calls_what_an_operator_needs() -> None:
 def test_the_server_accepts_the_scoring_request_and_its_defaults_are_the_ones_stated() -> None:
     (call,) = [call for call in CALLS if call[-1].endswith("/ScoreCheckpoint")]
     request = _message(call)
-    spec = read_spec(request.perturbation, "perturbation")
+    spec = read_spec(request.perturbation)
     given, silent = read_protocol(request.protocol), read_protocol(type(request.protocol)())
     assert spec.kind == "gaussian_noise"
     assert (given.draws, given.horizon) == (silent.draws, silent.horizon) == (5, 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from dataclasses import dataclass
 from functools import partial
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
@@ -13,6 +14,7 @@ from acpc_server.scheduling import RequestContext
 CHUNK_SECONDS = 0.02
 
 
+@dataclass(frozen=True, kw_only=True)
 class CountingPlan(JobSpec):
     """``steps`` steps of ``seconds`` each; the one numbered ``bad`` is refused."""
 

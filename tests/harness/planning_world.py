@@ -9,12 +9,12 @@ import numpy as np
 import numpy_reference as metrics
 import pixel_reference as pixels
 import torch
+from acpc.contract import GaussianNoise, Perturbation
 from acpc_server.encoding.views import DrawnViews
 from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint, NumericMode
 from acpc_server.interactive.planning import Planner, PlanningRequest, PlanningSession
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
-from acpc_server.perturb import AnyPerturbation, GaussianNoise
 from acpc_server.scheduling import Priority, RequestContext
 from numpy.typing import NDArray
 from public_checkpoint import public_config, write_checkpoint
@@ -35,7 +35,7 @@ def noise(*sigmas: float, draws: int = 2, seed: int = 0) -> DrawnViews:
     return drawn(*(GaussianNoise(sigma=sigma) for sigma in sigmas), draws=draws, seed=seed)
 
 
-def drawn(*specs: AnyPerturbation, draws: int = 2, seed: int = 0) -> DrawnViews:
+def drawn(*specs: Perturbation, draws: int = 2, seed: int = 0) -> DrawnViews:
     return DrawnViews(specs, draws, seed, 5)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from acpc.contract import ContractError, NumericMode
+from acpc.contract import ArgumentError, NumericMode
 
 from acpc_client.calls.options import CallOptions
 from acpc_client.errors import MalformedAnswer
@@ -60,7 +60,7 @@ class Call(Generic[Answer]):
             raise MalformedAnswer(f"the answer of {self.method.name} cannot be read")
         try:
             return self.parse(answer)
-        except ContractError as error:
+        except ArgumentError as error:
             raise MalformedAnswer(str(error)) from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from acpc.contract import ContractError, Wire
+from acpc.contract import ArgumentError, Wire
 from google.protobuf import timestamp_pb2
 
 from acpc_client.errors import MalformedAnswer
@@ -21,7 +21,7 @@ def read_answer(answer: type[Answer], message: Any) -> Answer:  # noqa: ANN401 -
     """
     try:
         return answer.from_message(message)
-    except ContractError as error:
+    except ArgumentError as error:
         raise MalformedAnswer(str(error)) from error
 
 

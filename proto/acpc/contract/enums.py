@@ -17,7 +17,7 @@ class WireEnum(enum.IntEnum):
         return self.name.lower()
 
     @property
-    def wire(self) -> Any:  # noqa: ANN401 - each enum has a type of its own in the contract
+    def wire(self) -> Any:
         """The value on the wire."""
         return self.value
 

@@ -1,31 +1,230 @@
-"""The one error of the contract: a field, and what is wrong with it."""
+"""The errors of the service, each with its gRPC status; client and server raise the same classes.
+
+AcpcError
+├── InvalidArgument     INVALID_ARGUMENT     the request can never work; see ``violations``
+│   └── ArgumentError   INVALID_ARGUMENT     one field of it, found before or after it was sent
+├── NotFound            NOT_FOUND            no such checkpoint, dataset, anchor set, operation
+├── AlreadyExists       ALREADY_EXISTS       the request id was used for another request
+├── FailedPrecondition  FAILED_PRECONDITION  the named thing exists but cannot be used
+├── PermissionDenied    PERMISSION_DENIED    a path that leaves its configured root
+├── Unauthenticated     UNAUTHENTICATED      no valid credentials
+├── ResourceExhausted   RESOURCE_EXHAUSTED   over a limit; ``retry_after`` when it may pass later
+├── DeadlineExceeded    DEADLINE_EXCEEDED    cannot, or did not, finish in time
+├── Cancelled           CANCELLED            the call or the job was withdrawn
+├── Aborted             ABORTED              lost against a concurrent call
+├── OutOfRange          OUT_OF_RANGE         past the end
+├── Unavailable         UNAVAILABLE          no server, or it is draining
+├── Unimplemented       UNIMPLEMENTED        not in the server's release
+├── DataLoss            DATA_LOSS            unrecoverable loss at the server
+├── Internal            INTERNAL             a fault of the server
+└── Unknown             UNKNOWN              a status without a class of its own
+"""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
-class ContractError(ValueError):
-    """A value that breaks the contract. Server and client turn it into an error of their own.
+
+@dataclass(frozen=True)
+class FieldViolation:
+    """One field of the request and what is wrong with it."""
+
+    field: str
+    description: str
+
+
+class AcpcError(Exception):
+    """Base of every error of the service.
 
     Attributes:
-        field: Path of the field, for example ``"views[2].bounds.data"``.
-        description: What is wrong with it, with the value found and the value wanted.
+        code: Name of the gRPC status.
+        message: What is wrong and how to mend it.
+        reason: UPPER_SNAKE_CASE constant for programs; None when raised: the class's default;
+            empty when the server gave none.
+        domain: Who defined ``reason``; empty on the side that raises.
+        violations: The request fields at fault.
+        retry_after: Seconds after which the same call may succeed; None when unknown.
+        request_id: Names the request in the server's logs; empty when it had no id.
     """
 
-    def __init__(self, field: str, description: str) -> None:
-        super().__init__(f"{field}: {description}")
+    code: ClassVar[str] = "UNKNOWN"
+    default_reason: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str | None = None,
+        domain: str = "",
+        violations: tuple[FieldViolation, ...] = (),
+        retry_after: float | None = None,
+        request_id: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = self.default_reason if reason is None else reason
+        self.domain = domain
+        self.violations = violations
+        self.retry_after = retry_after
+        self.request_id = request_id
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "reason": self.reason,
+            "domain": self.domain,
+            "violations": [asdict(violation) for violation in self.violations],
+            "retry_after": self.retry_after,
+            "request_id": self.request_id,
+        }
+
+
+class InvalidArgument(AcpcError):
+    """The request can never work, whatever the state of the server."""
+
+    code = "INVALID_ARGUMENT"
+    default_reason = "INVALID_FIELD"
+
+
+class ArgumentError(InvalidArgument, ValueError):
+    """One field that can never work: rejected by the client before it is sent, or by the server.
+
+    Args:
+        field: Path of the request field at fault, for example ``"history.shape"``.
+        description: What is wrong with it, with the value found and the value wanted.
+        reason: UPPER_SNAKE_CASE constant for programs.
+    """
+
+    def __init__(self, field: str, description: str, *, reason: str | None = None) -> None:
+        super().__init__(
+            f"{field}: {description}",
+            reason=reason,
+            violations=(FieldViolation(field, description),),
+        )
         self.field = field
         self.description = description
 
-    def below(self, parent: str) -> ContractError:
-        """The same error, with the path of what holds the field."""
-        return type(self)(joined(parent, self.field), self.description)
+    @property
+    def argument(self) -> str:
+        """Name of the argument at fault: the field's path."""
+        return self.field
 
-    def at(self, index: int) -> ContractError:
+    def below(self, parent: str) -> ArgumentError:
+        """The same error with ``parent`` put before the field path."""
+        return ArgumentError(joined(parent, self.field), self.description, reason=self.reason)
+
+    def at(self, index: int) -> ArgumentError:
         """The same error, in the item ``index`` of a repeated field whose path comes next."""
-        return type(self)(f"[{index}]" + (f".{self.field}" if self.field else ""), self.description)
+        path = joined(f"[{index}]", self.field)
+        return ArgumentError(path, self.description, reason=self.reason)
+
+    def moved(self, old: str, new: str) -> ArgumentError:
+        """The same error with the field path's head ``old`` replaced by ``new``."""
+        head, dot, rest = self.field.partition(".")
+        path = f"{new}{dot}{rest}" if head == old else self.field
+        return ArgumentError(path, self.description, reason=self.reason)
 
 
 def joined(parent: str, field: str) -> str:
     """A field's path; either part may be empty, and an index follows without a dot."""
     dot = "." if parent and field and not field.startswith("[") else ""
     return f"{parent}{dot}{field}"
+
+
+class NotFound(AcpcError):
+    """The named resource does not exist."""
+
+    code = default_reason = "NOT_FOUND"
+
+
+class AlreadyExists(AcpcError):
+    """The request id belongs to a different request."""
+
+    code = "ALREADY_EXISTS"
+    default_reason = "REQUEST_ID_REUSED"
+
+
+class FailedPrecondition(AcpcError):
+    """The resource exists, but not in a state the call can use."""
+
+    code = default_reason = "FAILED_PRECONDITION"
+
+
+class PermissionDenied(AcpcError):
+    """The caller may not do this, for example leave the configured root."""
+
+    code = "PERMISSION_DENIED"
+    default_reason = "PATH_OUTSIDE_ROOT"
+
+
+class Unauthenticated(AcpcError):
+    """The caller gave no valid credentials."""
+
+    code = default_reason = "UNAUTHENTICATED"
+
+
+class ResourceExhausted(AcpcError):
+    """Over a limit, or no room at the moment."""
+
+    code = "RESOURCE_EXHAUSTED"
+    default_reason = "LIMIT_EXCEEDED"
+
+
+class DeadlineExceeded(AcpcError):
+    """The call did not finish, or could not have finished, before its deadline."""
+
+    code = default_reason = "DEADLINE_EXCEEDED"
+
+
+class Cancelled(AcpcError):
+    """The call or the job was withdrawn."""
+
+    code = default_reason = "CANCELLED"
+
+
+class Aborted(AcpcError):
+    """Another call is doing this right now."""
+
+    code = "ABORTED"
+    default_reason = "CONCURRENT_CALL"
+
+
+class OutOfRange(AcpcError):
+    """The call went past the end of something."""
+
+    code = default_reason = "OUT_OF_RANGE"
+
+
+class Unavailable(AcpcError):
+    """There is no server at the target, or it is draining."""
+
+    code = "UNAVAILABLE"
+    default_reason = "DRAINING"
+
+
+class Unimplemented(AcpcError):
+    """The server's release does not have this method."""
+
+    code = "UNIMPLEMENTED"
+    default_reason = "NOT_IN_THIS_RELEASE"
+
+
+class DataLoss(AcpcError):
+    """The server lost data."""
+
+    code = default_reason = "DATA_LOSS"
+
+
+class Internal(AcpcError):
+    """A fault of the server."""
+
+    code = default_reason = "INTERNAL"
+
+
+class Unknown(AcpcError):
+    """A status without a class of its own."""
+
+    code = default_reason = "UNKNOWN"

@@ -39,7 +39,7 @@ from google.protobuf.descriptor import FieldDescriptor, OneofDescriptor
 from google.protobuf.message import Message
 
 from acpc.contract.enums import WireEnum
-from acpc.contract.errors import ContractError
+from acpc.contract.errors import ArgumentError
 from acpc.contract.tensor import read_tensor, tensor_fields
 
 M = TypeVar("M", bound=Message)
@@ -69,7 +69,7 @@ class Wire(Generic[M]):
             strict: Whether an enum's unknown number is an error; otherwise it reads as 0.
 
         Raises:
-            ContractError: A value that breaks the contract; names its path.
+            ArgumentError: A value that breaks the contract; names its path.
         """
         instance: Self = _reader(cls, strict)(message)
         return instance
@@ -78,7 +78,7 @@ class Wire(Generic[M]):
         """The message.
 
         Raises:
-            ContractError: A value that has no place on the wire; names its path.
+            ArgumentError: A value that has no place on the wire; names its path.
         """
         make: Callable[..., M] = self.message_type  # type: ignore[assignment]
         return make(**_writer(type(self))(self))
@@ -87,13 +87,13 @@ class Wire(Generic[M]):
 class Loading(Protocol):
     """Reads one value."""
 
-    def __call__(self, held: Any, *, strict: bool) -> Any:  # noqa: ANN401
+    def __call__(self, held: Any, *, strict: bool) -> Any:
         """The value of what a field holds."""
 
 
 @dataclass(frozen=True)
 class Codec:
-    """How values of one type travel; both functions raise ContractError with a relative path.
+    """How values of one type travel; both functions raise ArgumentError with a relative path.
 
     Attributes:
         load: The value of what the message's field holds; called as ``load(held, strict=strict)``.
@@ -134,7 +134,7 @@ def _compile_reader(cls: type[Any], strict: bool) -> Callable[[Any], Any]:
     scalars, get = tuple(plain), _getter(plain.values())
     presence = {wire: _find(cls, wire).has_presence for _, wire, *_ in given}
 
-    def read(message: Any) -> Any:  # noqa: ANN401 - any message, any class
+    def read(message: Any) -> Any:
         values = dict(zip(scalars, get(message), strict=True))
         wire = ""
         try:
@@ -146,7 +146,7 @@ def _compile_reader(cls: type[Any], strict: bool) -> Callable[[Any], Any]:
                     values[name] = held if load_given is None else load_given(held)
                 else:
                     values[name] = absent()
-        except ContractError as error:
+        except ArgumentError as error:
             raise error.below(wire) from error
         for name, choose in oneofs:
             values[name] = choose(message)
@@ -173,7 +173,7 @@ def _compile_writer(cls: type[Any]) -> Callable[[Any], Fields]:
             steps.append((name, wire, dump))
     scalars, get = tuple(plain.values()), _getter(plain)
 
-    def fields(instance: Any) -> Fields:  # noqa: ANN401 - any class
+    def fields(instance: Any) -> Fields:
         values = dict(zip(scalars, get(instance), strict=True))
         wire = ""
         try:
@@ -181,7 +181,7 @@ def _compile_writer(cls: type[Any]) -> Callable[[Any], Fields]:
                 value = getattr(instance, name)
                 if value is not None:
                     values[wire] = dump(value)
-        except ContractError as error:
+        except ArgumentError as error:
             raise error.below(wire) from error
         for name, write in oneofs:
             values |= write(getattr(instance, name))
@@ -194,7 +194,7 @@ _reader: Callable[[Any, bool], Load] = cache(_compile_reader)
 _writer: Callable[[Any], Callable[[Any], Fields]] = cache(_compile_writer)
 
 
-def _find(cls: type[Any], wire: str) -> Any:  # noqa: ANN401 - a descriptor, of two makes
+def _find(cls: type[Any], wire: str) -> Any:
     message = cls.message_type.DESCRIPTOR
     if wire in message.fields_by_name:
         return message.fields_by_name[wire]
@@ -218,17 +218,17 @@ def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
     return None if field.default is MISSING else lambda: field.default
 
 
-def _parts(hint: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any hint
+def _parts(hint: Any) -> tuple[Any, ...]:
     """The members of a union, or the hint itself."""
     union = get_origin(hint) in (types.UnionType, typing.Union)
     return tuple(part for part in get_args(hint) if part is not type(None)) if union else (hint,)
 
 
-def _optional(hint: Any) -> bool:  # noqa: ANN401 - any hint
+def _optional(hint: Any) -> bool:
     return type(None) in get_args(hint)
 
 
-def _load_one(field: Any, hint: Any, strict: bool) -> Load | None:  # noqa: ANN401
+def _load_one(field: Any, hint: Any, strict: bool) -> Load | None:
     """What turns one value of a field into Python's; None: nothing has to."""
     (hint, *_) = _parts(hint)
     message = field.message_type and field.message_type.full_name
@@ -247,7 +247,7 @@ def _load_one(field: Any, hint: Any, strict: bool) -> Load | None:  # noqa: ANN4
     return load
 
 
-def _dump_one(field: Any, hint: Any) -> Dump | None:  # noqa: ANN401
+def _dump_one(field: Any, hint: Any) -> Dump | None:
     """What turns one value into the constructor's argument; None: nothing has to."""
     (hint, *_) = _parts(hint)
     if codec := _own_codec(hint):
@@ -257,7 +257,7 @@ def _dump_one(field: Any, hint: Any) -> Dump | None:  # noqa: ANN401
     return _writer(hint) if isinstance(hint, type) and issubclass(hint, Wire) else None
 
 
-def _own_codec(hint: Any) -> Codec | None:  # noqa: ANN401 - any hint
+def _own_codec(hint: Any) -> Codec | None:
     extras = getattr(hint, "__metadata__", ())
     return next((extra for extra in extras if isinstance(extra, Codec)), None)
 
@@ -271,7 +271,7 @@ class _Members(dict[int, WireEnum]):
 
 class _StrictMembers(dict[int, WireEnum]):
     def __missing__(self, number: int) -> WireEnum:
-        raise ContractError("", f"unknown value {number}")
+        raise ArgumentError("", f"unknown value {number}")
 
 
 def _duration(seconds: float) -> Fields:
@@ -293,7 +293,7 @@ _STANDARD: dict[str, tuple[Load, Dump]] = {
 }
 
 
-def _loader(field: Any, hint: Any, strict: bool) -> Load | None:  # noqa: ANN401
+def _loader(field: Any, hint: Any, strict: bool) -> Load | None:
     """What turns the content of a field into the value; None: nothing has to."""
     if not field.is_repeated:
         return _load_one(field, hint, strict)
@@ -308,14 +308,14 @@ def _loader(field: Any, hint: Any, strict: bool) -> Load | None:  # noqa: ANN401
         try:
             for item in held:
                 values.append(load(item))
-        except ContractError as error:
+        except ArgumentError as error:
             raise error.at(len(values)) from error
         return tuple(values)
 
     return load_all
 
 
-def _dumper(field: Any, hint: Any) -> Dump | None:  # noqa: ANN401
+def _dumper(field: Any, hint: Any) -> Dump | None:
     """What turns a value into the constructor's argument; None: nothing has to."""
     if _is_map(field):
         return None
@@ -330,18 +330,18 @@ def _dumper(field: Any, hint: Any) -> Dump | None:  # noqa: ANN401
         try:
             for value in values:
                 items.append(dump(value))
-        except ContractError as error:
+        except ArgumentError as error:
             raise error.at(len(items)) from error
         return items
 
     return dump_all
 
 
-def _is_map(field: Any) -> bool:  # noqa: ANN401
+def _is_map(field: Any) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def _members(oneof: OneofDescriptor, hint: Any) -> dict[str, tuple[Any, Any]]:  # noqa: ANN401
+def _members(oneof: OneofDescriptor, hint: Any) -> dict[str, tuple[Any, Any]]:
     """For each member of a oneof its descriptor and its type, out of the parts of a union."""
     return {
         field.name: (field, part)
@@ -351,7 +351,7 @@ def _members(oneof: OneofDescriptor, hint: Any) -> dict[str, tuple[Any, Any]]:  
     }
 
 
-def _fits(field: Any, part: Any) -> bool:  # noqa: ANN401
+def _fits(field: Any, part: Any) -> bool:
     if field.message_type is None:
         return part in (_SCALARS.get(field.cpp_type), bytes)
     if isinstance(part, type) and issubclass(part, Wire):
@@ -371,43 +371,43 @@ _SCALARS: dict[int, type[Any]] = {
 
 def _oneof_reader(
     oneof: OneofDescriptor,
-    hint: Any,  # noqa: ANN401
+    hint: Any,
     default: Callable[[], Any] | None,
     strict: bool,
 ) -> Callable[[Any], Any]:
     members = _members(oneof, hint)
     loads = {name: _load_one(field, part, strict) for name, (field, part) in members.items()}
 
-    def read(message: Any) -> Any:  # noqa: ANN401 - any message
+    def read(message: Any) -> Any:
         kind = message.WhichOneof(oneof.name)
         if kind not in loads:
             if default is None and not _optional(hint):
-                raise ContractError(oneof.name, f"give one of {', '.join(loads)}")
+                raise ArgumentError(oneof.name, f"give one of {', '.join(loads)}")
             return None if default is None else default()
         load, held = loads[kind], getattr(message, kind)
         try:
             return held if load is None else load(held)
-        except ContractError as error:
+        except ArgumentError as error:
             raise error.below(kind) from error
 
     return read
 
 
-def _oneof_writer(oneof: OneofDescriptor, hint: Any) -> Callable[[Any], Fields]:  # noqa: ANN401
+def _oneof_writer(oneof: OneofDescriptor, hint: Any) -> Callable[[Any], Fields]:
     members = {
         name: (get_origin(part) or part, _dump_one(field, part))
         for name, (field, part) in _members(oneof, hint).items()
     }
 
-    def write(value: Any) -> Fields:  # noqa: ANN401 - of any member
+    def write(value: Any) -> Fields:
         if value is None:
             return {}
         for name, (kind, dump) in members.items():
             if isinstance(value, kind):
                 try:
                     return {name: value if dump is None else dump(value)}
-                except ContractError as error:
+                except ArgumentError as error:
                     raise error.below(name) from error
-        raise ContractError(oneof.name, f"found {type(value).__name__}, wanted {list(members)}")
+        raise ArgumentError(oneof.name, f"found {type(value).__name__}, wanted {list(members)}")
 
     return write

@@ -42,7 +42,7 @@ class Record:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - any field of any record
+def _plain(value: Any) -> Any:
     plain = value
     match value:
         case enum.Enum():
@@ -64,7 +64,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any field of any record
     return plain
 
 
-def _brief(value: Any) -> str:  # noqa: ANN401 - any field of any record
+def _brief(value: Any) -> str:
     brief = repr(value)
     match value:
         case np.ndarray():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from acpc.contract.errors import ContractError, joined
+from acpc.contract.errors import ArgumentError, joined
 from acpc.v1 import tensor_pb2
 
 # The contract's largest rank is 5. NumPy rejects shapes whose product overflows, empty or not.
@@ -31,17 +31,19 @@ def read_tensor(tensor: tensor_pb2.Tensor, field: str = "") -> NDArray[Any]:
     """The array of a message; shares the message's bytes and is read-only.
 
     Raises:
-        ContractError: Unknown dtype, an absurd shape, or bytes that do not fill the shape; names
+        ArgumentError: Unknown dtype, an absurd shape, or bytes that do not fill the shape; names
             the part of ``field`` at fault.
     """
     dtype, shape, data = DTYPES.get(tensor.dtype), tuple(tensor.shape), tensor.data
     if dtype is None:
-        raise ContractError(joined(field, "dtype"), f"unknown element type {tensor.dtype}")
+        raise ArgumentError(joined(field, "dtype"), f"unknown element type {tensor.dtype}")
+    if len(shape) > MAX_RANK:  # before their product, which takes long for thousands of extents
+        _check_shape(shape, field)
     expected = math.prod(shape) * dtype.itemsize
-    if len(data) != expected or not expected or min(shape, default=1) < 0 or len(shape) > MAX_RANK:
+    if len(data) != expected or not expected or min(shape, default=1) < 0:
         _check_shape(shape, field)
         if len(data) != expected:
-            raise ContractError(
+            raise ArgumentError(
                 joined(field, "data"),
                 f"{len(data)} bytes, but shape {list(shape)} of {dtype.name} takes {expected}",
             )
@@ -58,14 +60,14 @@ def _check_shape(shape: tuple[int, ...], field: str) -> None:
     elif math.prod(max(extent, 1) for extent in shape) > MAX_ELEMENTS:
         problem = f"{list(shape)} is too large for any tensor here"
     if problem:
-        raise ContractError(joined(field, "shape"), problem)
+        raise ArgumentError(joined(field, "shape"), problem)
 
 
 def write_tensor(array: ArrayLike, field: str = "") -> tensor_pb2.Tensor:
     """The message of an array of any layout and byte order.
 
     Raises:
-        ContractError: The dtype has no place on the wire; names ``field``.
+        ArgumentError: The dtype has no place on the wire; names ``field``.
     """
     return tensor_pb2.Tensor(**tensor_fields(array, field))
 
@@ -77,7 +79,7 @@ def tensor_fields(array: ArrayLike, field: str = "") -> dict[str, Any]:
     code = _CODES.get(layout[1:])
     if code is None:
         names = ", ".join(dtype.name for dtype in DTYPES.values())
-        raise ContractError(field, f"dtype {values.dtype} cannot be sent; use {names}")
+        raise ArgumentError(field, f"dtype {values.dtype} cannot be sent; use {names}")
     if layout[0] == ">":
         values = values.astype(DTYPES[code])
     return {"dtype": code, "shape": values.shape, "data": values.tobytes()}

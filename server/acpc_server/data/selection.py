@@ -2,8 +2,8 @@
 
 import numpy as np
 import torch
+from acpc.contract import AnchorSource
 from jaxtyping import Float, Float32, Int64
-from pydantic import BaseModel, ConfigDict
 
 from acpc_server.data.drawn import DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
@@ -11,29 +11,6 @@ from acpc_server.data.statistics import ColumnStatistics, StatisticsCache
 from acpc_server.data.tasks import TaskPreset
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.numerics import median_split_labels
-
-
-class AnchorSource(BaseModel):
-    """Which anchors of which dataset; defaults are the paper's.
-
-    Attributes:
-        dataset: File below the dataset root.
-        task: Preset name or task file; says which columns are read and how states are labelled.
-        count: Anchors n.
-        seed: Seed of the permutation of all windows, 0 to 2**64 - 1.
-        frameskip: Environment steps between kept frames; the task's when None.
-        one_per_episode: Keep only the first window of the permutation in each episode, as planner
-            and drift studies do.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dataset: str
-    task: str
-    count: int = 100
-    seed: int = 9101
-    frameskip: int | None = None
-    one_per_episode: bool = False
 
 
 class WindowIndex:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from acpc.contract import AnchorSource
+
 from acpc_server.data.dataset_anchors import DatasetAnchors
 from acpc_server.data.drawn import DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
 from acpc_server.data.paths import resolve_below
-from acpc_server.data.selection import AnchorSource, WindowIndex, draw_anchors
+from acpc_server.data.selection import WindowIndex, draw_anchors
 from acpc_server.data.statistics import StatisticsCache
 from acpc_server.data.tasks import load_task, preset_names
 from acpc_server.numerics import Check, go_on

@@ -1,11 +1,6 @@
 """Histories, anchors and views to latents, with their receipts."""
 
-from acpc_server.encoding.anchor_job import (
-    AnchorJobSpec,
-    AnchorSetSource,
-    AnySource,
-    Parameters,
-)
+from acpc_server.encoding.anchor_job import AnchorJobSpec, AnchorSetSource, AnySource
 from acpc_server.encoding.anchor_job_kind import AnchorJobKind
 from acpc_server.encoding.anchor_readers import AnchorReaders
 from acpc_server.encoding.anchors import AnchorEncoder, read_inputs

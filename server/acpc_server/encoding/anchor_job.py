@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
-from acpc.contract import Receipt
-from pydantic import BaseModel, ConfigDict
+from acpc.contract import AnchorSource, CheckpointRef, Receipt
 
-from acpc_server.data import AnchorSource
 from acpc_server.encoding.receipt import digest_json, make_receipt
-from acpc_server.engine import CheckpointName, NumericMode
+from acpc_server.engine import NumericMode
 from acpc_server.jobs import JobSpec
 
 # Anchors in one durable shard. Part of a spec's meaning: batches follow shards, and float32 matrix
@@ -20,13 +19,8 @@ from acpc_server.jobs import JobSpec
 SHARD_ANCHORS = 10
 
 
-class Parameters(BaseModel):
-    """Base of the parts of a job description."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class AnchorSetSource(Parameters):
+@dataclass(frozen=True)
+class AnchorSetSource:
     """Anchors of a stored set, by the digest of their content; ``count`` follows from it."""
 
     digest: str
@@ -37,10 +31,11 @@ AnySource: TypeAlias = AnchorSource | AnchorSetSource
 """Where the anchors of a job come from."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class AnchorJobSpec(JobSpec):
     """A checkpoint, the anchors it is measured on, and the arithmetic of the network."""
 
-    checkpoint: CheckpointName
+    checkpoint: CheckpointRef
     anchors: AnySource
     numeric_mode: NumericMode = NumericMode.FP32
 

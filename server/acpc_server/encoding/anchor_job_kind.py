@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from acpc.contract import CheckpointRef
+
 from acpc_server.encoding.anchor_job import AnchorJobSpec
 from acpc_server.encoding.anchor_readers import AnchorReaders
-from acpc_server.engine import CheckpointCache, CheckpointName, DeviceEngine, LoadedCheckpoint
+from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint
 
 
 class AnchorJobKind:
@@ -23,7 +25,7 @@ class AnchorJobKind:
         self.readers = readers
         self._checkpoints = checkpoints
 
-    def loaded(self, named: CheckpointName) -> LoadedCheckpoint:
+    def loaded(self, named: CheckpointRef) -> LoadedCheckpoint:
         """A checkpoint as it was when its job was accepted.
 
         Raises:

@@ -7,7 +7,9 @@ import threading
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-from acpc_server.data import Anchors, AnchorSource, DatasetAnchors, DatasetStore
+from acpc.contract import AnchorSource
+
+from acpc_server.data import Anchors, DatasetAnchors, DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.encoding.anchor_job import AnchorSetSource, AnySource
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound

@@ -7,12 +7,13 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from acpc.contract import PerturbationSet
 from jaxtyping import Float
 from torch import Tensor
 
 from acpc_server.encoding.receipt import ArraysDigest, digest_json
 from acpc_server.errors import InvalidArgument
-from acpc_server.perturb import PerturbationSpec, perturb_frames
+from acpc_server.perturb import is_stochastic, perturb_frames
 
 
 class View(NamedTuple):
@@ -23,13 +24,13 @@ class View(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DrawnViews:
-    """Perturbation specs, each drawn ``draws`` times for one anchor."""
+class DrawnViews(PerturbationSet):
+    """A perturbation set that says which of its views differ."""
 
-    specs: tuple[PerturbationSpec, ...]
-    draws: int
-    seed: int
-    anchor: int
+    @classmethod
+    def of(cls, asked: PerturbationSet) -> DrawnViews:
+        """The views of a request's perturbations."""
+        return cls(asked.specs, asked.draws, asked.seed, asked.anchor)
 
     def views(self) -> list[View]:
         """Every view asked for, spec-major."""
@@ -41,7 +42,8 @@ class DrawnViews:
 
     def source(self, view: View) -> View:
         """The distinct view whose frames ``view`` shares."""
-        return view if self.specs[view.spec_index].stochastic else View(view.spec_index, 0)
+        stochastic = is_stochastic(self.specs[view.spec_index])
+        return view if stochastic else View(view.spec_index, 0)
 
 
 Views: TypeAlias = DrawnViews | np.ndarray

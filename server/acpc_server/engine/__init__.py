@@ -3,7 +3,6 @@
 from acpc_server.engine.allocator import keep_freed_memory
 from acpc_server.engine.checkpoints import (
     CheckpointCache,
-    CheckpointName,
     LoadedCheckpoint,
 )
 from acpc_server.engine.device import DeviceEngine

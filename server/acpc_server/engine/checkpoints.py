@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from acpc.contract import Checkpoint, CheckpointState
-from pydantic import BaseModel, ConfigDict
+from acpc.contract import Checkpoint, CheckpointRef, CheckpointState
 
 from acpc_server.errors import FailedPrecondition, NotFound
 from acpc_server.models import (
@@ -27,16 +26,6 @@ from acpc_server.observe import Metrics
 Key = tuple[str, str]
 
 
-class CheckpointName(BaseModel):
-    """A checkpoint folder, its weights file and the digest of its content."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    weights: str
-    digest: str
-
-
 @dataclass(frozen=True)
 class LoadedCheckpoint:
     """A frozen model and the files it came from."""
@@ -46,9 +35,9 @@ class LoadedCheckpoint:
     model: FrozenWorldModel
     stored: CheckpointEntry
 
-    def pinned(self) -> CheckpointName:
+    def pinned(self) -> CheckpointRef:
         """What names these very bytes."""
-        return CheckpointName(name=self.name, weights=self.weights, digest=self.model.card.digest)
+        return CheckpointRef(name=self.name, weights=self.weights, digest=self.model.card.digest)
 
 
 class CheckpointCache:

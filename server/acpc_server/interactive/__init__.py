@@ -3,13 +3,12 @@
 from acpc_server.interactive.certify import (
     certify_pool,
     check_pool,
+    draw_pool,
     selection_parameters,
 )
 from acpc_server.interactive.compare import PairComparer, PairRequest
 from acpc_server.interactive.paired_cem import (
-    CemBudget,
+    RETURNS,
     PairedCem,
-    Returns,
-    check_budget,
 )
-from acpc_server.interactive.planning import Planner, PlanningRequest, PlanningSession
+from acpc_server.interactive.planning import REDUCTIONS, Planner, PlanningRequest, PlanningSession

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from acpc import contract
 from acpc.contract import PoolCertificate, SelectionCertificate, ViewCertificate
 from torch import Tensor
 
@@ -13,7 +14,14 @@ from acpc_server.encoding import MAX_HORIZON, check_block_width
 from acpc_server.errors import InvalidArgument
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningRequest, PlanningSession
 from acpc_server.interactive.severity import certified_severities
-from acpc_server.numerics import consistency, cost_bounds, linear_quantile
+from acpc_server.numerics import (
+    Proposal,
+    consistency,
+    cost_bounds,
+    linear_quantile,
+    pool_normals,
+    sample_pool,
+)
 from acpc_server.scheduling import RequestContext
 
 # Candidates x views of one answer: six float64 values of each fit a message.
@@ -74,6 +82,37 @@ def _certify_pool(
         ),
         receipt=session.receipt(selection_parameters(request), candidates),
     )
+
+
+def draw_pool(session: PlanningSession, asked: contract.Proposal) -> np.ndarray:
+    """The pool that a proposal stands for; it depends on the proposal and its seed only.
+
+    Raises:
+        InvalidArgument: The proposal does not fit the checkpoint, or asks for too much; names the
+            field below ``proposal``, or the session's.
+    """
+    mean, std = asked.mean, asked.std
+    check_block_width(session.card, mean.shape[1], "proposal.mean")
+    if std.shape != mean.shape:
+        raise InvalidArgument(
+            "proposal.std.shape", f"found {list(std.shape)}, wanted the mean's {list(mean.shape)}"
+        )
+    # Before anything is sampled: a few bytes may ask for billions of candidates.
+    try:
+        check_pool(session, (asked.candidates, *mean.shape))
+    except InvalidArgument as error:
+        if error.field != "candidates.shape":
+            raise
+        field = "proposal.candidates"
+        raise InvalidArgument(field, error.description, reason=error.reason) from error
+    normals = pool_normals(
+        asked.seed, 0, candidates=asked.candidates, horizon=mean.shape[0], width=mean.shape[1]
+    )
+    proposal = Proposal(torch.from_numpy(mean.copy()), torch.from_numpy(std.copy()))
+    candidates = sample_pool(proposal, normals).numpy()
+    if not np.isfinite(candidates).all():
+        raise InvalidArgument("proposal.std.data", "a candidate overflows float32; lower it")
+    return candidates
 
 
 def selection_parameters(request: PlanningRequest) -> dict[str, object]:

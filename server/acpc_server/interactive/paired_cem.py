@@ -13,16 +13,18 @@ from typing import Literal
 
 import torch
 from acpc.contract import (
+    CemBudget,
+    CemReturn,
     PairedIteration,
     PairedPlan,
     PairedPlans,
     SelectionCertificate,
     ViewCertificate,
+    check,
 )
 from torch import Tensor
 
-from acpc_server.encoding import MAX_HORIZON, View
-from acpc_server.errors import InvalidArgument
+from acpc_server.encoding import View
 from acpc_server.interactive.certify import certify_views
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
 from acpc_server.numerics import (
@@ -37,19 +39,9 @@ from acpc_server.numerics import (
 )
 from acpc_server.scheduling import RequestContext
 
-MAX_ITERATIONS = 1000
 Returns = Literal["mean", "best"]
+RETURNS: dict[CemReturn, Returns] = {CemReturn.MEAN: "mean", CemReturn.BEST: "best"}
 UNCERTIFIED = SelectionCertificate(certified=False, margin=float("-inf"))
-
-
-@dataclass(frozen=True)
-class CemBudget:
-    """Size of a CEM run; defaults are the paper's reduced budget, the full one is 300/30/30/5."""
-
-    candidates: int = 64
-    elites: int = 8
-    iterations: int = 8
-    horizon: int = 5
 
 
 @dataclass(frozen=True)
@@ -104,7 +96,7 @@ class PairedCem:
     def __init__(
         self, session: PlanningSession, budget: CemBudget, seed: int, returns: Returns
     ) -> None:
-        check_budget(budget)
+        check(budget, "budget")
         session.check_work(
             f"{budget.iterations} iterations of {budget.candidates} candidates of {budget.horizon} "
             f"steps for a clean run and two pools for each of {session.view_count} views",
@@ -251,22 +243,3 @@ def _together(certificate: ViewCertificate, same: bool) -> PairedIteration:
 
 def _apart(certificate: ViewCertificate) -> PairedIteration:
     return replace(_together(certificate, False), elite=UNCERTIFIED, top1=UNCERTIFIED)
-
-
-def check_budget(budget: CemBudget) -> None:
-    """Refuse a budget that is not a CEM run.
-
-    Raises:
-        InvalidArgument: Names the field below ``budget``.
-    """
-    for field, most in (("iterations", MAX_ITERATIONS), ("horizon", MAX_HORIZON)):
-        if not 1 <= getattr(budget, field) <= most:
-            raise InvalidArgument(
-                f"budget.{field}", f"is {getattr(budget, field)}; give 1 to {most}"
-            )
-    if not 2 <= budget.elites < budget.candidates:
-        raise InvalidArgument(
-            "budget.elites",
-            f"{budget.elites} elites of {budget.candidates} candidates; a standard deviation needs "
-            "2 elites, and a choice at least one candidate more",
-        )

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from acpc.contract import Receipt
+from acpc.contract import CostReduction, Receipt
 from torch import Tensor
 
 from acpc_server.encoding import (
@@ -35,6 +35,10 @@ from acpc_server.models import ModelCard
 from acpc_server.numerics import Reduction, check_tolerance, horizon_weights
 from acpc_server.scheduling import RequestContext
 
+REDUCTIONS: dict[CostReduction, Reduction] = {
+    CostReduction.SUM: "sum",
+    CostReduction.MEAN: "mean",
+}
 # Predicted steps held in memory at a time; longer requests go in pieces of whole views.
 GROUP_STEPS = 2**15
 

@@ -8,6 +8,7 @@ from itertools import groupby
 from acpc.contract import CertifiedSeverity
 
 from acpc_server.encoding import DrawnViews, Views
+from acpc_server.perturb import resolve
 
 
 def certified_severities(
@@ -28,7 +29,7 @@ def certified_severities(
     grids: dict[str, list[tuple[float, bool, bool]]] = {}
     for view, winner, elites in zip(views.views(), top1, elite, strict=True):
         spec = views.specs[view.spec_index]
-        grids.setdefault(spec.resolve()[0].name, []).append((spec.severity, winner, elites))
+        grids.setdefault(resolve(spec)[0].name, []).append((spec.severity, winner, elites))
     return tuple(
         CertifiedSeverity(
             kind,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from acpc_server.scheduling import RequestContext
 
@@ -17,10 +17,12 @@ Step: TypeAlias = Callable[[str, Callable[[], Json]], Json]
 one, returns that instead. ``phase`` tells people what is being done."""
 
 
-class JobSpec(BaseModel):
-    """Base of job descriptions: a job as data, with everything that can change its result."""
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """Base of job descriptions: a job as data, with everything that can change its result.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Frozen dataclasses that ``acpc.contract.to_plain`` writes and ``from_plain`` reads.
+    """
 
 
 Spec = TypeVar("Spec", bound=JobSpec)

@@ -8,9 +8,9 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from acpc.contract import from_plain
 
-from acpc_server.errors import FailedPrecondition, NotFound
+from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.jobs import durable
 from acpc_server.jobs.database import JobDatabase
 from acpc_server.jobs.durable import Row
@@ -76,8 +76,8 @@ class JobReader:
     def _job(self, row: Row, recorded: int) -> Job | None:
         kind = self._kinds[row.kind]
         try:
-            spec = kind.spec_type.model_validate(row.spec)
-        except ValidationError:
+            spec = from_plain(kind.spec_type, row.spec)
+        except InvalidArgument:
             return None
         return Job(
             job_id=row.job_id,

@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
+from acpc.contract import from_plain
 
+from acpc_server.errors import InvalidArgument
 from acpc_server.jobs.durable import Withdrawn
 from acpc_server.jobs.kind import JobKind, Json
 from acpc_server.jobs.record import Progress
@@ -49,8 +50,8 @@ class RunningJobs:
         """
         with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
             try:
-                run = JobRun(kind, kind.spec_type.model_validate(spec), stamp)
-            except ValidationError:
+                run = JobRun(kind, from_plain(kind.spec_type, spec), stamp)
+            except InvalidArgument:
                 # Written by a newer release; the lease queues it again for a host that can read it.
                 log.warning("job_unreadable")
                 raise Withdrawn from None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from acpc.contract import to_plain
 from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.errors import AlreadyExists, FailedPrecondition, Unavailable
@@ -170,7 +171,7 @@ class JobService:
         kind = self._kind_of[type(spec)]
         stamp, labels = kind.stamp(spec), kind.labels(spec)
         with self._record():
-            durable.enqueue(kind.name, job_id, spec.model_dump(mode="json"), stamp, labels)
+            durable.enqueue(kind.name, job_id, to_plain(spec), stamp, labels)
         job = self.get(job_id)
         if job.spec != spec:
             raise AlreadyExists(

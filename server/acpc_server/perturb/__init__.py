@@ -1,33 +1,40 @@
-"""Visual perturbations: a specification and a key in, perturbed frames out, reproducibly."""
+"""Visual perturbations: a specification and a key in, perturbed frames out, reproducibly.
 
-from acpc_server.perturb import blurs, placement
-from acpc_server.perturb.base import PerturbationSpec
-from acpc_server.perturb.camera_specs import (
+The contract declares the built-in kinds; this package has the function of each and a registry of
+plug-ins.
+"""
+
+from acpc.contract import (
     Brightness,
     ColorJitter,
     Contrast,
     DefocusBlur,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
     Jpeg,
     MotionBlur,
     Occlusion,
     RandomShift,
-)
-from acpc_server.perturb.photometric import IMAGE_CODEC
-from acpc_server.perturb.registry import Perturbation, perturbation, register
-from acpc_server.perturb.specs import (
-    AnyPerturbation,
-    GaussianBlur,
-    GaussianNoise,
-    Identity,
     Registered,
     Resize,
-    parse_spec,
+    VisualChange,
+)
+
+from acpc_server.perturb import blurs, placement
+from acpc_server.perturb.photometric import IMAGE_CODEC
+from acpc_server.perturb.registry import (
+    Perturbation,
+    is_stochastic,
+    perturbation,
+    register,
+    require_known,
+    resolve,
 )
 from acpc_server.perturb.transforms import perturb_frames
 
 __all__ = [
     "IMAGE_CODEC",
-    "AnyPerturbation",
     "Brightness",
     "ColorJitter",
     "Contrast",
@@ -39,14 +46,16 @@ __all__ = [
     "MotionBlur",
     "Occlusion",
     "Perturbation",
-    "PerturbationSpec",
     "RandomShift",
     "Registered",
     "Resize",
+    "VisualChange",
     "blurs",
-    "parse_spec",
+    "is_stochastic",
     "perturb_frames",
     "perturbation",
     "placement",
     "register",
+    "require_known",
+    "resolve",
 ]

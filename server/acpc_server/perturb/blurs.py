@@ -9,14 +9,13 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
+from acpc.contract import DefocusBlur, GaussianBlur, MotionBlur
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.perturb.camera_specs import DefocusBlur, MotionBlur
 from acpc_server.perturb.registry import perturbation
-from acpc_server.perturb.specs import GaussianBlur
 
 Taps = list[tuple[int, int, float]]
 """Row, column and weight of each tap, counted from the corner of the kernel."""

@@ -9,12 +9,12 @@ import math
 
 import numpy as np
 import torch
+from acpc.contract import Brightness, ColorJitter, Contrast, Jpeg
 from jaxtyping import Float, UInt8
 from PIL import Image, features
 from torch import Tensor
 
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, to_model_input
-from acpc_server.perturb.camera_specs import Brightness, ColorJitter, Contrast, Jpeg
 from acpc_server.perturb.registry import perturbation
 
 Matrix = list[list[float]]

@@ -6,12 +6,12 @@ two occlusions of a draw covers the smaller.
 
 import numpy as np
 import torch
+from acpc.contract import Occlusion, RandomShift
 from jaxtyping import Float
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
-from acpc_server.perturb.camera_specs import Occlusion, RandomShift
 from acpc_server.perturb.registry import perturbation
 
 

@@ -1,17 +1,18 @@
-"""The table of perturbations: name, parameter model, whether it is random, and the function.
+"""The table of perturbations: name, parameters, whether it is random, and the function.
 
 A distribution adds its own by an entry point in the group ``acpc.perturbations`` whose name is the
 perturbation's and whose object is a ``Perturbation``; a program that embeds the server may call
 ``register``. No plug-in is imported before a request asks for it by name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
+from acpc.contract import Registered, VisualChange
+from pydantic import ValidationError
 from torch import Tensor
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
@@ -27,7 +28,7 @@ class Perturbation:
 
     Attributes:
         name: Unique name; also part of the key of its random draws.
-        parameters: Pydantic model of its parameters.
+        parameters: Class of its parameters: the contract's, or a plug-in's pydantic model.
         stochastic: Whether two draws differ. If not, every call gets the same generator, so the
             result can depend on the frames and the parameters only.
         apply: ``(frames (n, 3, h, w), parameters, generator) -> frames`` of the same shape and
@@ -35,7 +36,7 @@ class Perturbation:
     """
 
     name: str
-    parameters: type[BaseModel]
+    parameters: type[Any]
     stochastic: bool
     apply: Apply
 
@@ -56,7 +57,7 @@ def register(entry: Perturbation) -> Perturbation:
 
 
 def perturbation(
-    name: str, *, parameters: type[BaseModel], stochastic: bool
+    name: str, *, parameters: type[Any], stochastic: bool
 ) -> Callable[[Apply], Perturbation]:
     """Decorator that registers a function as the perturbation ``name``."""
     return lambda apply: register(Perturbation(name, parameters, stochastic, apply))
@@ -70,6 +71,52 @@ def lookup(name: str) -> Perturbation:
         FailedPrecondition: The plug-in cannot be loaded or is not what it should be.
     """
     return _TABLE.get(name) or register(_load(name))
+
+
+def resolve(spec: VisualChange) -> tuple[Perturbation, Any]:
+    """The registered perturbation that a specification means, and its parameters.
+
+    Raises:
+        InvalidArgument: No such registered perturbation, or parameters its model rejects; the field
+            is below the kind.
+        FailedPrecondition: An installed plug-in that cannot be loaded.
+    """
+    if not isinstance(spec, Registered):
+        return lookup(spec.kind), spec
+    entry = lookup(spec.name)
+    if issubclass(entry.parameters, VisualChange):
+        raise InvalidArgument("name", f"{spec.name!r} is built in; send it as that kind")
+    try:
+        return entry, entry.parameters.model_validate(spec.parameters)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(["parameters", *map(str, first["loc"])])
+        raise InvalidArgument(field, f"{first['msg']}; found {first['input']!r:.80}") from error
+
+
+def is_stochastic(spec: VisualChange) -> bool:
+    """Whether draws of a perturbation differ; if not, one draw stands for all of them.
+
+    The paper averages five draws of noise, and applies blur and resize once. Raises as ``resolve``.
+    """
+    return resolve(spec)[0].stochastic
+
+
+def require_known(specs: Iterable[VisualChange], path: str) -> None:
+    """Checks that every perturbation of a request can be resolved.
+
+    Args:
+        specs: The perturbations.
+        path: Path of each, with its index as ``{}``.
+
+    Raises:
+        InvalidArgument, FailedPrecondition: As ``resolve``; names the path.
+    """
+    for index, spec in enumerate(specs):
+        try:
+            resolve(spec)
+        except InvalidArgument as error:
+            raise error.below(f"{path.format(index)}.{spec.kind}") from error
 
 
 def _load(name: str) -> Perturbation:

@@ -9,21 +9,20 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from acpc.contract import GaussianNoise, Identity, Resize, VisualChange
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
 from acpc_server.errors import FailedPrecondition
 from acpc_server.numerics import IMAGENET_STD, standard_normals
-from acpc_server.perturb.base import PerturbationSpec
 from acpc_server.perturb.draws import draw_generator
-from acpc_server.perturb.registry import perturbation
-from acpc_server.perturb.specs import GaussianNoise, Identity, Resize
+from acpc_server.perturb.registry import perturbation, resolve
 
 
 def perturb_frames(
     frames: Float[Tensor, "n 3 h w"],
-    spec: PerturbationSpec,
+    spec: VisualChange,
     *,
     seed: int,
     anchor: int,
@@ -46,7 +45,7 @@ def perturb_frames(
             blur or shift that does not fit the frames.
         FailedPrecondition: A plug-in that cannot be loaded or returns another shape or dtype.
     """
-    entry, parameters = spec.resolve()
+    entry, parameters = resolve(spec)
     generator = draw_generator(entry.name, seed=seed, anchor=anchor, draw=draw)
     if not entry.stochastic:  # one generator for all, so that one draw stands for every draw
         generator = draw_generator(entry.name, seed=0, anchor=0, draw=0)

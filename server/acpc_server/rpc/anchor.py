@@ -5,8 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import fields, replace
+from typing import Any
 
 import grpc
+from acpc.contract import MAX_REQUEST_ID, AnchorSource, CreateRequest
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import anchor_service_pb2_grpc as pb_grpc
 
@@ -16,19 +19,14 @@ from acpc_server.data.anchor_sets import (
     AnchorUpload,
     SetInfo,
     UploadHeader,
+    check_digest,
     store_drawn,
 )
 from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument
-from acpc_server.rpc.anchor_messages import (
-    read_description,
-    read_header,
-    read_steps,
-    write_set,
-)
+from acpc_server.rpc.anchor_messages import write_set
 from acpc_server.rpc.paging import read_page, write_token
-from acpc_server.rpc.request import MAX_REQUEST_ID
+from acpc_server.rpc.request import read
 from acpc_server.rpc.shards import read_shard
-from acpc_server.rpc.sources import read_dataset
 from acpc_server.rpc.streams import within
 
 IDLE_SECONDS = 60.0
@@ -72,11 +70,14 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
             if first.WhichOneof("message") != "header":
                 raise InvalidArgument("header", "the first message of an upload is its header")
             try:
-                with self._named(first.header.request_id) as request_id:
-                    header = read_header(first.header, request_id)
-                    return self._receive(header, messages, alone=not first.header.request_id)
+                asked = read(UploadHeader, first.header)
+                if asked.expected_digest:
+                    check_digest(asked.expected_digest, "expected_digest")
+                with self._named(asked.request_id) as request_id:
+                    header = replace(asked, request_id=request_id)
+                    return self._receive(header, messages, alone=not asked.request_id)
             except InvalidArgument as error:
-                ours = error.field.partition(".")[0] in UploadHeader.model_fields
+                ours = error.field.partition(".")[0] in _names(UploadHeader)
                 raise (error.below("header") if ours else error) from error
 
     def _receive(
@@ -112,16 +113,15 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
         self, request: pb.CreateAnchorSetRequest, context: grpc.ServicerContext
     ) -> pb.CreateAnchorSetResponse:
         """Draw anchors from a dataset and store them, a few at a time."""
-        if len(request.request_id) > MAX_REQUEST_ID:
-            raise InvalidArgument("request_id", f"longer than {MAX_REQUEST_ID} characters")
-        source = read_dataset(request.source, "source", least=1)
-        with self._named(request.request_id) as request_id:
+        asked = read(CreateRequest, request)
+        source = asked.source.resolved()
+        with self._named(asked.request_id) as request_id:
             header = UploadHeader(
                 request_id=request_id,
                 anchors=source.count,
-                history=read_steps(request.history, "history"),
-                horizon=read_steps(request.horizon, "horizon"),
-                description=read_description(request.description),
+                history=asked.history,
+                horizon=asked.horizon,
+                description=asked.description,
                 source=source,
             )
             info = self._make(header, context)
@@ -142,7 +142,7 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
                 ) as drawn:
                     return store_drawn(upload, drawn, check)
             except InvalidArgument as error:
-                if error.field.partition(".")[0] in type(source).model_fields:
+                if error.field.partition(".")[0] in _names(AnchorSource):
                     raise error.below("source") from error
                 raise
 
@@ -186,6 +186,10 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
 
     def _written(self, info: SetInfo) -> pb.AnchorSet:
         return write_set(self._store, self._store.get(info.digest))
+
+
+def _names(record: type[Any]) -> set[str]:
+    return {field.name for field in fields(record)}
 
 
 def _append(upload: AnchorUpload, shard: pb.AnchorShard, header: UploadHeader) -> None:

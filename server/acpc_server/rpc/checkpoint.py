@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 import grpc
-from acpc.contract import Timing
+from acpc.contract import CheckpointRef, Timing
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1 import checkpoint_service_pb2_grpc as pb_grpc
 
 from acpc_server.engine import CheckpointCache
 from acpc_server.rpc.paging import read_page, write_token
-from acpc_server.rpc.request import check_ref, load, request_id
+from acpc_server.rpc.request import load, read, request_id
 
 
 class CheckpointServicer(pb_grpc.CheckpointServiceServicer):
@@ -35,8 +35,8 @@ class CheckpointServicer(pb_grpc.CheckpointServiceServicer):
         self, request: pb.GetCheckpointRequest, context: grpc.ServicerContext
     ) -> pb.GetCheckpointResponse:
         """One checkpoint, without loading it."""
-        check_ref(request.checkpoint, "checkpoint")
-        entry = self._checkpoints.entry(request.checkpoint.name, request.checkpoint.weights)
+        ref = read(CheckpointRef, request.checkpoint, "checkpoint")
+        entry = self._checkpoints.entry(ref.name, ref.weights)
         return pb.GetCheckpointResponse(checkpoint=entry.to_message())
 
     def LoadCheckpoint(
@@ -45,7 +45,7 @@ class CheckpointServicer(pb_grpc.CheckpointServiceServicer):
         """Read a checkpoint onto the device."""
         started = time.perf_counter()
         request_id(request)
-        loaded = load(self._checkpoints, request.checkpoint)
+        loaded = load(self._checkpoints, read(CheckpointRef, request.checkpoint, "checkpoint"))
         if request.pin:
             self._checkpoints.pin(loaded)
         return pb.LoadCheckpointResponse(
@@ -58,6 +58,6 @@ class CheckpointServicer(pb_grpc.CheckpointServiceServicer):
     ) -> pb.UnloadCheckpointResponse:
         """Free the device memory of a checkpoint."""
         request_id(request)
-        check_ref(request.checkpoint, "checkpoint")
-        entry = self._checkpoints.unload(request.checkpoint.name, request.checkpoint.weights)
+        ref = read(CheckpointRef, request.checkpoint, "checkpoint")
+        entry = self._checkpoints.unload(ref.name, ref.weights)
         return pb.UnloadCheckpointResponse(checkpoint=entry.to_message())

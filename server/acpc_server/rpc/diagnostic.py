@@ -7,16 +7,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import grpc
+from acpc import contract
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
 
-from acpc_server.encoding import MAX_HORIZON
 from acpc_server.engine import CheckpointCache
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive import PairComparer, PairRequest
 from acpc_server.rpc import codec
 from acpc_server.rpc.planner import PlannerRpcs
-from acpc_server.rpc.request import StreamContexts, load, open_context, request_id, shown_id
+from acpc_server.rpc.request import (
+    StreamContexts,
+    load,
+    open_context,
+    read,
+    read_mode,
+    read_views,
+    request_id,
+    shown_id,
+)
 from acpc_server.rpc.status import to_status
 from acpc_server.scheduling import RequestContext
 
@@ -76,38 +85,16 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
         self, request: pb.ComparePairRequest, work: RequestContext
     ) -> pb.ComparePairResponse:
         started = time.perf_counter()
-        identity = request_id(request)
-        pair = read_pair(request)
-        answer = self._comparison.compare(load(self._checkpoints, request.checkpoint), pair, work)
+        asked = read(contract.PairRequest, request)
+        identity = request_id(asked)
+        pair = PairRequest(
+            history=asked.history,
+            action_blocks=asked.action_blocks,
+            perturbation=read_views(asked.views),
+            observed_future=asked.observed_future,
+            weights=asked.weights,
+            numeric_mode=read_mode(asked.numeric_mode),
+        )
+        answer = self._comparison.compare(load(self._checkpoints, asked.checkpoint), pair, work)
         timing = codec.spent(work, started)
         return replace(answer, request_id=identity, timing=timing).to_message()
-
-
-def read_pair(request: pb.ComparePairRequest) -> PairRequest:
-    """The pair of a message.
-
-    Raises:
-        InvalidArgument: Missing, misshapen or inconsistent fields.
-    """
-    history = codec.read_frames(request.history, "history", "frames")
-    blocks = codec.read_floats(request.action_blocks, "action_blocks", "blocks, block width")
-    horizon = len(blocks) - len(history) + 1
-    if not 1 <= horizon <= MAX_HORIZON:
-        raise InvalidArgument(
-            "action_blocks.shape",
-            f"{len(blocks)} blocks for {len(history)} history frames give a horizon of {horizon}; "
-            f"H steps (1 to {MAX_HORIZON}) need history + H - 1 blocks",
-        )
-    future = None
-    if request.HasField("observed_future"):
-        future = codec.read_matching_frames(
-            request.observed_future, "observed_future", "frames", history
-        )
-    return PairRequest(
-        history=history,
-        action_blocks=blocks,
-        perturbation=codec.read_views(request, history),
-        observed_future=future,
-        weights=tuple(request.weights),
-        numeric_mode=codec.read_mode(request.numeric_mode),
-    )

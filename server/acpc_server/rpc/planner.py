@@ -6,51 +6,35 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
 
-import numpy as np
-import torch
+from acpc.contract import (
+    OwnPool,
+    PairedRequest,
+    PlannerMoment,
+    PlanStart,
+    PoolRequest,
+    Proposal,
+)
 from acpc.v1 import diagnostic_service_pb2 as pb
-from acpc.v1 import tensor_pb2
 
-from acpc_server.encoding import check_block_width
 from acpc_server.engine import CheckpointCache
 from acpc_server.errors import InvalidArgument
 from acpc_server.interactive import (
-    CemBudget,
+    REDUCTIONS,
+    RETURNS,
     PairedCem,
     Planner,
     PlanningRequest,
     PlanningSession,
-    Returns,
     certify_pool,
     check_pool,
+    draw_pool,
     selection_parameters,
 )
-from acpc_server.numerics import Proposal, Reduction, pool_normals, sample_pool
 from acpc_server.rpc import codec
-from acpc_server.rpc.request import StreamContexts, load, request_id
+from acpc_server.rpc.request import StreamContexts, load, read, read_mode, read_views, request_id
 from acpc_server.rpc.streams import within
 from acpc_server.scheduling import RequestContext
-
-REDUCTIONS: dict[int, Reduction] = {
-    pb.COST_REDUCTION_UNSPECIFIED: "sum",
-    pb.COST_REDUCTION_SUM: "sum",
-    pb.COST_REDUCTION_MEAN: "mean",
-}
-RETURNS: dict[int, Returns] = {
-    pb.CEM_RETURN_UNSPECIFIED: "mean",
-    pb.CEM_RETURN_MEAN: "mean",
-    pb.CEM_RETURN_BEST: "best",
-}
-Selecting: TypeAlias = pb.CertifyPoolRequest | pb.PlanStart
-Planning: TypeAlias = Selecting | pb.PlanPairedRequest
-
-
-class _Selection(NamedTuple):
-    elite_count: int = 0
-    endpoint_tolerance: float = 0.0
-    weights: tuple[float, ...] = ()
 
 
 class PlannerRpcs:
@@ -74,9 +58,9 @@ class PlannerRpcs:
     ) -> pb.CertifyPoolResponse:
         """One pool."""
         started = time.perf_counter()
-        identity = request_id(request)
-        candidates = _read_candidates(request.candidates)
-        session = self._prepare(request, _read_selection(request))
+        asked = read(PoolRequest, request)
+        identity, candidates = request_id(asked), asked.candidates
+        session = self._prepare(asked)
         check_pool(session, candidates.shape)  # before anything is computed
         self._planner.encode(session, context)
         answer = certify_pool(session, candidates, context)
@@ -104,8 +88,8 @@ class PlannerRpcs:
         if message.WhichOneof("message") != "start":
             raise InvalidArgument("start", "the first message of a stream is its start")
         try:
-            identity = request_id(message.start)
-            session = self._prepare(message.start, _read_selection(message.start))
+            asked = read(PlanStart, message.start)
+            identity, session = request_id(asked), self._prepare(asked)
             self._planner.encode(session, context)
         except InvalidArgument as error:
             raise error.below("start") from error
@@ -134,32 +118,28 @@ class PlannerRpcs:
     ) -> pb.PlanPairedResponse:
         """A clean and a perturbed CEM run for every view."""
         started = time.perf_counter()
-        identity = request_id(request)
-        budget, returns = read_budget(request.budget), read_returns(request.returns)
-        session = self._prepare(request, _Selection())
-        runs = PairedCem(session, budget, request.sampling_seed, returns)
+        asked = read(PairedRequest, request)
+        identity, session = request_id(asked), self._prepare(asked)
+        runs = PairedCem(session, asked.budget, asked.sampling_seed, RETURNS[asked.returns])
         self._planner.encode(session, context)
         plans, _ = runs.run(context)
         timing = codec.spent(context, started)
         return replace(plans, request_id=identity, timing=timing).to_message()
 
-    def _prepare(self, request: Planning, selection: _Selection) -> PlanningSession:
-        history = codec.read_frames(request.history, "history", "frames")
-        reduction = REDUCTIONS.get(request.cost_reduction)
-        if reduction is None:
-            raise InvalidArgument("cost_reduction", f"unknown reduction {request.cost_reduction}")
+    def _prepare(self, asked: PlannerMoment) -> PlanningSession:
+        selecting = asked if isinstance(asked, PlanStart) else None
         moment = PlanningRequest(
-            history=history,
-            past_blocks=_read_past(request),
-            goal=_read_goal(request, history),
-            views=codec.read_views(request, history),
-            elite_count=selection.elite_count,
-            reduction=reduction,
-            endpoint_tolerance=selection.endpoint_tolerance,
-            weights=selection.weights,
-            numeric_mode=codec.read_mode(request.numeric_mode),
+            history=asked.history,
+            past_blocks=asked.past_blocks,
+            goal=asked.goal,
+            views=read_views(asked.views),
+            elite_count=selecting.elite_count if selecting else 0,
+            reduction=REDUCTIONS[asked.cost_reduction],
+            endpoint_tolerance=selecting.endpoint_tolerance if selecting else 0.0,
+            weights=selecting.weights if selecting else (),
+            numeric_mode=read_mode(asked.numeric_mode),
         )
-        return self._planner.prepare(load(self._checkpoints, request.checkpoint), moment)
+        return self._planner.prepare(load(self._checkpoints, asked.checkpoint), moment)
 
 
 def _certify_next(
@@ -173,7 +153,11 @@ def _certify_next(
     if kind is None:
         raise InvalidArgument("candidates", "give candidates or a proposal")
     sampled = kind == "proposal"
-    candidates = _sample(session, pool.proposal) if sampled else _read_candidates(pool.candidates)
+    candidates = (
+        draw_pool(session, read(Proposal, pool.proposal, "proposal"))
+        if sampled
+        else read(OwnPool, pool).candidates
+    )
     answer = certify_pool(session, candidates, context)
     answer = replace(answer, request_id=identity, timing=codec.spent(context, started))
     return pb.PlanCertificate(
@@ -181,75 +165,3 @@ def _certify_next(
         certificate=answer.to_message(),
         candidates=codec.write_tensor(candidates) if sampled else None,
     )
-
-
-def _sample(session: PlanningSession, message: pb.GaussianProposal) -> np.ndarray:
-    """A pool that depends on the proposal and its seed only."""
-    mean = codec.read_floats(message.mean, "proposal.mean", "H, block width")
-    std = codec.read_floats(message.std, "proposal.std", "H, block width")
-    check_block_width(session.card, mean.shape[1], "proposal.mean")
-    if std.shape != mean.shape:
-        raise InvalidArgument(
-            "proposal.std.shape", f"{list(std.shape)}, but the mean is {list(mean.shape)}"
-        )
-    if (std < 0).any():
-        raise InvalidArgument("proposal.std.data", "holds a negative standard deviation")
-    # Before anything is sampled: a few bytes may ask for billions of candidates.
-    try:
-        check_pool(session, (message.candidates, *mean.shape))
-    except InvalidArgument as error:
-        if error.field != "candidates.shape":
-            raise
-        raise InvalidArgument(
-            "proposal.candidates", error.description, reason=error.reason
-        ) from error
-    normals = pool_normals(
-        message.seed,
-        0,
-        candidates=message.candidates,
-        horizon=mean.shape[0],
-        width=mean.shape[1],
-    )
-    proposal = Proposal(torch.from_numpy(mean.copy()), torch.from_numpy(std.copy()))
-    candidates = sample_pool(proposal, normals).numpy()
-    if not np.isfinite(candidates).all():
-        raise InvalidArgument("proposal.std.data", "a candidate overflows float32; lower it")
-    return candidates
-
-
-def _read_candidates(tensor: tensor_pb2.Tensor) -> np.ndarray:
-    return codec.read_floats(tensor, "candidates", "candidates, H, block width")
-
-
-def _read_selection(request: Selecting) -> _Selection:
-    return _Selection(request.elite_count, request.endpoint_tolerance, tuple(request.weights))
-
-
-def _read_past(request: Planning) -> np.ndarray | None:
-    if not request.HasField("past_blocks"):
-        return None
-    blocks = codec.read_floats(request.past_blocks, "past_blocks", "h - 1, block width")
-    return blocks if len(blocks) else None
-
-
-def _read_goal(request: Planning, history: np.ndarray) -> np.ndarray:
-    kind = request.goal.WhichOneof("goal")
-    if kind is None:
-        raise InvalidArgument("goal", "give a frame or a latent")
-    if kind == "frame":
-        return codec.read_matching_frames(request.goal.frame, "goal.frame", "", history)
-    return codec.read_floats(request.goal.latent, "goal.latent", "latent width")
-
-
-def read_budget(message: pb.CemBudget) -> CemBudget:
-    """A zero stands for the default of its field."""
-    given = {field.name: value for field, value in message.ListFields()}
-    return CemBudget(**given)
-
-
-def read_returns(value: int) -> Returns:
-    """What a run returns; InvalidArgument when there is no such kind."""
-    returns = RETURNS.get(value)
-    if returns is None:
-        raise InvalidArgument("returns", f"unknown kind of plan {value}")
-    return returns

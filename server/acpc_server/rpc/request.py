@@ -4,24 +4,44 @@ from __future__ import annotations
 
 import uuid
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import grpc
-from acpc.v1 import receipt_pb2
+from acpc import contract
+from acpc.contract import (
+    MAX_ANCHORS,
+    MAX_REQUEST_ID,
+    CheckpointRef,
+    DatasetAnchors,
+    PerturbationSet,
+    Study,
+    Wire,
+    check,
+)
+from google.protobuf.message import Message
 
-from acpc_server.engine import CheckpointCache, LoadedCheckpoint
+from acpc_server.encoding import (
+    AnchorReaders,
+    AnchorSetSource,
+    AnySource,
+    DrawnViews,
+    Views,
+)
+from acpc_server.engine import CheckpointCache, LoadedCheckpoint, NumericMode
 from acpc_server.errors import InvalidArgument
+from acpc_server.perturb import require_known
 from acpc_server.scheduling import Priority, RequestContext
 
 DEFAULT_SECONDS = 300.0
-MAX_NAME = 1024
-MAX_REQUEST_ID = 128
 # What the log calls the RPC under way.
 CALL_ID: ContextVar[str] = ContextVar("call_id")
 
+Asked = TypeVar("Asked", bound=Wire[Any])
+
 
 class _Identified(Protocol):
-    request_id: str
+    @property
+    def request_id(self) -> str: ...
 
 
 def open_context(context: grpc.ServicerContext) -> RequestContext:
@@ -72,25 +92,99 @@ def shown_id(request: _Identified) -> str:
     return request.request_id[:MAX_REQUEST_ID] or CALL_ID.get("")
 
 
-def check_ref(ref: receipt_pb2.CheckpointRef, field: str) -> None:
-    """Refuse a reference without a name, or with one of absurd length."""
-    if not ref.name:
-        raise InvalidArgument(f"{field}.name", "name the checkpoint's folder")
-    if max(len(ref.name), len(ref.weights), len(ref.digest)) > MAX_NAME:
-        raise InvalidArgument(field, f"a part is longer than {MAX_NAME} characters")
+def read(record: type[Asked], message: Message, path: str = "") -> Asked:
+    """A message as a record of the contract, every field in its range.
+
+    Args:
+        record: Class of the record.
+        message: What it is read from.
+        path: Path of the message in its request, for the error.
+
+    Raises:
+        InvalidArgument: A value that breaks the contract; names its path.
+    """
+    try:
+        asked = record.from_message(message, strict=True)
+        check(asked)
+    except InvalidArgument as error:
+        raise (error.below(path) if path else error) from error
+    return asked
+
+
+def read_views(asked: contract.Views | None) -> Views:
+    """The other views of a request's history.
+
+    Raises:
+        InvalidArgument, FailedPrecondition: A plug-in that is unknown, or cannot be loaded.
+    """
+    if isinstance(asked, PerturbationSet):
+        require_known(asked.specs, "perturbations.specs[{}]")
+        return DrawnViews.of(asked)
+    assert asked is not None  # noqa: S101 - checked
+    return asked
+
+
+def read_anchors(
+    asked: DatasetAnchors | str | None, readers: AnchorReaders, study: type[Study] | None = None
+) -> AnySource:
+    """The anchors of a job, nothing left open.
+
+    Args:
+        asked: A dataset, or the digest of an anchor set.
+        readers: Knows the anchor sets.
+        study: Whose defaults a dataset takes.
+
+    Raises:
+        InvalidArgument: No digest, or a set with too few anchors or too many.
+        NotFound: There is no such anchor set.
+    """
+    if isinstance(asked, DatasetAnchors):
+        defaults = (study.anchor_count, study.one_per_episode) if study else ()
+        return asked.resolved(*defaults)
+    try:
+        source = readers.named_set(asked or "")
+    except InvalidArgument as error:
+        raise error.moved("digest", "anchor_set") from error
+    if not 2 <= source.count <= MAX_ANCHORS:
+        raise InvalidArgument(
+            "anchor_set", f"found {source.count} anchors, wanted 2 to {MAX_ANCHORS}"
+        )
+    return source
+
+
+def write_anchors(source: AnySource) -> DatasetAnchors | str:
+    """What a request names these anchors by."""
+    return source.digest if isinstance(source, AnchorSetSource) else source
+
+
+def read_mode(asked: contract.NumericMode) -> NumericMode:
+    """The arithmetic of a request; where it leaves it open, fp32."""
+    open_ = asked is contract.NumericMode.SERVER_DEFAULT
+    return NumericMode.FP32 if open_ else NumericMode(str(asked))
+
+
+def write_mode(mode: NumericMode) -> contract.NumericMode:
+    """The arithmetic as the contract names it."""
+    return contract.NumericMode[mode.name]
 
 
 def load(
-    checkpoints: CheckpointCache, ref: receipt_pb2.CheckpointRef, field: str = "checkpoint"
+    checkpoints: CheckpointCache, ref: CheckpointRef, field: str = "checkpoint"
 ) -> LoadedCheckpoint:
     """The checkpoint that the request's ``field`` names.
 
     Raises:
-        InvalidArgument: No name, or a name that is not a plain relative path.
+        InvalidArgument: A name that is not a plain relative path.
         NotFound, FailedPrecondition, PermissionDenied: From the loader.
     """
-    check_ref(ref, field)
     try:
         return checkpoints.get(ref.name, ref.weights, ref.digest)
     except InvalidArgument as error:
         raise error.moved("checkpoint", field) from error
+
+
+def named(
+    checkpoints: CheckpointCache, ref: CheckpointRef, field: str = "checkpoint"
+) -> CheckpointRef:
+    """The checkpoint that a job measures, weights file and digest included; raises as ``load``."""
+    return load(checkpoints, ref, field).pinned()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from acpc.contract import CheckpointRef, ScoreRequest
 from acpc.v1 import scoring_service_pb2 as pb
 
 from acpc_server.encoding import receipt_from_json
-from acpc_server.engine import CheckpointName
 from acpc_server.jobs import Job, unpack
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import JobWriter, write_life
-from acpc_server.rpc.sources import write_source
+from acpc_server.rpc.request import write_anchors, write_mode
 from acpc_server.scoring import AnchorPreview, ScoreSpec
 
 PER_ANCHOR = (
@@ -35,7 +35,7 @@ def write_metadata(job: Job) -> pb.ScoreCheckpointMetadata:
     """What is measured and how far it is."""
     spec: Any = job.spec
     return pb.ScoreCheckpointMetadata(
-        checkpoint=codec.write_checkpoint(spec.checkpoint),
+        checkpoint=spec.checkpoint.to_message(),
         request=write_request(spec),
         **write_life(job),
     )
@@ -43,16 +43,16 @@ def write_metadata(job: Job) -> pb.ScoreCheckpointMetadata:
 
 def write_request(spec: ScoreSpec) -> pb.ScoreCheckpointRequest:
     """The request of this job: defaults filled in, digests pinned, no request id."""
-    reference = spec.reference
-    return pb.ScoreCheckpointRequest(
-        checkpoint=codec.write_checkpoint(spec.checkpoint),
-        reference=None if reference is None else codec.write_checkpoint(reference),
-        **write_source(spec.anchors),
-        perturbation=codec.write_spec(spec.perturbation),
-        protocol=pb.ScoreProtocol(**spec.protocol.model_dump()),
-        thresholds=pb.Thresholds(**spec.thresholds.model_dump()),
-        numeric_mode=codec.WIRE_MODES[spec.numeric_mode],
+    asked = ScoreRequest(
+        checkpoint=spec.checkpoint,
+        anchors=write_anchors(spec.anchors),
+        shift=spec.perturbation,
+        reference=spec.reference,
+        protocol=spec.protocol,
+        thresholds=spec.thresholds,
+        numeric_mode=write_mode(spec.numeric_mode),
     )
+    return asked.to_message()
 
 
 def write_response(job: Job) -> pb.ScoreCheckpointResponse:
@@ -86,9 +86,9 @@ def write_previews(previews: Sequence[AnchorPreview]) -> pb.PreviewAnchorsRespon
     )
 
 
-def _write_score(score: dict[str, Any], named: CheckpointName) -> pb.CheckpointScore:
+def _write_score(score: dict[str, Any], named: CheckpointRef) -> pb.CheckpointScore:
     return pb.CheckpointScore(
-        checkpoint=codec.write_checkpoint(named),
+        checkpoint=named.to_message(),
         ir_raw=score["ir_raw"],
         sr=score["sr"],
         anchors=score["anchors"],

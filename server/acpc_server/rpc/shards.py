@@ -7,13 +7,13 @@ import zlib
 from typing import Any
 
 import numpy as np
+from acpc.contract import read_tensor
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 
 from acpc_server.data import MAX_FRAME_SIDE, AnchorBatch
 from acpc_server.data.anchor_sets import UploadHeader
 from acpc_server.errors import InvalidArgument
-from acpc_server.rpc import codec
 
 MAX_SHARD_BYTES = 2**26
 """Frames of one shard, uncompressed, 64 MiB: what one upload may have in memory."""
@@ -114,7 +114,7 @@ def _exact(
     tensor: tensor_pb2.Tensor, field: str, dtype: type[Any], leading: tuple[int, ...], axes: int
 ) -> np.ndarray:
     """An array of one element type: converting would change the digest."""
-    values = codec.read_tensor(tensor, field)
+    values = read_tensor(tensor, field)
     if values.dtype != dtype:
         wanted = np.dtype(dtype).name
         raise InvalidArgument(f"{field}.dtype", f"{values.dtype.name}, but {wanted} is needed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grpc
+from acpc.contract import SensitivityStudy, StudyRequest
 from acpc.v1 import study_service_pb2 as pb
 from acpc.v1 import study_service_pb2_grpc as pb_grpc
 from google.longrunning import operations_pb2
@@ -10,11 +11,9 @@ from google.longrunning import operations_pb2
 from acpc_server.encoding import AnchorReaders
 from acpc_server.engine import CheckpointCache
 from acpc_server.jobs import JobService
-from acpc_server.rpc import codec
+from acpc_server.perturb import require_known
 from acpc_server.rpc.job_messages import OperationWriter
-from acpc_server.rpc.request import load, request_id
-from acpc_server.rpc.sources import read_source
-from acpc_server.rpc.study_requests import read_study, with_study_defaults
+from acpc_server.rpc.request import named, read, read_anchors, read_mode
 from acpc_server.studies import StudyJobKind, StudySpec
 
 
@@ -39,16 +38,16 @@ class StudyServicer(pb_grpc.StudyServiceServicer):
         self, request: pb.RunStudyRequest, context: grpc.ServicerContext
     ) -> operations_pb2.Operation:
         """Queue a study; everything that can be checked is checked before it is queued."""
-        request_id(request)
-        study = read_study(request)
-        source = read_source(with_study_defaults(request), self._readers, least=2)
-        mode = codec.read_mode(request.numeric_mode)
-        loaded = load(self._checkpoints, request.checkpoint)
+        asked = read(StudyRequest, request)
+        study = asked.study
+        assert study is not None  # noqa: S101 - checked
+        if not isinstance(study, SensitivityStudy):
+            require_known(study.shifts, f"{study.kind}.shifts[{{}}]")
         spec = StudySpec(
-            checkpoint=loaded.pinned(),
-            anchors=source,
+            anchors=read_anchors(asked.anchors, self._readers, type(study)),
+            checkpoint=named(self._checkpoints, asked.checkpoint),
             study=study,
-            numeric_mode=mode,
+            numeric_mode=read_mode(asked.numeric_mode),
         )
         self._studies.check(spec)
         # Only the message's own id makes a submission idempotent, not a tracing header.

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from acpc.contract import StudyRequest
 from acpc.v1 import study_service_pb2 as pb
 
 from acpc_server.encoding import receipt_from_json
 from acpc_server.jobs import Job
 from acpc_server.rpc import codec
 from acpc_server.rpc.job_messages import JobWriter, write_life
-from acpc_server.rpc.sources import write_source
-from acpc_server.rpc.study_requests import write_study
+from acpc_server.rpc.request import write_anchors, write_mode
 from acpc_server.studies import Arrays, StudySpec, Table
 
 
 def write_request(spec: StudySpec) -> pb.RunStudyRequest:
     """The request of this job: defaults filled in, digests pinned, no request id."""
-    return pb.RunStudyRequest(
-        checkpoint=codec.write_checkpoint(spec.checkpoint),
-        **write_source(spec.anchors),
-        **write_study(spec.study),
-        numeric_mode=codec.WIRE_MODES[spec.numeric_mode],
+    asked = StudyRequest(
+        checkpoint=spec.checkpoint,
+        anchors=write_anchors(spec.anchors),
+        study=spec.study,
+        numeric_mode=write_mode(spec.numeric_mode),
     )
+    return asked.to_message()
 
 
 def write_metadata(job: Job) -> pb.RunStudyMetadata:
@@ -37,7 +38,7 @@ def write_response(job: Job) -> pb.RunStudyResponse:
     result = job.result or {}
     table = Table.from_json(result)
     return pb.RunStudyResponse(
-        checkpoint=codec.write_checkpoint(spec.checkpoint),
+        checkpoint=spec.checkpoint.to_message(),
         columns=_write(table.columns),
         arrays=_write(table.arrays),
         receipt=receipt_from_json(result["receipt"]).to_message(),

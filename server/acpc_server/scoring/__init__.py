@@ -2,4 +2,4 @@
 
 from acpc_server.scoring.kind import ScoreJobKind
 from acpc_server.scoring.preview import AnchorPreview
-from acpc_server.scoring.spec import ScoreProtocol, ScoreSpec, ScreenThresholds
+from acpc_server.scoring.spec import ScoreSpec

@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import Field
+from acpc.contract import CheckpointRef, Perturbation, ScoreProtocol, Thresholds, to_plain
 
-from acpc_server.encoding import AnchorJobSpec, Parameters, digest_json
-from acpc_server.engine import CheckpointName
-from acpc_server.perturb import AnyPerturbation
+from acpc_server.encoding import AnchorJobSpec, digest_json
 
 Role = Literal["checkpoint", "reference"]
 
 
-class ScoreProtocol(Parameters):
-    """The measurement; defaults are the paper's (Appendix C)."""
-
-    draws: int = 5
-    seed: int = 0
-    horizon: int = 8
-    quantile: float = 0.90
-    margin: float = 0.10
-    weights: tuple[float, ...] = ()
-    extra_horizons: tuple[int, ...] = ()
-    extra_quantiles: tuple[float, ...] = ()
-
-
-class ScreenThresholds(Parameters):
-    """Thresholds of the screen; defaults are the choice of 13 of the paper's 14 splits."""
-
-    ir: float = 0.30
-    sr: float = 0.95
-
-
+@dataclass(frozen=True, kw_only=True)
 class ScoreSpec(AnchorJobSpec):
     """One ScoreCheckpoint job."""
 
-    reference: CheckpointName | None
-    perturbation: AnyPerturbation
-    protocol: ScoreProtocol = Field(default_factory=ScoreProtocol)
-    thresholds: ScreenThresholds = Field(default_factory=ScreenThresholds)
+    reference: CheckpointRef | None
+    perturbation: Perturbation
+    protocol: ScoreProtocol = field(default_factory=ScoreProtocol)
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
     def roles(self) -> list[Role]:
         """The checkpoints to measure; a reference equal to the checkpoint is measured once."""
@@ -47,7 +27,7 @@ class ScoreSpec(AnchorJobSpec):
             return ["checkpoint"]
         return ["checkpoint", "reference"]
 
-    def named(self, role: Role) -> CheckpointName:
+    def named(self, role: Role) -> CheckpointRef:
         """The checkpoint that plays ``role``."""
         if role == "reference" and self.reference is not None:
             return self.reference
@@ -63,7 +43,7 @@ class ScoreSpec(AnchorJobSpec):
 
     def parameters(self) -> dict[str, object]:
         """The protocol and the thresholds."""
-        return self.model_dump(include={"protocol", "thresholds"})
+        return {"protocol": to_plain(self.protocol), "thresholds": to_plain(self.thresholds)}
 
     def perturbation_digest(self) -> str:
         """sha256 over the shift, the draw count and the seed."""

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from acpc.contract import DriftStudy, Identity
 from torch import Tensor
 
 from acpc_server.numerics import consistency
-from acpc_server.perturb import Identity
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies import controls
 from acpc_server.studies.measurement import Bench, Measurement, view_columns
-from acpc_server.studies.spec import DriftStudy
+from acpc_server.studies.spec import views_of
 from acpc_server.studies.table import Table
 
 CONTROLS = ("acpc_zeroed", "acpc_swapped", "acpc_shuffled")
@@ -36,7 +36,7 @@ class DriftMeasurement(Measurement):
         self._history = bench.checkpoint.model.card.history
         self._weights = consistency.horizon_weights((), study.horizon)
         # The unchanged view comes last and takes part in everything.
-        self._plan = replace(study.views(), specs=(*study.shifts, Identity()))
+        self._plan = replace(views_of(study), specs=(*study.shifts, Identity()))
         trajectories = bench.anchors.trajectory_ids
         self._groups = controls.trajectory_groups(trajectories, study.groups)
         self._partners = controls.swapped_partners(trajectories, study.seed)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from acpc.contract import GeometryStudy
 
 from acpc_server.numerics import local_geometry
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import Bench, Measurement
-from acpc_server.studies.spec import GeometryStudy
+from acpc_server.studies.spec import views_of
 from acpc_server.studies.table import Table
 
 SPACES = ("encoder", "rollout")
@@ -29,7 +30,7 @@ class GeometryMeasurement(Measurement):
         self._bench = bench
         self._study = study
         self._history = bench.checkpoint.model.card.history
-        self._plan = study.views()
+        self._plan = views_of(study)
 
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Representations of anchors [start, stop)."""

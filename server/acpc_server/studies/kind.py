@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from acpc.contract import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
 
 from acpc_server.encoding import AnchorJobKind, perturbed_views, receipt_to_json
 from acpc_server.engine import NumericMode
@@ -18,14 +19,7 @@ from acpc_server.studies.geometry import GeometryMeasurement
 from acpc_server.studies.measurement import Bench, Measurement
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
-from acpc_server.studies.spec import (
-    DriftStudy,
-    GeometryStudy,
-    PlannerStudy,
-    SensitivityStudy,
-    ShiftedStudy,
-    StudySpec,
-)
+from acpc_server.studies.spec import StudySpec, result_bytes, views_of, window
 from acpc_server.studies.table import Table
 
 # A result travels in one message, of which the default limit is 64 MiB.
@@ -52,7 +46,7 @@ class StudyJobKind(AnchorJobKind):
             _check_study(spec, card)
         except InvalidArgument as error:
             raise error.below(spec.study.kind) from error
-        history, horizon = spec.study.window(card)
+        history, horizon = window(spec.study, card)
         self.readers.check(spec.anchors, card, history=history, horizon=horizon, exact=False)
 
     def count_steps(self, spec: StudySpec) -> int:
@@ -79,7 +73,7 @@ class StudyJobKind(AnchorJobKind):
         }
 
     def _open(self, spec: StudySpec, stamp: str, context: RequestContext) -> Json:
-        history, horizon = spec.study.window(self.loaded(spec.checkpoint).model.card)
+        history, horizon = window(spec.study, self.loaded(spec.checkpoint).model.card)
         _, identity = self.readers.open(
             spec.anchors, stamp, history=history, horizon=horizon, check=context.check
         )
@@ -93,7 +87,7 @@ class StudyJobKind(AnchorJobKind):
 
     def _measurement(self, spec: StudySpec, opened: Json) -> Measurement:
         checkpoint = self.loaded(spec.checkpoint)
-        history, horizon = spec.study.window(checkpoint.model.card)
+        history, horizon = window(spec.study, checkpoint.model.card)
         anchors = self.readers.reopen(spec.anchors, opened, history=history, horizon=horizon)
         bench = Bench(self.engine, checkpoint, anchors, spec.numeric_mode)
         match spec.study:
@@ -109,7 +103,7 @@ class StudyJobKind(AnchorJobKind):
 
 def _check_size(spec: StudySpec, card: ModelCard) -> None:
     study = spec.study
-    found = spec.anchors.count * study.result_bytes(card)
+    found = spec.anchors.count * result_bytes(study, card)
     if found > RESULT_BYTES:
         raise InvalidArgument(
             "probes" if isinstance(study, SensitivityStudy) else "draws",
@@ -121,10 +115,10 @@ def _check_size(spec: StudySpec, card: ModelCard) -> None:
 def _check_study(spec: StudySpec, card: ModelCard) -> None:
     """What depends on the checkpoint or on the anchors; names fields below the study."""
     study = spec.study
-    if isinstance(study, ShiftedStudy):
+    if not isinstance(study, SensitivityStudy):
         frame = torch.zeros(1, 3, card.image_size, card.image_size)
         try:
-            perturbed_views(frame, replace(study.views(), draws=1))
+            perturbed_views(frame, replace(views_of(study), draws=1))
         except InvalidArgument as error:
             field = error.field.replace("specs", "shifts", 1)
             raise InvalidArgument(field, error.description, reason=error.reason) from error

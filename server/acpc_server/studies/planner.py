@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from acpc.contract import PairedPlans
+from acpc.contract import PairedPlans, PlannerStudy
 
 from acpc_server.encoding import EncodedHistories, View, check_predictions
-from acpc_server.interactive import PairedCem, PlanningRequest, PlanningSession
+from acpc_server.interactive import REDUCTIONS, RETURNS, PairedCem, PlanningRequest, PlanningSession
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import Bench, Measurement, view_columns
-from acpc_server.studies.spec import PlannerStudy
+from acpc_server.studies.spec import goal_offset, views_of
 from acpc_server.studies.table import Table
 
 # A job has no limit of its own on predicted steps: rpc limits the plan.
@@ -30,13 +30,13 @@ class PlannerMeasurement(Measurement):
         self._bench = bench
         self._study = study
         # Equal views would repeat their runs.
-        self._plan = study.views()
+        self._plan = views_of(study)
         self._views = self._plan.distinct()
 
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Rows of anchors [start, stop), anchor-major."""
         bench, study = self._bench, self._study
-        encoder = bench.encoder(study.history, (study.goal_offset - 1,), self._plan)
+        encoder = bench.encoder(study.history, (goal_offset(study) - 1,), self._plan)
         latents = encoder.encode(start, stop, context)
         check_predictions(latents.clean, latents.views)
         now = bench.anchors.history
@@ -62,7 +62,7 @@ class PlannerMeasurement(Measurement):
             goal=latents.extra[0].numpy(),
             views=replace(self._plan, anchor=identity),
             elite_count=study.budget.elites,
-            reduction=study.reduction,
+            reduction=REDUCTIONS[study.cost_reduction],
             endpoint_tolerance=0.0,
             weights=(),
             numeric_mode=bench.mode,
@@ -70,7 +70,7 @@ class PlannerMeasurement(Measurement):
         session = PlanningSession(bench.engine, bench.checkpoint, request, NO_LIMIT)
         session.adopt(latents)
         seed = (study.sampling_seed + identity) % 2**64
-        return PairedCem(session, study.budget, seed, study.returns).run(context)
+        return PairedCem(session, study.budget, seed, RETURNS[study.returns]).run(context)
 
     def _rows(self, anchor: int, answer: PairedPlans, clean_gaps: list[float]) -> Table:
         # A deterministic shift has one draw; the answer repeats it.

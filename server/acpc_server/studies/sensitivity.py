@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from acpc.contract import SensitivityStudy
 from torch import Tensor
 
 from acpc_server.encoding import read_inputs
@@ -14,7 +15,6 @@ from acpc_server.engine import frames_per_call
 from acpc_server.numerics import horizon_weights, sensitivity
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.studies.measurement import Bench, Measurement
-from acpc_server.studies.spec import SensitivityStudy
 from acpc_server.studies.table import Table
 
 JACOBIAN, DIFFERENCE = 0, 1

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from acpc_server.data import AnchorBatch, AnchorSource, Hdf5Dataset, draw_anchors, load_task
+from acpc.contract import AnchorSource
+from acpc_server.data import AnchorBatch, Hdf5Dataset, draw_anchors, load_task
 from acpc_server.data.anchor_sets import (
     AnchorLimits,
     AnchorStore,

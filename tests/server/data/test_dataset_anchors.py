@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from acpc_server.data import AnchorBatch, AnchorSource, DatasetStore
+from acpc.contract import AnchorSource
+from acpc_server.data import AnchorBatch, DatasetStore
 from acpc_server.data.anchors import SMALL_ARRAYS
 from acpc_server.data.dataset_anchors import DatasetAnchors
 from acpc_server.errors import FailedPrecondition, NotFound

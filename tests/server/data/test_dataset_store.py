@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from acpc_server.data import AnchorSource, DatasetFit, DatasetStore
+from acpc.contract import AnchorSource
+from acpc_server.data import DatasetFit, DatasetStore
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from public_dataset import EPISODES, public_columns, write_public_dataset
 

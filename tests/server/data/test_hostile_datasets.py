@@ -10,7 +10,8 @@ import h5py
 import hdf5plugin
 import numpy as np
 import pytest
-from acpc_server.data import AnchorSource, Hdf5Dataset, draw_anchors, load_task
+from acpc.contract import AnchorSource
+from acpc_server.data import Hdf5Dataset, draw_anchors, load_task
 from acpc_server.errors import (
     AcpcError,
     FailedPrecondition,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from acpc_server.data import AnchorSource, DatasetStore
+from acpc.contract import AnchorSource
+from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, UploadHeader, store_drawn
 from acpc_server.encoding.anchor_job import AnchorSetSource, AnySource
 from acpc_server.encoding.anchor_readers import KEPT_READERS, AnchorReaders
@@ -175,7 +176,7 @@ def test_an_older_job_does_not_spoil_the_anchors_of_a_newer_one(place: Place) ->
 
 def test_few_readers_are_kept_the_latest_used(place: Place) -> None:
     readers = place.readers()
-    sources = [SOURCE.model_copy(update={"seed": seed}) for seed in range(KEPT_READERS)]
+    sources = [replace(SOURCE, seed=seed) for seed in range(KEPT_READERS)]
     opened = [
         readers.open(source, readers.stamp(source), check=look_up, **WANTED) for source in sources
     ]
@@ -204,7 +205,7 @@ def test_few_readers_are_kept_the_latest_used(place: Place) -> None:
 def test_a_dataset_that_cannot_serve_is_refused(
     place: Place, changed: dict[str, object], card: dict[str, int], field: str, message: str
 ) -> None:
-    source = SOURCE.model_copy(update=changed)
+    source = replace(SOURCE, **changed)
     with pytest.raises(InvalidArgument, match=message) as caught:
         place.readers().check(source, _card(**card), **WANTED)
     assert caught.value.field == field

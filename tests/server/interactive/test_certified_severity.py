@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from acpc.contract import Perturbation
 from acpc_server.interactive.severity import certified_severities
 from acpc_server.perturb import (
-    AnyPerturbation,
     Brightness,
     GaussianBlur,
     GaussianNoise,
@@ -27,7 +27,7 @@ def defined(draws: list[tuple[float, bool]]) -> float | None:
 
 @given(st.data())
 def test_every_milder_draw_counts(data: st.DataObject) -> None:
-    kinds: list[list[AnyPerturbation]] = [
+    kinds: list[list[Perturbation]] = [
         [GaussianNoise(sigma=s) for s in data.draw(st.lists(st.sampled_from([0.01, 0.02, 0.3])))],
         [Resize(scale=s) for s in data.draw(st.lists(st.sampled_from([1.0, 0.5, 0.25])))],
         [GaussianBlur(kernel_size=k) for k in data.draw(st.lists(st.sampled_from([1, 3, 15])))],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psycopg
@@ -70,6 +70,7 @@ def test_a_service_whose_name_is_taken_says_so_once(desk: Desk) -> None:
     database.close()
 
 
+@dataclass(frozen=True, kw_only=True)
 class LaterPlan(CountingPlan):
     """The plan of a release that knows more."""
 
@@ -84,7 +85,7 @@ def test_a_job_of_a_newer_release_waits_for_a_host_that_can_read_it(desk: Desk) 
     desk.kind = LaterCounting()
     desk.kind.held_at = 2
     later = desk.started()
-    plan = LaterPlan(**counting_plan(30, 0.1).model_dump())
+    plan = LaterPlan(**vars(counting_plan(30, 0.1)))
     job_id = later.submit(plan, "").job_id
     wait_until(lambda: later.get(job_id).progress.completed >= 1)
     later.stop()

@@ -17,8 +17,8 @@ from acpc_server.perturb import (
     Jpeg,
     MotionBlur,
     Occlusion,
-    PerturbationSpec,
     RandomShift,
+    VisualChange,
     perturb_frames,
 )
 from acpc_server.perturb.draws import draw_generator
@@ -34,13 +34,11 @@ def photos(count: int = 2, height: int = 11, width: int = 14, seed: int = 0) -> 
     return to_model_input(torch.from_numpy(frames), min(height, width))
 
 
-def uniform(spec: PerturbationSpec, count: int, **key: int) -> NDArray[np.float64]:
+def uniform(spec: VisualChange, count: int, **key: int) -> NDArray[np.float64]:
     return draw_generator(spec.kind, **{**KEY, **key}).random(count)
 
 
-def assert_close(
-    frames: torch.Tensor, spec: PerturbationSpec, expected: NDArray[np.float64]
-) -> None:
+def assert_close(frames: torch.Tensor, spec: VisualChange, expected: NDArray[np.float64]) -> None:
     found = perturb_frames(frames, spec, **KEY).double().numpy()
     np.testing.assert_allclose(found, expected, atol=4e-6)
     assert np.abs(expected - frames.double().numpy()).max() > 0.01  # something happened
@@ -145,7 +143,7 @@ def test_motion_at_45_degrees_points_up_and_right() -> None:
         (MotionBlur(length=14.5), r"length: is 14\.5, .*side of 8 pixels allow at most 14$"),
     ],
 )
-def test_what_does_not_fit_the_frames_says_what_would(spec: PerturbationSpec, words: str) -> None:
+def test_what_does_not_fit_the_frames_says_what_would(spec: VisualChange, words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
         perturb_frames(torch.zeros(1, 3, 8, 20), spec, **KEY)
 
@@ -153,5 +151,5 @@ def test_what_does_not_fit_the_frames_says_what_would(spec: PerturbationSpec, wo
 @pytest.mark.parametrize(
     "spec", [RandomShift(pixels=7), DefocusBlur(radius=7.0), MotionBlur(length=14.0)]
 )
-def test_the_most_that_fits_is_taken(spec: PerturbationSpec) -> None:
+def test_the_most_that_fits_is_taken(spec: VisualChange) -> None:
     perturb_frames(torch.zeros(1, 3, 8, 20), spec, **KEY)

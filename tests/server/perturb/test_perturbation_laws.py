@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from acpc.contract import Perturbation, from_plain, to_plain
 from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
 from acpc_server.perturb import (
-    AnyPerturbation,
     Brightness,
     ColorJitter,
     Contrast,
@@ -20,7 +20,7 @@ from acpc_server.perturb import (
     Occlusion,
     RandomShift,
     Resize,
-    parse_spec,
+    is_stochastic,
     perturb_frames,
 )
 from hypothesis import given, settings
@@ -31,19 +31,19 @@ UINT64 = st.integers(0, 2**64 - 1)
 SIGNED = st.floats(-1, 1)
 PART = st.floats(0, 1)
 # Strong enough that every one of them changes random frames, whatever the draw.
-STRONG: list[AnyPerturbation] = [
+STRONG: list[Perturbation] = [
     GaussianNoise(sigma=0.3), GaussianBlur(kernel_size=5), Resize(scale=0.3),
     Brightness(change=-0.5), Contrast(change=-0.5), ColorJitter(strength=1.0), Jpeg(quality=10),
     Occlusion(size=0.5), RandomShift(pixels=11), DefocusBlur(radius=2.0),
     MotionBlur(length=5.0, angle=30.0),
 ]  # fmt: skip
-ZEROS: list[AnyPerturbation] = [
+ZEROS: list[Perturbation] = [
     Identity(), GaussianNoise(sigma=0.0), GaussianBlur(kernel_size=1), Resize(scale=1.0),
     Brightness(change=0.0), Contrast(change=0.0), ColorJitter(strength=0.0), Jpeg(quality=100),
     Occlusion(size=0.0), RandomShift(pixels=0), DefocusBlur(radius=0.0),
     MotionBlur(length=0.0, angle=30.0),
 ]  # fmt: skip
-ONE_PLACE = [s for s in STRONG if s.stochastic and s.kind != "gaussian_noise"]
+ONE_PLACE = [s for s in STRONG if is_stochastic(s) and s.kind != "gaussian_noise"]
 specs = st.one_of(
     st.builds(GaussianNoise, sigma=PART),
     st.builds(GaussianBlur, kernel_size=st.integers(1, 23)),
@@ -73,7 +73,7 @@ def pixels(frames: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("spec", ZEROS, ids=lambda spec: spec.kind)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_zero_severity_changes_no_bit(spec: AnyPerturbation, dtype: torch.dtype) -> None:
+def test_zero_severity_changes_no_bit(spec: Perturbation, dtype: torch.dtype) -> None:
     frames = (photos() * 1.5).to(dtype)  # beyond black and white too
     assert spec.changes_nothing
     view = perturb_frames(frames, spec, seed=1, anchor=2, draw=3)
@@ -82,7 +82,7 @@ def test_zero_severity_changes_no_bit(spec: AnyPerturbation, dtype: torch.dtype)
 
 
 @by_kind
-def test_more_than_zero_changes_the_frames(spec: AnyPerturbation) -> None:
+def test_more_than_zero_changes_the_frames(spec: Perturbation) -> None:
     assert not spec.changes_nothing
     for draw in range(20):
         view = perturb_frames(photos(), spec, seed=1, anchor=2, draw=draw)
@@ -92,13 +92,13 @@ def test_more_than_zero_changes_the_frames(spec: AnyPerturbation) -> None:
 @settings(max_examples=150, deadline=None)
 @given(specs, UINT64, UINT64, UINT64)
 def test_a_view_depends_on_the_key_and_its_own_frames_alone(
-    spec: AnyPerturbation, seed: int, anchor: int, draw: int
+    spec: Perturbation, seed: int, anchor: int, draw: int
 ) -> None:
     """Again, from a spec that travelled as JSON, in other memory, and with fewer frames beside."""
     frames, key = photos(), {"seed": seed, "anchor": anchor, "draw": draw}
     view = perturb_frames(frames, spec, **key)
     assert torch.isfinite(view).all()
-    again = parse_spec({"kind": spec.kind, **spec.model_dump()})
+    again = from_plain(Perturbation, to_plain(spec))
     assert again.digest == spec.digest
     strided = frames.to(memory_format=torch.channels_last)
     assert torch.equal(perturb_frames(strided, again, **key), view)
@@ -107,23 +107,23 @@ def test_a_view_depends_on_the_key_and_its_own_frames_alone(
 
 @settings(max_examples=100, deadline=None)
 @given(specs.filter(lambda spec: spec.kind != "gaussian_noise"), UINT64)
-def test_only_noise_leaves_the_range_of_pixels(spec: AnyPerturbation, draw: int) -> None:
+def test_only_noise_leaves_the_range_of_pixels(spec: Perturbation, draw: int) -> None:
     found = pixels(perturb_frames(photos(), spec, seed=0, anchor=0, draw=draw))
     assert found.min() > -1e-6
     assert found.max() < 1 + 1e-6
 
 
 @by_kind
-def test_draws_differ_exactly_when_the_spec_is_stochastic(spec: AnyPerturbation) -> None:
+def test_draws_differ_exactly_when_the_spec_is_stochastic(spec: Perturbation) -> None:
     frames = photos()
     for part in ("seed", "anchor", "draw"):
         key = {"seed": 5, "anchor": 6, "draw": 7}
         views = [perturb_frames(frames, spec, **{**key, part: value}) for value in range(8)]
-        assert spec.stochastic == any(not torch.equal(views[0], view) for view in views[1:])
+        assert is_stochastic(spec) == any(not torch.equal(views[0], view) for view in views[1:])
 
 
 @pytest.mark.parametrize("spec", ONE_PLACE, ids=lambda spec: spec.kind)
-def test_one_draw_treats_all_frames_of_a_history_alike(spec: AnyPerturbation) -> None:
+def test_one_draw_treats_all_frames_of_a_history_alike(spec: Perturbation) -> None:
     still = photos(1).expand(4, -1, -1, -1)
     view = perturb_frames(still, spec, seed=3, anchor=1, draw=4)
     assert all(torch.equal(view[0], frame) for frame in view[1:])

@@ -11,8 +11,8 @@ from acpc_server.perturb import (
     GaussianBlur,
     GaussianNoise,
     Identity,
-    PerturbationSpec,
     Resize,
+    VisualChange,
     perturb_frames,
 )
 from acpc_server.perturb.draws import draw_generator
@@ -131,7 +131,7 @@ def test_severities_share_their_random_numbers() -> None:
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.kind)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_shape_and_dtype_stay_and_the_input_is_untouched(
-    spec: PerturbationSpec, dtype: torch.dtype
+    spec: VisualChange, dtype: torch.dtype
 ) -> None:
     frames = frames_of(3, 3, 17, 23).to(dtype)
     before = frames.clone()
@@ -142,14 +142,14 @@ def test_shape_and_dtype_stay_and_the_input_is_untouched(
 
 
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.kind)
-def test_memory_layout_does_not_change_a_bit(spec: PerturbationSpec) -> None:
+def test_memory_layout_does_not_change_a_bit(spec: VisualChange) -> None:
     frames = frames_of(3, 3, 37, 53)
     strided = frames.to(memory_format=torch.channels_last)
     assert torch.equal(perturb_frames(frames, spec, **KEY), perturb_frames(strided, spec, **KEY))
 
 
 @pytest.mark.parametrize("spec", [ALL[0], *ALL[2:]], ids=lambda spec: spec.kind)
-def test_a_deterministic_view_ignores_key_and_neighbours(spec: PerturbationSpec) -> None:
+def test_a_deterministic_view_ignores_key_and_neighbours(spec: VisualChange) -> None:
     frames = frames_of(5, 3, 37, 53)
     together = perturb_frames(frames, spec, **KEY)
     alone = [

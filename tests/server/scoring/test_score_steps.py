@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy_reference as paper
 import pytest
 import torch
+from acpc.contract import CheckpointRef, ScoreProtocol
 from acpc_server.data import AnchorBatch
 from acpc_server.encoding.anchor_job import AnchorSetSource
-from acpc_server.engine import CheckpointName, DeviceEngine
+from acpc_server.engine import DeviceEngine
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, FailedPrecondition
 from acpc_server.models import FrozenWorldModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics.verdict import Outcome
 from acpc_server.observe import Metrics
-from acpc_server.perturb import GaussianBlur, GaussianNoise, Identity, PerturbationSpec, Resize
+from acpc_server.perturb import GaussianBlur, GaussianNoise, Identity, Resize, VisualChange
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import score
 from acpc_server.scoring.shard import ShardRecord, ShardScorer
-from acpc_server.scoring.spec import ScoreProtocol, ScoreSpec
+from acpc_server.scoring.spec import ScoreSpec
 from public_checkpoint import public_config, write_checkpoint
 from reference_model import ReferenceModel
 
@@ -71,9 +73,9 @@ def engine() -> Iterator[DeviceEngine]:
     opened.close()
 
 
-def plan(shift: PerturbationSpec) -> ScoreSpec:
+def plan(shift: VisualChange) -> ScoreSpec:
     return ScoreSpec(
-        checkpoint=CheckpointName(name="one", weights="weights.pt", digest="a" * 64),
+        checkpoint=CheckpointRef(name="one", weights="weights.pt", digest="a" * 64),
         reference=None,
         anchors=AnchorSetSource(digest="b" * 64, count=COUNT),
         perturbation=shift,
@@ -126,7 +128,7 @@ def test_a_deterministic_shift_repeats_its_only_draw(
     ids=lambda shift: shift.kind,
 )
 def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
-    model: FrozenWorldModel, anchors: WatchedBatch, shift: PerturbationSpec, threads: int
+    model: FrozenWorldModel, anchors: WatchedBatch, shift: VisualChange, threads: int
 ) -> None:
     """Exactly zero on any thread count, so that no verdict is made of rounding."""
     engine = DeviceEngine(torch.device("cpu"), Metrics(), threads=threads)
@@ -145,7 +147,7 @@ def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
     alone = score.judge(asked, {"checkpoint": found})
     assert alone.outcome is (Outcome.INCONCLUSIVE if alone.sr_passed else Outcome.FAILED)
     assert alone.ir_relative is None
-    with_reference = asked.model_copy(update={"reference": asked.checkpoint})
+    with_reference = replace(asked, **{"reference": asked.checkpoint})
     with pytest.raises(FailedPrecondition, match=r"raw IR 0\.0, so relative IR is undefined"):
         score.judge(with_reference, {"checkpoint": found, "reference": found})
 

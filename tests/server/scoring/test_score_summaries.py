@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy_reference as paper
 import pytest
 import torch
-from acpc_server.data import AnchorSource
-from acpc_server.engine import CheckpointName
+from acpc.contract import AnchorSource, CheckpointRef, ScoreProtocol
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import unpack
 from acpc_server.perturb import GaussianNoise
 from acpc_server.scoring.score import judge, summarise_checkpoint
 from acpc_server.scoring.shard import ShardRecord
-from acpc_server.scoring.spec import ScoreProtocol, ScoreSpec
+from acpc_server.scoring.spec import ScoreSpec
 
 ANCHORS, DRAWS, HORIZON, DIM = 23, 4, 6, 5
 WEIGHTS = (0.5, 0.1, 0.1, 0.1, 0.1, 0.1)
@@ -24,7 +23,7 @@ WEIGHTS = (0.5, 0.1, 0.1, 0.1, 0.1, 0.1)
 
 def plan(**protocol: object) -> ScoreSpec:
     return ScoreSpec(
-        checkpoint=CheckpointName(name="model", weights="weights.pt", digest="a" * 64),
+        checkpoint=CheckpointRef(name="model", weights="weights.pt", digest="a" * 64),
         reference=None,
         anchors=AnchorSource(dataset="d.h5", task="tworoom", count=ANCHORS),
         perturbation=GaussianNoise(sigma=0.08),
@@ -162,13 +161,13 @@ def test_predictions_that_are_not_finite_give_no_score(
 def test_the_verdict_is_relative_to_the_reference_and_to_itself_when_that_is_the_same() -> None:
     score = {"ir_raw": 0.2, "sr": 1.0}
     base = {"ir_raw": 1.0, "sr": 0.5}
-    other = CheckpointName(name="base", weights="weights.pt", digest="b" * 64)
-    against = plan().model_copy(update={"reference": other})
+    other = CheckpointRef(name="base", weights="weights.pt", digest="b" * 64)
+    against = replace(plan(), reference=other)
     verdict = judge(against, {"checkpoint": score, "reference": base})
     assert verdict.ir_relative == pytest.approx(paper.relative_ir(0.2, 1.0))
     assert verdict.score == pytest.approx(paper.screen_score(0.2, 1.0))
     assert verdict.outcome == paper.verdict(0.2, 1.0)
-    itself = plan().model_copy(update={"reference": plan().checkpoint})
+    itself = replace(plan(), reference=plan().checkpoint)
     assert judge(itself, {"checkpoint": score}).ir_relative == 1.0
     assert judge(plan(), {"checkpoint": score}).outcome == "inconclusive"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from acpc.contract import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
 from acpc_server.data import AnchorBatch
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode
 from acpc_server.errors import FailedPrecondition
@@ -22,7 +23,6 @@ from acpc_server.studies.geometry import GeometryMeasurement
 from acpc_server.studies.measurement import Bench
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
-from acpc_server.studies.spec import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
 from acpc_server.studies.table import Table
 from plain_model import PlainModel
 

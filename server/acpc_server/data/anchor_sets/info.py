@@ -1,19 +1,15 @@
 """The store's data: its limits, the header of an upload, and the ``set.json`` of a set."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from acpc import contract
+from acpc.contract import AnchorSource, from_json
 
-from acpc_server.data.selection import AnchorSource
 from acpc_server.errors import FailedPrecondition
 
 INFO = "set.json"
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True)
@@ -37,29 +33,19 @@ class AnchorLimits:
     upload_seconds: float
 
 
-class UploadHeader(_Model):
+@dataclass(frozen=True)
+class UploadHeader(contract.UploadHeader):
     """What a set is going to be, sent before its first shard.
 
     Attributes:
-        request_id: Names the upload; a call with the same id continues it.
-        anchors: Anchors n.
-        history: Frames h of the history.
-        horizon: Future frames H.
-        description: Free text.
-        expected_digest: Digest the finished set must have; empty: any.
         source: The dataset it is drawn from, when the server makes it.
     """
 
-    request_id: str
-    anchors: int
-    history: int
-    horizon: int
-    description: str = ""
-    expected_digest: str = ""
-    source: AnchorSource | None = None
+    source: AnchorSource | None = field(default=None, metadata={"wire": None})
 
 
-class SetInfo(_Model):
+@dataclass(frozen=True)
+class SetInfo:
     """A stored set.
 
     Attributes:
@@ -91,7 +77,8 @@ class SetInfo(_Model):
     source: AnchorSource | None
 
 
-class StoredSet(_Model):
+@dataclass(frozen=True)
+class StoredSet:
     """A stored set and when it was last used, in seconds since 1970."""
 
     info: SetInfo
@@ -110,11 +97,11 @@ def read_stored(folder: Path) -> StoredSet | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        stored = StoredSet(info=SetInfo.model_validate_json(info), used_time=used_time)
+        stored = StoredSet(info=from_json(SetInfo, info), used_time=used_time)
         if stored.info.digest != folder.name:
             raise ValueError("it names another set")
         return stored
-    except ValueError as error:  # pydantic's among them
+    except ValueError as error:
         raise FailedPrecondition(
             f"{INFO} of anchor set {folder.name} is damaged, or of another release; delete the set "
             "and upload it again",

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from acpc.contract import from_json, to_json
+
 from acpc_server.data.anchor_sets.files import discard, folder_bytes, held, write_whole
 from acpc_server.data.anchor_sets.info import (
     AnchorLimits,
@@ -182,8 +184,8 @@ class AnchorStore:
 
     def _check_header(self, path: Path, header: UploadHeader) -> None:
         if not path.exists():
-            write_whole(path, lambda file: file.write(header.model_dump_json().encode()))
-        elif UploadHeader.model_validate_json(path.read_bytes()) != header:
+            write_whole(path, lambda file: file.write(to_json(header).encode()))
+        elif from_json(UploadHeader, path.read_bytes()) != header:
             raise AlreadyExists(
                 f"request_id {header.request_id!r} belongs to an upload with another header; use "
                 "a new request_id"

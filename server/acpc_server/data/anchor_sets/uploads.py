@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from acpc.contract import to_json
+
 from acpc_server.data.anchor_sets.files import discard, sync_folder, write_whole
 from acpc_server.data.anchor_sets.info import (
     INFO,
@@ -249,7 +251,7 @@ class AnchorUpload:
             description=header.description,
             source=header.source,
         )
-        write_whole(self._data / INFO, lambda file: file.write(info.model_dump_json().encode()))
+        write_whole(self._data / INFO, lambda file: file.write(to_json(info).encode()))
         write_whole(self._done, lambda file: file.write(digest.encode()))
         return self._publish(digest)
 

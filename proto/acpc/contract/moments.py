@@ -1,0 +1,229 @@
+"""Interactive requests: one history under a visual change, and what a planner asks about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acpc.contract.arrays import Axes, floats, frames
+from acpc.contract.enums import CemReturn, CostReduction, NumericMode
+from acpc.contract.errors import ArgumentError
+from acpc.contract.fields import UINT32, bounded, seed_field, sized
+from acpc.contract.messages import Codec, Wire
+from acpc.contract.requests import (
+    MAX_HORIZON,
+    MAX_REQUEST_ID,
+    CemBudget,
+    CheckpointRef,
+    PerturbationSet,
+    Request,
+)
+from acpc.contract.tensor import read_tensor, tensor_fields
+from acpc.v1 import diagnostic_service_pb2 as pb
+
+Views: TypeAlias = PerturbationSet | NDArray[Any]
+"""The other views of a history: drawn, or a caller's, uint8 (views, h, height, width, 3)."""
+VIEWS = Axes("views, h, height, width, 3", of_frames=True)
+GOALS = {
+    "frame": Axes("height, width, 3", of_frames=True),
+    "latent": Axes("latent width", of_frames=False),
+}
+
+
+def goal_kind(goal: NDArray[Any]) -> str:
+    """``"frame"`` of integers, ``"latent"`` of real values."""
+    return "latent" if goal.dtype.kind == "f" else "frame"
+
+
+def _load_goal(message: pb.Goal, *, strict: bool) -> NDArray[Any]:
+    kind = message.WhichOneof("goal")
+    if kind is None:
+        raise ArgumentError("", "give a frame or a latent")
+    try:
+        goal = read_tensor(getattr(message, kind))
+    except ArgumentError as error:
+        raise error.below(kind) from error
+    goal = GOALS[kind].converted(goal)
+    GOALS[kind].check(goal, kind)
+    return goal
+
+
+def _dump_goal(goal: NDArray[Any]) -> dict[str, Any]:
+    return {goal_kind(goal): tensor_fields(goal)}
+
+
+Goal: TypeAlias = Annotated[NDArray[Any], Codec(_load_goal, _dump_goal)]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Moment(Request):
+    """What every interactive request has.
+
+    Attributes:
+        checkpoint: What predicts.
+        history: Clean history, uint8 (h, height, width, 3), 1 <= h <= the model's history.
+        views: Perturbations of the history, or views made by the caller.
+        numeric_mode: Arithmetic of the network.
+        request_id: Echoed in logs and answers; made by the server when empty.
+    """
+
+    checkpoint: CheckpointRef
+    history: NDArray[Any] = frames("h, height, width, 3")
+    views: Views | None = field(metadata={"wire": "perturbation"})
+    numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
+    request_id: str = sized("", most=MAX_REQUEST_ID)
+
+    def check_rules(self) -> None:
+        """Views are given, and of the history's shape."""
+        if self.views is None:
+            raise ArgumentError("perturbations", "give perturbations or explicit_views")
+        if isinstance(self.views, np.ndarray):
+            VIEWS.check(self.views, "explicit_views")
+            _check_same("explicit_views", self.views.shape[1:], self.history.shape)
+
+
+def _check_same(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    if found != wanted:
+        raise ArgumentError(
+            f"{name}.shape", f"found frames of {list(found)}, wanted the history's {list(wanted)}"
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairRequest(_Moment, Wire[pb.ComparePairRequest]):
+    """Do these two views of one history lead to the same predicted future?
+
+    Attributes:
+        action_blocks: Normalised, float32 (h + H - 1, block width), H from 1 to 1024. Block k
+            leaves frame k; the paper's a_0 is block h - 1.
+        observed_future: Observed future, uint8 (H, height, width, 3); None: no prediction errors.
+        weights: Horizon weights alpha_1..alpha_H, not negative, summing to 1; empty: 1/H.
+    """
+
+    action_blocks: NDArray[Any] = floats("h + H - 1, block width")
+    observed_future: NDArray[Any] | None = frames("H, height, width, 3", None)
+    weights: tuple[float, ...] = ()
+
+    def check_rules(self) -> None:
+        """The blocks leave a horizon, and frames have one size."""
+        blocks, history = len(self.action_blocks), len(self.history)
+        if not 1 <= blocks - history + 1 <= MAX_HORIZON:
+            raise ArgumentError(
+                "action_blocks.shape",
+                f"{blocks} blocks for {history} history frames give a horizon of "
+                f"{blocks - history + 1}; H steps (1 to {MAX_HORIZON}) need history + H - 1 blocks",
+            )
+        if self.observed_future is not None:
+            _check_same("observed_future", self.observed_future.shape[1:], self.history.shape[1:])
+        super().check_rules()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PlannerMoment(_Moment):
+    """Where a planner is and where it wants to go.
+
+    Attributes:
+        goal: uint8 (height, width, 3), or float32 (latent width) in the projected latent space.
+        past_blocks: Normalised blocks that leave the earlier history frames, float32
+            (h - 1, block width); None when h is 1.
+        cost_reduction: How costs are reduced over latent coordinates: the sum unless said
+            otherwise.
+    """
+
+    goal: Goal
+    past_blocks: NDArray[Any] | None = floats("h - 1, block width", None)
+    cost_reduction: CostReduction = CostReduction.SUM
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        goal = np.asarray(self.goal)
+        object.__setattr__(self, "goal", GOALS[goal_kind(goal)].converted(goal))
+        if self.past_blocks is not None and not len(self.past_blocks):
+            object.__setattr__(self, "past_blocks", None)
+
+    def check_rules(self) -> None:
+        """A goal's frame has the size of the history's."""
+        kind = goal_kind(self.goal)
+        GOALS[kind].check(self.goal, f"goal.{kind}")
+        if kind == "frame":
+            _check_same("goal.frame", self.goal.shape, self.history.shape[1:])
+        super().check_rules()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
+    """Opens a planning session: a planner's moment, and the certificates it asks for.
+
+    Attributes:
+        elite_count: Size k of the elite set, fewer than the candidates; 0: no elite certificate.
+        endpoint_tolerance: Every endpoint may be off by this l2 distance in latent units, finite
+            and not negative; widens the bounds.
+        weights: Horizon weights of the ACPC summaries, as in ``PairRequest``.
+    """
+
+    elite_count: int = bounded(0, ge=0, le=UINT32)
+    endpoint_tolerance: float = bounded(0.0, ge=0)
+    weights: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PoolRequest(PlanStart, Wire[pb.CertifyPoolRequest]):
+    """Can this visual change alter the planner's choice among these candidates?
+
+    Attributes:
+        candidates: Candidate action sequences, float32 (candidates, H, block width).
+    """
+
+    candidates: NDArray[Any] = floats("candidates, H, block width")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest]):
+    """Plans twice with common random numbers.
+
+    Attributes:
+        budget: Size of each CEM run.
+        sampling_seed: Seed of the common random numbers.
+        returns: Which plan a run returns: the final mean unless said otherwise.
+    """
+
+    budget: CemBudget = CemBudget()
+    sampling_seed: int = seed_field()
+    returns: CemReturn = CemReturn.MEAN
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OwnPool(Request, Wire[pb.PlanPool]):
+    """A pool of the caller's own; its iteration is echoed.
+
+    Attributes:
+        candidates: Candidate action sequences, float32 (candidates, H, block width).
+    """
+
+    candidates: NDArray[Any] = floats("candidates, H, block width")
+    iteration: int = bounded(0, ge=0, le=UINT32)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Proposal(Request, Wire[pb.GaussianProposal]):
+    """Has the server sample a pool: mean + std times standard normals; candidate 0 is the mean.
+
+    Attributes:
+        mean: float32 (H, block width).
+        std: As ``mean``, not negative.
+        candidates: Size of the pool.
+        seed: Of the normals, which depend on it alone.
+    """
+
+    mean: NDArray[Any] = floats("H, block width")
+    std: NDArray[Any] = floats("H, block width")
+    candidates: int = bounded(ge=0, le=UINT32)
+    seed: int = seed_field()
+
+    def check_rules(self) -> None:
+        """Deviations are not negative; that they have the mean's shape, the server checks."""
+        if (self.std < 0).any():
+            raise ArgumentError("std.data", "holds a negative standard deviation")

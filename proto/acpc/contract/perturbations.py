@@ -1,0 +1,331 @@
+"""The visual changes a request can name: parameters, ranges, severity, short text form, digest.
+
+Each class is one kind of ``PerturbationSpec`` in perturbation.proto; docs/perturbations.md defines
+them and the server's ``perturb`` package applies them. A grid of severities of one kind shares its
+random numbers. Adding a kind: a message in perturbation.proto, a class here that ``Perturbation``
+lists, and a function in the server's ``perturb`` package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated, Any, ClassVar, TypeAlias, get_args
+
+from acpc.contract.errors import ArgumentError
+from acpc.contract.fields import bounded, check, normalise, sized
+from acpc.contract.messages import Codec, Wire
+from acpc.contract.plain import to_plain
+from acpc.v1 import perturbation_pb2 as pb
+
+
+class VisualChange:
+    """Base of every kind: what a change is called, how strong it is, and its digest.
+
+    Attributes:
+        kind: Field name of the kind in ``PerturbationSpec``, for example ``"gaussian_noise"``.
+    """
+
+    kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        normalise(self)
+        check(self)
+
+    @property
+    def severity(self) -> float:
+        """Strength in the kind's own unit, larger for a stronger change: the first parameter."""
+        return float(self._first())
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the view certainly is the frames themselves, bit for bit."""
+        return self.severity == 0.0
+
+    @property
+    def canonical_json(self) -> str:
+        """The one JSON text of this change: sorted keys, no spaces, defaults included."""
+        return json.dumps(to_plain(self), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the canonical JSON, in hexadecimal; receipts are made of it."""
+        return hashlib.sha256(self.canonical_json.encode()).hexdigest()
+
+    def to_spec(self) -> pb.PerturbationSpec:
+        """The ``PerturbationSpec`` on the wire."""
+        return pb.PerturbationSpec(**_dump(self))
+
+    def _first(self) -> Any:
+        return getattr(self, fields(self)[0].name)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        """The short form; ``acpc.contract.parse`` reads it."""
+        return f"{self.kind}:{shown(self._first())}"
+
+
+@dataclass(frozen=True)
+class Identity(VisualChange, Wire[pb.Identity]):
+    """The unchanged view. Every distance it yields is zero."""
+
+    kind = "identity"
+
+    @property
+    def severity(self) -> float:
+        """Zero."""
+        return 0.0
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+@dataclass(frozen=True)
+class GaussianNoise(VisualChange, Wire[pb.GaussianNoise]):
+    """Independent noise on every pixel, channel and frame; severity ``sigma``.
+
+    Attributes:
+        sigma: Standard deviation in [0, 1] pixel units, in [0, 1]; the paper uses 0.08.
+    """
+
+    kind = "gaussian_noise"
+    sigma: float = bounded(ge=0, le=1, unit="pixel units")
+
+
+@dataclass(frozen=True)
+class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
+    """Gaussian blur with sigma = 0.3 ((k - 1) 0.5 - 1) + 0.8 and reflected borders.
+
+    Attributes:
+        kernel_size: Kernel size k in pixels, 1 to 4095, also the severity; an even size becomes the
+            next odd one, so that both spellings have one digest. The paper uses 15.
+    """
+
+    kind = "gaussian_blur"
+    kernel_size: int = bounded(ge=1, le=4095, unit="pixels")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "kernel_size", self.kernel_size | 1)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the kernel is one pixel."""
+        return self.kernel_size == 1
+
+
+@dataclass(frozen=True)
+class Resize(VisualChange, Wire[pb.Resize]):
+    """Bilinear to ``max(1, round(side * scale))`` and back, without antialiasing.
+
+    Attributes:
+        scale: Fraction of the side length, in (0, 1]; the paper uses 0.25.
+    """
+
+    kind = "resize"
+    scale: float = bounded(gt=0, le=1)
+
+    @property
+    def severity(self) -> float:
+        """``1 - scale``."""
+        return 1.0 - self.scale
+
+
+class _Signed(VisualChange):
+    @property
+    def severity(self) -> float:
+        """Size of the change: a grid of both signs is one grid."""
+        return float(abs(self._first()))
+
+
+@dataclass(frozen=True)
+class Brightness(_Signed, Wire[pb.Brightness]):
+    """Every pixel times ``1 + change``, saturating at black and white.
+
+    Attributes:
+        change: Relative change in [-1, 1]; -1 is black.
+    """
+
+    kind = "brightness"
+    change: float = bounded(ge=-1, le=1)
+
+
+@dataclass(frozen=True)
+class Contrast(_Signed, Wire[pb.Contrast]):
+    """Distance of every pixel from mid-grey times ``1 + change``, saturating.
+
+    Attributes:
+        change: Relative change in [-1, 1]; -1 is uniform grey.
+    """
+
+    kind = "contrast"
+    change: float = bounded(ge=-1, le=1)
+
+
+@dataclass(frozen=True)
+class ColorJitter(VisualChange, Wire[pb.ColorJitter]):
+    """Random brightness, contrast, saturation and hue; one change for all frames of a draw.
+
+    Attributes:
+        strength: s in [0, 1]: the first three change by up to 0.8 s, hue by up to 0.2 s of a turn.
+    """
+
+    kind = "color_jitter"
+    strength: float = bounded(ge=0, le=1)
+
+
+@dataclass(frozen=True)
+class Jpeg(VisualChange, Wire[pb.Jpeg]):
+    """Encoded to JPEG and decoded again; ``receipt.image_codec`` names the codec.
+
+    Attributes:
+        quality: 1 to 100 on libjpeg's scale; 100 leaves the frames as they are, although libjpeg's
+            own 100 still rounds.
+    """
+
+    kind = "jpeg"
+    quality: int = bounded(ge=1, le=100)
+
+    @property
+    def severity(self) -> float:
+        """``100 - quality``."""
+        return 100.0 - self.quality
+
+
+@dataclass(frozen=True)
+class Occlusion(VisualChange, Wire[pb.Occlusion]):
+    """A mid-grey rectangle at a random place, the same in all frames of a draw.
+
+    Attributes:
+        size: Its sides as a fraction of the frame's, in [0, 1].
+    """
+
+    kind = "occlusion"
+    size: float = bounded(ge=0, le=1)
+
+
+@dataclass(frozen=True)
+class RandomShift(VisualChange, Wire[pb.RandomShift]):
+    """A random shift by whole pixels, the same in all frames of a draw; borders are repeated.
+
+    Attributes:
+        pixels: Largest shift in each direction in pixels of the model's input, 0 to 4095.
+    """
+
+    kind = "random_shift"
+    pixels: int = bounded(ge=0, le=4095, unit="pixels")
+
+
+@dataclass(frozen=True)
+class DefocusBlur(VisualChange, Wire[pb.DefocusBlur]):
+    """Mean over a disk, borders reflected.
+
+    Attributes:
+        radius: Of the disk in pixels of the model's input, in [0, 32].
+    """
+
+    kind = "defocus_blur"
+    radius: float = bounded(ge=0, le=32, unit="pixels")
+
+
+@dataclass(frozen=True)
+class MotionBlur(VisualChange, Wire[pb.MotionBlur]):
+    """Mean over a line, borders reflected.
+
+    Attributes:
+        length: Of the line in pixels of the model's input, in [0, 256].
+        angle: Its direction in degrees, counterclockwise from horizontal, in [0, 180).
+    """
+
+    kind = "motion_blur"
+    length: float = bounded(ge=0, le=256, unit="pixels")
+    angle: float = bounded(0.0, ge=0, lt=180, unit="degrees")
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}@{shown(self.angle)}" if self.angle else super().__str__()
+
+
+@dataclass(frozen=True)
+class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
+    """A perturbation that the server's operator has registered under a name.
+
+    Attributes:
+        name: Its name there, 1 to 200 characters.
+        parameters: Its numbers, at most 64, finite; the plug-in says which there are.
+    """
+
+    kind = "registered"
+    name: str = sized(least=1, most=200)
+    parameters: Mapping[str, float] = sized(most=64, default_factory=dict)
+
+    @property
+    def severity(self) -> float:
+        """The parameter called ``severity``; 0 when there is none."""
+        return float(self.parameters.get("severity", 0.0))
+
+    @property
+    def changes_nothing(self) -> bool:
+        """False: what a plug-in does is not known."""
+        return False
+
+    def __str__(self) -> str:
+        listed = ",".join(f"{key}={value:g}" for key, value in sorted(self.parameters.items()))
+        return f"{self.name}:{listed}" if listed else self.name
+
+
+Perturbation: TypeAlias = (
+    Identity
+    | GaussianNoise
+    | GaussianBlur
+    | Resize
+    | Brightness
+    | Contrast
+    | ColorJitter
+    | Jpeg
+    | Occlusion
+    | RandomShift
+    | DefocusBlur
+    | MotionBlur
+    | Registered
+)
+KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in get_args(Perturbation)}
+"""The class of each kind, by its field name in ``PerturbationSpec``."""
+
+
+def _load(message: pb.PerturbationSpec, *, strict: bool) -> Perturbation | None:
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        if not strict:  # a kind of a newer release
+            return None
+        raise ArgumentError("", "choose a perturbation, for example gaussian_noise")
+    try:
+        spec: Perturbation = KINDS[kind].from_message(getattr(message, kind), strict=strict)
+    except ArgumentError as error:
+        raise error.below(kind) from error
+    return spec
+
+
+def _dump(spec: VisualChange) -> dict[str, Any]:
+    return {spec.kind: asdict(spec)}  # type: ignore[call-overload]
+
+
+Spec: TypeAlias = Annotated[Perturbation, Codec(_load, _dump)]
+"""A perturbation in a request: a ``PerturbationSpec`` on the wire."""
+
+
+def read_spec(message: pb.PerturbationSpec) -> Perturbation:
+    """Reads a ``PerturbationSpec``.
+
+    Raises:
+        ArgumentError: No kind, or a parameter out of range, which it names below the kind.
+    """
+    spec = _load(message, strict=True)
+    assert spec is not None  # noqa: S101 - strict
+    return spec
+
+
+def shown(value: float) -> str:
+    """A number in the fewest characters that read back as it."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))

@@ -1,0 +1,442 @@
+"""What requests hold beside arrays: each value once, with its range and its default.
+
+The defaults are the paper's protocol. ``acpc.contract.check`` compares a request with the ranges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+from acpc.contract.enums import CemReturn, CostReduction, NumericMode
+from acpc.contract.errors import ArgumentError
+from acpc.contract.fields import UINT32, bounded, normalise, seed_field, sized
+from acpc.contract.messages import Wire
+from acpc.contract.perturbations import GaussianNoise, Perturbation, Spec
+from acpc.v1 import (
+    anchor_service_pb2,
+    diagnostic_service_pb2,
+    perturbation_pb2,
+    receipt_pb2,
+    scoring_service_pb2,
+    study_service_pb2,
+)
+
+MAX_NAME = 1024
+MAX_REQUEST_ID = 128
+MAX_ANCHORS = 100_000
+MAX_SPECS = 256
+MAX_VIEWS = 4096
+"""Views of one history; with the longest horizon their answer still fits a message."""
+MAX_STUDY_VIEWS = 1000
+"""Views of one anchor of a study; their frames are there at once."""
+MAX_EXTRAS = 64
+MAX_LOGGED = 256
+"""Predicted steps of jobs, whose anchors hold so many future frames."""
+MAX_HORIZON = 1024
+"""Predicted steps of interactive requests."""
+
+
+class Request:
+    """Base of the values of requests: lists become tuples, whole numbers floats where they are."""
+
+    def __post_init__(self) -> None:
+        normalise(self)
+
+
+@dataclass(frozen=True)
+class CheckpointRef(Request, Wire[receipt_pb2.CheckpointRef]):
+    """A checkpoint below the server's root; each text has at most 1024 characters.
+
+    Attributes:
+        name: Folder path relative to the root.
+        weights: Weights file inside the folder; empty: the only one, or ``weights.pt``.
+        digest: When set, the call fails unless the checkpoint has this digest.
+    """
+
+    name: str
+    weights: str = ""
+    digest: str = ""
+
+    def check_rules(self) -> None:
+        """There is a name, and no part is longer than 1024 characters."""
+        if not self.name:
+            raise ArgumentError("name", "name the checkpoint's folder")
+        if max(len(self.name), len(self.weights), len(self.digest)) > MAX_NAME:
+            raise ArgumentError("", f"a part is longer than {MAX_NAME} characters")
+
+    @classmethod
+    def of(cls, value: str | CheckpointRef) -> CheckpointRef:
+        """A ref from a ref or from a bare name."""
+        return cls(value) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
+    """Anchors drawn from an HDF5 dataset below the server's dataset root.
+
+    Attributes:
+        dataset: File path relative to the root, for example ``"tworoom.h5"``; 1 to 1024 characters.
+        task: Name of a task preset, or of a task file below the dataset root; as long.
+        count: Anchors n, 1 (a job: 2) to 100,000; None: 100, or 128 for a geometry study.
+        seed: Seed of the anchor permutation, below 2^63.
+        frameskip: Environment steps between kept frames, at least 1; None: the preset's.
+        one_per_episode: At most one window per episode; None: for drift and planner studies.
+    """
+
+    dataset: str = sized(least=1, most=MAX_NAME)
+    task: str = sized(least=1, most=MAX_NAME)
+    count: int | None = bounded(None, ge=1, le=MAX_ANCHORS)
+    seed: int = bounded(9101, ge=0, le=2**63 - 1)
+    frameskip: int | None = bounded(None, ge=1, le=UINT32)
+    one_per_episode: bool | None = None
+
+    def resolved(self, count: int = 100, one_per_episode: bool = False) -> AnchorSource:
+        """The same anchors, with what the request left open decided."""
+        chosen = self.one_per_episode
+        return AnchorSource(
+            self.dataset,
+            self.task,
+            count if self.count is None else self.count,
+            self.seed,
+            self.frameskip,
+            one_per_episode if chosen is None else chosen,
+        )
+
+
+@dataclass(frozen=True)
+class AnchorSource(DatasetAnchors):
+    """Anchors of a dataset with nothing left open but the preset's frameskip."""
+
+    count: int = bounded(100, ge=1, le=MAX_ANCHORS)
+    one_per_episode: bool = False
+
+
+@dataclass(frozen=True)
+class CemBudget(Request, Wire[diagnostic_service_pb2.CemBudget]):
+    """Size of a CEM run; the default is the paper's reduced budget, the full one 300/30/30/5.
+
+    Attributes:
+        candidates: Pool size per iteration.
+        elites: Size k of the elite set that the next proposal is fitted to: 2 or more, fewer than
+            the candidates.
+        iterations: Iterations, 1 to 1000.
+        horizon: Predicted steps H, 1 to 1024.
+    """
+
+    candidates: int = bounded(64, ge=1, le=UINT32)
+    elites: int = bounded(8, ge=2, le=UINT32)
+    iterations: int = bounded(8, ge=1, le=1000)
+    horizon: int = bounded(5, ge=1, le=MAX_HORIZON)
+
+    def check_rules(self) -> None:
+        """A choice needs a candidate more than it takes."""
+        if self.elites >= self.candidates:
+            raise ArgumentError(
+                "elites",
+                f"found {self.elites} of {self.candidates} candidates; a standard deviation needs "
+                "2 elites, and a choice at least one candidate more",
+            )
+
+
+@dataclass(frozen=True)
+class PerturbationSet(Request, Wire[perturbation_pb2.PerturbationSet]):
+    """Several perturbations, each drawn ``draws`` times; at most 4096 views in all.
+
+    Attributes:
+        specs: The perturbations, 1 to 256.
+        draws: Draws M per spec.
+        seed: Seed of the draws.
+        anchor: Identity of the history among those that share the seed.
+    """
+
+    specs: tuple[Spec, ...] = sized(least=1, most=MAX_SPECS)
+    draws: int = bounded(1, ge=1, le=MAX_VIEWS)
+    seed: int = seed_field()
+    anchor: int = seed_field()
+
+    def check_rules(self) -> None:
+        """Views are bounded by the product."""
+        _check_views(self.draws, len(self.specs), MAX_VIEWS)
+
+
+def _check_views(draws: int, specs: int, most: int) -> None:
+    if draws * specs > most:
+        raise ArgumentError("draws", f"found {draws} of {specs} specs, wanted {most} views at most")
+
+
+@dataclass(frozen=True)
+class ScoreProtocol(Request, Wire[scoring_service_pb2.ScoreProtocol]):
+    """How IR and SR are measured; the defaults are the paper's (Appendix C).
+
+    Attributes:
+        draws: Draws M per anchor, 1 to 1000.
+        seed: Seed of the draws.
+        horizon: Predicted steps H, 1 to 256.
+        quantile: Quantile q of IR across anchors, in [0, 1].
+        margin: Margin delta of SR, finite and not negative.
+        weights: Horizon weights, one per step, not negative, summing to 1; empty: 1/H.
+        extra_horizons: More horizons to report beside the main one, none above it.
+        extra_quantiles: More quantiles to report beside the main one; with the horizons at most 64.
+    """
+
+    draws: int = bounded(5, ge=1, le=1000)
+    seed: int = seed_field()
+    horizon: int = bounded(8, ge=1, le=MAX_LOGGED)
+    quantile: float = bounded(0.90, ge=0, le=1)
+    margin: float = bounded(0.10, ge=0)
+    weights: tuple[float, ...] = ()
+    extra_horizons: tuple[int, ...] = bounded((), ge=1, le=MAX_LOGGED)
+    extra_quantiles: tuple[float, ...] = bounded((), ge=0, le=1)
+
+    def check_rules(self) -> None:
+        """Extra horizons are not above the main one, and extras not too many."""
+        extras = len(self.extra_horizons) + len(self.extra_quantiles)
+        if extras > MAX_EXTRAS:
+            raise ArgumentError(
+                "extra_horizons", f"found {extras} extra summaries, wanted at most {MAX_EXTRAS}"
+            )
+        for horizon in self.extra_horizons:
+            if horizon > self.horizon:
+                wanted = f"wanted at most the horizon, {self.horizon}"
+                raise ArgumentError("extra_horizons", f"found {horizon}, {wanted}")
+
+
+@dataclass(frozen=True)
+class Thresholds(Request, Wire[scoring_service_pb2.Thresholds]):
+    """Thresholds of the screen; the defaults are the choice of 13 of the paper's 14 splits.
+
+    Attributes:
+        ir: Largest relative IR that passes, finite and above 0.
+        sr: Smallest SR that passes, in (0, 1].
+    """
+
+    ir: float = bounded(0.30, gt=0)
+    sr: float = bounded(0.95, gt=0, le=1)
+
+
+def _noise(*sigmas: float) -> Any:
+    return sized(tuple(GaussianNoise(sigma) for sigma in sigmas), least=1, most=MAX_SPECS)
+
+
+class _Study(Request):
+    """What every study has.
+
+    Attributes:
+        kind: Name of the study.
+        anchor_count: Anchors of a dataset where the request leaves it open.
+        one_per_episode: The same for ``DatasetAnchors.one_per_episode``.
+    """
+
+    kind: ClassVar[str]
+    anchor_count: ClassVar[int] = 100
+    one_per_episode: ClassVar[bool] = False
+
+
+class _Shifted(_Study):
+    """A study of perturbed views."""
+
+    shifts: tuple[Perturbation, ...]
+    draws: int
+
+    def check_rules(self) -> None:
+        """Views are bounded by the product."""
+        _check_views(self.draws, len(self.shifts), MAX_STUDY_VIEWS)
+
+
+@dataclass(frozen=True)
+class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
+    """Does ACPC predict how far a perturbation changes the prediction error?
+
+    Attributes:
+        shifts: The perturbations, at most 256, with their draws at most 1000 views.
+        draws: Draws per shift.
+        seed: Seed of the draws, the swapped and the shuffled actions.
+        horizon: Predicted steps H, 2 to 256.
+        groups: Disjoint groups of trajectories, 2 to 1000.
+    """
+
+    kind = "drift"
+    one_per_episode: ClassVar[bool] = True
+    shifts: tuple[Spec, ...] = _noise(0.02, 0.05, 0.08)
+    draws: int = bounded(2, ge=1, le=MAX_STUDY_VIEWS)
+    seed: int = seed_field()
+    horizon: int = bounded(8, ge=2, le=MAX_LOGGED)
+    groups: int = bounded(16, ge=2, le=1000)
+
+
+@dataclass(frozen=True)
+class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
+    """Does ACPC reflect what a changed plan costs?
+
+    Attributes:
+        shifts: The perturbations, at most 256, with their draws at most 1000 views.
+        draws: Draws per shift.
+        seed: Seed of the draws.
+        budget: Size of each CEM run.
+        sampling_seed: Seed of the common random numbers.
+        cost_reduction: The mean over coordinates, as in the paper's study, unless said otherwise.
+        returns: The final mean unless said otherwise.
+        history: Newest frames the planner sees, 1 to 256; 1 is the current frame alone.
+        goal_offset: The goal is the frame this many kept frames ahead, 1 to 256; 0: the budget's
+            horizon.
+    """
+
+    kind = "planner"
+    one_per_episode: ClassVar[bool] = True
+    shifts: tuple[Spec, ...] = _noise(0.02, 0.05, 0.08)
+    draws: int = bounded(1, ge=1, le=MAX_STUDY_VIEWS)
+    seed: int = seed_field()
+    budget: CemBudget = CemBudget()
+    sampling_seed: int = seed_field()
+    cost_reduction: CostReduction = field(
+        default=CostReduction.MEAN, metadata={"json": "reduction"}
+    )
+    returns: CemReturn = CemReturn.MEAN
+    history: int = bounded(1, ge=1, le=MAX_LOGGED)
+    goal_offset: int | None = bounded(None, ge=1, le=MAX_LOGGED)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.goal_offset is None:
+            object.__setattr__(self, "goal_offset", self.budget.horizon)
+
+
+@dataclass(frozen=True)
+class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
+    """Do perturbed views of one history overlap with other histories?
+
+    Attributes:
+        shifts: The perturbations, at most 256, with their draws at most 1000 views.
+        draws: Draws per shift.
+        seed: Seed of the draws.
+        horizon: Predicted steps H before the rollout space, 1 to 256.
+    """
+
+    kind = "geometry"
+    anchor_count: ClassVar[int] = 128
+    shifts: tuple[Spec, ...] = _noise(0.01, 0.04, 0.08)
+    draws: int = bounded(6, ge=1, le=MAX_STUDY_VIEWS)
+    seed: int = seed_field()
+    horizon: int = bounded(8, ge=1, le=MAX_LOGGED)
+
+
+@dataclass(frozen=True)
+class SensitivityStudy(_Study, Wire[study_service_pb2.SensitivityStudy]):
+    """How strongly do encoder and rollout amplify small noise?
+
+    Attributes:
+        probes: Probes per anchor and method, 1 to 1000.
+        seed: Seed of probes and noise.
+        horizon: Predicted steps H, 1 to 256.
+        step: Standard deviation of the finite differences in [0, 1] pixel units, in (0, 1].
+    """
+
+    kind = "sensitivity"
+    probes: int = bounded(8, ge=1, le=1000)
+    seed: int = seed_field()
+    horizon: int = bounded(8, ge=1, le=MAX_LOGGED)
+    step: float = bounded(0.001, gt=0, le=1, unit="pixel units")
+
+
+Study: TypeAlias = DriftStudy | PlannerStudy | GeometryStudy | SensitivityStudy
+
+
+@dataclass(frozen=True)
+class ScoreRequest(Request, Wire[scoring_service_pb2.ScoreCheckpointRequest]):
+    """Asks for IR and SR of a checkpoint.
+
+    Attributes:
+        checkpoint: What is measured.
+        anchors: A dataset, or the digest of an anchor set.
+        shift: The visual change.
+        reference: The unaugmented checkpoint of the same task, run and family.
+        protocol: How it is measured.
+        thresholds: Of the screen.
+        numeric_mode: Arithmetic of the network.
+        request_id: The same id gives the same operation; at most 128 characters.
+    """
+
+    checkpoint: CheckpointRef
+    anchors: DatasetAnchors | str | None
+    shift: Spec = field(metadata={"wire": "perturbation"})
+    reference: CheckpointRef | None = None
+    protocol: ScoreProtocol = ScoreProtocol()
+    thresholds: Thresholds = Thresholds()
+    numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
+    request_id: str = sized("", most=MAX_REQUEST_ID)
+
+    def check_rules(self) -> None:
+        """Anchors are needed, 2 at least."""
+        _check_anchors(self.anchors)
+
+
+@dataclass(frozen=True)
+class StudyRequest(Request, Wire[study_service_pb2.RunStudyRequest]):
+    """Asks for the rows of one study of one checkpoint.
+
+    Attributes:
+        checkpoint: What is measured.
+        anchors: A dataset, or the digest of an anchor set.
+        study: What is measured on them.
+        numeric_mode: Arithmetic of the network.
+        request_id: The same id gives the same operation; at most 128 characters.
+    """
+
+    checkpoint: CheckpointRef
+    anchors: DatasetAnchors | str | None
+    study: Study | None
+    numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
+    request_id: str = sized("", most=MAX_REQUEST_ID)
+
+    def check_rules(self) -> None:
+        """A study and anchors are needed, 2 at least."""
+        if self.study is None:
+            raise ArgumentError("drift", "choose a study: drift, planner, geometry or sensitivity")
+        _check_anchors(self.anchors)
+
+
+def _check_anchors(anchors: DatasetAnchors | str | None) -> None:
+    if anchors is None:
+        raise ArgumentError(
+            "dataset", "name a dataset to draw anchors from, or give the digest of an anchor_set"
+        )
+    if isinstance(anchors, DatasetAnchors) and anchors.count == 1:
+        raise ArgumentError("dataset.count", f"found 1, wanted 2 to {MAX_ANCHORS}")
+
+
+@dataclass(frozen=True)
+class UploadHeader(Request, Wire[anchor_service_pb2.UploadHeader]):
+    """What a set is going to be, said before its first shard.
+
+    Attributes:
+        request_id: Names the upload; the same id goes on with the same upload. At most 128
+            characters; empty: this stream is all of it.
+        anchors: Anchors n, at least 1.
+        history: Frames h of the history, 1 to 256.
+        horizon: Future frames H, 1 to 256.
+        description: Free text, at most 1024 characters.
+        expected_digest: Digest the finished set must have; empty: any.
+    """
+
+    request_id: str = sized(most=MAX_REQUEST_ID)
+    anchors: int = bounded(ge=1, le=UINT32)
+    history: int = bounded(ge=1, le=MAX_LOGGED)
+    horizon: int = bounded(ge=1, le=MAX_LOGGED)
+    description: str = sized("", most=1024)
+    expected_digest: str = ""
+
+
+@dataclass(frozen=True)
+class CreateRequest(Request, Wire[anchor_service_pb2.CreateAnchorSetRequest]):
+    """Makes an anchor set from a dataset; the fields mean what they mean in ``UploadHeader``.
+
+    Attributes:
+        source: The dataset, with 100 anchors where it leaves them open.
+    """
+
+    source: DatasetAnchors
+    history: int = bounded(ge=1, le=MAX_LOGGED)
+    horizon: int = bounded(ge=1, le=MAX_LOGGED)
+    description: str = sized("", most=1024)
+    request_id: str = sized("", most=MAX_REQUEST_ID)

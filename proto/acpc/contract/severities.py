@@ -1,0 +1,111 @@
+"""Short text forms of perturbations, and grids of severities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from fractions import Fraction
+from typing import get_type_hints
+
+from acpc.contract.errors import ArgumentError
+from acpc.contract.perturbations import KINDS, Identity, Perturbation, Registered
+
+_GRADED = {kind: cls for kind, cls in KINDS.items() if cls not in {Identity, Registered}}
+_SHORTER = {"blur": "gaussian_blur"}
+_MAX_GRID = 256
+
+
+def _choice(kind: str) -> str:
+    return f"{kind}:" + "@".join(f.name.upper() for f in fields(_GRADED[kind]))
+
+
+CHOICES = (*map(_choice, _GRADED), Identity.kind)
+
+
+def kind_named(name: str) -> str:
+    """The kind of the contract that a name or its short form stands for."""
+    return _SHORTER.get(name, name)
+
+
+def severity_grid(kind: str, values: Iterable[float], **others: float) -> list[Perturbation]:
+    """One perturbation for each value of a kind's first parameter.
+
+    Args:
+        kind: Name of the kind in the contract, for example ``"gaussian_noise"``.
+        values: Values of its first parameter, for example sigmas.
+        **others: Its other parameters, for example the ``angle`` of ``motion_blur``.
+
+    Raises:
+        ArgumentError: No such kind, a value out of range, or an unknown parameter.
+
+    Example:
+        >>> client.certify_pool(..., perturbations=severity_grid("defocus_blur", [1, 2, 4]))
+    """
+    cls = _GRADED.get(kind_named(kind))
+    if cls is None:
+        raise ArgumentError("kind", f"found {kind!r}, wanted one of {', '.join(_GRADED)}")
+    first, *known = (f.name for f in fields(cls))
+    for name in others:
+        if name not in known:
+            raise ArgumentError(name, f"{kind} has no such parameter; it has {first} and {known}")
+    return [cls(value, **others) for value in values]
+
+
+def parse(text: str) -> Perturbation:
+    """Reads the short form of one perturbation, for example ``gaussian_noise:0.08``.
+
+    Raises:
+        ArgumentError: The text is none of ``CHOICES``.
+    """
+    grid = parse_grid(text)
+    if len(grid) != 1:
+        raise ArgumentError("perturbation", f"found {text!r}, wanted one severity, found a grid")
+    return grid[0]
+
+
+def parse_grid(text: str) -> list[Perturbation]:
+    """Reads the short form of one perturbation or of a grid of its severities.
+
+    ``gaussian_noise:0.02,0.05`` lists severities, ``gaussian_noise:0.02..0.08/4`` spaces four of
+    them evenly from the first to the last, and ``motion_blur:5,9@30`` gives both the angle 30.
+
+    Raises:
+        ArgumentError: The text is none of ``CHOICES``.
+    """
+    kind, colon, rest = text.partition(":")
+    kind = kind_named(kind)
+    if text == Identity.kind:
+        return [Identity()]
+    if kind not in _GRADED or not colon:
+        raise _unreadable(text)
+    values, at, other = rest.partition("@")
+    first, *others = fields(_GRADED[kind])
+    if at and not others:
+        raise _unreadable(text)
+    try:
+        shared = {others[0].name: float(other)} if at else {}
+        number = get_type_hints(_GRADED[kind])[first.name]
+        return severity_grid(kind, [number(value) for value in _values(values)], **shared)
+    except ArgumentError as error:  # out of range
+        raise _unreadable(text, f" ({error.message})") from error
+    except (ValueError, ZeroDivisionError) as error:
+        raise _unreadable(text) from error
+
+
+def _values(text: str) -> list[str]:
+    start, dots, rest = text.partition("..")
+    if not dots:
+        return text.split(",")
+    stop, slash, count = rest.partition("/")
+    low, high, steps = Fraction(start), Fraction(stop), int(count) - 1
+    if not slash or not 1 <= steps < _MAX_GRID:
+        raise ValueError(f"{count} severities")
+    points = [low + (high - low) * step / steps for step in range(steps + 1)]
+    return [str(p.numerator if p.denominator == 1 else float(p)) for p in points]
+
+
+def _unreadable(text: str, why: str = "") -> ArgumentError:
+    return ArgumentError(
+        "perturbation",
+        f"found {text!r}{why}, wanted one of {', '.join(CHOICES)}; for example gaussian_noise:0.08",
+    )
