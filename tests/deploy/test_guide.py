@@ -6,14 +6,13 @@ import shlex
 from typing import Any
 
 import pytest
-from acpc.contract import read_spec
+from acpc.contract import ScoreProtocol, read_spec
 from acpc.v1 import (
     anchor_service_pb2,
     checkpoint_service_pb2,
     diagnostic_service_pb2,
     scoring_service_pb2,
 )
-from acpc_server.rpc.scoring import read_protocol
 from acpc_server.settings import Settings
 from deployment_files import GUIDE, ROOT, table
 from google.longrunning import operations_pb2
@@ -68,7 +67,7 @@ def test_the_server_accepts_the_scoring_request_and_its_defaults_are_the_ones_st
     (call,) = [call for call in CALLS if call[-1].endswith("/ScoreCheckpoint")]
     request = _message(call)
     spec = read_spec(request.perturbation)
-    given, silent = read_protocol(request.protocol), read_protocol(type(request.protocol)())
+    given, silent = ScoreProtocol.from_message(request.protocol), ScoreProtocol()
     assert spec.kind == "gaussian_noise"
     assert (given.draws, given.horizon) == (silent.draws, silent.horizon) == (5, 8)
     assert (silent.quantile, silent.margin) == (0.90, 0.10)

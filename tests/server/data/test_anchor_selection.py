@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from acpc.contract import AnchorSource
 from acpc_server.data import (
     AnchorBatch,
-    AnchorSource,
     Hdf5Dataset,
     draw_anchors,
     load_task,

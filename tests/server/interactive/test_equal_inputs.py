@@ -21,10 +21,10 @@ from acpc_server.perturb import (
     Identity,
     Jpeg,
     Occlusion,
-    PerturbationSpec,
     RandomShift,
     Registered,
     Resize,
+    VisualChange,
     perturbation,
 )
 from hypothesis import given, settings
@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 from planning_world import WIDTH, PlanningWorld, context, drawn, moment, pool
 from pydantic import BaseModel
 
-UNCHANGING: list[PerturbationSpec] = [
+UNCHANGING: list[VisualChange] = [
     Identity(),
     GaussianNoise(sigma=0.0),
     GaussianBlur(kernel_size=1),
@@ -147,7 +147,7 @@ def test_equal_views_have_equal_certificates(
     draws=st.integers(1, 3),
 )
 def test_an_unchanged_view_lies_at_distance_zero(
-    world: PlanningWorld, unchanging: list[PerturbationSpec], others: int, draws: int
+    world: PlanningWorld, unchanging: list[VisualChange], others: int, draws: int
 ) -> None:
     specs = [GaussianNoise(sigma=0.1 * (i + 1)) for i in range(others)]
     scene = moment()
