@@ -15,7 +15,7 @@ import contextlib
 from typing import Any
 
 import grpc
-from acpc.contract.errors import (
+from acpc.contract import (
     Aborted,
     AcpcError,
     AlreadyExists,

@@ -10,7 +10,7 @@ Packages below ``rpc`` raise these and know nothing of gRPC: ``code`` is the sta
 
 from __future__ import annotations
 
-from acpc.contract.errors import (
+from acpc.contract import (
     Aborted,
     AcpcError,
     AlreadyExists,
@@ -24,7 +24,7 @@ from acpc.contract.errors import (
     Unavailable,
     Unimplemented,
 )
-from acpc.contract.errors import (
+from acpc.contract import (
     ArgumentError as InvalidArgument,
 )
 

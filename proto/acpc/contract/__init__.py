@@ -105,15 +105,8 @@ from acpc.contract.requests import (
     CheckpointRef,
     CreateRequest,
     DatasetAnchors,
-    DriftStudy,
-    GeometryStudy,
     PerturbationSet,
-    PlannerStudy,
     ScoreProtocol,
-    ScoreRequest,
-    SensitivityStudy,
-    Study,
-    StudyRequest,
     Thresholds,
     UploadHeader,
 )
@@ -123,6 +116,15 @@ from acpc.contract.severities import (
     parse,
     parse_grid,
     severity_grid,
+)
+from acpc.contract.studies import (
+    DriftStudy,
+    GeometryStudy,
+    PlannerStudy,
+    ScoreRequest,
+    SensitivityStudy,
+    Study,
+    StudyRequest,
 )
 from acpc.contract.tensor import (
     read_tensor,

@@ -5,21 +5,18 @@ The defaults are the paper's protocol. ``acpc.contract.check`` compares a reques
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from dataclasses import dataclass
 
-from acpc.contract.enums import CemReturn, CostReduction, NumericMode
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import UINT32, bounded, normalise, seed_field, sized
 from acpc.contract.messages import Wire
-from acpc.contract.perturbations import GaussianNoise, Perturbation, Spec
+from acpc.contract.perturbations import Spec
 from acpc.v1 import (
     anchor_service_pb2,
     diagnostic_service_pb2,
     perturbation_pb2,
     receipt_pb2,
     scoring_service_pb2,
-    study_service_pb2,
 )
 
 MAX_NAME = 1024
@@ -28,8 +25,6 @@ MAX_ANCHORS = 100_000
 MAX_SPECS = 256
 MAX_VIEWS = 4096
 """Views of one history; with the longest horizon their answer still fits a message."""
-MAX_STUDY_VIEWS = 1000
-"""Views of one anchor of a study; their frames are there at once."""
 MAX_EXTRAS = 64
 MAX_LOGGED = 256
 """Predicted steps of jobs, whose anchors hold so many future frames."""
@@ -157,10 +152,11 @@ class PerturbationSet(Request, Wire[perturbation_pb2.PerturbationSet]):
 
     def check_rules(self) -> None:
         """Views are bounded by the product."""
-        _check_views(self.draws, len(self.specs), MAX_VIEWS)
+        check_views(self.draws, len(self.specs), MAX_VIEWS)
 
 
-def _check_views(draws: int, specs: int, most: int) -> None:
+def check_views(draws: int, specs: int, most: int) -> None:
+    """Raises ArgumentError, which names ``draws``, when views are too many."""
     if draws * specs > most:
         raise ArgumentError("draws", f"found {draws} of {specs} specs, wanted {most} views at most")
 
@@ -213,196 +209,6 @@ class Thresholds(Request, Wire[scoring_service_pb2.Thresholds]):
 
     ir: float = bounded(0.30, gt=0)
     sr: float = bounded(0.95, gt=0, le=1)
-
-
-def _noise(*sigmas: float) -> Any:
-    return sized(tuple(GaussianNoise(sigma) for sigma in sigmas), least=1, most=MAX_SPECS)
-
-
-class _Study(Request):
-    """What every study has.
-
-    Attributes:
-        kind: Name of the study.
-        anchor_count: Anchors of a dataset where the request leaves it open.
-        one_per_episode: The same for ``DatasetAnchors.one_per_episode``.
-    """
-
-    kind: ClassVar[str]
-    anchor_count: ClassVar[int] = 100
-    one_per_episode: ClassVar[bool] = False
-
-
-class _Shifted(_Study):
-    """A study of perturbed views."""
-
-    shifts: tuple[Perturbation, ...]
-    draws: int
-
-    def check_rules(self) -> None:
-        """Views are bounded by the product."""
-        _check_views(self.draws, len(self.shifts), MAX_STUDY_VIEWS)
-
-
-@dataclass(frozen=True)
-class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
-    """Does ACPC predict how far a perturbation changes the prediction error?
-
-    Attributes:
-        shifts: The perturbations, at most 256, with their draws at most 1000 views.
-        draws: Draws per shift.
-        seed: Seed of the draws, the swapped and the shuffled actions.
-        horizon: Predicted steps H, 2 to 256.
-        groups: Disjoint groups of trajectories, 2 to 1000.
-    """
-
-    kind = "drift"
-    one_per_episode: ClassVar[bool] = True
-    shifts: tuple[Spec, ...] = _noise(0.02, 0.05, 0.08)
-    draws: int = bounded(2, ge=1, le=MAX_STUDY_VIEWS)
-    seed: int = seed_field()
-    horizon: int = bounded(8, ge=2, le=MAX_LOGGED)
-    groups: int = bounded(16, ge=2, le=1000)
-
-
-@dataclass(frozen=True)
-class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
-    """Does ACPC reflect what a changed plan costs?
-
-    Attributes:
-        shifts: The perturbations, at most 256, with their draws at most 1000 views.
-        draws: Draws per shift.
-        seed: Seed of the draws.
-        budget: Size of each CEM run.
-        sampling_seed: Seed of the common random numbers.
-        cost_reduction: The mean over coordinates, as in the paper's study, unless said otherwise.
-        returns: The final mean unless said otherwise.
-        history: Newest frames the planner sees, 1 to 256; 1 is the current frame alone.
-        goal_offset: The goal is the frame this many kept frames ahead, 1 to 256; 0: the budget's
-            horizon.
-    """
-
-    kind = "planner"
-    one_per_episode: ClassVar[bool] = True
-    shifts: tuple[Spec, ...] = _noise(0.02, 0.05, 0.08)
-    draws: int = bounded(1, ge=1, le=MAX_STUDY_VIEWS)
-    seed: int = seed_field()
-    budget: CemBudget = CemBudget()
-    sampling_seed: int = seed_field()
-    cost_reduction: CostReduction = field(
-        default=CostReduction.MEAN, metadata={"json": "reduction"}
-    )
-    returns: CemReturn = CemReturn.MEAN
-    history: int = bounded(1, ge=1, le=MAX_LOGGED)
-    goal_offset: int | None = bounded(None, ge=1, le=MAX_LOGGED)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.goal_offset is None:
-            object.__setattr__(self, "goal_offset", self.budget.horizon)
-
-
-@dataclass(frozen=True)
-class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
-    """Do perturbed views of one history overlap with other histories?
-
-    Attributes:
-        shifts: The perturbations, at most 256, with their draws at most 1000 views.
-        draws: Draws per shift.
-        seed: Seed of the draws.
-        horizon: Predicted steps H before the rollout space, 1 to 256.
-    """
-
-    kind = "geometry"
-    anchor_count: ClassVar[int] = 128
-    shifts: tuple[Spec, ...] = _noise(0.01, 0.04, 0.08)
-    draws: int = bounded(6, ge=1, le=MAX_STUDY_VIEWS)
-    seed: int = seed_field()
-    horizon: int = bounded(8, ge=1, le=MAX_LOGGED)
-
-
-@dataclass(frozen=True)
-class SensitivityStudy(_Study, Wire[study_service_pb2.SensitivityStudy]):
-    """How strongly do encoder and rollout amplify small noise?
-
-    Attributes:
-        probes: Probes per anchor and method, 1 to 1000.
-        seed: Seed of probes and noise.
-        horizon: Predicted steps H, 1 to 256.
-        step: Standard deviation of the finite differences in [0, 1] pixel units, in (0, 1].
-    """
-
-    kind = "sensitivity"
-    probes: int = bounded(8, ge=1, le=1000)
-    seed: int = seed_field()
-    horizon: int = bounded(8, ge=1, le=MAX_LOGGED)
-    step: float = bounded(0.001, gt=0, le=1, unit="pixel units")
-
-
-Study: TypeAlias = DriftStudy | PlannerStudy | GeometryStudy | SensitivityStudy
-
-
-@dataclass(frozen=True)
-class ScoreRequest(Request, Wire[scoring_service_pb2.ScoreCheckpointRequest]):
-    """Asks for IR and SR of a checkpoint.
-
-    Attributes:
-        checkpoint: What is measured.
-        anchors: A dataset, or the digest of an anchor set.
-        shift: The visual change.
-        reference: The unaugmented checkpoint of the same task, run and family.
-        protocol: How it is measured.
-        thresholds: Of the screen.
-        numeric_mode: Arithmetic of the network.
-        request_id: The same id gives the same operation; at most 128 characters.
-    """
-
-    checkpoint: CheckpointRef
-    anchors: DatasetAnchors | str | None
-    shift: Spec = field(metadata={"wire": "perturbation"})
-    reference: CheckpointRef | None = None
-    protocol: ScoreProtocol = ScoreProtocol()
-    thresholds: Thresholds = Thresholds()
-    numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
-    request_id: str = sized("", most=MAX_REQUEST_ID)
-
-    def check_rules(self) -> None:
-        """Anchors are needed, 2 at least."""
-        _check_anchors(self.anchors)
-
-
-@dataclass(frozen=True)
-class StudyRequest(Request, Wire[study_service_pb2.RunStudyRequest]):
-    """Asks for the rows of one study of one checkpoint.
-
-    Attributes:
-        checkpoint: What is measured.
-        anchors: A dataset, or the digest of an anchor set.
-        study: What is measured on them.
-        numeric_mode: Arithmetic of the network.
-        request_id: The same id gives the same operation; at most 128 characters.
-    """
-
-    checkpoint: CheckpointRef
-    anchors: DatasetAnchors | str | None
-    study: Study | None
-    numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
-    request_id: str = sized("", most=MAX_REQUEST_ID)
-
-    def check_rules(self) -> None:
-        """A study and anchors are needed, 2 at least."""
-        if self.study is None:
-            raise ArgumentError("drift", "choose a study: drift, planner, geometry or sensitivity")
-        _check_anchors(self.anchors)
-
-
-def _check_anchors(anchors: DatasetAnchors | str | None) -> None:
-    if anchors is None:
-        raise ArgumentError(
-            "dataset", "name a dataset to draw anchors from, or give the digest of an anchor_set"
-        )
-    if isinstance(anchors, DatasetAnchors) and anchors.count == 1:
-        raise ArgumentError("dataset.count", f"found 1, wanted 2 to {MAX_ANCHORS}")
 
 
 @dataclass(frozen=True)
