@@ -35,8 +35,6 @@ from acpc_server.jobs import JobFilter, JobOptions, JobService, JobState, LeaseT
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.rpc import (
-    SCORE_WRITER,
-    STUDY_WRITER,
     AnchorServicer,
     CheckpointServicer,
     DiagnosticServicer,
@@ -175,7 +173,7 @@ class Server:
         checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(
             CheckpointServicer(self._checkpoints), server
         )
-        writer = OperationWriter({scoring.name: SCORE_WRITER, studies.name: STUDY_WRITER})
+        writer = OperationWriter([scoring, studies])
         scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server(
             ScoringServicer(self._checkpoints, scoring, readers, self._jobs, writer), server
         )

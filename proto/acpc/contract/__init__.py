@@ -1,17 +1,9 @@
 """What the contract means, declared once for server and client: NumPy and protobuf only."""
 
-from acpc.contract.arrays import (
-    Axes,
-    floats,
-    frames,
-)
+from acpc.contract.anchor_sets import AnchorSet
+from acpc.contract.arrays import Axes, floats, frames
 from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
-from acpc.contract.enums import (
-    CemReturn,
-    CostReduction,
-    NumericMode,
-    WireEnum,
-)
+from acpc.contract.enums import CemReturn, CostReduction, NumericMode, WireEnum
 from acpc.contract.errors import (
     Aborted,
     AcpcError,
@@ -43,11 +35,8 @@ from acpc.contract.fields import (
     seed_field,
     sized,
 )
-from acpc.contract.jobs import JobState, Progress
-from acpc.contract.messages import (
-    Codec,
-    Wire,
-)
+from acpc.contract.jobs import JobState, Progress, ScoreMetadata, StudyMetadata, StudyRows
+from acpc.contract.messages import Codec, Wire
 from acpc.contract.moments import (
     OwnPool,
     PairedRequest,
@@ -91,10 +80,8 @@ from acpc.contract.pools import (
     SelectionCertificate,
     ViewCertificate,
 )
-from acpc.contract.provenance import Receipt, Timing
-from acpc.contract.record import (
-    Record,
-)
+from acpc.contract.provenance import Receipt, Timing, moment
+from acpc.contract.record import Record
 from acpc.contract.requests import (
     MAX_ANCHORS,
     MAX_HORIZON,
@@ -110,13 +97,18 @@ from acpc.contract.requests import (
     Thresholds,
     UploadHeader,
 )
-from acpc.contract.severities import (
-    CHOICES,
-    kind_named,
-    parse,
-    parse_grid,
-    severity_grid,
+from acpc.contract.scores import (
+    AnchorPreview,
+    AnchorPreviews,
+    AnchorValues,
+    CheckpointScore,
+    IrSummary,
+    Outcome,
+    Score,
+    SkipReason,
+    Verdict,
 )
+from acpc.contract.severities import CHOICES, kind_named, parse, parse_grid, severity_grid
 from acpc.contract.studies import (
     DriftStudy,
     GeometryStudy,
@@ -126,10 +118,7 @@ from acpc.contract.studies import (
     Study,
     StudyRequest,
 )
-from acpc.contract.tensor import (
-    read_tensor,
-    write_tensor,
-)
+from acpc.contract.tensor import read_tensor, write_tensor
 
 __all__ = [
     "CHOICES",
@@ -141,7 +130,11 @@ __all__ = [
     "Aborted",
     "AcpcError",
     "AlreadyExists",
+    "AnchorPreview",
+    "AnchorPreviews",
+    "AnchorSet",
     "AnchorSource",
+    "AnchorValues",
     "ArgumentError",
     "Axes",
     "Brightness",
@@ -151,6 +144,7 @@ __all__ = [
     "CertifiedSeverity",
     "Checkpoint",
     "CheckpointRef",
+    "CheckpointScore",
     "CheckpointState",
     "Codec",
     "ColorJitter",
@@ -171,6 +165,7 @@ __all__ = [
     "Identity",
     "Internal",
     "InvalidArgument",
+    "IrSummary",
     "JobState",
     "Jpeg",
     "LoadedCheckpoint",
@@ -180,6 +175,7 @@ __all__ = [
     "NumericMode",
     "Occlusion",
     "OutOfRange",
+    "Outcome",
     "OwnPool",
     "PairComparison",
     "PairRequest",
@@ -205,13 +201,18 @@ __all__ = [
     "Resize",
     "ResourceExhausted",
     "SampledPool",
+    "Score",
+    "ScoreMetadata",
     "ScoreProtocol",
     "ScoreRequest",
     "SelectionCertificate",
     "SensitivityStudy",
+    "SkipReason",
     "Spec",
     "Study",
+    "StudyMetadata",
     "StudyRequest",
+    "StudyRows",
     "Thresholds",
     "Timing",
     "Unauthenticated",
@@ -219,6 +220,7 @@ __all__ = [
     "Unimplemented",
     "Unknown",
     "UploadHeader",
+    "Verdict",
     "ViewCertificate",
     "Views",
     "VisualChange",
@@ -235,6 +237,7 @@ __all__ = [
     "given",
     "goal_kind",
     "kind_named",
+    "moment",
     "normalise",
     "parse",
     "parse_grid",

@@ -295,7 +295,7 @@ _STANDARD: dict[str, tuple[Load, Dump]] = {
 
 def _loader(field: Any, hint: Any, strict: bool) -> Load | None:
     """What turns the content of a field into the value; None: nothing has to."""
-    if not field.is_repeated:
+    if not field.is_repeated or _own_codec(hint):
         return _load_one(field, hint, strict)
     if _is_map(field):
         return dict
@@ -319,7 +319,7 @@ def _dumper(field: Any, hint: Any) -> Dump | None:
     """What turns a value into the constructor's argument; None: nothing has to."""
     if _is_map(field):
         return None
-    if not field.is_repeated:
+    if not field.is_repeated or _own_codec(hint):
         return _dump_one(field, hint)
     dump = _dump_one(field, get_args(hint)[0])
     if dump is None:

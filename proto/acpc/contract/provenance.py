@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from acpc.contract.enums import NumericMode
 from acpc.contract.messages import Wire
@@ -33,3 +34,8 @@ class Timing(Record, Wire[receipt_pb2.Timing]):
     queue: float = 0.0
     compute: float = 0.0
     total: float = 0.0
+
+
+def moment(seconds: float) -> datetime:
+    """A time in seconds since 1970 as answers hold it: in UTC, to the millisecond."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=round(seconds * 1000))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+from acpc import contract
 from acpc.contract import AnchorSource, CheckpointRef, Receipt
 
 from acpc_server.encoding.receipt import digest_json, make_receipt
@@ -43,6 +44,15 @@ class AnchorJobSpec(JobSpec):
         """Anchor ranges [start, stop) of the shards, in order."""
         edges = [*range(0, self.anchors.count, SHARD_ANCHORS), self.anchors.count]
         return list(itertools.pairwise(edges))
+
+    def asked(self) -> dict[str, Any]:
+        """The fields that the request of any such job has, digests pinned."""
+        source = self.anchors
+        return {
+            "checkpoint": self.checkpoint,
+            "anchors": source.digest if isinstance(source, AnchorSetSource) else source,
+            "numeric_mode": contract.NumericMode[self.numeric_mode.name],
+        }
 
     def reference_digest(self) -> str:
         """Digest of the reference checkpoint; empty without one."""

@@ -7,10 +7,10 @@ logged states alone, so the pairs are the same for every checkpoint.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 import torch
+from acpc.contract import SkipReason
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
@@ -36,14 +36,6 @@ Check = Callable[[], None]
 
 def go_on() -> None:
     """What a scan does between blocks unless its caller wants to look up."""
-
-
-class SkipReason(IntEnum):
-    """Why an anchor has no partner."""
-
-    NONE = 0
-    ONE_LABEL = 1
-    NONE_IN_REACH = 2
 
 
 @dataclass(frozen=True)
@@ -72,7 +64,7 @@ class Pairing:
         """A ``SkipReason`` for every anchor; ``labels`` are those it was paired by."""
         alike = bool((labels == labels[0]).all())
         reason = SkipReason.ONE_LABEL if alike else SkipReason.NONE_IN_REACH
-        return torch.where(self.partner < 0, int(reason), int(SkipReason.NONE))
+        return torch.where(self.partner < 0, int(reason), int(SkipReason.UNSPECIFIED))
 
 
 def median_split_labels(features: Float64[Tensor, "n features"]) -> Int64[Tensor, "n"]:

@@ -1,48 +1,13 @@
 """Relative IR, the screen score and the verdict on a checkpoint. All in float64."""
 
 import math
-from dataclasses import dataclass
-from enum import StrEnum
+
+from acpc.contract import Outcome, Thresholds, Verdict
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 
 EPS_SCORE = 1e-12
 """Stabiliser of the screen score, epsilon_score in the paper."""
-
-
-class Outcome(StrEnum):
-    """What the screen says about a checkpoint."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    INCONCLUSIVE = "inconclusive"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The screen's answer; fields that need a reference are None without one.
-
-    Attributes:
-        outcome: Passed, failed, or inconclusive (SR passes, relative IR unknown).
-        ir_relative: Raw IR over the reference's.
-        score: S; nonnegative exactly when both requirements hold.
-        delta_score: S minus the reference's own S.
-        ir_passed: ``ir_relative <= t_ir``.
-        sr_passed: ``sr >= t_sr``.
-        t_ir: Threshold of relative IR.
-        t_sr: Threshold of SR.
-        summary: One sentence that says what decided.
-    """
-
-    outcome: Outcome
-    ir_relative: float | None
-    score: float | None
-    delta_score: float | None
-    ir_passed: bool | None
-    sr_passed: bool
-    t_ir: float
-    t_sr: float
-    summary: str
 
 
 def relative_ir(ir_raw: float, reference_ir_raw: float) -> float:
@@ -146,8 +111,7 @@ def screen(
         delta_score=change,
         ir_passed=ir_passed,
         sr_passed=sr_passed,
-        t_ir=t_ir,
-        t_sr=t_sr,
+        thresholds=Thresholds(ir=t_ir, sr=t_sr),
         summary=_summary(sr, ir_relative, t_ir, t_sr),
     )
 

@@ -4,10 +4,7 @@ from acpc_server.rpc.anchor import AnchorServicer
 from acpc_server.rpc.checkpoint import CheckpointServicer
 from acpc_server.rpc.diagnostic import DiagnosticServicer
 from acpc_server.rpc.interceptor import Guard
-from acpc_server.rpc.job_messages import OperationWriter
-from acpc_server.rpc.operations import OperationsServicer
+from acpc_server.rpc.operations import OperationsServicer, OperationWriter
 from acpc_server.rpc.planner import PlannerRpcs
-from acpc_server.rpc.score_messages import SCORE_WRITER
 from acpc_server.rpc.scoring import ScoringServicer
 from acpc_server.rpc.study import StudyServicer
-from acpc_server.rpc.study_messages import STUDY_WRITER

@@ -18,12 +18,12 @@ from acpc_server.data.anchor_sets import (
     AnchorStore,
     AnchorUpload,
     SetInfo,
+    StoredSet,
     UploadHeader,
     check_digest,
     store_drawn,
 )
 from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument
-from acpc_server.rpc.anchor_messages import write_set
 from acpc_server.rpc.paging import read_page, write_token
 from acpc_server.rpc.request import read
 from acpc_server.rpc.shards import read_shard
@@ -95,7 +95,9 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
             if upload.next_offset < header.anchors and not alone:
                 return pb.UploadAnchorsResponse(next_offset=upload.next_offset)
             info = upload.finish()
-        return pb.UploadAnchorsResponse(anchor_set=self._written(info), next_offset=info.anchors)
+        return pb.UploadAnchorsResponse(
+            anchor_set=self._written(self._store.get(info.digest)), next_offset=info.anchors
+        )
 
     def GetUpload(
         self, request: pb.GetUploadRequest, context: grpc.ServicerContext
@@ -106,7 +108,7 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
         offset, stored = self._store.progress(request.request_id)
         return pb.GetUploadResponse(
             next_offset=offset,
-            anchor_set=None if stored is None else write_set(self._store, stored),
+            anchor_set=None if stored is None else self._written(stored),
         )
 
     def CreateAnchorSet(
@@ -125,7 +127,7 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
                 source=source,
             )
             info = self._make(header, context)
-        return pb.CreateAnchorSetResponse(anchor_set=self._written(info))
+        return pb.CreateAnchorSetResponse(anchor_set=self._written(self._store.get(info.digest)))
 
     def _make(self, header: UploadHeader, context: grpc.ServicerContext) -> SetInfo:
         def check() -> None:
@@ -151,7 +153,7 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
     ) -> pb.GetAnchorSetResponse:
         """What a set is."""
         stored = self._store.get(request.digest)
-        return pb.GetAnchorSetResponse(anchor_set=write_set(self._store, stored))
+        return pb.GetAnchorSetResponse(anchor_set=self._written(stored))
 
     def ListAnchorSets(
         self, request: pb.ListAnchorSetsRequest, context: grpc.ServicerContext
@@ -161,7 +163,7 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
         stored = self._store.list()
         following = page.stop if page.stop < len(stored) else None
         return pb.ListAnchorSetsResponse(
-            anchor_sets=[write_set(self._store, one) for one in stored[page.start : page.stop]],
+            anchor_sets=[self._written(one) for one in stored[page.start : page.stop]],
             next_page_token=write_token(following),
         )
 
@@ -184,8 +186,8 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
         finally:
             self._store.forget(made)
 
-    def _written(self, info: SetInfo) -> pb.AnchorSet:
-        return write_set(self._store, self._store.get(info.digest))
+    def _written(self, stored: StoredSet) -> pb.AnchorSet:
+        return self._store.described(stored).to_message()
 
 
 def _names(record: type[Any]) -> set[str]:

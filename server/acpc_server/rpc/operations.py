@@ -2,17 +2,102 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
 import grpc
+from acpc.contract import JobState, Timing, Wire, moment
 from google.longrunning import operations_pb2, operations_pb2_grpc
 from google.protobuf import empty_pb2
+from google.rpc import error_details_pb2
 
 from acpc_server.errors import InvalidArgument, NotFound
-from acpc_server.jobs import JobService
-from acpc_server.rpc.job_filter import read_filter
-from acpc_server.rpc.job_messages import PREFIX, OperationWriter
+from acpc_server.jobs import Job, JobFailure, JobFilter, JobService
 from acpc_server.rpc.paging import read_page, write_token
+from acpc_server.rpc.status import DOMAIN, plain_status
 
+PREFIX = "operations/"
 WAIT_SECONDS = 60.0
+MAX_FILTER = 1000
+LABELS = ("checkpoint",)
+OPERATORS = {"state": "=", "kind": "=", "checkpoint": "=", "created": ">="}
+TERM = re.compile(r'\s*(?P<key>\w+)\s*(?P<operator>[<>]?=|[<>])\s*(?P<value>"[^"]*"|[^\s"]+)\s*')
+AND = re.compile(r"AND(?=\s)")
+
+
+class Answering(Protocol):
+    """A kind of job whose records become answers."""
+
+    @property
+    def name(self) -> str:
+        """Name of the kind."""
+        ...
+
+    def metadata(self, spec: Any, life: Mapping[str, Any]) -> Wire[Any]:  # noqa: ANN401
+        """What is measured, and the times, state and progress of ``life``."""
+        ...
+
+    def answer(self, spec: Any, result: Mapping[str, Any]) -> Wire[Any]:  # noqa: ANN401
+        """The answer of a job that succeeded; equal records give equal bytes."""
+        ...
+
+
+class OperationWriter:
+    """Writes jobs as Operations.
+
+    Args:
+        kinds: The kinds of job.
+    """
+
+    def __init__(self, kinds: Iterable[Answering]) -> None:
+        self._kinds = {kind.name: kind for kind in kinds}
+
+    @property
+    def kinds(self) -> list[str]:
+        """Names of the kinds of job."""
+        return list(self._kinds)
+
+    def write(self, job: Job) -> operations_pb2.Operation:
+        """The Operation message of a job; a listed one has no response."""
+        kind = self._kinds[job.kind]
+        operation = operations_pb2.Operation(name=f"{PREFIX}{job.job_id}", done=job.state.done)
+        metadata = kind.metadata(job.spec, _life(job)).to_message()
+        operation.metadata.Pack(metadata, deterministic=True)
+        if job.state is JobState.SUCCEEDED and job.result is not None:
+            answer = kind.answer(job.spec, job.result).to_message()
+            operation.response.Pack(answer, deterministic=True)
+        elif job.state is JobState.CANCELLED:
+            operation.error.CopyFrom(plain_status("CANCELLED", "the job was cancelled", []))
+        elif job.failure is not None:
+            operation.error.CopyFrom(_failure(job.failure))
+        return operation
+
+
+def _life(job: Job) -> dict[str, Any]:
+    """State, progress, attempts and times: fields of ``acpc.contract.JobLife``."""
+    times: dict[str, Any] = {}
+    if job.started is not None:
+        times["start_time"] = moment(job.started)
+    if job.ended is not None:
+        started = job.started or job.ended
+        times["end_time"] = moment(job.ended)
+        times["timing"] = Timing(
+            started - job.created, job.ended - started, job.ended - job.created
+        )
+    return {
+        "state": job.state,
+        "create_time": moment(job.created),
+        "progress": job.progress,
+        "attempts": job.attempts,
+        **times,
+    }
+
+
+def _failure(failure: JobFailure) -> Any:  # noqa: ANN401
+    info = error_details_pb2.ErrorInfo(reason=failure.reason, domain=DOMAIN)
+    return plain_status(failure.code, failure.message, [info])
 
 
 class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignore[misc]
@@ -92,3 +177,77 @@ def read_name(name: str) -> str:
     if len(job_id) > 64 or not job_id.isascii() or not job_id.isprintable():
         raise NotFound("no operation has that name")
     return job_id
+
+
+def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
+    """The jobs a filter lets through: terms joined by ``AND``, each at most once.
+
+    ``state=<state>``, ``kind=<kind>``, ``checkpoint=<name>``, ``created>=<RFC 3339 time>``; a
+    value may stand in double quotes.
+
+    Args:
+        text: The filter; empty lets every job through.
+        kinds: Names of the kinds of job.
+
+    Raises:
+        InvalidArgument: Not of that form; says what is wrong where.
+    """
+    if len(text) > MAX_FILTER:
+        raise InvalidArgument("filter", f"{len(text)} characters are over {MAX_FILTER}")
+    given: dict[str, str] = {}
+    rest = text.strip()
+    while rest:
+        term = TERM.match(rest)
+        if term is None:
+            raise _refusal(f"{rest!r} is no term such as state=running or checkpoint=NAME")
+        key, operator = term["key"], term["operator"]
+        if key not in OPERATORS:
+            raise _refusal(f"unknown key {key!r}; known are {', '.join(OPERATORS)}")
+        if operator != OPERATORS[key]:
+            raise _refusal(f"{key}{operator}; write {key}{OPERATORS[key]}")
+        if key in given:
+            raise _refusal(f"{key} is given twice")
+        given[key] = term["value"].strip('"')
+        rest = rest[term.end() :]
+        if rest:
+            joint = AND.match(rest)
+            if joint is None:
+                raise _refusal(f"join terms with AND; found {rest!r}")
+            rest = rest[joint.end() :].strip()
+            if not rest:
+                raise _refusal("AND needs a term after it")
+    return JobFilter(
+        state=_read_state(given.get("state")),
+        kind=_read_kind(given.get("kind"), kinds),
+        created_since=_read_time(given.get("created")),
+        labels={label: given[label] for label in LABELS if label in given},
+    )
+
+
+def _read_state(value: str | None) -> JobState | None:
+    states = {str(state): state for state in JobState if state}
+    if value is not None and value.lower() not in states:
+        raise _refusal(f"state={value}; the states are {', '.join(states)}")
+    return None if value is None else states[value.lower()]
+
+
+def _read_kind(value: str | None, kinds: Collection[str]) -> str | None:
+    if value is not None and value not in kinds:
+        raise _refusal(f"kind={value}; the kinds are {', '.join(kinds)}")
+    return value
+
+
+def _read_time(value: str | None) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise _refusal(f"created>={value}; give an RFC 3339 time such as 2026-01-31T08:00:00Z")
+    return time
+
+
+def _refusal(problem: str) -> InvalidArgument:
+    return InvalidArgument("filter", problem)

@@ -22,7 +22,6 @@ from google.protobuf.message import Message
 
 from acpc_server.encoding import (
     AnchorReaders,
-    AnchorSetSource,
     AnySource,
     DrawnViews,
     Views,
@@ -152,20 +151,10 @@ def read_anchors(
     return source
 
 
-def write_anchors(source: AnySource) -> DatasetAnchors | str:
-    """What a request names these anchors by."""
-    return source.digest if isinstance(source, AnchorSetSource) else source
-
-
 def read_mode(asked: contract.NumericMode) -> NumericMode:
     """The arithmetic of a request; where it leaves it open, fp32."""
     open_ = asked is contract.NumericMode.SERVER_DEFAULT
     return NumericMode.FP32 if open_ else NumericMode(str(asked))
-
-
-def write_mode(mode: NumericMode) -> contract.NumericMode:
-    """The arithmetic as the contract names it."""
-    return contract.NumericMode[mode.name]
 
 
 def load(

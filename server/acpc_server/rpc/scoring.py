@@ -16,10 +16,8 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.jobs import JobService, JobState
 from acpc_server.numerics import horizon_weights
 from acpc_server.perturb import require_known
-from acpc_server.rpc.job_messages import OperationWriter
-from acpc_server.rpc.operations import read_name
+from acpc_server.rpc.operations import OperationWriter, read_name
 from acpc_server.rpc.request import named, read, read_anchors, read_mode
-from acpc_server.rpc.score_messages import write_previews
 from acpc_server.scoring import ScoreJobKind, ScoreSpec
 
 # Radii by draw, or by step, in one result; they travel in one message.
@@ -74,9 +72,8 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
                 f"{request.name} is {job.state}; only a job that succeeded has pictures",
                 reason="OPERATION_NOT_SUCCEEDED",
             )
-        return write_previews(
-            self._scoring.preview(spec, job.result, request.anchors, request.draw)
-        )
+        previews = self._scoring.preview(spec, job.result, request.anchors, request.draw)
+        return previews.to_message()
 
     def _spec(self, asked: ScoreRequest) -> ScoreSpec:
         source, protocol = read_anchors(asked.anchors, self._readers), asked.protocol

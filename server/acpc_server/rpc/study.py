@@ -12,7 +12,7 @@ from acpc_server.encoding import AnchorReaders
 from acpc_server.engine import CheckpointCache
 from acpc_server.jobs import JobService
 from acpc_server.perturb import require_known
-from acpc_server.rpc.job_messages import OperationWriter
+from acpc_server.rpc.operations import OperationWriter
 from acpc_server.rpc.request import named, read, read_anchors, read_mode
 from acpc_server.studies import StudyJobKind, StudySpec
 

@@ -1,5 +1,4 @@
 """Checkpoint jobs: IR, SR and the verdict."""
 
 from acpc_server.scoring.kind import ScoreJobKind
-from acpc_server.scoring.preview import AnchorPreview
 from acpc_server.scoring.spec import ScoreSpec

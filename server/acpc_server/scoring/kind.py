@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import torch
+from acpc.contract import AnchorPreviews, Score, ScoreMetadata
 
 from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorJobKind, receipt_to_json
@@ -18,7 +18,7 @@ from acpc_server.numerics import pairing, screening
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import RequestContext
 from acpc_server.scoring import score
-from acpc_server.scoring.preview import AnchorPreview, preview_anchors
+from acpc_server.scoring.preview import preview_anchors
 from acpc_server.scoring.shard import ShardRecord, ShardScorer
 from acpc_server.scoring.spec import Role, ScoreSpec
 
@@ -155,15 +155,23 @@ class ScoreJobKind(AnchorJobKind):
         return {
             "checkpoint": scores["checkpoint"],
             "reference": reference,
-            "verdict": asdict(score.judge(spec, dict(scores))),
+            "verdict": score.verdict_to_json(score.judge(spec, dict(scores))),
             "receipt": receipt_to_json(receipt),
             "anchors": opened["anchors"],
             "seen": opened["seen"],
         }
 
+    def metadata(self, spec: ScoreSpec, life: Mapping[str, Any]) -> ScoreMetadata:
+        """What is measured and how far it is."""
+        return ScoreMetadata(checkpoint=spec.checkpoint, request=spec.request(), **life)
+
+    def answer(self, spec: ScoreSpec, result: Mapping[str, Any]) -> Score:
+        """The answer of a job that succeeded, from its record."""
+        return score.read_score(spec, result)
+
     def preview(
         self, spec: ScoreSpec, result: Mapping[str, Any], anchors: Sequence[int], draw: int
-    ) -> list[AnchorPreview]:
+    ) -> AnchorPreviews:
         """What the model saw at some anchors of a job; as :func:`preview_anchors`."""
         return preview_anchors(self.readers, spec, result, anchors, draw)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from acpc.contract import AnchorPreview, AnchorPreviews
 from torch import Tensor
 
 from acpc_server.encoding import AnchorReaders
@@ -23,30 +22,13 @@ MAX_PREVIEWS = 32
 MAX_PICTURE_BYTES = 48 * 2**20
 
 
-@dataclass(frozen=True)
-class AnchorPreview:
-    """Histories at the model's image size, uint8 (h, height, width, 3).
-
-    Attributes:
-        anchor: Index of the anchor.
-        clean: Its history.
-        perturbed: The history as a draw of the job's shift made it.
-        partner: History of its different-label partner; None where it has none.
-    """
-
-    anchor: int
-    clean: UInt8[np.ndarray, "h height width 3"]
-    perturbed: UInt8[np.ndarray, "h height width 3"]
-    partner: UInt8[np.ndarray, "h height width 3"] | None
-
-
 def preview_anchors(
     readers: AnchorReaders,
     spec: ScoreSpec,
     result: Mapping[str, Any],
     indices: Sequence[int],
     draw: int,
-) -> list[AnchorPreview]:
+) -> AnchorPreviews:
     """Pictures of some anchors of a job that succeeded.
 
     Args:
@@ -85,7 +67,7 @@ def preview_anchors(
         )
         other = None if partner[index] < 0 else _picture(history(int(partner[index])))
         previews.append(AnchorPreview(index, _picture(clean), _picture(perturbed), other))
-    return previews
+    return AnchorPreviews(tuple(previews))
 
 
 def _picture(model_input: Tensor) -> np.ndarray:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import torch
+from acpc.contract import (
+    AnchorValues,
+    CheckpointRef,
+    CheckpointScore,
+    IrSummary,
+    Outcome,
+    Score,
+    SkipReason,
+    Thresholds,
+    Verdict,
+    to_plain,
+)
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from acpc_server.data import Anchors
+from acpc_server.encoding import receipt_from_json
 from acpc_server.engine import DeviceEngine
-from acpc_server.jobs import pack
+from acpc_server.jobs import Json, pack, unpack
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import consistency, pairing, screening, verdict
 from acpc_server.scheduling import RequestContext
@@ -112,7 +127,7 @@ def _summaries(spec: ScoreSpec, horizon_radius: Tensor) -> list[dict[str, Any]]:
     ]
 
 
-def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> verdict.Verdict:
+def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:
     """The verdict on the checkpoint; relative to the reference when there is one."""
     score = scores["checkpoint"]
     reference = scores.get("reference", score) if spec.reference is not None else None
@@ -123,4 +138,39 @@ def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> verdict.Verdic
         reference_sr=None if reference is None else reference["sr"],
         t_ir=spec.thresholds.ir,
         t_sr=spec.thresholds.sr,
+    )
+
+
+def verdict_to_json(verdict: Verdict) -> Json:
+    """The verdict's form in the job record."""
+    plain: Json = to_plain(verdict)
+    thresholds, summary = plain.pop("thresholds"), plain.pop("summary")
+    return {**plain, "t_ir": thresholds["ir"], "t_sr": thresholds["sr"], "summary": summary}
+
+
+def read_score(spec: ScoreSpec, result: Mapping[str, Any]) -> Score:
+    """The answer that the record of a job holds."""
+    reference, verdict = result["reference"], dict(result["verdict"])
+    thresholds = Thresholds(ir=verdict.pop("t_ir"), sr=verdict.pop("t_sr"))
+    outcome = Outcome[verdict.pop("outcome").upper()]
+    return Score(
+        checkpoint=_read_checkpoint(result["checkpoint"], spec.named("checkpoint")),
+        reference=reference and _read_checkpoint(reference, spec.named("reference")),
+        verdict=Verdict(outcome=outcome, thresholds=thresholds, **verdict),
+        receipt=receipt_from_json(result["receipt"]),
+    )
+
+
+def _read_checkpoint(score: Mapping[str, Any], named: CheckpointRef) -> CheckpointScore:
+    reasons = tuple(map(SkipReason, unpack(score["skip_reasons"]).tolist()))
+    names = [f.name for f in fields(AnchorValues) if f.name != "skip_reasons"]
+    values = {name: unpack(score[name]) for name in names}
+    numbers = {f.name: score[f.name] for f in fields(CheckpointScore) if f.name in score}
+    return CheckpointScore(
+        **{
+            **numbers,
+            "checkpoint": named,
+            "summaries": tuple(IrSummary(**row) for row in score["summaries"]),
+            "anchor_values": AnchorValues(skip_reasons=reasons, **values),
+        }
     )

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from acpc.contract import CheckpointRef, Perturbation, ScoreProtocol, Thresholds, to_plain
+from acpc.contract import (
+    CheckpointRef,
+    Perturbation,
+    ScoreProtocol,
+    ScoreRequest,
+    Thresholds,
+    to_plain,
+)
 
 from acpc_server.encoding import AnchorJobSpec, digest_json
 
@@ -20,6 +27,16 @@ class ScoreSpec(AnchorJobSpec):
     perturbation: Perturbation
     protocol: ScoreProtocol = field(default_factory=ScoreProtocol)
     thresholds: Thresholds = field(default_factory=Thresholds)
+
+    def request(self) -> ScoreRequest:
+        """The request of this job: defaults filled in, digests pinned, no request id."""
+        return ScoreRequest(
+            **self.asked(),
+            shift=self.perturbation,
+            reference=self.reference,
+            protocol=self.protocol,
+            thresholds=self.thresholds,
+        )
 
     def roles(self) -> list[Role]:
         """The checkpoints to measure; a reference equal to the checkpoint is measured once."""

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
-from acpc.contract import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
+from acpc.contract import (
+    DriftStudy,
+    GeometryStudy,
+    PlannerStudy,
+    SensitivityStudy,
+    StudyMetadata,
+    StudyRows,
+)
 
-from acpc_server.encoding import AnchorJobKind, perturbed_views, receipt_to_json
+from acpc_server.encoding import AnchorJobKind, perturbed_views, receipt_from_json, receipt_to_json
 from acpc_server.engine import NumericMode
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, Step
@@ -48,6 +57,16 @@ class StudyJobKind(AnchorJobKind):
             raise error.below(spec.study.kind) from error
         history, horizon = window(spec.study, card)
         self.readers.check(spec.anchors, card, history=history, horizon=horizon, exact=False)
+
+    def metadata(self, spec: StudySpec, life: Mapping[str, Any]) -> StudyMetadata:
+        """What is measured and how far it is."""
+        return StudyMetadata(request=spec.request(), **life)
+
+    def answer(self, spec: StudySpec, result: Mapping[str, Any]) -> StudyRows:
+        """The rows of a study that succeeded, from its record."""
+        table = Table.from_json(result)
+        receipt = receipt_from_json(result["receipt"])
+        return StudyRows(spec.checkpoint, table.columns, table.arrays, receipt, spec.request())
 
     def count_steps(self, spec: StudySpec) -> int:
         """One step to read the anchors, one per shard."""

@@ -10,6 +10,7 @@ from acpc.contract import (
     PlannerStudy,
     SensitivityStudy,
     Study,
+    StudyRequest,
     to_plain,
 )
 
@@ -56,6 +57,10 @@ class StudySpec(AnchorJobSpec):
     """One RunStudy job."""
 
     study: Study
+
+    def request(self) -> StudyRequest:
+        """The request of this job: defaults filled in, digests pinned, no request id."""
+        return StudyRequest(**self.asked(), study=self.study)
 
     def parameters(self) -> dict[str, object]:
         """The study without its views."""

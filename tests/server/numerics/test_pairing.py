@@ -110,7 +110,11 @@ def test_skip_reasons_tell_one_label_from_none_in_reach() -> None:
     states = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
     labels = torch.tensor([0, 1, 0])
     found = pair_different_labels(states, labels, 0.0).skip_reasons(labels)
-    assert found.tolist() == [SkipReason.NONE, SkipReason.NONE, SkipReason.NONE_IN_REACH]
+    assert found.tolist() == [
+        SkipReason.UNSPECIFIED,
+        SkipReason.UNSPECIFIED,
+        SkipReason.NONE_IN_REACH,
+    ]
     alike = torch.zeros(3, dtype=torch.int64)
     found = pair_different_labels(states, alike).skip_reasons(alike)
     assert found.tolist() == [SkipReason.ONE_LABEL] * 3

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import JobFilter, JobState
-from acpc_server.rpc.job_filter import read_filter
+from acpc_server.rpc.operations import read_filter
 
 KINDS = ["score_checkpoint", "run_study"]
 MORNING = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy_reference as paper
 import pytest
 import torch
-from acpc.contract import AnchorSource, CheckpointRef, ScoreProtocol
+from acpc.contract import AnchorSource, CheckpointRef, Outcome, ScoreProtocol
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import unpack
 from acpc_server.perturb import GaussianNoise
@@ -166,10 +166,10 @@ def test_the_verdict_is_relative_to_the_reference_and_to_itself_when_that_is_the
     verdict = judge(against, {"checkpoint": score, "reference": base})
     assert verdict.ir_relative == pytest.approx(paper.relative_ir(0.2, 1.0))
     assert verdict.score == pytest.approx(paper.screen_score(0.2, 1.0))
-    assert verdict.outcome == paper.verdict(0.2, 1.0)
+    assert str(verdict.outcome) == paper.verdict(0.2, 1.0)
     itself = replace(plan(), reference=plan().checkpoint)
     assert judge(itself, {"checkpoint": score}).ir_relative == 1.0
-    assert judge(plan(), {"checkpoint": score}).outcome == "inconclusive"
+    assert judge(plan(), {"checkpoint": score}).outcome is Outcome.INCONCLUSIVE
 
 
 def test_a_record_restores_bit_for_bit(measured: Measured) -> None:

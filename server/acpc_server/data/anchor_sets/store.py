@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
-from acpc.contract import from_json, to_json
+from acpc.contract import AnchorSet, from_json, moment, to_json
 
 from acpc_server.data.anchor_sets.files import discard, folder_bytes, held, write_whole
 from acpc_server.data.anchor_sets.info import (
@@ -113,6 +114,16 @@ class AnchorStore:
         """When a set goes unless it is used, in seconds since 1970; None: never."""
         keep = self.limits.keep_seconds
         return stored.used_time + keep if keep else None
+
+    def described(self, stored: StoredSet) -> AnchorSet:
+        """The answer that describes a set."""
+        expires = self.expire_time(stored)
+        known = {f.name: getattr(stored.info, f.name) for f in fields(stored.info)}
+        times = {
+            "create_time": moment(stored.info.create_time),
+            "expire_time": None if expires is None else moment(expires),
+        }
+        return AnchorSet(**{**known, **times})
 
     def delete(self, digest: str, in_use: Callable[[str], bool]) -> None:
         """Removes a set.

@@ -1,0 +1,152 @@
+"""Answers of ScoreCheckpoint and PreviewAnchors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acpc.contract.enums import WireEnum
+from acpc.contract.messages import Wire
+from acpc.contract.provenance import Receipt
+from acpc.contract.record import Record
+from acpc.contract.requests import CheckpointRef, Thresholds
+from acpc.v1 import scoring_service_pb2 as pb
+
+
+class Outcome(WireEnum):
+    """What the screen says."""
+
+    UNSPECIFIED = 0
+    PASSED = 1
+    FAILED = 2
+    INCONCLUSIVE = 3
+
+
+class SkipReason(WireEnum):
+    """Why an anchor takes no part in SR; UNSPECIFIED: it does."""
+
+    UNSPECIFIED = 0
+    ONE_LABEL = 1
+    NONE_IN_REACH = 2
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class IrSummary(Record, Wire[pb.IrSummary]):
+    """Raw IR at one horizon and one quantile."""
+
+    horizon: int
+    quantile: float
+    ir_raw: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class AnchorValues(Record, Wire[pb.AnchorValues]):
+    """Per-anchor values, in the order of the anchors.
+
+    Attributes:
+        anchor_ids: Identity of each anchor, int64 (n,).
+        radius: Mean normalised radius over draws, float64 (n,).
+        motion_scale: Clean-motion scale s_i, float64 (n,).
+        different_state_distance: D_i, float64 (n,); NaN where skipped.
+        partner: Index of the partner, int64 (n,); -1 where skipped.
+        draw_radius: Radius of every draw, float64 (n, draws).
+        skip_reasons: Why each anchor has no partner, n of them.
+        step_radius: Distance of clean and perturbed prediction at each step in units of the motion
+            scale, mean over draws, float64 (n, H); None when the server left it out.
+    """
+
+    anchor_ids: NDArray[np.int64]
+    radius: NDArray[np.float64]
+    motion_scale: NDArray[np.float64]
+    different_state_distance: NDArray[np.float64]
+    partner: NDArray[np.int64]
+    draw_radius: NDArray[np.float64]
+    skip_reasons: tuple[SkipReason, ...]
+    step_radius: NDArray[np.float64] | None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class CheckpointScore(Record, Wire[pb.CheckpointScore]):
+    """IR and SR of one checkpoint.
+
+    Attributes:
+        ir_raw: Quantile over anchors of the mean normalised radius.
+        sr: Separation rate.
+        anchors: Anchors n.
+        eligible: Anchors with a different-label partner in reach.
+        skipped: Anchors without one.
+        median_latent_distance: Of clean endpoint latents; near zero means collapse.
+        summaries: Raw IR at every horizon and quantile asked for.
+        anchor_values: None when the server left them out.
+    """
+
+    checkpoint: CheckpointRef
+    ir_raw: float
+    sr: float
+    anchors: int
+    eligible: int
+    skipped: int
+    median_latent_distance: float
+    summaries: tuple[IrSummary, ...]
+    anchor_values: AnchorValues | None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Verdict(Record, Wire[pb.Verdict]):
+    """What the screen decided and why.
+
+    Attributes:
+        outcome: Passed, failed, or inconclusive without a reference.
+        ir_relative: IR relative to the reference; None without one.
+        score: S; nonnegative exactly when both requirements hold. None without a reference.
+        delta_score: S of the checkpoint minus S of the reference. None without one.
+        ir_passed: None without a reference.
+        sr_passed: Whether SR reaches its threshold.
+        thresholds: The thresholds the server used.
+        summary: One sentence that says what decided the outcome.
+    """
+
+    outcome: Outcome
+    ir_relative: float | None
+    score: float | None
+    delta_score: float | None
+    ir_passed: bool | None
+    sr_passed: bool
+    thresholds: Thresholds
+    summary: str
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Score(Record, Wire[pb.ScoreCheckpointResponse]):
+    """Answer of a scoring job; ``reference`` is None when none was named."""
+
+    checkpoint: CheckpointScore
+    reference: CheckpointScore | None
+    verdict: Verdict
+    receipt: Receipt
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class AnchorPreview(Record, Wire[pb.AnchorPreview]):
+    """What the model saw at one anchor: histories at its image size, for a person to look at.
+
+    Attributes:
+        anchor: Index of the anchor, in the order of ``AnchorValues``.
+        clean: Its history, uint8 (h, height, width, 3).
+        perturbed: The history under one draw of the shift, clipped to what a picture can show.
+        partner: History of its different-label partner; None where it was skipped.
+    """
+
+    anchor: int
+    clean: NDArray[np.uint8]
+    perturbed: NDArray[np.uint8]
+    partner: NDArray[np.uint8] | None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class AnchorPreviews(Record, Wire[pb.PreviewAnchorsResponse]):
+    """Answer of ``preview``: one per anchor asked for, in that order."""
+
+    previews: tuple[AnchorPreview, ...]
