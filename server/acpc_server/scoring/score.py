@@ -163,8 +163,8 @@ def read_score(spec: ScoreSpec, result: Mapping[str, Any]) -> Score:
 
 def _read_checkpoint(score: Mapping[str, Any], named: CheckpointRef) -> CheckpointScore:
     reasons = tuple(map(SkipReason, unpack(score["skip_reasons"]).tolist()))
-    names = [f.name for f in fields(AnchorValues) if f.name != "skip_reasons"]
-    values = {name: unpack(score[name]) for name in names}
+    known = {f.name for f in fields(AnchorValues)} & score.keys() - {"skip_reasons"}
+    values = {name: unpack(score[name]) for name in known}
     numbers = {f.name: score[f.name] for f in fields(CheckpointScore) if f.name in score}
     return CheckpointScore(
         **{
