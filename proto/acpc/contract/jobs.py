@@ -13,8 +13,8 @@ from acpc.contract.enums import WireEnum
 from acpc.contract.messages import Codec, Wire
 from acpc.contract.provenance import Receipt, Timing
 from acpc.contract.record import Record
-from acpc.contract.requests import CheckpointRef, ScoreRequest
-from acpc.contract.studies import StudyRequest
+from acpc.contract.requests import CheckpointRef
+from acpc.contract.studies import ScoreRequest, StudyRequest
 from acpc.contract.tensor import read_tensor, tensor_fields
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import study_service_pb2 as study_pb
