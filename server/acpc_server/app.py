@@ -45,7 +45,7 @@ from acpc_server.rpc import (
     ScoringServicer,
     StudyServicer,
 )
-from acpc_server.scheduling import WorkerPool
+from acpc_server.scheduling import AdmissionController, WorkerPool
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyJobKind
@@ -89,10 +89,16 @@ class Server:
         self.metrics.set_build(
             version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
         )
+        self._admission = AdmissionController(
+            max_requests=settings.rpc_threads,
+            # A stream holds a thread for as long as it lives; half of them stay for other calls.
+            max_streams=settings.rpc_threads // 2,
+            max_queue=settings.max_queue,
+        )
         self._engine = DeviceEngine(
             self._device,
             self.metrics,
-            max_queue=settings.max_queue,
+            admission=self._admission,
             merge=settings.merge_requests,
             latent_bytes=settings.latent_cache_mib * MEBIBYTE,
             threads=settings.torch_threads or torch.get_num_threads(),
@@ -142,10 +148,10 @@ class Server:
     ) -> grpc.Server:
         settings = self._settings
         message = settings.max_message_mib * MEBIBYTE
-        threads = WorkerPool(settings.rpc_threads)
+        workers = WorkerPool(settings.rpc_threads)
         server = grpc.server(
-            threads,
-            interceptors=[Guard(self.metrics, threads)],
+            workers,
+            interceptors=[Guard(self.metrics, workers, self._admission)],
             options=[
                 ("grpc.max_receive_message_length", message),
                 ("grpc.max_send_message_length", message),
@@ -168,7 +174,7 @@ class Server:
             idle_seconds=settings.plan_idle_seconds,
         )
         diagnostic_service_pb2_grpc.add_DiagnosticServiceServicer_to_server(
-            DiagnosticServicer(self._checkpoints, comparison, planner), server
+            DiagnosticServicer(self._admission, self._checkpoints, comparison, planner), server
         )
         checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(
             CheckpointServicer(self._checkpoints), server

@@ -20,8 +20,8 @@ LIMIT = 3.0
 # The same program with the limit of one pair cut from minutes to seconds.
 PROGRAM = f"""
 from acpc_server.cli import main
-from acpc_server.rpc import request
-request.DEFAULT_SECONDS = {LIMIT}
+from acpc_server.scheduling import admission
+admission.MAX_REQUEST_SECONDS = {LIMIT}
 main()
 """
 

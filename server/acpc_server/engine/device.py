@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import CancelledError
 from functools import partial
 
 import structlog
@@ -24,12 +23,13 @@ from acpc_server.models import FrozenWorldModel, Reduces, rollout, rollout_pool
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     RETRY_SECONDS,
+    AdmissionController,
     BatchQueue,
     Chunk,
     ConcurrencyLimiter,
-    Pace,
     Priority,
     RequestContext,
+    Work,
 )
 
 log = structlog.get_logger("acpc.engine")
@@ -46,7 +46,7 @@ class DeviceEngine:
     Args:
         device: Where checkpoints live and compute.
         metrics: Series for queue wait and compute time.
-        max_queue: Interactive chunks that may wait; more are refused with ResourceExhausted.
+        admission: Admits interactive chunks, and learns what they cost; one of its own when None.
         merge: Whether chunks may share a device call.
         latent_bytes: Latents of frames seen lately that are kept for callers.
         threads: CPU threads of the device's owner; torch's default when 0.
@@ -55,7 +55,7 @@ class DeviceEngine:
     Attributes:
         device: Where checkpoints live and compute.
         latents: Those latents; :meth:`encode` itself neither reads nor fills it.
-        limiter: Where interactive requests are worked on; a seat is given up during a device call.
+        limiter: Limits interactive requests at work; a slot is released during a device call.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class DeviceEngine:
         device: torch.device,
         metrics: Metrics,
         *,
-        max_queue: int = 256,
+        admission: AdmissionController | None = None,
         merge: bool = True,
         latent_bytes: int = 0,
         threads: int = 0,
@@ -74,8 +74,9 @@ class DeviceEngine:
         self.limiter = ConcurrencyLimiter()
         self._metrics = metrics
         self._merge = merge
-        self._queue = BatchQueue(metrics, max_queue, self.limiter)
-        self._pace = Pace()
+        admission = admission or AdmissionController()
+        self._latency = admission.latency
+        self._queue = BatchQueue(metrics, admission, self.limiter)
         self._repeats = RepeatedPools(
             device, metrics, after=compile_after, threads=threads or torch.get_num_threads()
         )
@@ -96,9 +97,8 @@ class DeviceEngine:
         """Projected embeddings of normalised frames, as float32 on the CPU.
 
         Raises:
-            Cancelled, DeadlineExceeded: As the context says, looked at before every chunk; or the
-                queue is too long for the deadline.
-            ResourceExhausted: The interactive queue is full, or the device out of memory.
+            Cancelled, DeadlineExceeded: As the context says, looked at before every chunk.
+            ResourceExhausted: A chunk is not admitted, or the device is out of memory.
             Unavailable: The engine is closed.
         """
         shape = tuple(frames.shape[1:])
@@ -204,7 +204,7 @@ class DeviceEngine:
         )
 
     def close(self) -> None:
-        """Refuse further work and stop once the queue is empty; waits a moment for that."""
+        """Take no further work and stop once the queue is empty; waits a moment for that."""
         self._queue.close()
         self._thread.join(CLOSE_SECONDS)
 
@@ -216,7 +216,7 @@ class DeviceEngine:
         parts: Sequence[tuple[Tensor, ...]],
         compute: Callable[..., Tensor],
         context: RequestContext,
-        capacity: int,
+        max_rows: int,
         *,
         mergeable: bool = True,
     ) -> Tensor:
@@ -227,10 +227,10 @@ class DeviceEngine:
 
         merge = self._merge and mergeable and context.priority is Priority.INTERACTIVE
         kind = (primitive, mode, *kind)
-        # Pinned here, in the caller's thread, lest the device's owner spend its time on copies.
+        # Pinned in the caller's thread, so that the device's spends no time on copies.
         pinned = (tuple(self._pin(x) for x in part) for part in parts)
         chunks = (
-            Chunk(primitive, kind, part, in_mode, context, merge, capacity) for part in pinned
+            Chunk(primitive, kind, part, in_mode, context, merge, max_rows) for part in pinned
         )
         outputs = [self._run(chunk) for chunk in chunks]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
@@ -244,16 +244,9 @@ class DeviceEngine:
     def _run(self, chunk: Chunk) -> Tensor:
         context = chunk.context
         context.check()
-        self._queue.put(chunk, self._pace.admit)
+        self._queue.put(chunk)
         context.wait_on(chunk.future)
-        try:
-            return self.limiter.result(chunk.future, context.remaining())
-        except CancelledError:
-            raise Cancelled("the request was cancelled") from None
-        except TimeoutError:
-            if not chunk.future.cancel() and chunk.future.done():  # ended at the last moment
-                return chunk.future.result()
-            raise DeadlineExceeded("the deadline passed while waiting for the device") from None
+        return self.limiter.result(chunk.future, context)
 
     def _own_device(self, threads: int) -> None:
         if threads:
@@ -288,7 +281,7 @@ class DeviceEngine:
             _fail(batch, error)
             return
         seconds = time.perf_counter() - started
-        self._pace.learn(first.kind, len(inputs[0]), seconds)
+        self._latency.learn(Work(first.kind, len(inputs[0])), seconds)
         priority = first.context.priority.name.lower()
         self._metrics.compute.labels(first.primitive, priority).observe(seconds)
         parts = torch.split(outputs, [chunk.rows for chunk in batch])
@@ -338,11 +331,11 @@ def _fail(batch: list[Chunk], error: Exception) -> None:
         chunk.future.set_exception(error)
 
 
-def _out_of_memory(error: torch.OutOfMemoryError) -> ResourceExhausted:
-    refusal = ResourceExhausted(
+def _out_of_memory(cause: torch.OutOfMemoryError) -> ResourceExhausted:
+    error = ResourceExhausted(
         "the device is out of memory; unload checkpoints or send fewer frames",
         reason="DEVICE_MEMORY",
         retry_after=RETRY_SECONDS,
     )
-    refusal.__cause__ = error
-    return refusal
+    error.__cause__ = cause
+    return error

@@ -27,7 +27,7 @@ from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument
 from acpc_server.rpc.paging import read_page, write_token
 from acpc_server.rpc.request import read
 from acpc_server.rpc.shards import read_shard
-from acpc_server.rpc.streams import within
+from acpc_server.scheduling import read_until_idle
 
 IDLE_SECONDS = 60.0
 
@@ -59,7 +59,7 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
         self, request_iterator: Iterator[pb.UploadAnchorsRequest], context: grpc.ServicerContext
     ) -> pb.UploadAnchorsResponse:
         """Store shards as they come; each is safe once the next one is asked for."""
-        limited = within(
+        limited = read_until_idle(
             request_iterator,
             self._idle_seconds,
             hint="go on with the same request_id",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 from acpc import contract
 from acpc.v1 import tensor_pb2
@@ -16,7 +14,6 @@ def write_tensor(array: np.ndarray) -> tensor_pb2.Tensor:
     return contract.write_tensor(array)
 
 
-def spent(context: RequestContext, started: float) -> contract.Timing:
-    """Timing of the request behind a context, parsed at ``started`` by the performance counter."""
-    total = time.perf_counter() - started
-    return contract.Timing(context.queue_seconds, context.compute_seconds, total)
+def spent(context: RequestContext) -> contract.Timing:
+    """Where the time of a request has gone so far."""
+    return contract.Timing(context.queue_seconds, context.compute_seconds, context.total_seconds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,9 +16,7 @@ from acpc_server.interactive import PairComparer, PairRequest
 from acpc_server.rpc import codec
 from acpc_server.rpc.planner import PlannerRpcs
 from acpc_server.rpc.request import (
-    StreamContexts,
     load,
-    open_context,
     read,
     read_mode,
     read_views,
@@ -27,15 +24,27 @@ from acpc_server.rpc.request import (
     shown_id,
 )
 from acpc_server.rpc.status import to_status
-from acpc_server.scheduling import RequestContext
+from acpc_server.scheduling import AdmissionController, CallRequests, RequestContext
 
 
 class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
-    """Serves pairwise ACPC, and hands planners' questions to :class:`PlannerRpcs`."""
+    """Serves pairwise ACPC, and hands planners' questions to :class:`PlannerRpcs`.
+
+    Args:
+        admission: Admits every request: each unary call, and each message of a stream.
+        checkpoints: The loaded checkpoints.
+        comparison: Compares pairs.
+        planner: Answers planners.
+    """
 
     def __init__(
-        self, checkpoints: CheckpointCache, comparison: PairComparer, planner: PlannerRpcs
+        self,
+        admission: AdmissionController,
+        checkpoints: CheckpointCache,
+        comparison: PairComparer,
+        planner: PlannerRpcs,
     ) -> None:
+        self._admission = admission
         self._checkpoints = checkpoints
         self._comparison = comparison
         self._planner = planner
@@ -44,21 +53,21 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
         self, request: pb.ComparePairRequest, context: grpc.ServicerContext
     ) -> pb.ComparePairResponse:
         """Compare one pair."""
-        return self._compare(request, open_context(context))
+        with self._requests("ComparePair", context).admitted() as admitted:
+            return self._compare(request, admitted)
 
     def ComparePairs(
         self, request_iterator: Iterator[pb.ComparePairsRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.ComparePairsResponse]:
-        """Compare pairs in order; a refused pair is answered in place."""
-        contexts = StreamContexts(context)
+        """Compare pairs in order; a pair that is rejected is answered in place."""
+        requests = self._requests("ComparePairs", context)
         for request in request_iterator:
-            work = contexts.renew()
             answer = pb.ComparePairsResponse(pair_id=request.pair_id)
             try:
-                work.check()
-                answer.response.CopyFrom(self._compare(request.pair, work))
+                with requests.admitted() as admitted:
+                    answer.response.CopyFrom(self._compare(request.pair, admitted))
             except AcpcError as error:
-                work.check()
+                requests.check()
                 nested = error.below("pair") if isinstance(error, InvalidArgument) else error
                 answer.error.CopyFrom(to_status(nested, shown_id(request.pair)))
             yield answer
@@ -67,24 +76,28 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
         self, request: pb.CertifyPoolRequest, context: grpc.ServicerContext
     ) -> pb.CertifyPoolResponse:
         """Certify one pool."""
-        return self._planner.certify_pool(request, open_context(context))
+        with self._requests("CertifyPool", context).admitted() as admitted:
+            return self._planner.certify_pool(request, admitted)
 
     def Plan(
         self, request_iterator: Iterator[pb.PlanRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.PlanResponse]:
         """Certify pools as a planner makes them."""
-        return self._planner.plan(request_iterator, StreamContexts(context))
+        return self._planner.plan(request_iterator, self._requests("Plan", context))
 
     def PlanPaired(
         self, request: pb.PlanPairedRequest, context: grpc.ServicerContext
     ) -> pb.PlanPairedResponse:
         """Run CEM on both histories."""
-        return self._planner.plan_paired(request, open_context(context))
+        with self._requests("PlanPaired", context).admitted() as admitted:
+            return self._planner.plan_paired(request, admitted)
+
+    def _requests(self, method: str, context: grpc.ServicerContext) -> CallRequests:
+        return CallRequests(self._admission, method, context)
 
     def _compare(
-        self, request: pb.ComparePairRequest, work: RequestContext
+        self, request: pb.ComparePairRequest, context: RequestContext
     ) -> pb.ComparePairResponse:
-        started = time.perf_counter()
         asked = read(contract.PairRequest, request)
         identity = request_id(asked)
         pair = PairRequest(
@@ -95,6 +108,6 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
             weights=asked.weights,
             numeric_mode=read_mode(asked.numeric_mode),
         )
-        answer = self._comparison.compare(load(self._checkpoints, asked.checkpoint), pair, work)
-        timing = codec.spent(work, started)
+        answer = self._comparison.compare(load(self._checkpoints, asked.checkpoint), pair, context)
+        timing = codec.spent(context)
         return replace(answer, request_id=identity, timing=timing).to_message()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import grpc
@@ -16,20 +14,14 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
-from acpc_server.errors import AcpcError, InvalidArgument, ResourceExhausted
+from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.observe import Metrics
 from acpc_server.rpc.request import CALL_ID, MAX_REQUEST_ID
 from acpc_server.rpc.status import plain_status, to_status
-from acpc_server.scheduling import Gate, WorkerPool
+from acpc_server.scheduling import AdmissionController, WorkerPool
 
 log = structlog.get_logger("acpc.rpc")
 REQUEST_ID_HEADER = "x-request-id"
-# Streams hold a thread for as long as they live, so they may not take them all.
-STREAM_SHARE = 0.5
-RETRY_SECONDS = 1.0
-SPARE_THREADS = 4
-# Services whose unary calls compute, and enter only when they can be in time.
-GATED = ("acpc.v1.DiagnosticService",)
 # Not logged, and answered even when every thread is taken.
 PROBES = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
 
@@ -53,10 +45,10 @@ class _Malformed:
 
 
 class _Handlers(NamedTuple):
-    """A method's handler, and the one that refuses it at once."""
+    """A method's handler, and the one that rejects its calls at once."""
 
     serve: Handler
-    refuse: Handler
+    reject: Handler
 
 
 class Guard(grpc.ServerInterceptor):
@@ -64,15 +56,16 @@ class Guard(grpc.ServerInterceptor):
 
     Args:
         metrics: The ``grpc_server_*`` series.
-        threads: The server's thread pool.
+        workers: The server's thread pool.
+        admission: Counts streams, and rejects what arrives when every worker is taken.
     """
 
-    def __init__(self, metrics: Metrics, threads: WorkerPool) -> None:
+    def __init__(
+        self, metrics: Metrics, workers: WorkerPool, admission: AdmissionController
+    ) -> None:
         self._metrics = metrics
-        self._threads = threads
-        self._streams = threading.BoundedSemaphore(max(1, int(threads.size * STREAM_SHARE)))
-        # Refusals and probes must not queue behind the calls that keep all threads busy.
-        self._spare = ThreadPoolExecutor(SPARE_THREADS, thread_name_prefix="spare")
+        self._workers = workers
+        self._admission = admission
         self._handlers: dict[str, _Handlers] = {}
 
     def intercept_service(
@@ -80,7 +73,7 @@ class Guard(grpc.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Handler | None],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        """The wrapped handler, or a refusal when every thread is taken. Runs at arrival."""
+        """The wrapped handler, or a rejection when every worker is taken. Runs at arrival."""
         method = handler_call_details.method
         handlers = self._handlers.get(method)
         if handlers is None:
@@ -88,55 +81,34 @@ class Guard(grpc.ServerInterceptor):
             if handler is None:
                 return None
             handlers = self._handlers[method] = self._wrap(method, handler)
-        return handlers.refuse if self._threads.overrun else handlers.serve
+        return handlers.reject if self._workers.saturated else handlers.serve
 
     def _wrap(self, method: str, handler: Handler) -> _Handlers:
         call = _Call(self._metrics, method, handler)
         kind, make = _KINDS[bool(handler.request_streaming), bool(handler.response_streaming)]
         behaviour: Callable[..., Any] = getattr(handler, kind)
 
-        gate = Gate(self._threads.size) if call.service in GATED else None
-
         def one(request: Any, context: Any) -> Any:
-            entry: AbstractContextManager[None] = nullcontext()
-            if gate:
-                entry = gate.entered(context.time_remaining())
-            elif handler.request_streaming:
-                entry = self._stream_slot()
+            entry = self._admission.stream() if handler.request_streaming else nullcontext()
             with call.observed(request, context), entry:
                 return behaviour(_well_formed(request), context)
 
         def many(request: Any, context: Any) -> Iterator[Any]:
-            with call.observed(request, context), self._stream_slot():
+            with call.observed(request, context), self._admission.stream():
                 yield from behaviour(_well_formed(request), context)
 
-        def refuse(request: Any, context: Any) -> Any:
+        def reject(request: Any, context: Any) -> Any:
             with call.observed(request, context):
-                raise ResourceExhausted(
-                    "every thread of the server is taken",
-                    reason="SERVER_BUSY",
-                    retry_after=RETRY_SECONDS,
-                )
+                self._admission.reject_busy()
 
         serve: Callable[..., Any] = many if handler.response_streaming else one
         probe = call.service in PROBES and not handler.response_streaming
-        for function in (refuse, serve) if probe else (refuse,):
-            function.experimental_thread_pool = self._spare  # type: ignore[attr-defined]
+        for function in (reject, serve) if probe else (reject,):
+            function.experimental_thread_pool = self._workers.spare  # type: ignore[attr-defined]
         codec = _lenient(handler.request_deserializer), handler.response_serializer
         served = make(serve, *codec)
-        # A refusal does not read the request, so it costs no parsing.
-        return _Handlers(served, served if probe else make(refuse, None, codec[1]))
-
-    @contextmanager
-    def _stream_slot(self) -> Iterator[None]:
-        if not self._streams.acquire(blocking=False):
-            raise ResourceExhausted(
-                "too many streams are open", reason="TOO_MANY_STREAMS", retry_after=RETRY_SECONDS
-            )
-        try:
-            yield
-        finally:
-            self._streams.release()
+        # A rejection does not read the request, so it costs no parsing.
+        return _Handlers(served, served if probe else make(reject, None, codec[1]))
 
 
 class _Call:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -32,9 +31,8 @@ from acpc_server.interactive import (
     selection_parameters,
 )
 from acpc_server.rpc import codec
-from acpc_server.rpc.request import StreamContexts, load, read, read_mode, read_views, request_id
-from acpc_server.rpc.streams import within
-from acpc_server.scheduling import RequestContext
+from acpc_server.rpc.request import load, read, read_mode, read_views, request_id
+from acpc_server.scheduling import CallRequests, RequestContext, read_until_idle
 
 
 class PlannerRpcs:
@@ -57,34 +55,38 @@ class PlannerRpcs:
         self, request: pb.CertifyPoolRequest, context: RequestContext
     ) -> pb.CertifyPoolResponse:
         """One pool."""
-        started = time.perf_counter()
         asked = read(PoolRequest, request)
         identity, candidates = request_id(asked), asked.candidates
         session = self._prepare(asked)
         check_pool(session, candidates.shape)  # before anything is computed
         self._planner.encode(session, context)
         answer = certify_pool(session, candidates, context)
-        timing = codec.spent(context, started)
+        timing = codec.spent(context)
         return replace(answer, request_id=identity, timing=timing).to_message()
 
     def plan(
-        self, requests: Iterator[pb.PlanRequest], contexts: StreamContexts
+        self, messages: Iterator[pb.PlanRequest], requests: CallRequests
     ) -> Iterator[pb.PlanResponse]:
-        """One session, then a pool a message; the first refusal ends the stream."""
-        limited = within(
-            requests,
+        """One session, then a pool a message; the first that is rejected ends the stream."""
+        limited = read_until_idle(
+            messages,
             self._idle_seconds,
             hint="open a new stream for the next pools",
             reason="PLAN_IDLE",
         )
-        with closing(limited) as messages:
-            yield from self._plan(messages, contexts)
+        with closing(limited):
+            message = next(limited, pb.PlanRequest())
+            with requests.admitted() as context:
+                session, started = self._start(message, context)
+            yield pb.PlanResponse(started=started)
+            for message in limited:
+                with requests.admitted() as context:
+                    certificate = _certify_next(session, message, started.request_id, context)
+                yield pb.PlanResponse(certificate=certificate)
 
-    def _plan(
-        self, messages: Iterator[pb.PlanRequest], contexts: StreamContexts
-    ) -> Iterator[pb.PlanResponse]:
-        message = next(messages, pb.PlanRequest())
-        started, context = time.perf_counter(), contexts.renew()
+    def _start(
+        self, message: pb.PlanRequest, context: RequestContext
+    ) -> tuple[PlanningSession, pb.PlanStarted]:
         if message.WhichOneof("message") != "start":
             raise InvalidArgument("start", "the first message of a stream is its start")
         try:
@@ -93,37 +95,22 @@ class PlannerRpcs:
             self._planner.encode(session, context)
         except InvalidArgument as error:
             raise error.below("start") from error
-        yield pb.PlanResponse(
-            started=pb.PlanStarted(
-                request_id=identity,
-                receipt=session.receipt(selection_parameters(session.request)).to_message(),
-                timing=codec.spent(context, started).to_message(),
-            )
+        return session, pb.PlanStarted(
+            request_id=identity,
+            receipt=session.receipt(selection_parameters(session.request)).to_message(),
+            timing=codec.spent(context).to_message(),
         )
-        for message in messages:
-            started, context = time.perf_counter(), contexts.renew()
-            context.check()
-            if message.WhichOneof("message") != "pool":
-                raise InvalidArgument("pool", "every message after the start is a pool")
-            try:
-                certificate = _certify_next(session, message.pool, identity, context, started)
-            except InvalidArgument as error:
-                head = error.field.partition(".")[0]
-                ours = head in ("candidates", "proposal")
-                raise error.below("pool" if ours else "start") from error
-            yield pb.PlanResponse(certificate=certificate)
 
     def plan_paired(
         self, request: pb.PlanPairedRequest, context: RequestContext
     ) -> pb.PlanPairedResponse:
         """A clean and a perturbed CEM run for every view."""
-        started = time.perf_counter()
         asked = read(PairedRequest, request)
         identity, session = request_id(asked), self._prepare(asked)
         runs = PairedCem(session, asked.budget, asked.sampling_seed, RETURNS[asked.returns])
         self._planner.encode(session, context)
         plans, _ = runs.run(context)
-        timing = codec.spent(context, started)
+        timing = codec.spent(context)
         return replace(plans, request_id=identity, timing=timing).to_message()
 
     def _prepare(self, asked: PlannerMoment) -> PlanningSession:
@@ -143,23 +130,26 @@ class PlannerRpcs:
 
 
 def _certify_next(
-    session: PlanningSession,
-    pool: pb.PlanPool,
-    identity: str,
-    context: RequestContext,
-    started: float,
+    session: PlanningSession, message: pb.PlanRequest, identity: str, context: RequestContext
 ) -> pb.PlanCertificate:
-    kind = pool.WhichOneof("pool")
-    if kind is None:
-        raise InvalidArgument("candidates", "give candidates or a proposal")
-    sampled = kind == "proposal"
-    candidates = (
-        draw_pool(session, read(Proposal, pool.proposal, "proposal"))
-        if sampled
-        else read(OwnPool, pool).candidates
-    )
-    answer = certify_pool(session, candidates, context)
-    answer = replace(answer, request_id=identity, timing=codec.spent(context, started))
+    if message.WhichOneof("message") != "pool":
+        raise InvalidArgument("pool", "every message after the start is a pool")
+    pool = message.pool
+    try:
+        kind = pool.WhichOneof("pool")
+        if kind is None:
+            raise InvalidArgument("candidates", "give candidates or a proposal")
+        sampled = kind == "proposal"
+        candidates = (
+            draw_pool(session, read(Proposal, pool.proposal, "proposal"))
+            if sampled
+            else read(OwnPool, pool).candidates
+        )
+        answer = certify_pool(session, candidates, context)
+    except InvalidArgument as error:
+        ours = error.field.partition(".")[0] in ("candidates", "proposal")
+        raise error.below("pool" if ours else "start") from error
+    answer = replace(answer, request_id=identity, timing=codec.spent(context))
     return pb.PlanCertificate(
         iteration=pool.iteration,
         certificate=answer.to_message(),

@@ -1,4 +1,4 @@
-"""What every request has: a checkpoint, an identity, a deadline."""
+"""What every request has: a checkpoint and an id."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import uuid
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
-import grpc
 from acpc import contract
 from acpc.contract import (
     MAX_ANCHORS,
@@ -29,9 +28,7 @@ from acpc_server.encoding import (
 from acpc_server.engine import CheckpointCache, LoadedCheckpoint, NumericMode
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb import require_known
-from acpc_server.scheduling import Priority, RequestContext
 
-DEFAULT_SECONDS = 300.0
 # What the log calls the RPC under way.
 CALL_ID: ContextVar[str] = ContextVar("call_id")
 
@@ -41,42 +38,6 @@ Asked = TypeVar("Asked", bound=Wire[Any])
 class _Identified(Protocol):
     @property
     def request_id(self) -> str: ...
-
-
-def open_context(context: grpc.ServicerContext) -> RequestContext:
-    """An interactive claim on the device that lapses with the call."""
-    work = fresh_context(context)
-    context.add_callback(work.cancel)
-    return work
-
-
-def fresh_context(context: grpc.ServicerContext) -> RequestContext:
-    """A claim that the caller of this withdraws when the call ends."""
-    remaining = context.time_remaining()
-    seconds = DEFAULT_SECONDS if remaining is None else min(remaining, DEFAULT_SECONDS)
-    return RequestContext(Priority.INTERACTIVE, seconds)
-
-
-class StreamContexts:
-    """A claim for each message of a stream; all lapse when the call ends.
-
-    A stream lives as long as its caller wants, each message has its own time.
-    """
-
-    def __init__(self, context: grpc.ServicerContext) -> None:
-        self._context = context
-        self._work = fresh_context(context)
-        context.add_callback(self._cancel)
-
-    def renew(self) -> RequestContext:
-        """The claim of the next message; withdrawn already when the call has ended."""
-        self._work = fresh_context(self._context)
-        if not self._context.is_active():
-            self._cancel()
-        return self._work
-
-    def _cancel(self) -> None:
-        self._work.cancel()
 
 
 def request_id(request: _Identified) -> str:

@@ -1,8 +1,12 @@
-"""Admission control, concurrency limits and the batch queue of a device."""
+"""Schedules a device: admission control, a concurrency limit, and a queue with dynamic batching."""
 
+from acpc_server.scheduling.admission import (
+    RETRY_SECONDS,
+    AdmissionController,
+    CallRequests,
+)
 from acpc_server.scheduling.concurrency import ConcurrencyLimiter
 from acpc_server.scheduling.context import Priority, RequestContext
-from acpc_server.scheduling.gate import Gate
-from acpc_server.scheduling.pace import Pace
-from acpc_server.scheduling.queue import RETRY_SECONDS, BatchQueue, Chunk
-from acpc_server.scheduling.workers import WorkerPool
+from acpc_server.scheduling.latency import LatencyModel, Work
+from acpc_server.scheduling.queue import BatchQueue, Chunk
+from acpc_server.scheduling.workers import WorkerPool, read_until_idle

@@ -1,4 +1,4 @@
-"""Where requests are prepared and finished: a few at a time, however many are under way."""
+"""The concurrency limit: few requests are prepared and measured at a time."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from typing import TypeVar
 
-from acpc_server.errors import DeadlineExceeded
+from acpc_server.errors import Cancelled, DeadlineExceeded
 from acpc_server.scheduling.context import Priority, RequestContext
 
 T = TypeVar("T")
-MOST_SEATS = 4
+MAX_DEFAULT_SLOTS = 4
 
 
-class _Turn:
-    """A thread's place in the line; its lock is unlocked when the seat is its own."""
+class _Waiter:
+    """A request in line for a slot; its lock opens when the slot is granted."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.lock.acquire()
         self.granted = False
-        self.given_up = False
+        self.gone = False
 
     def grant(self) -> None:
         self.granted = True
@@ -32,94 +32,102 @@ class _Turn:
 
 
 class ConcurrencyLimiter:
-    """Seats to work at, first come, first served, and given up while a request waits.
+    """Slots for requests at work, first come, first served; a slot is released in a device call.
 
     Every array operation lets go of Python's interpreter lock and takes it again. Dozens of threads
-    that do so at once lose much of their time to it; docs/performance.md has it by number of seats.
+    that do so at once lose much of their time to it; docs/performance.md has it by number of slots.
 
     Args:
-        seats: Requests that may work at a time; half the processors, 1 to 4, when 0.
+        slots: Requests that may be at work at a time; half the processors, 1 to 4, when 0.
     """
 
-    def __init__(self, seats: int = 0) -> None:
-        self._free = seats or default_seats()
+    def __init__(self, slots: int = 0) -> None:
+        self._free = slots or default_slots()
         self._taken = 0
-        self._line: deque[_Turn] = deque()
+        self._line: deque[_Waiter] = deque()
         self._lock = threading.Lock()
-        self._thread = threading.local()
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being worked on, and may soon need the device."""
+        """Whether a request is at work, and may soon need the device."""
         return self._taken > 0
+
+    @property
+    def waiting(self) -> int:
+        """Requests in line for a slot."""
+        return len(self._line)
 
     @contextmanager
     def slot(self, context: RequestContext) -> Iterator[None]:
-        """Work on an interactive request; a job needs no seat, it would keep it too long.
+        """Work on an interactive request; a job needs no slot, it would keep it too long.
 
         Raises:
-            Cancelled, DeadlineExceeded: As the context says, once there is a seat.
+            Cancelled, DeadlineExceeded: As the context says, once there is a slot.
         """
         if context.priority is Priority.JOB:
             yield
             return
-        turn = _Turn()
-        self._stand_in_line(turn)
-        if not self._sit(turn, context.remaining()):
+        waiter = _Waiter()
+        self._join(waiter)
+        if not self._acquire(waiter, context):
             raise DeadlineExceeded("the deadline passed while other requests were worked on")
         try:
             context.check()
             yield
         finally:
-            self._rise()
+            self._release(context)
 
-    def result(self, future: Future[T], timeout: float | None) -> T:
-        """The result of ``future``; a thread that is seated gives its seat up while it waits.
+    def result(self, future: Future[T], context: RequestContext) -> T:
+        """The result of a request's device call; its slot is another's while it waits.
 
         Raises:
-            TimeoutError: There is none in time; the thread is not seated any more.
-            CancelledError: The future was cancelled.
+            Cancelled: The future was cancelled.
+            DeadlineExceeded: There is no result in time; the request holds no slot any more.
         """
-        if not self._seated:
-            return future.result(timeout)
-        turn = _Turn()
-        # In line only once the result is there, lest a thread be woken just to wait again.
-        future.add_done_callback(lambda _: self._stand_in_line(turn))
-        self._rise()
-        self._sit(turn, timeout)
-        return future.result(0)
+        try:
+            if not context.holds_slot:
+                return future.result(context.remaining())
+            waiter = _Waiter()
+            # In line only once the result is there, so that no thread wakes just to wait again.
+            future.add_done_callback(lambda _: self._join(waiter))
+            self._release(context)
+            self._acquire(waiter, context)
+            return future.result(0)
+        except CancelledError:
+            raise Cancelled("the request was cancelled") from None
+        except TimeoutError:
+            if not future.cancel() and future.done():  # ended at the last moment, or by this error
+                return future.result()
+            raise DeadlineExceeded("the deadline passed while waiting for the device") from None
 
-    @property
-    def _seated(self) -> bool:
-        return getattr(self._thread, "seated", False)
-
-    def _stand_in_line(self, turn: _Turn) -> None:
+    def _join(self, waiter: _Waiter) -> None:
         with self._lock:
-            if turn.given_up:
+            if waiter.gone:
                 return
             if self._free:
                 self._free -= 1
                 self._taken += 1
-                turn.grant()
+                waiter.grant()
             else:
-                self._line.append(turn)
+                self._line.append(waiter)
 
-    def _sit(self, turn: _Turn, timeout: float | None) -> bool:
-        """Wait for the seat; False, and out of the line, when it does not come in time."""
-        if not turn.lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+    def _acquire(self, waiter: _Waiter, context: RequestContext) -> bool:
+        """Wait for the slot; False, and out of the line, when it does not come in time."""
+        remaining = context.remaining()
+        if not waiter.lock.acquire(timeout=-1 if remaining is None else max(0.0, remaining)):
             with self._lock:
-                if not turn.granted:
-                    turn.given_up = True
-                    if turn in self._line:
-                        self._line.remove(turn)
+                if not waiter.granted:
+                    waiter.gone = True
+                    if waiter in self._line:
+                        self._line.remove(waiter)
                     return False
-        self._thread.seated = True
+        context.holds_slot = True
         return True
 
-    def _rise(self) -> None:
-        if not self._seated:
+    def _release(self, context: RequestContext) -> None:
+        if not context.holds_slot:
             return
-        self._thread.seated = False
+        context.holds_slot = False
         with self._lock:
             if self._line:
                 self._line.popleft().grant()
@@ -128,6 +136,6 @@ class ConcurrencyLimiter:
                 self._taken -= 1
 
 
-def default_seats() -> int:
+def default_slots() -> int:
     """Half the processors this process may use, 1 to 4: the rest is for the device and gRPC."""
-    return max(1, min(MOST_SEATS, len(os.sched_getaffinity(0)) // 2))
+    return max(1, min(MAX_DEFAULT_SLOTS, len(os.sched_getaffinity(0)) // 2))

@@ -1,4 +1,4 @@
-"""What a request brings to the device: its priority, deadline and a way to withdraw."""
+"""What the scheduler knows of a request: its deadline, cancellation, priority and timings."""
 
 from __future__ import annotations
 
@@ -19,25 +19,30 @@ class Priority(enum.IntEnum):
 
 
 class RequestContext:
-    """One request's claim on the device.
+    """One request: an interactive call, a message of a stream, or a job.
 
     Attributes:
+        priority: Its class on the device.
+        deadline: End of its time by the monotonic clock, or None.
         queue_seconds: Time its chunks have waited for the device so far.
         compute_seconds: Time its chunks have held the device so far.
+        holds_slot: Whether it holds a slot of the concurrency limit, which sets this.
     """
 
     def __init__(self, priority: Priority, seconds: float | None = None) -> None:
-        """Make a claim that lapses ``seconds`` from now, or never."""
+        """Begin a request that has ``seconds`` from now, or no deadline."""
         self.priority = priority
         self.deadline = None if seconds is None else time.monotonic() + seconds
         self.queue_seconds = 0.0
         self.compute_seconds = 0.0
+        self.holds_slot = False
+        self._started = time.monotonic()
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
         self._waiting: Future[Any] | None = None
 
     def cancel(self) -> None:
-        """Withdraw: no further chunk of this request runs, and its caller stops waiting."""
+        """Cancel it: no further chunk of it runs, and its caller stops waiting."""
         with self._lock:
             self._cancelled.set()
             waiting = self._waiting
@@ -54,8 +59,13 @@ class RequestContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the request was withdrawn."""
+        """Whether the request was cancelled."""
         return self._cancelled.is_set()
+
+    @property
+    def total_seconds(self) -> float:
+        """Time since the request began."""
+        return time.monotonic() - self._started
 
     def remaining(self) -> float | None:
         """Seconds until the deadline, or None without one."""

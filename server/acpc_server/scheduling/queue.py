@@ -1,4 +1,4 @@
-"""Work waiting for the device: by priority, and merged where it is alike."""
+"""The device's queue: two priorities, and dynamic batching of interactive work."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from acpc_server.errors import ResourceExhausted, Unavailable
+from acpc_server.errors import Unavailable
 from acpc_server.observe import Metrics
+from acpc_server.scheduling.admission import RETRY_SECONDS, AdmissionController
 from acpc_server.scheduling.concurrency import ConcurrencyLimiter
 from acpc_server.scheduling.context import Priority, RequestContext
+from acpc_server.scheduling.latency import Work
 
-RETRY_SECONDS = 0.25
-# A job chunk that has waited this long goes next, so that jobs progress under steady load.
-JOB_PATIENCE = 0.5
-# While requests are being prepared, a call that others may share is held back: until none has come
+# A job's chunk that has waited this long goes next, so that jobs progress under steady load.
+MAX_JOB_WAIT = 0.5
+# While requests are being prepared, a call that others may join is delayed: until none has come
 # for the first of these seconds, and never longer than the second.
-ARRIVAL_GAP, MOST_HELD = 0.004, 0.02
-LOOK_AGAIN = 0.001
+MAX_ARRIVAL_GAP, MAX_QUEUE_DELAY = 0.004, 0.02
+POLL_SECONDS = 0.001
 
 
 @dataclass(eq=False)
 class Chunk:
-    """One piece of device work and the future its caller waits on.
+    """One piece of device work and the future its request waits on.
 
     Attributes:
         primitive: What it is, for the metrics: ``encode``, ``rollout``, ``pool`` or ``tangent``.
         kind: Chunks of one kind run at one speed per row, and a network in one mode.
         inputs: Tensors on the CPU whose first axis is rows.
         compute: From inputs on the device to the output, row by row.
-        context: Whose it is.
+        context: The request it is part of.
         mergeable: Whether it may share a device call with others of its kind.
-        capacity: Rows one device call may have.
+        max_rows: Rows one device call may have.
     """
 
     primitive: str
@@ -45,7 +46,7 @@ class Chunk:
     compute: Callable[..., Tensor]
     context: RequestContext
     mergeable: bool
-    capacity: int
+    max_rows: int
     future: Future[Tensor] = field(default_factory=Future)
     queued_at: float = field(default_factory=time.perf_counter)
 
@@ -54,34 +55,37 @@ class Chunk:
         """Rows of work."""
         return len(self.inputs[0])
 
+    @property
+    def work(self) -> Work:
+        """What the latency model knows of it."""
+        return Work(self.kind, self.rows)
+
 
 class BatchQueue:
     """Interactive chunks before job chunks that can wait; else first come, first served.
 
     Args:
         metrics: Series for the depth of the queue.
-        limit: Interactive chunks that may wait.
+        admission: Says which interactive chunks may wait.
         limiter: Where further interactive chunks are being prepared.
     """
 
-    def __init__(self, metrics: Metrics, limit: int, limiter: ConcurrencyLimiter) -> None:
+    def __init__(
+        self, metrics: Metrics, admission: AdmissionController, limiter: ConcurrencyLimiter
+    ) -> None:
         self._depths = {p: metrics.queue_depth.labels(p.name.lower()) for p in Priority}
-        self._limit = limit
+        self._admission = admission
         self._limiter = limiter
         self._waiting: dict[Priority, deque[Chunk]] = {p: deque() for p in Priority}
         self._changed = threading.Condition()
         self._closed = False
 
-    def put(self, chunk: Chunk, admit: Callable[[Chunk, list[Chunk]], None]) -> None:
+    def put(self, chunk: Chunk) -> None:
         """Queue a chunk.
-
-        Args:
-            chunk: The chunk.
-            admit: Given the chunk and those before it, raises when it should not wait.
 
         Raises:
             Unavailable: The queue is closed.
-            ResourceExhausted: It is full.
+            ResourceExhausted: An interactive chunk is not admitted.
         """
         priority = chunk.context.priority
         with self._changed:
@@ -89,37 +93,31 @@ class BatchQueue:
             if self._closed:
                 raise Unavailable("the server is draining", retry_after=RETRY_SECONDS)
             if priority is Priority.INTERACTIVE:
-                if len(waiting) >= self._limit:
-                    raise ResourceExhausted(
-                        f"{self._limit} requests already wait for the device",
-                        reason="QUEUE_FULL",
-                        retry_after=RETRY_SECONDS,
-                    )
-                admit(chunk, list(waiting))
+                self._admission.chunk(chunk.work, [one.work for one in waiting], chunk.context)
             waiting.append(chunk)
             self._report(priority)
             self._changed.notify()
 
     def take(self) -> list[Chunk]:
-        """The next chunk with all that can share its device call; empty once closed and drained.
+        """The next chunk with all that share its device call; empty once closed and drained.
 
-        Blocks while there is no work.
+        Blocks while there is no work. Only mergeable chunks share a call; a job's never do.
         """
         with self._changed:
             if not self._wait_for_work():
                 return []
             queues = [q for q in self._waiting.values() if q]
-            chosen = queues[0] if self._patient(queues[-1][0]) else queues[-1]
+            chosen = queues[-1] if _overdue(queues[-1][0]) else queues[0]
             first = chosen.popleft()
             batch = [first]
             if first.mergeable:
-                self._hold_back(first, chosen)
-                batch += self._alike(first, chosen)
+                self._delay(first, chosen)
+                batch += _take_alike(first, chosen)
             self._report(first.context.priority)
             return batch
 
     def close(self) -> None:
-        """Refuse further chunks; those that wait are still served."""
+        """Take no further chunks; those that wait are still served."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -127,7 +125,7 @@ class BatchQueue:
     def _wait_for_work(self) -> bool:
         """Until a chunk may start; False once closed and drained.
 
-        A job's chunk starts a moment late while an interactive request is worked on, which has
+        A job's chunk starts a moment late while an interactive request is at work, which has
         perhaps just been given its latents and asks for rollouts next.
         """
         jobs = self._waiting[Priority.JOB]
@@ -140,16 +138,13 @@ class BatchQueue:
                 continue
             now = time.perf_counter()
             found = found or now
-            held = now < found + ARRIVAL_GAP and self._patient(jobs[0]) and not self._closed
-            if not (held and self._limiter.busy):
+            due = self._closed or now >= found + MAX_ARRIVAL_GAP or _overdue(jobs[0])
+            if due or not self._limiter.busy:
                 return True
-            self._changed.wait(LOOK_AGAIN)
+            self._changed.wait(POLL_SECONDS)
         return True
 
-    def _patient(self, chunk: Chunk) -> bool:
-        return time.perf_counter() - chunk.queued_at < JOB_PATIENCE
-
-    def _hold_back(self, first: Chunk, waiting: deque[Chunk]) -> None:
+    def _delay(self, first: Chunk, waiting: deque[Chunk]) -> None:
         """Let requests that are being prepared join; together they take little longer than one."""
         begun = latest = time.perf_counter()
         seen = len(waiting)
@@ -158,21 +153,29 @@ class BatchQueue:
             if len(waiting) > seen:
                 seen, latest = len(waiting), now
             rows = first.rows + sum(chunk.rows for chunk in waiting)
-            if now > min(latest + ARRIVAL_GAP, begun + MOST_HELD) or rows >= first.capacity:
+            if now > min(latest + MAX_ARRIVAL_GAP, begun + MAX_QUEUE_DELAY):
                 return
-            self._changed.wait(LOOK_AGAIN)
-
-    def _alike(self, first: Chunk, waiting: deque[Chunk]) -> list[Chunk]:
-        rows, alike = first.rows, []
-        for chunk in waiting:
-            if chunk.mergeable and chunk.kind == first.kind:
-                rows += chunk.rows
-                if rows > first.capacity:
-                    break
-                alike.append(chunk)
-        for chunk in alike:
-            waiting.remove(chunk)
-        return alike
+            if rows >= first.max_rows:
+                return
+            self._changed.wait(POLL_SECONDS)
 
     def _report(self, priority: Priority) -> None:
         self._depths[priority].set(len(self._waiting[priority]))
+
+
+def _overdue(chunk: Chunk) -> bool:
+    return time.perf_counter() - chunk.queued_at >= MAX_JOB_WAIT
+
+
+def _take_alike(first: Chunk, waiting: deque[Chunk]) -> list[Chunk]:
+    """Take what may share the call of ``first``, in order, up to its limit of rows."""
+    rows, alike = first.rows, []
+    for chunk in waiting:
+        if chunk.mergeable and chunk.kind == first.kind:
+            rows += chunk.rows
+            if rows > first.max_rows:
+                break
+            alike.append(chunk)
+    for chunk in alike:
+        waiting.remove(chunk)
+    return alike

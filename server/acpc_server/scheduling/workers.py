@@ -1,33 +1,42 @@
-"""The threads that serve RPCs, and whether there are enough."""
+"""The threads that serve RPCs, and those that read streams under an idle limit."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from acpc_server.errors import DeadlineExceeded
+
 P = ParamSpec("P")
 T = TypeVar("T")
+SPARE_THREADS = 4
 
 
 class WorkerPool(ThreadPoolExecutor):
-    """A pool that knows when it is overrun.
+    """A thread pool that knows when it is saturated.
 
     Args:
         size: Number of threads.
         max_backlog: Calls that may wait for a thread while all are taken.
+
+    Attributes:
+        size: Number of threads.
+        spare: Threads beside it for what must not wait behind the calls that keep all of them busy:
+            rejections and health checks.
     """
 
     def __init__(self, size: int, max_backlog: int = 16) -> None:
         super().__init__(size, thread_name_prefix="rpc")
         self.size = size
+        self.spare = ThreadPoolExecutor(SPARE_THREADS, thread_name_prefix="spare")
         self._max_backlog = max_backlog
         self._pending = 0
         self._lock = threading.Lock()
 
     @property
-    def overrun(self) -> bool:
+    def saturated(self) -> bool:
         """Whether every thread is taken and as many calls wait as may."""
         return self._pending >= self.size + self._max_backlog
 
@@ -42,3 +51,37 @@ class WorkerPool(ThreadPoolExecutor):
     def _ended(self, _future: Future[T]) -> None:
         with self._lock:
             self._pending -= 1
+
+
+def read_until_idle(
+    messages: Iterator[T], max_idle_seconds: float, *, hint: str, reason: str
+) -> Generator[T, None, None]:
+    """The messages of a stream as they come; ends a stream whose caller falls silent.
+
+    gRPC waits for a message without end, so a thread of its own waits and this one looks at the
+    clock. That thread ends with the call.
+
+    Args:
+        messages: The stream.
+        max_idle_seconds: Longest time without a message.
+        hint: What the caller should do after one.
+        reason: Its reason on the wire.
+
+    Raises:
+        DeadlineExceeded: No message came in time.
+    """
+    reader = ThreadPoolExecutor(1, thread_name_prefix="stream-reader")
+    try:
+        while True:
+            coming = reader.submit(next, messages, None)
+            try:
+                message = coming.result(max_idle_seconds)
+            except TimeoutError:
+                raise DeadlineExceeded(
+                    f"no message for {max_idle_seconds:g} seconds; {hint}", reason=reason
+                ) from None
+            if message is None:
+                return
+            yield message
+    finally:
+        reader.shutdown(wait=False)

@@ -18,7 +18,7 @@ from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.observe import Metrics
 from acpc_server.rpc.anchor import AnchorServicer
 from acpc_server.rpc.interceptor import Guard
-from acpc_server.scheduling.workers import WorkerPool
+from acpc_server.scheduling import AdmissionController, WorkerPool
 from waiting import GENEROUS_SECONDS
 
 LIMITS = AnchorLimits(2**24, 2**24, 100, 4, 0.0, 3600.0)
@@ -27,8 +27,9 @@ IDLE = 0.3
 
 @pytest.fixture
 def stub(tmp_path: Path) -> Iterator[pb_grpc.AnchorServiceStub]:
-    metrics, threads = Metrics(), WorkerPool(8)
-    server = grpc.server(threads, interceptors=[Guard(metrics, threads)])
+    metrics, workers = Metrics(), WorkerPool(8)
+    guard = Guard(metrics, workers, AdmissionController(max_streams=4))
+    server = grpc.server(workers, interceptors=[guard])
     store = AnchorStore(tmp_path / "anchors", LIMITS, metrics)
     servicer = AnchorServicer(
         store, DatasetStore(tmp_path), lambda digest: False, idle_seconds=IDLE

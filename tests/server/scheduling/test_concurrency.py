@@ -1,10 +1,10 @@
-"""A few requests are worked on at a time, none keeps a seat while it waits, and no seat is lost."""
+"""A few requests are at work at a time, none keeps a slot while it waits, and no slot is lost."""
 
 from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -16,30 +16,30 @@ def context(seconds: float | None = 10.0) -> RequestContext:
     return RequestContext(Priority.INTERACTIVE, seconds)
 
 
-def assert_free(limiter: ConcurrencyLimiter, seats: int) -> None:
-    """Exactly so many can sit down now."""
+def assert_free(limiter: ConcurrencyLimiter, slots: int) -> None:
+    """Exactly so many can be taken now."""
     assert not limiter.busy
-    go, sat = threading.Event(), threading.Semaphore(0)
+    go, taken = threading.Event(), threading.Semaphore(0)
 
-    def sit() -> None:
+    def work() -> None:
         with limiter.slot(context()):
-            sat.release()
+            taken.release()
             go.wait(10)
 
-    with ThreadPoolExecutor(seats + 1) as pool:
-        asked = [pool.submit(sit) for _ in range(seats + 1)]
-        for _ in range(seats):
-            assert sat.acquire(timeout=10)
-        assert not sat.acquire(timeout=0.05), "one more than there are seats"
+    with ThreadPoolExecutor(slots + 1) as pool:
+        asked = [pool.submit(work) for _ in range(slots + 1)]
+        for _ in range(slots):
+            assert taken.acquire(timeout=10)
+        assert not taken.acquire(timeout=0.05), "one more than there are slots"
         go.set()
         for future in asked:
             future.result(10)
     assert not limiter.busy
 
 
-@pytest.mark.parametrize("seats", [1, 3])
-def test_no_more_work_than_there_are_seats_and_all_get_their_turn(seats: int) -> None:
-    limiter, lock = ConcurrencyLimiter(seats), threading.Lock()
+@pytest.mark.parametrize("slots", [1, 3])
+def test_no_more_work_than_there_are_slots_and_all_get_their_turn(slots: int) -> None:
+    limiter, lock = ConcurrencyLimiter(slots), threading.Lock()
     working, most = 0, 0
 
     def work(_: int) -> None:
@@ -54,17 +54,18 @@ def test_no_more_work_than_there_are_seats_and_all_get_their_turn(seats: int) ->
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(work, range(64)))
-    assert most == seats
-    assert_free(limiter, seats)
+    assert most == slots
+    assert_free(limiter, slots)
 
 
-def test_the_seat_is_another_s_while_its_owner_waits_and_is_back_with_the_result() -> None:
+def test_the_slot_is_another_s_while_its_owner_waits_and_is_back_with_the_result() -> None:
     limiter, answer, waits = ConcurrencyLimiter(1), Future[str](), threading.Event()
 
     def first() -> str:
-        with limiter.slot(context()):
+        asks = context()
+        with limiter.slot(asks):
             waits.set()
-            found = limiter.result(answer, 10.0)
+            found = limiter.result(answer, asks)
             assert limiter.busy
             return found
 
@@ -74,12 +75,12 @@ def test_the_seat_is_another_s_while_its_owner_waits_and_is_back_with_the_result
         with limiter.slot(context()):
             answer.set_result("done")
             with pytest.raises(TimeoutError):
-                asked.result(0.05)  # the result is there, its seat is not
+                asked.result(0.05)  # the result is there, its slot is not
         assert asked.result(10) == "done"
     assert_free(limiter, 1)
 
 
-def test_who_came_first_sits_first() -> None:
+def test_who_came_first_works_first() -> None:
     limiter, order = ConcurrencyLimiter(1), list[int]()
 
     def work(number: int) -> None:
@@ -89,25 +90,25 @@ def test_who_came_first_sits_first() -> None:
     with ThreadPoolExecutor(8) as pool, limiter.slot(context()):
         for number in range(8):
             pool.submit(work, number)
-            while len(limiter._line) <= number:
+            while limiter.waiting <= number:
                 time.sleep(0.001)
     assert order == list(range(8))
 
 
-def test_a_deadline_ends_the_wait_for_a_seat_and_costs_none() -> None:
+def test_a_deadline_ends_the_wait_for_a_slot_and_costs_none() -> None:
     limiter = ConcurrencyLimiter(1)
     with ThreadPoolExecutor(1) as pool, limiter.slot(context()):
 
         def late() -> None:
             with limiter.slot(context(0.02)):
-                raise AssertionError("never seated")
+                raise AssertionError("never at work")
 
         with pytest.raises(DeadlineExceeded):
             pool.submit(late).result(10)
     assert_free(limiter, 1)
 
 
-def test_a_request_withdrawn_in_line_does_nothing() -> None:
+def test_a_request_cancelled_in_line_does_nothing() -> None:
     limiter, gone = ConcurrencyLimiter(1), context()
     gone.cancel()
     with pytest.raises(Cancelled), limiter.slot(gone):
@@ -116,12 +117,15 @@ def test_a_request_withdrawn_in_line_does_nothing() -> None:
 
 
 @pytest.mark.parametrize("ending", ["result", "error", "cancel", "never"])
-def test_a_result_that_comes_late_takes_no_seat(ending: str) -> None:
-    limiter, answer = ConcurrencyLimiter(1), Future[int]()
-    with limiter.slot(context()):
-        with pytest.raises(TimeoutError):
-            limiter.result(answer, 0.01)
-        assert not limiter.busy, "a thread that gave up is not seated any more"
+def test_a_result_that_comes_late_takes_no_slot(ending: str) -> None:
+    limiter, answer, asks = ConcurrencyLimiter(1), Future[int](), context()
+    if ending in ("result", "error"):
+        answer.set_running_or_notify_cancel()  # the device is at it
+    with limiter.slot(asks):
+        asks.deadline = time.monotonic() + 0.01
+        with pytest.raises(DeadlineExceeded):
+            limiter.result(answer, asks)
+        assert not limiter.busy, "a request that gave up holds no slot any more"
     if ending == "result":
         answer.set_result(1)
     elif ending == "error":
@@ -131,42 +135,45 @@ def test_a_result_that_comes_late_takes_no_seat(ending: str) -> None:
     assert_free(limiter, 1)
 
 
-def test_errors_of_the_future_are_raised_in_the_seat() -> None:
+def test_errors_of_the_future_are_raised_in_the_slot() -> None:
     limiter, broken, withdrawn = ConcurrencyLimiter(2), Future[int](), Future[int]()
     broken.set_exception(RuntimeError("broken"))
     withdrawn.cancel()
-    with limiter.slot(context()):
+    asks = context()
+    with limiter.slot(asks):
         with pytest.raises(RuntimeError, match="broken"):
-            limiter.result(broken, 1.0)
-        with pytest.raises(CancelledError):
-            limiter.result(withdrawn, 1.0)
+            limiter.result(broken, asks)
+        with pytest.raises(Cancelled):
+            limiter.result(withdrawn, asks)
         assert limiter.busy
     assert_free(limiter, 2)
 
 
-def test_jobs_and_threads_without_a_seat_only_wait() -> None:
+def test_jobs_and_threads_without_a_slot_only_wait() -> None:
     limiter, answer = ConcurrencyLimiter(1), Future[int]()
     answer.set_result(7)
     with ExitStack() as many:
         for _ in range(3):
             many.enter_context(limiter.slot(RequestContext(Priority.JOB)))
         assert not limiter.busy
-        assert limiter.result(answer, 1.0) == 7
+        assert limiter.result(answer, context()) == 7
     assert_free(limiter, 1)
 
 
-def test_under_many_threads_no_seat_is_lost_or_made() -> None:
-    """Results, timeouts and cancellations race; in the end every seat is there again."""
+def test_under_many_threads_no_slot_is_lost_or_made() -> None:
+    """Results, timeouts and cancellations race; in the end every slot is there again."""
     limiter = ConcurrencyLimiter(2)
 
     def work(number: int) -> None:
-        answer = Future[int]()
+        answer, asks = Future[int](), context(0.05)
+        answer.set_running_or_notify_cancel()
         timer = threading.Timer(0.001 * (number % 5), lambda: answer.set_result(number))
         timer.start()
         try:
-            with limiter.slot(context(0.05)):
-                limiter.result(answer, 0.002)
-        except (TimeoutError, DeadlineExceeded):
+            with limiter.slot(asks):
+                asks.deadline = time.monotonic() + 0.002
+                limiter.result(answer, asks)
+        except DeadlineExceeded:
             pass
         timer.join()
 

@@ -1,4 +1,4 @@
-"""A call that others may share waits for those being prepared, and only for them."""
+"""A call that others may join is delayed for those being prepared, and only for them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 import torch
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import ConcurrencyLimiter, Priority, RequestContext
-from acpc_server.scheduling.queue import BatchQueue, Chunk
+from acpc_server.scheduling import (
+    AdmissionController,
+    BatchQueue,
+    Chunk,
+    ConcurrencyLimiter,
+    Priority,
+    RequestContext,
+)
 
 INTERACTIVE, JOB = Priority.INTERACTIVE, Priority.JOB
-# Longer than any test waits, and long enough to see that something is held.
+# Longer than any test waits, and long enough to see that something is delayed.
 EVER, SOON, A_WHILE = 60.0, 10.0, 0.05
 Take = Callable[[], Future[list[Chunk]]]
 
@@ -24,7 +30,7 @@ def limiter() -> ConcurrencyLimiter:
 
 @pytest.fixture
 def queue(limiter: ConcurrencyLimiter) -> BatchQueue:
-    return BatchQueue(Metrics(), 16, limiter)
+    return BatchQueue(Metrics(), AdmissionController(), limiter)
 
 
 @pytest.fixture
@@ -35,44 +41,44 @@ def take(queue: BatchQueue) -> Iterator[Take]:
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but an event ends the holding."""
-    monkeypatch.setattr("acpc_server.scheduling.queue.ARRIVAL_GAP", EVER)
-    monkeypatch.setattr("acpc_server.scheduling.queue.MOST_HELD", EVER)
+def no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but an event ends a delay."""
+    monkeypatch.setattr("acpc_server.scheduling.queue.MAX_ARRIVAL_GAP", EVER)
+    monkeypatch.setattr("acpc_server.scheduling.queue.MAX_QUEUE_DELAY", EVER)
 
 
-def chunk(priority: Priority = INTERACTIVE, *, mergeable: bool = True, capacity: int = 8) -> Chunk:
+def chunk(priority: Priority = INTERACTIVE, *, mergeable: bool = True, max_rows: int = 8) -> Chunk:
     inputs = (torch.zeros(1),)
-    return Chunk("encode", "kind", inputs, torch.neg, RequestContext(priority), mergeable, capacity)
+    return Chunk("encode", "kind", inputs, torch.neg, RequestContext(priority), mergeable, max_rows)
 
 
 def put(queue: BatchQueue, *chunks: Chunk) -> None:
     for one in chunks:
-        queue.put(one, lambda _chunk, _before: None)
+        queue.put(one)
 
 
-def assert_held(taken: Future[list[Chunk]]) -> None:
+def assert_delayed(taken: Future[list[Chunk]]) -> None:
     with pytest.raises(TimeoutError):
         taken.result(A_WHILE)
 
 
-@pytest.mark.usefixtures("patience")
+@pytest.mark.usefixtures("no_limits")
 def test_what_is_being_prepared_joins_until_the_call_is_full(
     limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
 ) -> None:
-    chunks = [chunk(capacity=3) for _ in range(4)]
+    chunks = [chunk(max_rows=3) for _ in range(4)]
     with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, chunks[0])
         taken = take()
-        assert_held(taken)
+        assert_delayed(taken)
         put(queue, chunks[1])
-        assert_held(taken)
+        assert_delayed(taken)
         put(queue, chunks[2])
         assert taken.result(SOON) == chunks[:3]
 
 
-@pytest.mark.usefixtures("patience")
-def test_nothing_is_held_once_nobody_is_at_work(
+@pytest.mark.usefixtures("no_limits")
+def test_nothing_is_delayed_once_nobody_is_at_work(
     limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
 ) -> None:
     first, second = chunk(), chunk()
@@ -81,12 +87,12 @@ def test_nothing_is_held_once_nobody_is_at_work(
     with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, second)
         taken = take()
-        assert_held(taken)
+        assert_delayed(taken)
     assert taken.result(SOON) == [second]
 
 
-@pytest.mark.usefixtures("patience")
-def test_what_cannot_be_shared_is_not_held(
+@pytest.mark.usefixtures("no_limits")
+def test_what_cannot_be_shared_is_not_delayed(
     limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
 ) -> None:
     lone = chunk(mergeable=False)
@@ -95,37 +101,37 @@ def test_what_cannot_be_shared_is_not_held(
         assert take().result(SOON) == [lone]
 
 
-@pytest.mark.usefixtures("patience")
-def test_a_job_does_not_wait_for_a_call_that_is_held(
+@pytest.mark.usefixtures("no_limits")
+def test_a_job_does_not_wait_for_a_call_that_is_delayed(
     limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
 ) -> None:
     first, job = chunk(), chunk(JOB, mergeable=False)
     with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, first)
         taken = take()
-        assert_held(taken)
+        assert_delayed(taken)
         put(queue, job)
         assert taken.result(SOON) == [first]
         assert take().result(SOON) == [job]
 
 
-@pytest.mark.usefixtures("patience")
+@pytest.mark.usefixtures("no_limits")
 def test_a_request_at_work_goes_before_a_job_that_waits_already(
     limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acpc_server.scheduling.queue.JOB_PATIENCE", EVER)
+    monkeypatch.setattr("acpc_server.scheduling.queue.MAX_JOB_WAIT", EVER)
     job, first = chunk(JOB, mergeable=False), chunk()
     with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, job)
         taken = take()
-        assert_held(taken)
+        assert_delayed(taken)
         put(queue, first)
     assert taken.result(SOON) == [first]
     assert take().result(SOON) == [job]
 
 
-@pytest.mark.parametrize("limit", ["ARRIVAL_GAP", "JOB_PATIENCE"])
-def test_a_job_is_not_held_for_long(
+@pytest.mark.parametrize("limit", ["MAX_ARRIVAL_GAP", "MAX_JOB_WAIT"])
+def test_a_job_is_not_delayed_for_long(
     limiter: ConcurrencyLimiter,
     queue: BatchQueue,
     take: Take,
@@ -133,7 +139,7 @@ def test_a_job_is_not_held_for_long(
     limit: str,
 ) -> None:
     """Each limit alone is enough."""
-    for name in {"ARRIVAL_GAP", "JOB_PATIENCE"} - {limit}:
+    for name in {"MAX_ARRIVAL_GAP", "MAX_JOB_WAIT"} - {limit}:
         monkeypatch.setattr(f"acpc_server.scheduling.queue.{name}", EVER)
     job = chunk(JOB, mergeable=False)
     with limiter.slot(RequestContext(INTERACTIVE, EVER)):
@@ -141,21 +147,19 @@ def test_a_job_is_not_held_for_long(
         assert take().result(SOON) == [job]
 
 
-@pytest.mark.usefixtures("patience")
-def test_closing_ends_the_holding(
-    limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
-) -> None:
+@pytest.mark.usefixtures("no_limits")
+def test_closing_ends_the_delay(limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take) -> None:
     first = chunk()
     with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, first)
         taken = take()
-        assert_held(taken)
+        assert_delayed(taken)
         queue.close()
         assert taken.result(SOON) == [first]
 
 
-@pytest.mark.parametrize("limit", ["ARRIVAL_GAP", "MOST_HELD"])
-def test_work_that_takes_long_holds_nobody_up(
+@pytest.mark.parametrize("limit", ["MAX_ARRIVAL_GAP", "MAX_QUEUE_DELAY"])
+def test_work_that_takes_long_delays_nobody(
     limiter: ConcurrencyLimiter,
     queue: BatchQueue,
     take: Take,
@@ -163,7 +167,7 @@ def test_work_that_takes_long_holds_nobody_up(
     limit: str,
 ) -> None:
     """Each limit alone is enough."""
-    for name in {"ARRIVAL_GAP", "MOST_HELD"} - {limit}:
+    for name in {"MAX_ARRIVAL_GAP", "MAX_QUEUE_DELAY"} - {limit}:
         monkeypatch.setattr(f"acpc_server.scheduling.queue.{name}", EVER)
     first = chunk()
     with limiter.slot(RequestContext(INTERACTIVE, EVER)):

@@ -1,0 +1,78 @@
+"""The latency model of a device: what a unit of work of each kind costs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# Weight of the newest measurement. An estimate grows from 0, so that one slow first call, which
+# loads a checkpoint or warms a kernel up, rejects nobody for long.
+SMOOTHING = 0.1
+# Seconds after which an estimate that rejects work halves. Rejected work is not measured, so one
+# that is too high would otherwise never come down.
+HALF_LIFE = 3.0
+# Kinds remembered; a chunk's kind is a model, a shape and a mode.
+MAX_KINDS = 512
+
+
+class Work(NamedTuple):
+    """An amount of work of one kind.
+
+    Attributes:
+        kind: Work of one kind costs the same per unit: a method, or a model, a shape and a mode.
+        units: Rows of a chunk, or a request's share of the requests that take turns.
+    """
+
+    kind: Hashable
+    units: float
+
+
+@dataclass
+class _Estimate:
+    unit_seconds: float
+    moved_at: float
+
+
+class LatencyModel:
+    """Seconds per unit of every kind of work, an exponential average of what was measured.
+
+    Args:
+        clock: Seconds since any moment.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._estimates: OrderedDict[Hashable, _Estimate] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def learn(self, work: Work, seconds: float) -> None:
+        """Note that ``work`` took ``seconds``."""
+        with self._lock:
+            known = self.unit_seconds(work.kind)
+            smoothed = known + SMOOTHING * (seconds / work.units - known)
+            self._estimates[work.kind] = _Estimate(smoothed, self._clock())
+            self._estimates.move_to_end(work.kind)
+            if len(self._estimates) > MAX_KINDS:
+                self._estimates.popitem(last=False)
+
+    def unit_seconds(self, kind: Hashable) -> float:
+        """Seconds that a unit of ``kind`` takes; 0 for a kind never seen."""
+        estimate = self._estimates.get(kind)
+        return estimate.unit_seconds if estimate else 0.0
+
+    def estimate(self, works: Iterable[Work]) -> float:
+        """Seconds the device needs for all of ``works``."""
+        return sum(self.unit_seconds(work.kind) * work.units for work in works)
+
+    def discount(self, kind: Hashable) -> None:
+        """Lower the estimate of a kind that was rejected, by the time it has not been measured."""
+        with self._lock:
+            estimate = self._estimates.get(kind)
+            if estimate:
+                now = self._clock()
+                half_lives = min(1.0, (now - estimate.moved_at) / HALF_LIFE)
+                self._estimates[kind] = _Estimate(estimate.unit_seconds * 0.5**half_lives, now)

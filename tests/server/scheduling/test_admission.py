@@ -1,0 +1,283 @@
+"""Which requests a busy server takes on, and how it rejects the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+from acpc_server.errors import Cancelled, DeadlineExceeded, InvalidArgument, ResourceExhausted
+from acpc_server.scheduling import (
+    AdmissionController,
+    CallRequests,
+    LatencyModel,
+    Priority,
+    RequestContext,
+    Work,
+    WorkerPool,
+)
+
+SHORT, LONG = "ComparePair", "PlanPaired"
+
+
+def context(seconds: float | None = None) -> RequestContext:
+    return RequestContext(Priority.INTERACTIVE, seconds)
+
+
+class Clock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def knowing(**alone: float) -> AdmissionController:
+    """A controller that knows how long requests of each method take alone, in seconds."""
+    latency = LatencyModel()
+    for method, seconds in alone.items():
+        for _ in range(200):
+            latency.learn(Work(method, 1), seconds)
+    return AdmissionController(latency, max_requests=8)
+
+
+def enter(entered: ExitStack, admission: AdmissionController, method: str, count: int) -> None:
+    for _ in range(count):
+        entered.enter_context(admission.request(method, context()))
+
+
+def rejection(
+    admission: AdmissionController, method: str, seconds: float
+) -> ResourceExhausted | None:
+    try:
+        with admission.request(method, context(seconds)):
+            return None
+    except ResourceExhausted as error:
+        return error
+
+
+def test_no_more_than_the_limit_are_under_way() -> None:
+    admission = AdmissionController(max_requests=2)
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 1)
+        enter(entered, admission, LONG, 1)
+        rejected = rejection(admission, SHORT, 60.0)
+    assert rejected is not None
+    assert rejected.reason == "SERVER_BUSY"
+    assert rejected.retry_after, "soon, but not at once"
+    assert rejection(admission, SHORT, 60.0) is None
+
+
+def test_a_request_that_would_be_late_is_rejected_and_one_with_time_is_not() -> None:
+    admission = knowing(ComparePair=1.0)
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 4)
+        late = rejection(admission, SHORT, 2.0)
+        assert late is not None
+        assert late.reason == "DEADLINE_CANNOT_BE_MET"
+        assert late.retry_after == pytest.approx(5.0, rel=0.01)
+        assert rejection(admission, SHORT, 100.0) is None
+
+
+def test_methods_that_share_the_device_are_counted_together() -> None:
+    """What another method has under way makes a request late as much as its own would."""
+    admission = knowing(ComparePair=1.0, CertifyPool=1.0)
+    with ExitStack() as entered:
+        enter(entered, admission, "CertifyPool", 4)
+        late = rejection(admission, SHORT, 2.0)
+    assert late is not None
+    assert late.retry_after == pytest.approx(5.0, rel=0.01)
+
+
+def test_a_short_request_does_not_wait_for_the_whole_of_long_ones() -> None:
+    """Requests take turns on the device: behind long ones a short one waits its own length each."""
+    admission = knowing(ComparePair=0.1, PlanPaired=100.0)
+    with ExitStack() as entered:
+        enter(entered, admission, LONG, 3)
+        late = rejection(admission, SHORT, 0.5)
+        assert rejection(admission, SHORT, 5.0) is None
+    assert late is not None
+    assert late.retry_after == pytest.approx(0.4, rel=0.01)
+
+
+def test_a_long_request_waits_for_no_more_than_the_short_ones_take() -> None:
+    admission = knowing(ComparePair=0.1, PlanPaired=1.0)
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 5)
+        late = rejection(admission, LONG, 1.0)
+        assert rejection(admission, LONG, 5.0) is None
+    assert late is not None
+    assert late.retry_after == pytest.approx(1.5, rel=0.01)
+
+
+def test_answers_that_leave_together_cost_no_less_than_they_took() -> None:
+    """Eight calls that share 10 ms leave at once; a ninth behind seven would take about as long."""
+    admission = AdmissionController(max_requests=8)
+    for _ in range(30):
+        with ExitStack() as batch:
+            enter(batch, admission, SHORT, 8)
+            time.sleep(0.01)
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 7)
+        late = rejection(admission, SHORT, 0.005)
+    assert late is not None
+    assert late.retry_after is not None
+    assert late.retry_after >= 0.01
+
+
+def test_an_idle_server_lets_every_request_try() -> None:
+    """Nobody is ahead, so what was slow before may be fast now."""
+    assert rejection(knowing(ComparePair=10.0), SHORT, 0.001) is None
+
+
+def test_a_request_that_fails_is_counted_out_and_teaches_nothing() -> None:
+    """A caller of malformed requests must not make the server believe that requests are quick."""
+    admission = knowing(ComparePair=1.0)
+    for _ in range(100):
+        with (
+            pytest.raises(InvalidArgument, match="broken"),
+            admission.request(SHORT, context()),
+        ):
+            raise InvalidArgument("history", "broken")
+    assert admission.latency.unit_seconds(SHORT) == pytest.approx(1.0, rel=0.01)
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 8)
+
+
+def test_a_request_that_ran_out_of_time_teaches_that_it_took_it() -> None:
+    admission = AdmissionController()
+    with pytest.raises(DeadlineExceeded), admission.request(SHORT, context()):
+        time.sleep(0.01)
+        raise DeadlineExceeded("late")
+    assert admission.latency.unit_seconds(SHORT) > 0
+
+
+def test_one_slow_chunk_does_not_lock_its_kind_out() -> None:
+    """What is rejected is not measured; the estimate has to come down all the same."""
+    clock = Clock()
+    admission, chunk = AdmissionController(LatencyModel(clock)), Work("kind", 1)
+    for _ in range(200):
+        admission.latency.learn(chunk, 100.0)
+    admission.chunk(chunk, [], context(60.0))  # an idle device tries
+    rejections = 0
+    while True:
+        try:
+            admission.chunk(chunk, [chunk], context(60.0))
+            break
+        except ResourceExhausted as error:
+            assert error.reason == "DEADLINE_CANNOT_BE_MET"
+            assert error.retry_after is not None
+            rejections += 1
+            clock.now += 0.1
+    assert 0 < rejections < 200
+    admission.chunk(chunk, [chunk], context())
+
+
+def test_a_method_believed_to_be_slow_is_tried_again_beside_a_busy_one() -> None:
+    """The server is never idle, so nothing else would measure it again."""
+    clock = Clock()
+    latency = LatencyModel(clock)
+    for _ in range(200):
+        latency.learn(Work(SHORT, 1), 0.1)
+        latency.learn(Work(LONG, 1), 100.0)
+    admission = AdmissionController(latency)
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 1)
+        rejections = 0
+        while rejection(admission, LONG, 60.0) is not None:
+            rejections += 1
+            clock.now += 0.1
+            latency.learn(Work(SHORT, 1), 0.1)
+    assert 0 < rejections < 200
+
+
+def test_rejections_without_time_between_them_change_no_estimate() -> None:
+    """However many are rejected at a time: the estimate is as good as it was."""
+    clock = Clock()
+    latency = LatencyModel(clock)
+    for _ in range(200):
+        latency.learn(Work(SHORT, 1), 1.0)
+    admission = AdmissionController(latency)
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 5)
+        for _ in range(1000):
+            assert rejection(admission, SHORT, 2.0) is not None
+    assert latency.unit_seconds(SHORT) == pytest.approx(1.0, rel=0.5)
+
+
+def test_streams_have_a_limit_and_give_their_place_back() -> None:
+    admission = AdmissionController(max_streams=2)
+    with pytest.raises(RuntimeError, match="broken"), admission.stream(), admission.stream():
+        with pytest.raises(ResourceExhausted) as rejected, admission.stream():
+            pass
+        assert rejected.value.reason == "TOO_MANY_STREAMS"
+        assert rejected.value.retry_after
+        raise RuntimeError("broken")
+    with admission.stream(), admission.stream():
+        pass
+
+
+class Rpc:
+    """An RPC of a caller who has so many seconds, and may leave."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._callbacks: list[Callable[[], None]] = []
+        self._active = True
+
+    def time_remaining(self) -> float | None:
+        return self._seconds
+
+    def is_active(self) -> bool:
+        return self._active
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        self._callbacks.append(callback)
+        return self._active
+
+    def end(self) -> None:
+        self._active = False
+        for callback in self._callbacks:
+            callback()
+
+
+def test_each_message_of_a_stream_is_a_request_and_all_end_with_the_call() -> None:
+    admission, rpc = knowing(ComparePair=1.0, Plan=1.0), Rpc(10.0)
+    requests = CallRequests(admission, "Plan", rpc)
+    with requests.admitted() as first:
+        assert not first.cancelled
+        assert rejection(admission, SHORT, 2.0) is not None, "one is ahead"
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 6)
+        with pytest.raises(ResourceExhausted), requests.admitted():
+            raise AssertionError("never admitted")
+    with requests.admitted() as second:
+        assert second is not first
+        rpc.end()
+        assert second.cancelled
+    assert not first.cancelled
+    with pytest.raises(Cancelled), requests.admitted():
+        raise AssertionError("never admitted")
+    with pytest.raises(Cancelled):
+        requests.check()
+
+
+def test_workers_are_saturated_only_when_all_are_taken_and_the_backlog_is_full() -> None:
+    workers, go = WorkerPool(2, max_backlog=3), threading.Event()
+    futures = []
+    for _ in range(5):
+        assert not workers.saturated
+        futures.append(workers.submit(go.wait))
+    assert workers.saturated
+    go.set()
+    for future in futures:
+        future.result(timeout=10)
+    deadline = time.monotonic() + 10
+    while workers.saturated and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not workers.saturated
+    workers.shutdown()
