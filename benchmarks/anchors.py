@@ -25,7 +25,7 @@ from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.observe import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "reference"))
+sys.path.insert(0, str(ROOT / "tests" / "harness"))
 
 from server_process import ServerProcess  # noqa: E402
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "reference"))
+sys.path[:0] = [str(ROOT / "tests" / name) for name in ("harness", "reference")]
 
 from job_hosts import Hosts, small  # noqa: E402
 from job_world import JobWorld, job, metadata, write_job_world  # noqa: E402

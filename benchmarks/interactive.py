@@ -33,7 +33,7 @@ from load import HISTORY, SIDE, WIDTH, Seen, closed_loop, elsewhere, open_loop, 
 
 ROOT = Path(__file__).resolve().parent.parent
 WORLD = ROOT / "examples" / "two_room"
-sys.path[:0] = [str(ROOT / "tests" / "reference"), str(WORLD)]
+sys.path[:0] = [str(ROOT / "tests" / "harness"), str(WORLD)]
 
 from dataset import write_dataset  # noqa: E402
 from server_process import ServerProcess  # noqa: E402

@@ -26,14 +26,14 @@ import numpy as np
 import torch
 from acpc.contract import NumericMode
 from acpc_client.sync.client import AcpcClient
-from acpc_server.models.config import parse_jepa_config
+from acpc_server.models.config import JepaConfig, parse_config
 from acpc_server.models.jepa_family import build_network
 from acpc_server.numerics.pixels import to_model_input
 from torch import Tensor
 from transformers import ViTConfig, ViTModel
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "reference"))
+sys.path[:0] = [str(ROOT / "tests" / name) for name in ("harness", "reference")]
 
 from public_checkpoint import public_config, random_state_dict, write_checkpoint  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
@@ -60,7 +60,7 @@ class PublicWay:
         prefix = "encoder."
         weights = {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
         self.encoder.load_state_dict(weights)
-        self.network = build_network(parse_jepa_config(config)).eval()
+        self.network = build_network(parse_config(JepaConfig, config)).eval()
         self.network.load_state_dict(state)
 
     def encode(self, frames: Tensor) -> Tensor:

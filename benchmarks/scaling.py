@@ -28,7 +28,7 @@ from acpc_client.sync.resources import ScoreJob
 
 ROOT = Path(__file__).resolve().parent.parent
 WORLD = ROOT / "examples" / "two_room"
-sys.path[:0] = [str(ROOT / "tests" / "reference"), str(WORLD)]
+sys.path[:0] = [str(ROOT / "tests" / "harness"), str(WORLD)]
 
 from dataset import columns  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
