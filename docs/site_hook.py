@@ -29,7 +29,7 @@ OUTSIDE = {
 SITE_PATHS = {source: page for page, source in OUTSIDE.items()}
 LISTED = ("studies", "decisions")
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\](?:\([^)]*\))?)*)\]\(([^)\s]+)\)")
-CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
+CODE = re.compile(r"(```.*?```)", re.DOTALL)
 LOADED = re.compile(r"""(?:\bsrc=|<link\b[^>]*\bhref=|@import\s|url\()["']?(?:https?:)?//""")
 
 
@@ -78,7 +78,8 @@ def _relinked(text: str, page: str) -> str:
         if parts.scheme or not parts.path:
             return f"{picture}[{shown}]({target})"
         source = os.path.normpath(folder / parts.path)
-        site = SITE_PATHS.get(source) or source.removeprefix("docs/")
+        page_there = SITE_PATHS.get(source) or SITE_PATHS.get(f"{source}/README.md")
+        site = page_there or source.removeprefix("docs/")
         if site == source and (ROOT / source).exists():
             return shown
         anchor = f"#{parts.fragment}" if parts.fragment else ""
