@@ -1,4 +1,4 @@
-"""Puts the rooms together into one running server."""
+"""Builds a server from its settings, starts it and stops it."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ SERVICES = (
     operations_pb2.DESCRIPTOR.services_by_name["Operations"].full_name,
 )
 TIDY_SECONDS = 3600.0
-# Jobs that are asked whether they need an anchor set.
-MOST_JOBS = 10_000
+# Unfinished jobs of one state that are searched for an anchor set.
+MAX_JOBS = 10_000
 
 
 class Server:
@@ -73,7 +73,7 @@ class Server:
     """
 
     def __init__(self, settings: Settings, on_evicted: Callable[[], None] = lambda: None) -> None:
-        """Build every room; nothing listens yet.
+        """Build every part; nothing listens yet.
 
         Args:
             settings: How to run.
@@ -95,18 +95,7 @@ class Server:
             max_streams=settings.rpc_threads // 2,
             max_queue=settings.max_queue,
         )
-        self._engine = DeviceEngine(
-            self._device,
-            self.metrics,
-            admission=self._admission,
-            merge=settings.merge_requests,
-            latent_bytes=settings.latent_cache_mib * MEBIBYTE,
-            threads=settings.torch_threads or torch.get_num_threads(),
-            compile_after=settings.compile_pools_after,
-        )
-        # The device's thread keeps its count. Any other thread that made a team of its own would
-        # have OpenMP put all teams to sleep between operations, which costs a quarter of the time.
-        torch.set_num_threads(1)
+        self._engine = self._start_engine()
         self._checkpoints = CheckpointCache(
             settings.checkpoint_root,
             self._device,
@@ -115,13 +104,7 @@ class Server:
             budget_bytes=settings.checkpoint_budget_mib * MEBIBYTE,
         )
         self._datasets = DatasetStore(settings.dataset_root)
-        try:
-            settings.state_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FailedPrecondition(
-                f"cannot make the state folder {settings.state_dir} ({error.strerror}); choose "
-                "another --state-dir"
-            ) from error
+        _make_state_folder(settings)
         self._anchors = AnchorStore(settings.anchor_folder, _anchor_limits(settings), self.metrics)
         readers = AnchorReaders(self._datasets, self._anchors)
         scoring = ScoreJobKind(self._engine, self._checkpoints, readers)
@@ -143,25 +126,31 @@ class Server:
         self._health = health.HealthServicer()
         self._server = self._build(scoring, studies, readers)
 
+    def _start_engine(self) -> DeviceEngine:
+        settings = self._settings
+        engine = DeviceEngine(
+            self._device,
+            self.metrics,
+            admission=self._admission,
+            merge=settings.merge_requests,
+            latent_bytes=settings.latent_cache_mib * MEBIBYTE,
+            threads=settings.torch_threads or torch.get_num_threads(),
+            compile_after=settings.compile_pools_after,
+        )
+        # The device's thread keeps its count. Any other thread that made a team of its own would
+        # have OpenMP put all teams to sleep between operations, which costs a quarter of the time.
+        torch.set_num_threads(1)
+        return engine
+
     def _build(
         self, scoring: ScoreJobKind, studies: StudyJobKind, readers: AnchorReaders
     ) -> grpc.Server:
         settings = self._settings
-        message = settings.max_message_mib * MEBIBYTE
         workers = WorkerPool(settings.rpc_threads)
         server = grpc.server(
             workers,
             interceptors=[Guard(self.metrics, workers, self._admission)],
-            options=[
-                ("grpc.max_receive_message_length", message),
-                ("grpc.max_send_message_length", message),
-                ("grpc.so_reuseport", 0),
-                ("grpc.keepalive_permit_without_calls", 1),
-                # A caller that has gone without a word must not hold its stream, or its upload.
-                ("grpc.keepalive_time_ms", 20_000),
-                ("grpc.keepalive_timeout_ms", 10_000),
-                ("grpc.http2.min_ping_interval_without_data_ms", 5000),
-            ],
+            options=_channel_options(settings),
         )
         comparison = PairComparer(self._engine, settings.max_frames)
         planner = PlannerRpcs(
@@ -237,15 +226,15 @@ class Server:
         return any(
             digest in str(to_plain(job.spec))
             for state in (JobState.QUEUED, JobState.RUNNING)
-            for job in self._jobs.list(0, MOST_JOBS, JobFilter(state=state))
+            for job in self._jobs.list(0, MAX_JOBS, JobFilter(state=state))
         )
 
     def _tidy(self) -> None:
-        """Keeps the anchor store within its retention, at once and every hour."""
+        """Remove expired anchor sets and uploads, at once and every hour."""
         while True:
             try:
                 self._anchors.tidy(self._in_use)
-            except Exception:  # the job record may be away for a while: the next hour will do
+            except Exception:  # the job record may be away for a while: try again in an hour
                 log.exception("tidy_failed")
             if self._stopping.wait(TIDY_SECONDS):
                 return
@@ -279,6 +268,30 @@ class Server:
         self._jobs.stop()
         self._engine.close()
         log.info("stopped")
+
+
+def _channel_options(settings: Settings) -> list[tuple[str, int]]:
+    message = settings.max_message_mib * MEBIBYTE
+    return [
+        ("grpc.max_receive_message_length", message),
+        ("grpc.max_send_message_length", message),
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # A caller that disappeared must not keep its stream or its upload open.
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+    ]
+
+
+def _make_state_folder(settings: Settings) -> None:
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FailedPrecondition(
+            f"cannot make the state folder {settings.state_dir} ({error.strerror}); choose "
+            "another --state-dir"
+        ) from error
 
 
 def _anchor_limits(settings: Settings) -> AnchorLimits:

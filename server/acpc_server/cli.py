@@ -73,20 +73,20 @@ def serve(context: typer.Context) -> None:
 
     server = Server(settings, on_evicted=leave)
     server.start()
-    # What is here now stays; looking through it for garbage would stop all calls for a while.
+    # These objects stay; scanning them for garbage later would pause all calls.
     gc.collect()
     gc.freeze()
     stop.wait()
     server.stop()
-    # A job's thread may be inside a device call, which nothing can interrupt. Its shards are on
-    # record and it resumes at the next start, so leave without waiting for it.
+    # A job's thread may be inside a device call, which cannot be interrupted. Its shards are on
+    # record and it resumes at the next start, so exit without waiting for it.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1 if evicted.is_set() else 0)
 
 
 def _stop_signal() -> threading.Event:
-    """Set by SIGTERM and SIGINT, also by one that comes while the server starts."""
+    """Set by SIGTERM and SIGINT, also by a signal that arrives while the server starts."""
     stop = threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -108,7 +108,7 @@ def check_checkpoint(
 ) -> None:
     """Say whether the server would load a checkpoint, and what it is.
 
-    Nothing in the folder is executed. Exit code 1 when the server would refuse it. With
+    Nothing in the folder is executed. Exit code 1 when the server would reject it. With
     --conformance, random frames and actions go through it, to see that it keeps what the server
     relies on; exit code 1 when it does not. Made for plug-in families.
     """
@@ -132,7 +132,7 @@ def check_checkpoint(
         ("parameters", f"{card.parameter_count:,}"),
     ):
         table.add_row(name, str(value))
-    table.columns[1].overflow = "fold"  # a digest cut short is no digest
+    table.columns[1].overflow = "fold"  # a digest must not be cut
     Console().print(table)
     if conformance:
         _show_conformance(model)

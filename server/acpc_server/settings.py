@@ -69,12 +69,14 @@ class Settings(BaseSettings):
     torch_threads: int = Field(0, ge=0, description="CPU threads of torch; 0 means all cores")
     rpc_threads: int = Field(64, ge=4, le=1024, description="threads that serve RPCs")
     max_message_mib: int = Field(64, ge=1, le=1024, description="largest message, MiB")
-    max_queue: int = Field(256, ge=1, description="interactive chunks that may wait for the device")
+    max_queue: int = Field(
+        256, ge=1, description="interactive chunks that may wait for the device; more are rejected"
+    )
     merge_requests: bool = Field(
-        True, description="let interactive requests that wait together share a device call"
+        True, description="batch interactive requests that wait together into one device call"
     )
     latent_cache_mib: int = Field(
-        256, ge=0, description="latents of frames seen lately, MiB; 0 keeps none"
+        256, ge=0, description="cached latents of recent frames, MiB; 0 keeps none"
     )
     compile_pools_after: int = Field(
         0,
@@ -89,24 +91,26 @@ class Settings(BaseSettings):
         2**21, ge=1, description="predicted steps one candidate pool or paired CEM run may take"
     )
     plan_idle_seconds: float = Field(
-        60.0, gt=0, description="silence after which a Plan stream is closed, seconds"
+        60.0, gt=0, description="idle time after which a Plan stream is closed, seconds"
     )
     checkpoint_budget_mib: int = Field(
-        4096, ge=1, description="weights kept on the device, MiB; oldest go first"
+        4096,
+        ge=1,
+        description="weights kept on the device, MiB; least recently used go first",
     )
     max_checkpoint_mib: int = Field(
         2048, ge=1, description="largest weights file the server reads, MiB"
     )
     job_concurrency: int = Field(1, ge=1, le=64, description="checkpoint jobs run at a time")
     job_heartbeat_seconds: float = Field(
-        5.0, gt=0, description="time between two signs of life on a shared job record, seconds"
+        5.0, gt=0, description="time between two heartbeats on a shared job record, seconds"
     )
     job_lease_seconds: float = Field(
         20.0,
         gt=0,
         validate_default=True,
-        description="silence after which another server takes this one's jobs over, seconds; the "
-        "same on all",
+        description="time without a heartbeat after which another server takes over this one's "
+        "jobs, seconds; the same on all servers",
     )
     job_retention_days: float = Field(
         30.0, ge=0, description="time a finished job is kept, days; 0 keeps all"
@@ -125,10 +129,10 @@ class Settings(BaseSettings):
     anchor_keep_days: float = Field(
         90.0,
         ge=0,
-        description="an anchor set goes this long after its last use, days; 0 keeps it",
+        description="how long an anchor set is kept after its last use, days; 0 keeps all",
     )
     anchor_upload_hours: float = Field(
-        24.0, gt=0, description="an upload that has not moved for so long is dropped, hours"
+        24.0, gt=0, description="an upload without a new shard for this long is dropped, hours"
     )
     drain_seconds: float = Field(
         10.0,

@@ -137,8 +137,8 @@ def anchors_digest(
 ) -> str:
     """Sha256 over the history length and every array: name, dtype, shape, bytes.
 
-    In the place of the frames' bytes stands the sha256 of each anchor's frames, so that the digest
-    needs the frames in no particular cut, and a part of them can be checked alone.
+    The sha256 of each anchor's frames is used instead of their bytes, so that the digest does not
+    depend on how frames are cut into shards, and a part of them can be checked alone.
 
     Args:
         history: Frames of the history.

@@ -1,4 +1,4 @@
-"""Anchors of a dataset file that is opened anew for every read, and seen to be the same."""
+"""Anchors of a dataset file that is reopened for every read and checked to be unchanged."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -69,8 +69,8 @@ class DatasetAnchors(Anchors):
         """RGB frames of anchors [start, stop), history first.
 
         Raises:
-            FailedPrecondition: The file holds other frames now, is damaged, or is no dataset.
-            NotFound, PermissionDenied: It is gone, or has become a link.
+            FailedPrecondition: The file now holds other frames, is damaged, or is not a dataset.
+            NotFound, PermissionDenied: It is gone, or is now a link.
         """
         if self._rows.size * 3 * int(np.prod(self._frame_size)) > HELD_BYTES:
             return self._read(start, stop)
@@ -80,8 +80,8 @@ class DatasetAnchors(Anchors):
             try:
                 whole = self._read(0, len(self._rows))
             except FailedPrecondition:
-                return self._read(start, stop)  # these may still be what they were
-            # The stamp from before the read: what is written meanwhile shows the next time.
+                return self._read(start, stop)  # these may be unchanged
+            # The stamp from before the read, so that a write during it is noticed the next time.
             held = self._held = (stamp, whole)
         return held[1][start:stop].copy()
 

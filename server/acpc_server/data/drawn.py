@@ -1,4 +1,4 @@
-"""Anchors of an open dataset, whose frames stay in the file until they are asked for."""
+"""Anchors of an open dataset, whose frames are read on request."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Reading the public HDF5 files: a dataset per column, ``ep_len`` and ``ep_offset`` beside them.
+"""Reads the public HDF5 files: a dataset per column, ``ep_len`` and ``ep_offset`` beside them.
 
 A file is untrusted: nothing in it may name another file, ask for Python objects or make the server
 allocate more than its limits before that is checked.

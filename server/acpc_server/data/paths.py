@@ -1,4 +1,4 @@
-"""File names from callers, kept below a root folder."""
+"""Resolves file names from callers below a root folder."""
 
 import stat
 from pathlib import Path, PurePosixPath

@@ -1,4 +1,4 @@
-"""Mean and standard deviation of a column, as the paper standardises states and actions."""
+"""Computes mean and standard deviation of a column, as the paper standardises it."""
 
 import threading
 from collections import OrderedDict
@@ -94,7 +94,7 @@ class StatisticsCache:
         self._lock = threading.Lock()
 
     def get(self, dataset: Hdf5Dataset, column: Column, *, ddof: int) -> ColumnStatistics:
-        """As :func:`column_statistics`; read anew once the file has been written to."""
+        """As :func:`column_statistics`; read again once the file has been written to."""
         identity = dataset.identity()
         key = (identity, column.name, ddof)
         with self._lock:

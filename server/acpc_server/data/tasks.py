@@ -148,7 +148,7 @@ def load_task(name: str, root: Path) -> TaskPreset:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice, which YAML would settle by taking the last."""
+    """Safe YAML that rejects a key given twice, of which YAML would take the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -161,7 +161,7 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def _check_structure(text: str) -> None:
-    """Refuses what makes a small file costly: deep nesting, and aliases, which multiply."""
+    """Rejects what makes a small file expensive: deep nesting, and aliases, which multiply."""
     depth = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):

@@ -1,4 +1,4 @@
-"""What every job that measures a checkpoint on anchors has, whatever it measures."""
+"""Describes jobs that measure a checkpoint on anchors: the part that all of them share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The anchors of jobs: from a dataset the server can see, or from a stored set."""
+"""Opens the anchors of jobs, from a dataset or from a stored set."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.models import ModelCard, check_actions
 from acpc_server.numerics import Check, go_on
 
-# Readers kept open, most of them under two names: jobs of a sweep follow each other on the same
-# anchors.
+# Readers kept open, most of them under two keys: consecutive jobs of a sweep use the same anchors.
 KEPT_READERS = 8
 
 
 class _Key(NamedTuple):
-    """What kept anchors are known by; ``identity`` is a stamp of their data, or their digest."""
+    """Key of kept anchors; ``identity`` is a stamp of their data, or their digest."""
 
     source: AnySource
     identity: str
@@ -31,7 +30,7 @@ class _Key(NamedTuple):
 
 
 class AnchorReaders:
-    """Opens anchors for jobs, and makes sure that they stay what they were.
+    """Opens anchors for jobs, and checks that they have not changed.
 
     Args:
         datasets: Datasets the server can see.
@@ -62,14 +61,14 @@ class AnchorReaders:
         horizon: int,
         exact: bool = True,
     ) -> None:
-        """Refuse anchors that cannot serve, before a job is queued.
+        """Reject anchors that cannot be used, before a job is queued.
 
         Args:
             source: Where they come from.
             card: The checkpoint they are for.
             history: Frames of history wanted.
             horizon: Future frames wanted.
-            exact: Refuse a set that has more of either. Its endpoint states and labels belong to
+            exact: Reject a set that has more of either. Its endpoint states and labels belong to
                 its own horizon, so what is measured by them needs that very horizon.
 
         Raises:

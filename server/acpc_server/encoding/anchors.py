@@ -1,4 +1,4 @@
-"""Anchors and their views as latents, a device call's worth of frames at a time."""
+"""Encodes anchors and their views, one device call's worth of frames at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames to encode, known by their content before they are made."""
+"""Names frames by a hash of their content, so that cached latents are found before encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clean history and its other views as latents: what every interactive answer starts from."""
+"""Encodes a clean history and its other views, with which every interactive answer starts."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class HistoryEncoder:
 
 
 def check_history_frames(card: ModelCard, history: np.ndarray) -> None:
-    """Refuse, with InvalidArgument, frames too thin or more of them than the model sees."""
+    """Reject, with InvalidArgument, frames too thin or more of them than the model sees."""
     height, width = history.shape[1:3]
     if max(height, width) > MAX_ASPECT * min(height, width):
         raise InvalidArgument(
@@ -140,7 +140,7 @@ def check_history_frames(card: ModelCard, history: np.ndarray) -> None:
 
 
 def check_block_width(card: ModelCard, width: int, field: str) -> None:
-    """Refuse, with InvalidArgument, action blocks of another width than the checkpoint's."""
+    """Reject, with InvalidArgument, action blocks of another width than the checkpoint's."""
     if width != card.action_block_dim:
         raise InvalidArgument(
             f"{field}.shape",

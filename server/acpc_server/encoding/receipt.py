@@ -1,4 +1,4 @@
-"""What an answer was computed from."""
+"""Makes receipts: digests of everything that an answer was computed from."""
 
 from __future__ import annotations
 

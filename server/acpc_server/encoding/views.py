@@ -1,4 +1,4 @@
-"""The perturbed views of a history, as the model will see them."""
+"""Draws the perturbed views of a history, as the model sees them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def perturbed_views(
     """The distinct views of one history, in the order of ``plan.distinct()``.
 
     Raises:
-        InvalidArgument: A spec does not fit the frames; names its place in the plan.
+        InvalidArgument: A spec does not fit the frames; names its position in the plan.
         FailedPrecondition: A plug-in that breaks its promise.
     """
     return torch.stack([draw_view(history, plan, view) for view in plan.distinct()])

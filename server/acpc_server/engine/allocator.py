@@ -1,4 +1,4 @@
-"""How the C library hands out memory in this process."""
+"""Settings of the C library's memory allocator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checkpoints on the device: loaded once, kept while there is room."""
+"""Caches the checkpoints on the device: loaded once, kept while there is room."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LoadedCheckpoint:
     stored: CheckpointEntry
 
     def pinned(self) -> CheckpointRef:
-        """What names these very bytes."""
+        """Its name with the digest of the loaded content."""
         return CheckpointRef(name=self.name, weights=self.weights, digest=self.model.card.digest)
 
 
@@ -48,7 +48,7 @@ class CheckpointCache:
     Args:
         root: Folder that holds the checkpoint folders.
         device: Where models live.
-        limits: Sizes the loader refuses to exceed.
+        limits: Sizes above which the loader rejects a checkpoint.
         budget_bytes: Bytes of weights kept; pinned and newest ones stay in any case.
         metrics: Series for load time and count.
     """
@@ -76,7 +76,7 @@ class CheckpointCache:
         """The loaded checkpoint; reads it when needed.
 
         Raises:
-            FailedPrecondition: Its digest is not ``digest``, or the loader refuses it.
+            FailedPrecondition: Its digest is not ``digest``, or the loader rejects it.
             NotFound, InvalidArgument, PermissionDenied: From the loader.
         """
         loaded = self._obtain(name, weights)

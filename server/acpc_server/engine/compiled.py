@@ -1,8 +1,8 @@
-"""Candidate pools of a shape that keeps coming: computed faster after a while.
+"""Compiles the rollout of candidate pools whose shape comes often.
 
 A planner asks for the same shape thousands of times. Once a shape has come often enough, its
-rollout is compiled (CPU) or captured as a CUDA graph, and serves only if it answers as the eager
-rollout does. Whatever goes wrong, the eager rollout serves.
+rollout is compiled (CPU) or captured as a CUDA graph, and used only if it answers as the eager
+rollout does. Whatever goes wrong, the eager rollout is used.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ WARM_UP = 3
 
 @dataclass
 class _Shape:
-    """What is known of one shape."""
+    """What is known about one shape."""
 
     seen: int = 0
     fast: Compute | None = None
     verified: bool = False
-    refused: bool = False
+    rejected: bool = False
 
 
 class RepeatedPools:
-    """Rolls pools forward, the repeated ones faster. Only the device's owner may call it.
+    """Rolls pools forward, repeated shapes by compiled rollouts. For the device's thread only.
 
     Args:
         device: Where the models are.
@@ -73,7 +73,7 @@ class RepeatedPools:
         eager = rollout_pool(model, *inputs)
         if shape.fast is not None:
             self._verify(shape, shape.fast(*inputs), eager)
-        elif not shape.refused and shape.seen >= self._after:
+        elif not shape.rejected and shape.seen >= self._after:
             self._start(model, shape, tuple(x.detach().clone() for x in inputs))
         return eager
 
@@ -93,15 +93,15 @@ class RepeatedPools:
             self._metrics.fast_pools.inc()
             log.info("pool_compiled", difference=float(difference))
         else:
-            shape.fast, shape.refused = None, True
-            log.warning("pool_compilation_refused", difference=float(difference))
+            shape.fast, shape.rejected = None, True
+            log.warning("pool_compilation_rejected", difference=float(difference))
 
     def _start(self, model: FrozenWorldModel, shape: _Shape, inputs: tuple[Tensor, ...]) -> None:
-        shape.refused = True  # until it has worked
+        shape.rejected = True  # until it has worked
         if self._device.type == "cuda":
             try:
                 shape.fast = capture(model, inputs)
-                shape.refused = False
+                shape.rejected = False
             except RuntimeError as error:
                 log.warning("graph_capture_failed", error=str(error))
             return
@@ -115,7 +115,7 @@ class RepeatedPools:
             log.info("pool_compiling", shapes=[tuple(x.shape) for x in inputs])
             try:
                 shape.fast = compile_pool(model, inputs, Path(folder), self._threads)
-                shape.refused = False
+                shape.rejected = False
             except (CompilationFailed, RuntimeError, OSError) as error:
                 log.warning("pool_compilation_failed", error=str(error))
 
@@ -129,7 +129,7 @@ def capture(model: FrozenWorldModel, inputs: tuple[Tensor, ...]) -> Compute:
     held = [x.clone() for x in inputs]
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
-    # A cast that autocast remembers from before the capture would not be part of the graph.
+    # A cast that autocast cached before the capture would not be part of the graph.
     torch.clear_autocast_cache()
     torch.set_autocast_cache_enabled(False)
     try:
@@ -144,8 +144,8 @@ def capture(model: FrozenWorldModel, inputs: tuple[Tensor, ...]) -> Compute:
         torch.set_autocast_cache_enabled(True)
 
     def replay(*tensors: Tensor) -> Tensor:
-        for place, tensor in zip(held, tensors, strict=True):
-            place.copy_(tensor)
+        for buffer, tensor in zip(held, tensors, strict=True):
+            buffer.copy_(tensor)
         graph.replay()
         return out.clone()
 

@@ -1,8 +1,8 @@
-"""Compiling one rollout of a candidate pool ahead of time, in a process of its own.
+"""Compiles one rollout of a candidate pool ahead of time, in a process of its own.
 
-Compilation is a minute of Python and C++; in the server's process it would take the interpreter
-away from everybody. The child gets the network, exports the rollout at one shape and leaves a
-package that the server loads.
+Compilation takes a minute of Python and C++; in the server's process it would hold the
+interpreter lock that all calls need. The child gets the network, exports the rollout at one shape
+and leaves a package that the server loads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class HasNetwork(Protocol):
 
 
 class CompilationFailed(Exception):
-    """The child ended without a package; the message says how."""
+    """The child process made no package; the message says why."""
 
 
 class _PoolModule(nn.Module):

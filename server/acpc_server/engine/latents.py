@@ -1,4 +1,4 @@
-"""Latents of frames seen lately, by content."""
+"""Caches latents of recent frames, by content."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ENTRY_BYTES = 640
 class LatentCache:
     """Least recently used latents within a byte budget. Thread-safe.
 
-    A key must cover all that decides the latents: checkpoint, arithmetic, and the frames or what
-    they are made from. A planner that moves one frame on finds all but the newest here, and its
-    goal.
+    A key must cover everything that determines the latents: checkpoint, arithmetic, and the frames
+    or what they are made from. A planner that advances by one frame finds its goal and all frames
+    but the newest here.
 
     Args:
         budget_bytes: Bytes of memory for latents; 0 keeps none.

@@ -1,7 +1,7 @@
-"""How much work one device call takes on.
+"""Sizes of device calls.
 
-A call is the longest an interactive request waits behind another, so job calls are short. Sizes
-depend on shapes alone, never on load: a repeated job is cut alike and gives the same bytes.
+An interactive request may have to wait for one call of a job, so job calls are short. Sizes
+depend on shapes alone, never on load, so that a repeated job is cut alike and gives equal bytes.
 """
 
 from __future__ import annotations

@@ -15,14 +15,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel, rollout
 
-_LOADING = threading.Lock()  # forward mode knows one level of differentiation in a process
+_LOADING = threading.Lock()  # forward mode has one level of differentiation per process
 
 
 def load_derivatives() -> None:
     """Have torch load its forward derivatives, which takes it up to seconds, once in a process.
 
-    To be called before :func:`rollout_tangent` in a thread that may be held up, as the device's
-    may not.
+    Call it before :func:`rollout_tangent`, in a thread that may block; the device's may not.
     """
     with _LOADING:
         _load_derivatives()

@@ -1,4 +1,4 @@
-"""Can a visual change alter the planner's choice among these candidates?"""
+"""Certifies that a visual change cannot alter a planner's choice in a candidate pool."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _holds(selection: SelectionCertificate | None) -> bool:
 
 
 def check_pool(session: PlanningSession, shape: tuple[int, ...]) -> None:
-    """Refuse a pool that does not fit the session or a limit.
+    """Reject a pool that does not fit the session or a limit.
 
     Args:
         session: The planner's moment.

@@ -1,4 +1,4 @@
-"""Do two views of one history lead to the same predicted future?"""
+"""Compares the predicted futures of a clean history and its views (pairwise ACPC)."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class PlanningSession:
         return len(view_rows(self.request.views))
 
     def check_work(self, what: str, candidates: int, steps_each: int, field: str) -> None:
-        """Refuse, with InvalidArgument, more predicted steps than one request may take.
+        """Reject, with InvalidArgument, more predicted steps than one request may take.
 
         Args:
             what: How the work was counted, for the message.

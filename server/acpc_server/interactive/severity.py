@@ -1,4 +1,4 @@
-"""Up to which severity a planner's selection is certified."""
+"""Finds the largest severity up to which a planner's selection is certified."""
 
 from __future__ import annotations
 

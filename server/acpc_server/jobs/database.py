@@ -72,7 +72,7 @@ class JobDatabase:
     def __init__(self, url: str) -> None:
         self._url = sa.make_url(url)
         self._postgres = self._url.get_backend_name() == "postgresql"
-        # DBOS keeps its tables in the schema "dbos"; ours stand beside it in "acpc".
+        # DBOS keeps its tables in the schema "dbos"; ours are in "acpc".
         self._hosts = sa.Table(
             "acpc_hosts",
             sa.MetaData(schema="acpc" if self._postgres else None),

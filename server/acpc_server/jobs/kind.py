@@ -14,7 +14,7 @@ from acpc_server.scheduling import RequestContext
 Json: TypeAlias = dict[str, Any]
 Step: TypeAlias = Callable[[str, Callable[[], Json]], Json]
 """``step(phase, work)``: does ``work`` and records its answer; when an earlier run has recorded
-one, returns that instead. ``phase`` tells people what is being done."""
+one, returns that instead. ``phase`` says what is being done, for display."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,7 +131,7 @@ class JobService:
         self._running.draining.set()
 
     def stop(self) -> None:
-        """Withdraw running jobs and close the record; another host, or the next start, goes on."""
+        """Withdraw running jobs and close the record; another host or the next start continues."""
         self._running.stop()
         self._retention.stop()
         self._close()
@@ -231,7 +231,7 @@ class JobService:
 
         Raises:
             NotFound: No such job.
-            Unavailable: The server stops; the job goes on once it is back.
+            Unavailable: The server stops; the job continues once it is back.
         """
         last: tuple[JobState, Progress] | None = None
         changed = time.monotonic()
@@ -243,7 +243,7 @@ class JobService:
             if job.state.done:
                 return
             if self._pause(changed, LOOK_SECONDS):
-                raise Unavailable("the server is draining; the job goes on elsewhere or later")
+                raise Unavailable("the server is draining; the job continues elsewhere or later")
 
     def _pause(self, since: float, longest: float) -> bool:
         """Wait before the next look at a job; True when the server drains."""

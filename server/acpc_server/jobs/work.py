@@ -1,7 +1,7 @@
 """Runs one job step by step, and decides what each step leaves in the record.
 
 A step that has finished is never run again: after a crash the workflow replays the recorded
-results and goes on with the first step that has none. Steps record plain JSON. A step that fails
+results and continues with the first step that has none. Steps record plain JSON. A step that fails
 records the failure, so that a replay ends the same way. A step that is withdrawn, because the job
 was cancelled or taken over, the server stops or the database is away, records nothing.
 """

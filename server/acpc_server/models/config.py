@@ -1,7 +1,7 @@
-"""The public ``config.json``: read as data, matched against a closed set of targets.
+"""Reads the public ``config.json`` as data and matches it against a closed set of targets.
 
 Upstream instantiates this tree and so runs whatever it names. Here a ``_target_`` is only a tag:
-each known spelling selects one of the models below, and everything else is refused with the path
+each known spelling selects one of the models below, and everything else is rejected with the path
 of the offending key.
 """
 

@@ -1,8 +1,8 @@
-"""What the server relies on in a model of any family, tried out on one.
+"""Checks that a model keeps what the server relies on in every family.
 
 A plug-in's author runs it on a checkpoint of theirs (``acpc-server check-checkpoint
---conformance``, or :func:`check_model` in a test). Each check states a promise that some number
-depends on: a model that breaks one still loads, and gives wrong answers quietly.
+--conformance``, or :func:`check_model` in a test). Each check states a promise that results
+depend on: a model that breaks one still loads, but gives wrong answers without an error.
 """
 
 from __future__ import annotations

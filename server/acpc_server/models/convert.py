@@ -51,7 +51,7 @@ def convert_object(
         config: The ``config.json`` the run was trained with; pickles hold none.
         execute: Must be True to say that executing ``source`` is meant.
         container: Format of the new weights file.
-        limits: Sizes above which the result is refused.
+        limits: Sizes above which the result is rejected.
 
     Returns:
         The card of the converted checkpoint, which was read back safely before it was written.
@@ -98,7 +98,7 @@ def convert_weights(
         weights: Weights file in ``source``; chosen as by the server when empty.
         dtype: Stored precision of the new file.
         container: Format of the new file.
-        limits: Sizes above which to refuse.
+        limits: Sizes above which the source is rejected.
 
     Returns:
         The card of the new checkpoint; its digest differs when the precision does.
@@ -106,7 +106,7 @@ def convert_weights(
     Raises:
         InvalidArgument: ``dtype`` cannot hold a weight's magnitude.
         AlreadyExists: ``destination`` exists.
-        UnsafeCheckpoint: The source is one the server would refuse.
+        UnsafeCheckpoint: The server would reject the source.
     """
     tree, reader = read_checkpoint(source.parent, source.name, weights, limits)
     build_model(reader, torch.device("cpu"), limits)

@@ -1,4 +1,4 @@
-"""Model families by the ``_target_`` of their config: LeWM and PLDM, and plug-ins.
+"""Finds the model family of a config by its ``_target_``: LeWM, PLDM, or a plug-in.
 
 Another distribution adds a family with an entry point in the group ``acpc.model_families`` that
 names a ``ModelFamily`` object. Plug-ins are code the operator installed, so they are trusted; the
@@ -57,7 +57,7 @@ def find_family(config: JsonObject) -> ModelFamily:
     """The family that knows the config's top-level ``_target_``.
 
     Raises:
-        UnsafeCheckpoint: The target is absent, not a string, or nobody's.
+        UnsafeCheckpoint: The target is absent, not a string, or unknown.
         FailedPrecondition: An installed plug-in does not load, or two claim the target.
     """
     target = config.get("_target_")
@@ -84,7 +84,7 @@ def load_plugins() -> list[ModelFamily]:
     """The families other installed distributions provide.
 
     Raises:
-        FailedPrecondition: One of them does not import or is no ModelFamily.
+        FailedPrecondition: One of them cannot be imported or is no ModelFamily.
     """
     families: list[ModelFamily] = []
     for entry in entry_points(group=ENTRY_POINT_GROUP):

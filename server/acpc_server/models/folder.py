@@ -1,4 +1,4 @@
-"""Files below the checkpoint root, reached so that no name or link can leave it.
+"""Opens files below the checkpoint root so that no name or link can lead outside it.
 
 Every step opens one path component relative to the directory opened before it and follows no
 link, so what was checked is what is read. A file is read once; callers hash and parse those bytes.
@@ -35,7 +35,7 @@ CONVERT_HINT = (
 
 @dataclass(frozen=True)
 class CheckpointLimits:
-    """Sizes above which a checkpoint is refused before memory is taken for it.
+    """Sizes above which a checkpoint is rejected before memory is allocated for it.
 
     Attributes:
         config_bytes: Size of ``config.json`` in bytes.
@@ -97,7 +97,7 @@ def choose_weights(folder: int, name: str, weights: str) -> str:
     """Name of the weights file to read: ``weights``, else ``weights.pt``, else the only one.
 
     Raises:
-        InvalidArgument: ``checkpoint.weights`` is no plain file name, has another suffix, or was
+        InvalidArgument: ``checkpoint.weights`` is not a plain file name, has another suffix, or was
             left empty where the folder holds several weights files; the message lists them.
         UnsafeCheckpoint: A pickled module was named, or is all there is.
         NotFound: The folder holds no weights file.

@@ -1,4 +1,4 @@
-"""What the rest of the server sees of a checkpoint: a frozen world model and its card."""
+"""Frozen world models and their cards: the form in which the server uses a checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 class FrozenWorldModel(Protocol):
     """A model in eval mode that gives no gradients. Plug-in families return one of these.
 
-    The engine calls it in inference mode; of itself it uses ``torch.no_grad``, which leaves
+    The engine calls it in inference mode; the model itself uses ``torch.no_grad``, which leaves
     forward-mode derivatives to the sensitivity study.
     """
 
@@ -157,7 +157,7 @@ class FrozenJepa:
 
 
 def check_actions(card: ModelCard, *, frameskip: int, action_dim: int) -> None:
-    """Refuse a task whose action blocks are not as wide as the checkpoint's.
+    """Reject a task whose action blocks are not as wide as the checkpoint's.
 
     Raises:
         InvalidArgument: ``frameskip``; the message names both widths.
@@ -174,7 +174,7 @@ def check_actions(card: ModelCard, *, frameskip: int, action_dim: int) -> None:
 
 
 def check_history(card: ModelCard, history: int) -> None:
-    """Refuse a history the predictor has no positions for.
+    """Reject a history the predictor has no positions for.
 
     Raises:
         InvalidArgument: ``history``; the message names both lengths.

@@ -15,7 +15,7 @@ class JepaModel(nn.Module):
     Observations become ``projector(CLS)`` and predictions ``pred_proj(predictor)``; planner costs
     and every distance of the paper live in that space. Attribute names give the state dict the
     public layout: ``encoder.*``, ``predictor.*``, ``action_encoder.*``, ``projector.*``,
-    ``pred_proj.*``. Trainable as it stands; for inference see ``frozen.FrozenJepa``.
+    ``pred_proj.*``. It can be trained; for inference see ``frozen.FrozenJepa``.
 
     Args:
         encoder: Frame encoder.

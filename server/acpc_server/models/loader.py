@@ -1,4 +1,4 @@
-"""Checkpoint folder to frozen world model."""
+"""Loads a checkpoint folder as a frozen world model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def load_checkpoint(
         name: Folder relative to ``root``, ``/`` between parts.
         weights: Weights file in it; ``weights.pt``, or else the only one, when empty.
         device: Where the model computes.
-        limits: Sizes above which to refuse.
+        limits: Sizes above which the checkpoint is rejected.
 
     Raises:
         InvalidArgument: ``checkpoint.name`` or ``checkpoint.weights`` is malformed or ambiguous.

@@ -1,6 +1,6 @@
-"""Weights files as plain tensors: torch archives and safetensors, nothing executed.
+"""Reads weights files (torch archives, safetensors) as plain tensors and executes nothing.
 
-Reading makes no promise about which tensors there are; ``fill`` holds them against a network.
+Reading does not check which tensors there are; ``fill`` compares them with a network.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class StateReader:
 def unwrap(stored: object, filename: str) -> StateDict:
     """Take off a ``state_dict`` or ``model`` wrapper, Lightning's prefix and torch.compile's.
 
-    Beside the ``model.`` tensors of a wrapped training checkpoint stand those of its losses; they
-    are not the model's and are left out.
+    A wrapped training checkpoint also holds tensors of its losses beside the ``model.`` ones; those
+    are left out.
 
     Raises:
         UnsafeCheckpoint: What remains is no mapping from names to plain dense CPU tensors.

@@ -2,7 +2,7 @@
 
 Every function casts its latents to float64 before it subtracts. A float32 or bfloat16 model output
 is an exact float64 number, so nothing is lost on the way in. Latents that are not finite give
-distances that are not finite; the functions that decide something refuse those.
+distances that are not finite; the functions that decide something reject those.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Can a visual change alter a planner's choice? Cost bounds and certificates for one pool.
+"""Cost bounds and certificates for one candidate pool: can a visual change alter the choice?
 
 **Notation** (Prop. exact-cost-certificate in the paper). For a candidate with clean and perturbed
 endpoints x and x~ and the goal g: p = ||x - g||, q = ||x~ - g||, r = ||x - x~||, C = p^2,
@@ -66,7 +66,7 @@ class PoolBounds:
         perturbed_costs: C~_j, reduced, (..., J).
         displacements: r_j in latent units, without tolerance, (..., J).
         bounds: b_j, widened by the tolerance, reduced like the costs and rounded up so that it
-            bounds the difference of the two costs as they stand here, (..., J).
+            bounds the difference of the two reported costs, (..., J).
         lower: Proven lower bounds of C_j - b_j, never reduced, (..., J).
         upper: Proven upper bounds of C_j + b_j, never reduced, (..., J).
         reach: p_j + q_j + 2 epsilon, the factor of r_j in b_j, (..., J).
@@ -93,7 +93,7 @@ class ExcessCost:
         winner: Clean winner w, the lowest index among equals.
         perturbed_winner: Perturbed winner w~ of each view, (...).
         excess: C_w~ - C_w, at least 0, (...).
-        bound: b_w~ + b_w, at least ``excess`` as it stands here, (...).
+        bound: b_w~ + b_w, at least ``excess`` as reported here, (...).
     """
 
     winner: int
@@ -191,7 +191,7 @@ def pool_bounds(
 
 
 def check_tolerance(endpoint_tolerance: float) -> None:
-    """Refuse, with InvalidArgument, a tolerance that is negative or not finite."""
+    """Reject, with InvalidArgument, a tolerance that is negative or not finite."""
     if not (math.isfinite(endpoint_tolerance) and endpoint_tolerance >= 0):
         raise InvalidArgument(
             "endpoint_tolerance", f"is {endpoint_tolerance}; give a finite distance of at least 0"
@@ -203,7 +203,7 @@ def chained_bounds(
 ) -> Float64[Tensor, "*views candidates"]:
     """Cost-change bounds through ACPC_H / sqrt(alpha_H), Eq. acpc-cost-chain in the paper.
 
-    Never tighter than ``bounds.bounds``, which stands in where rounding would make it so.
+    Never tighter than ``bounds.bounds``, which is used where rounding would make it so.
 
     Args:
         bounds: Of the same pool and views.

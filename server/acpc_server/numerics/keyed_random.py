@@ -1,4 +1,4 @@
-"""Random numbers that depend on what they are for, and on nothing else.
+"""Random numbers that depend only on a key: what they are for.
 
 The sha256 of a domain, a few integers and a name is the 256-bit state of an SFC64 generator. So the
 numbers are the same in every process, thread count, batch layout and order.
@@ -28,7 +28,7 @@ def keyed_generator(
 
     Args:
         domain: What the numbers are for; no two uses share one. Ends with a zero byte.
-        numbers: uint64 parts of the key, in order; a refusal calls them by their names.
+        numbers: uint64 parts of the key, in order; errors use their names.
         name: Text part of the key.
 
     Returns:

@@ -1,8 +1,8 @@
 """The k-th smallest of more numbers than fit in memory, exactly.
 
-The numbers are read in blocks, as often as it takes. Between an open interval's ends the values are
-kept as long as there is room; when there is not, every second one is, and these say where to look
-closer on the next pass. A good first guess makes one pass enough.
+The numbers are read in blocks, in as many passes as needed. Values inside an open interval are kept
+while they fit; beyond that every second one is kept, and these narrow the interval for the next
+pass. With a good first guess one pass is enough.
 """
 
 import math
@@ -92,7 +92,7 @@ class _Scan:
             self._held, self._stride = len(self._kept[0]), 2 * self._stride
 
     def at(self, rank: int) -> float | None:
-        """The value of a rank, if this pass has shown it."""
+        """The value of a rank, if this pass has found it."""
         rank -= self._below
         if rank < 0:
             return None
@@ -104,7 +104,7 @@ class _Scan:
         return self.high if rank - self._between < self._at_high else None
 
     def closer(self, rank: int) -> tuple[float, float]:
-        """Where to look for a rank this pass has not shown."""
+        """The interval for the next pass, for a rank that this one has not found."""
         rank -= self._below
         if rank < 0:
             return -math.inf, self.low

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.order_statistics import ROOM, bracket, order_statistics
-from acpc_server.numerics.quantiles import QuantilePlace, median
+from acpc_server.numerics.quantiles import QuantileRank, median
 
 NEIGHBOURHOOD_QUANTILE = 0.35
 """The paper's d_0.35: a partner lies within this quantile of all pairwise state distances."""
@@ -26,8 +26,8 @@ MAX_LABEL_BITS = 62
 _BLOCK_ENTRIES = 2**20
 """Distances computed at once while scanning all pairs, 8 MiB."""
 
-_LEAST_SAMPLE, _LARGEST_SAMPLE, _PAIRS_PER_SAMPLE = 2**17, 2**20, 2**8
-"""Pairs that tell where among all distances a quantile lies: enough for one pass up to some ten
+_MIN_SAMPLE, _MAX_SAMPLE, _PAIRS_PER_SAMPLE = 2**17, 2**20, 2**8
+"""Sampled pairs that locate a quantile among all distances: enough for one pass up to some ten
 thousand points, and a small part of the work."""
 
 
@@ -35,7 +35,7 @@ Check = Callable[[], None]
 
 
 def go_on() -> None:
-    """What a scan does between blocks unless its caller wants to look up."""
+    """The default check between blocks of a scan: nothing."""
 
 
 @dataclass(frozen=True)
@@ -135,15 +135,15 @@ def off_diagonal_quantile(
         raise InvalidArgument(field, f"has {count} rows; pairwise distances need at least 2")
     _require_finite(field, points)
     pairs = count * (count - 1) // 2
-    place = QuantilePlace.of(quantile, 2 * pairs)
+    rank = QuantileRank.of(quantile, 2 * pairs)
     guess = (-math.inf, math.inf)
     if pairs > ROOM:
-        size = min(max(_LEAST_SAMPLE, pairs // _PAIRS_PER_SAMPLE), _LARGEST_SAMPLE)
+        size = min(max(_MIN_SAMPLE, pairs // _PAIRS_PER_SAMPLE), _MAX_SAMPLE)
         guess = bracket(_sampled_distances(points, size), quantile)
     low, high = order_statistics(
-        lambda: _upper_distances(points, check), [place.lower // 2, place.upper // 2], guess
+        lambda: _upper_distances(points, check), [rank.lower // 2, rank.upper // 2], guess
     )
-    return place.between(low, high)
+    return rank.between(low, high)
 
 
 def pair_different_labels(
@@ -192,7 +192,7 @@ def _upper_distances(points: Tensor, check: Check) -> Iterator[np.ndarray]:
 
 
 def _sampled_distances(points: Tensor, size: int) -> np.ndarray:
-    """Distances of random pairs. They say where to look; no result depends on them."""
+    """Distances of random pairs. They only narrow the search; no result depends on them."""
     generator = np.random.default_rng(0)
     first = generator.integers(0, len(points), size)
     second = (first + generator.integers(1, len(points), size)) % len(points)

@@ -32,23 +32,23 @@ def linear_quantile(values: Float64[Tensor, "count"], quantile: float, copies: i
     Raises:
         InvalidArgument: ``quantile`` lies outside [0, 1], or the sample is empty.
     """
-    place = QuantilePlace.of(quantile, copies * len(values))
-    lower, upper = place.lower // copies, place.upper // copies
+    rank = QuantileRank.of(quantile, copies * len(values))
+    lower, upper = rank.lower // copies, rank.upper // copies
     ordered = np.partition(values.cpu().numpy(), [lower, upper])
-    return place.between(float(ordered[lower]), float(ordered[upper]))
+    return rank.between(float(ordered[lower]), float(ordered[upper]))
 
 
 @dataclass(frozen=True)
-class QuantilePlace:
-    """Where a quantile lies in an ordered sample: between two ranks, 0 for the smallest."""
+class QuantileRank:
+    """The rank of a quantile in an ordered sample: between two ranks, 0 for the smallest."""
 
     lower: int
     upper: int
     fraction: float
 
     @classmethod
-    def of(cls, quantile: float, count: int) -> "QuantilePlace":
-        """The place of a quantile among ``count`` values; raises as :func:`linear_quantile`."""
+    def of(cls, quantile: float, count: int) -> "QuantileRank":
+        """The rank of a quantile among ``count`` values; raises as :func:`linear_quantile`."""
         if not 0 <= quantile <= 1:
             raise InvalidArgument("quantile", f"is {quantile}; it must lie in [0, 1]")
         if count == 0:

@@ -1,4 +1,4 @@
-"""What IR and SR are made of: motion scale, radii, distances of different states. In float64."""
+"""Components of IR and SR: motion scale, radii, distances of different states. In float64."""
 
 import math
 
@@ -55,7 +55,7 @@ def normalised_radius(
 def step_radius(
     distances: Float64[Tensor, "n draws horizon"], scale: Float64[Tensor, "n"]
 ) -> Float64[Tensor, "n horizon"]:
-    """How far the perturbation pushes each predicted step, in units of clean one-step motion.
+    """How far the perturbation moves each predicted step, in units of clean one-step motion.
 
     The norms inside Eq. acpc-h in the paper, normalised as in Eq. normalized-same-state-radius and
     averaged over draws.
@@ -123,7 +123,7 @@ def different_state_distance(
 
 
 def check_eligible(eligible: int, anchors: int) -> None:
-    """Refuses anchors by which no SR can be measured.
+    """Rejects anchors on which no SR can be measured.
 
     Args:
         eligible: Anchors that have a partner.

@@ -25,7 +25,7 @@ def relative_ir(ir_raw: float, reference_ir_raw: float) -> float:
 
 
 def check_thresholds(t_ir: float, t_sr: float) -> None:
-    """Refuses thresholds no checkpoint can be judged by.
+    """Rejects thresholds by which no checkpoint can be judged.
 
     Raises:
         InvalidArgument: t_IR is not finite and above 0, or t_SR is not in (0, 1].

@@ -1,7 +1,7 @@
 """Changes of light and colour, and compression. Formulas are for pixels p in [0, 1].
 
-A camera saturates: results are held between black and white. A value that lies outside already, by
-the rounding of the resize, is held to itself, so that severity 0 changes no bit.
+A camera saturates: results are clamped between black and white. A value that the
+resize has rounded to just outside is clamped to itself, so that severity 0 changes no bit.
 """
 
 import io

@@ -1,7 +1,7 @@
-"""Perturbations that draw a place: an obstacle, and a shift.
+"""Perturbations with a random position: an occlusion and a shift.
 
-One place serves all frames of a history, as dirt on a lens or a knocked camera would. The larger of
-two occlusions of a draw covers the smaller.
+All frames of a history share one position, as with dirt on a lens or a displaced camera. The larger
+of two occlusions of a draw covers the smaller.
 """
 
 import numpy as np
@@ -19,9 +19,9 @@ from acpc_server.perturb.registry import perturbation
 def occlusion(
     frames: Float[Tensor, "n 3 h w"], parameters: Occlusion, generator: np.random.Generator
 ) -> Float[Tensor, "n 3 h w"]:
-    """A rectangle of mid-grey, ``round(side * size)`` pixels a side, wholly inside the frame.
+    """A rectangle of mid-grey, ``round(side * size)`` pixels a side, entirely inside the frame.
 
-    Its place is uniform over those it fits: first the row, then the column is drawn.
+    Its position is uniform over those where it fits; the row is drawn first, then the column.
     """
     height, width = frames.shape[2:]
     tall, wide = (round(side * parameters.size) for side in (height, width))

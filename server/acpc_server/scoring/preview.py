@@ -1,4 +1,4 @@
-"""What a model saw at a few anchors of a job, as pictures."""
+"""Shows what a model saw at some anchors of a job, as pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is this checkpoint fit to ship? IR, SR and the verdict from the records of its shards."""
+"""Computes IR, SR and the verdict of a checkpoint from the records of its shards."""
 
 from __future__ import annotations
 

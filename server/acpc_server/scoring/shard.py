@@ -1,4 +1,4 @@
-"""The measurements of one checkpoint on a few anchors, and their form in the job record."""
+"""Measures one checkpoint on a shard of anchors, and packs the result for the job record."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class StudyJobKind(AnchorJobKind):
         _, identity = self.readers.open(
             spec.anchors, stamp, history=history, horizon=horizon, check=context.check
         )
-        self._measurement(spec, identity)  # refuses anchors that the study cannot use
+        self._measurement(spec, identity)  # rejects anchors that the study cannot use
         return identity
 
     def _part(

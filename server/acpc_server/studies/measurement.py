@@ -1,4 +1,4 @@
-"""What the studies share: one checkpoint, its anchors, and rollouts of many histories."""
+"""Common parts of the studies: a checkpoint, its anchors, and rollouts of many histories."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from acpc_server.studies.table import Table
 
 @dataclass(frozen=True)
 class Bench:
-    """What a study is measured with.
+    """What a study measures with.
 
     Attributes:
         engine: Owner of the device.
-        checkpoint: What is measured.
-        anchors: On what; its history may be longer than the study's.
+        checkpoint: What it measures.
+        anchors: What it measures on; their history may be longer than the study's.
         mode: Arithmetic of the network.
     """
 

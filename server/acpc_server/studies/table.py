@@ -1,4 +1,4 @@
-"""The rows of a study."""
+"""Tables of rows that studies measure, and their form in the job record."""
 
 from __future__ import annotations
 

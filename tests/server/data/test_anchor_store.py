@@ -180,7 +180,7 @@ def test_one_call_at_a_time_works_on_an_upload(tmp_path: Path) -> None:
     where = store(tmp_path)
     with where.upload(header()):
         with (
-            pytest.raises(Aborted, match="worked on by another call") as caught,
+            pytest.raises(Aborted, match="in use by another call") as caught,
             store(tmp_path).upload(header()),
         ):
             pass

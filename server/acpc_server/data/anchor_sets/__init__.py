@@ -4,8 +4,8 @@
     <root>/uploads/<hash of id>/    header.json, the shards that have arrived, ``done`` at the end
     <root>/trash/                   folders being removed
 
-Every file is written beside its place and renamed into it, and a finished upload's folder is
-renamed into ``sets``, so that a set is there whole or not at all, whoever is killed.
+Every file is written under another name and then renamed, and a finished upload's folder is renamed
+into ``sets``, so that a set is either complete or absent, whichever process is killed.
 """
 
 from acpc_server.data.anchor_sets.info import AnchorLimits, SetInfo, StoredSet, UploadHeader

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and folders that one call at a time may change."""
+"""Writes files atomically, and locks folders that one call at a time may change."""
 
 import errno
 import fcntl
@@ -37,7 +37,7 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes renames in a folder last."""
+    """Makes renames in a folder durable."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -47,7 +47,7 @@ def sync_folder(path: Path) -> None:
 
 @contextmanager
 def volume_space() -> Iterator[None]:
-    """Turns a full volume into a refusal."""
+    """Turns a full volume into ResourceExhausted."""
     try:
         yield
     except OSError as error:
@@ -61,16 +61,16 @@ def volume_space() -> Iterator[None]:
 
 @contextmanager
 def held(folder: Path, busy: str) -> Iterator[None]:
-    """Holds a folder, made when missing, against other calls, processes and hosts.
+    """Locks a folder, made when missing, against other calls, processes and hosts.
 
-    The hold ends with the process, however that ends.
+    The lock ends with the process, however that ends.
 
     Args:
-        folder: What is held.
-        busy: What to say when another call holds it.
+        folder: What is locked.
+        busy: Message of the error when another call has the lock.
 
     Raises:
-        Aborted: Another call holds it.
+        Aborted: Another call has the lock.
     """
     while True:
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def _is_still(lock: int, path: Path) -> bool:
 
 
 def discard(folder: Path, trash: Path) -> None:
-    """Removes a folder: at once for those who look for it, then its bytes."""
+    """Removes a folder: first its name, then its bytes."""
     trash.mkdir(parents=True, exist_ok=True)
     doomed = trash / uuid.uuid4().hex
     try:

@@ -128,7 +128,7 @@ def read_frames(path: Path, digests: bytes) -> UInt8[np.ndarray, "n steps height
 
 
 def damaged(path: Path, problem: str) -> FailedPrecondition:
-    """The refusal to use files that are not what was written."""
+    """The error for a file that is not what was written."""
     return FailedPrecondition(
         f"anchor set file {path.parent.name}/{path.name} is gone or damaged ({problem}); delete "
         "the set and upload it again",

@@ -1,4 +1,4 @@
-"""The store of anchor sets: a folder that servers may share."""
+"""Stores anchor sets in a folder that servers may share."""
 
 import contextlib
 import hashlib
@@ -81,7 +81,7 @@ class AnchorStore:
         return StoredAnchors(self._sets / digest, stored.info)
 
     def touch(self, digest: str) -> None:
-        """Notes that a set is in use, which puts off its expiry.
+        """Records that a set is in use, which postpones its expiry.
 
         Raises:
             InvalidArgument, NotFound: As ``get``.
@@ -111,7 +111,7 @@ class AnchorStore:
         return sorted(sets, key=lambda stored: (-stored.info.create_time, stored.info.digest))
 
     def expire_time(self, stored: StoredSet) -> float | None:
-        """When a set goes unless it is used, in seconds since 1970; None: never."""
+        """When a set expires unless it is used, in seconds since 1970; None: never."""
         keep = self.limits.keep_seconds
         return stored.used_time + keep if keep else None
 
@@ -149,7 +149,7 @@ class AnchorStore:
 
     @contextmanager
     def upload(self, header: UploadHeader) -> Iterator[AnchorUpload]:
-        """Begins an upload, or goes on with the one of the same request id.
+        """Begins an upload, or continues the one of the same request id.
 
         Raises:
             Aborted: Another call, maybe at another server, works on this upload.
@@ -171,7 +171,7 @@ class AnchorStore:
         try:
             self._metrics.anchor_uploads.inc()
             folder = self._folder(header.request_id)
-            busy = f"upload {header.request_id!r} is being worked on by another call"
+            busy = f"upload {header.request_id!r} is in use by another call"
             if self._usage.recent().staged >= MAX_STAGED and not folder.exists():
                 raise ResourceExhausted(
                     f"{MAX_STAGED} uploads are unfinished; finish some, or wait until they lapse",
@@ -203,13 +203,13 @@ class AnchorStore:
             )
 
     def forget(self, request_id: str) -> None:
-        """Drops what has arrived of an upload that nobody will go on with.
+        """Drops what has arrived of an upload that will not be continued.
 
         Raises:
             Aborted: Another call works on it.
         """
         folder = self._folder(request_id)
-        with held(folder, f"upload {request_id!r} is being worked on by another call"):
+        with held(folder, f"upload {request_id!r} is in use by another call"):
             discard(folder, self._trash)
 
     def progress(self, request_id: str) -> tuple[int, StoredSet | None]:
@@ -230,10 +230,10 @@ class AnchorStore:
         except FailedPrecondition:
             if finished_digest(folder / DONE) != digest:  # it became a set at this moment
                 return self.progress(request_id)
-            return 0, None  # damaged: the upload will begin anew
+            return 0, None  # damaged: the upload will start again
 
     def tidy(self, in_use: Callable[[str], bool]) -> None:
-        """Removes sets that have expired, uploads that were abandoned, and remains.
+        """Removes sets that have expired, uploads that were abandoned, and leftovers.
 
         Args:
             in_use: Whether a job that has not ended needs the set of a digest.
@@ -245,15 +245,15 @@ class AnchorStore:
                 discard(self._sets / stored.info.digest, self._trash)
         for folder in self._uploads.iterdir():
             self._lapse(folder, now)
-        for remains in self._trash.iterdir():
-            discard(remains, self._trash)
+        for leftover in self._trash.iterdir():
+            discard(leftover, self._trash)
         self._usage.measure()
 
     def _lapse(self, folder: Path, now: float) -> None:
         try:
             digest = finished_digest(folder / DONE)
             if digest and (self._sets / digest).exists():
-                return  # the request id goes on to mean its set
+                return  # the request id still names its set
             moved = max(path.stat().st_mtime for path in (folder, folder / DATA) if path.exists())
             if moved + self.limits.upload_seconds >= now:
                 return

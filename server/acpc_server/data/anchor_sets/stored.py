@@ -1,4 +1,4 @@
-"""A stored set as anchors: what a score reads from disk."""
+"""Reads the anchors of a stored set."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor

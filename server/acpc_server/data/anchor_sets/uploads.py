@@ -59,7 +59,7 @@ class AnchorUpload:
         trash: Where discarded folders go.
         header: What the set is going to be.
         limits: Quotas.
-        reserve: Takes bytes of the store, or refuses.
+        reserve: Reserves bytes of the store, or raises ResourceExhausted.
 
     Attributes:
         next_offset: First anchor that has not arrived.
@@ -91,7 +91,7 @@ class AnchorUpload:
         self._restore()
 
     def _restore(self) -> None:
-        """Takes up what an earlier call, or process, left."""
+        """Continues with what an earlier call, or process, left."""
         digest = finished_digest(self._done)
         if digest and (self._data / INFO).exists():  # killed before the last rename
             self._publish(digest)
@@ -153,7 +153,7 @@ class AnchorUpload:
             self._take(shard_bytes(shard, packed))
             written = write_shard(self._data, self.next_offset, shard, packed, own_trajectories)
         except ResourceExhausted:
-            self.restart()  # what does not fit must not keep others out
+            self.restart()  # what does not fit must not take the space of others
             raise
         self._bytes += written
         self.next_offset += shard.count
@@ -210,17 +210,17 @@ class AnchorUpload:
 
         Raises:
             FailedPrecondition: Anchors are missing, or a file is damaged; in that case the upload
-                begins anew.
+                starts again.
             InvalidArgument: The content has another digest than the expected one; the upload
-                begins anew.
+                starts again.
         """
         if self.finished is not None:
             return self.finished
         header = self._header
         if self._layout is None or self.next_offset < header.anchors:
             raise FailedPrecondition(
-                f"only {self.next_offset} of {header.anchors} anchors have come; an upload with a "
-                "request_id may come in several streams",
+                f"only {self.next_offset} of {header.anchors} anchors have arrived; an upload "
+                "with a request_id may come in several streams",
                 reason="UPLOAD_INCOMPLETE",
             )
         try:

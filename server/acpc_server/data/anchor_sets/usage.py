@@ -1,4 +1,4 @@
-"""How many bytes the store holds, and whether there is room for more."""
+"""Counts the bytes of the store and reserves more within its quota."""
 
 import threading
 import time
@@ -58,7 +58,7 @@ class Usage:
         return self.measure()
 
     def reserve(self, more: int) -> None:
-        """Takes bytes of the quota; the next count puts them right.
+        """Takes bytes of the quota; the next count corrects them.
 
         Raises:
             ResourceExhausted: There is no room for them.
