@@ -79,19 +79,8 @@ class JobReader:
             spec = from_plain(kind.spec_type, row.spec)
         except InvalidArgument:
             return None
-        return Job(
-            job_id=row.job_id,
-            kind=kind.name,
-            spec=spec,
-            state=row.state,
-            created=row.created,
-            started=row.started,
-            ended=row.ended,
-            attempts=row.attempts,
-            progress=self._progress(row.job_id, row.state, recorded, kind.count_steps(spec)),
-            result=row.result,
-            failure=row.failure,
-        )
+        progress = self._progress(row.job_id, row.state, recorded, kind.count_steps(spec))
+        return Job(**{**vars(row), "spec": spec}, progress=progress)
 
     def _progress(self, job_id: str, state: JobState, recorded: int, total: int) -> Progress:
         if state is JobState.SUCCEEDED:
