@@ -37,7 +37,8 @@ class Axes:
         if self.of_frames or array.dtype.kind != "f":
             return array
         with np.errstate(over="ignore"):
-            return array.astype(np.float32, copy=False)
+            # A message's bytes are read-only, which PyTorch warns of.
+            return array.astype(np.float32, copy=not array.flags.writeable)
 
     def check(self, array: NDArray[Any], name: str) -> None:
         """Checks dtype, axes and values.
