@@ -90,7 +90,7 @@ class Source:
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="CSV of checkpoints to studies.measure at the server; needs --out.",
+            help="CSV of checkpoints to measure at the server; needs --out.",
             rich_help_panel=_SOURCE,
         ),
     ] = None
@@ -120,7 +120,7 @@ class Plan:
 
     Attributes:
         parameters: Of the summary.
-        ask: What to studies.measure on each checkpoint.
+        ask: What to measure on each checkpoint.
         gather: Answers to rows and arrays; None: the rows as the server answers them.
         check: Rejects checkpoints that the study cannot take.
     """
