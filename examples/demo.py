@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from acpc.contract import AnchorSource
 from acpc_client.inputs import DatasetAnchors, Pair
 from acpc_client.perturbations import GaussianNoise
 from acpc_client.results import Outcome, Score
@@ -148,9 +149,8 @@ def main() -> None:
         [sys.executable, WORLD / "dataset.py", "--out", datasets / "two-room.h5"], check=True
     )
     (datasets / "two-room.yaml").write_bytes((WORLD / "two-room.yaml").read_bytes())
-    anchors = DatasetStore(datasets).anchors(
-        "two-room.h5", "two-room.yaml", history=3, horizon=8, count=100
-    )
+    source = AnchorSource("two-room.h5", "two-room.yaml", count=100)
+    anchors = DatasetStore(datasets).anchors(source, history=3, horizon=8)
     console.print("Starting a server and scoring three checkpoints")
     with (
         running_server(WORLD / "checkpoints", datasets, out / "state") as address,

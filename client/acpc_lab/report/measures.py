@@ -7,25 +7,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from acpc.contract import ScoreProtocol
 from acpc_client import CheckpointScore
 from numpy.typing import NDArray
 
 from acpc_lab.report.model import Measurement, ReportData
 
-PAPER_QUANTILE = 0.90
-PAPER_MARGIN = 0.10
+PAPER = ScoreProtocol()
+"""The protocol where a source does not tell."""
+
 # float64 sums in another order.
 _ROUNDING = 1e-9
 
 
 def quantile_of(cell: Measurement) -> float:
     """Quantile q of IR; the paper's where the source does not tell."""
-    return PAPER_QUANTILE if cell.protocol.quantile is None else cell.protocol.quantile
+    return PAPER.quantile if cell.protocol.quantile is None else cell.protocol.quantile
 
 
 def margin_of(cell: Measurement) -> float:
     """Margin delta of SR; the paper's where the source does not tell."""
-    return PAPER_MARGIN if cell.protocol.margin is None else cell.protocol.margin
+    return PAPER.margin if cell.protocol.margin is None else cell.protocol.margin
 
 
 def step_radius_of(side: CheckpointScore) -> NDArray[np.float64] | None:

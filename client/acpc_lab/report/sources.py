@@ -20,6 +20,7 @@ from acpc_client import (
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.report.labels import LabelNames, read_names
+from acpc_lab.report.measures import PAPER
 from acpc_lab.report.model import Measurement, ProtocolUsed, ReportData
 from acpc_lab.sweeps import CellResult, Node, SweepFolder, SweepResults, read_spec
 from acpc_lab.tables import load_score, read_score_json
@@ -215,11 +216,11 @@ def _protocol(
         where = f"{anchors.dataset}, task {anchors.task}"
         where += "" if anchors.seed is None else f", seed {anchors.seed}"
     return ProtocolUsed(
-        horizon=asked.horizon or 8,
-        quantile=0.90 if asked.quantile is None else asked.quantile,
-        margin=0.10 if asked.margin is None else asked.margin,
-        draws=asked.draws or 5,
-        seed=asked.seed or 0,
+        horizon=asked.horizon or PAPER.horizon,
+        quantile=PAPER.quantile if asked.quantile is None else asked.quantile,
+        margin=PAPER.margin if asked.margin is None else asked.margin,
+        draws=asked.draws or PAPER.draws,
+        seed=asked.seed or PAPER.seed,
         weights=tuple(asked.weights),
         anchors=count + where,
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from acpc.contract import ScoreProtocol
 from acpc_client import AcpcClient
 from acpc_client.errors import FailedPrecondition
 
@@ -28,6 +29,8 @@ from acpc_lab.sweeps.spec import SweepSpec, folder_of, load_spec, read_spec
 from acpc_lab.sweeps.tasks import CellTask, SweepFolder, SweepProgress
 
 OnUpdate = Callable[[SweepProgress], None]
+PAPER = ScoreProtocol()
+"""What a sweep file leaves open."""
 
 
 def _nobody(_: SweepProgress) -> None:
@@ -228,7 +231,7 @@ class Sweep:
         if before is not None and same and not options.get("rescan"):
             return before
         protocol = self.spec.protocol
-        horizon = max(protocol.horizon or 8, *protocol.extra_horizons, 1)
+        horizon = max(protocol.horizon or PAPER.horizon, *protocol.extra_horizons, 1)
         depot = Depot(client, link, self.spec.name, self.folder.parent, horizon)
         listed = link.ask(lambda: list(client.checkpoints.list()))
         plan = make_plan(self.spec, listed, depot.store)
