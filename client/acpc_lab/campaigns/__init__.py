@@ -7,3 +7,20 @@ from acpc_lab.campaigns.campaign import Campaign, Options, Records
 from acpc_lab.campaigns.journal import Entry, Journal, TaskState
 from acpc_lab.campaigns.link import MAX_ABSENCE_S, Link, OutOfTime, RunEnded, ServerAway, Stopped
 from acpc_lab.campaigns.progress import CampaignProgress, OnUpdate, T, Task, TaskStatus
+
+__all__ = [
+    "Campaign",
+    "CampaignProgress",
+    "Entry",
+    "Journal",
+    "Link",
+    "Options",
+    "OutOfTime",
+    "Records",
+    "RunEnded",
+    "ServerAway",
+    "Stopped",
+    "Task",
+    "TaskState",
+    "TaskStatus",
+]

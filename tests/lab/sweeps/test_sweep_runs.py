@@ -159,6 +159,7 @@ def test_time_that_is_over_leaves_what_was_measured(
 ) -> None:
     sweep = sweep_of()
     party.looks = 10**6
+    sweep.submit(client)
     with pytest.raises(OutOfTime, match="the next run goes on from here"):
         sweep.run(client, timeout=0.3, poll=POLL)
     assert states(sweep.results()) == ["queued"] * 2
