@@ -1,8 +1,7 @@
 """Histories, anchors and views to latents, with their receipts."""
 
-from acpc_server.encoding.anchor_job import AnchorJobSpec, AnchorSetSource, AnySource
-from acpc_server.encoding.anchor_job_kind import AnchorJobKind
-from acpc_server.encoding.anchor_readers import AnchorReaders
+from acpc_server.encoding.anchor_job import AnchorJobKind, AnchorJobSpec
+from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
 from acpc_server.encoding.anchors import AnchorEncoder, read_inputs
 from acpc_server.encoding.histories import (
     MAX_HORIZON,

@@ -5,31 +5,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from acpc import contract
-from acpc.contract import AnchorSource, CheckpointRef, Receipt
+from acpc.contract import CheckpointRef, Receipt
 
+from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
 from acpc_server.encoding.receipt import digest_json, make_receipt
-from acpc_server.engine import NumericMode
+from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint, NumericMode
 from acpc_server.jobs import JobSpec
 
 # Anchors in one durable shard. Part of a spec's meaning: batches follow shards, and float32 matrix
 # products depend on the batch in their last bits.
 SHARD_ANCHORS = 10
-
-
-@dataclass(frozen=True)
-class AnchorSetSource:
-    """Anchors of a stored set, by the digest of their content; ``count`` follows from it."""
-
-    digest: str
-    count: int
-
-
-AnySource: TypeAlias = AnchorSource | AnchorSetSource
-"""Where the anchors of a job come from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,3 +70,40 @@ class AnchorJobSpec(JobSpec):
             mode=self.numeric_mode,
             device=device,
         )
+
+
+class AnchorJobKind:
+    """Base of the kinds: where their checkpoints and anchors come from.
+
+    Args:
+        engine: Owner of the device.
+        checkpoints: Loaded checkpoints.
+        readers: Opens the anchors.
+    """
+
+    def __init__(
+        self, engine: DeviceEngine, checkpoints: CheckpointCache, readers: AnchorReaders
+    ) -> None:
+        self.engine = engine
+        self.readers = readers
+        self._checkpoints = checkpoints
+
+    def loaded(self, named: CheckpointRef) -> LoadedCheckpoint:
+        """A checkpoint as it was when its job was accepted.
+
+        Raises:
+            FailedPrecondition: Its files have been replaced since.
+        """
+        return self._checkpoints.get(named.name, named.weights, named.digest)
+
+    def stamp(self, spec: AnchorJobSpec) -> str:
+        """Changes when the anchors' data is replaced or written to.
+
+        Raises:
+            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: It cannot be found.
+        """
+        return self.readers.stamp(spec.anchors)
+
+    def labels(self, spec: AnchorJobSpec) -> dict[str, str]:
+        """The checkpoint's name."""
+        return {"checkpoint": spec.checkpoint.name}

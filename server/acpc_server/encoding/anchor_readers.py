@@ -5,19 +5,31 @@ from __future__ import annotations
 import base64
 import threading
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 from acpc.contract import AnchorSource
 
 from acpc_server.data import Anchors, DatasetAnchors, DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore
-from acpc_server.encoding.anchor_job import AnchorSetSource, AnySource
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.models import ModelCard, check_actions
 from acpc_server.numerics import Check, go_on
 
 # Readers kept open, most of them under two keys: consecutive jobs of a sweep use the same anchors.
 KEPT_READERS = 8
+
+
+@dataclass(frozen=True)
+class AnchorSetSource:
+    """Anchors of a stored set, by the digest of their content; ``count`` follows from it."""
+
+    digest: str
+    count: int
+
+
+AnySource: TypeAlias = AnchorSource | AnchorSetSource
+"""Where the anchors of a job come from."""
 
 
 class _Key(NamedTuple):

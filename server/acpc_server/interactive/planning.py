@@ -195,7 +195,7 @@ class PlanningSession:
             )
 
     def slot(self, context: RequestContext) -> AbstractContextManager[None]:
-        """A seat to work on the session; raises as :meth:`ConcurrencyLimiter.seated`."""
+        """A slot to work on the session; raises as :meth:`ConcurrencyLimiter.slot`."""
         return self._engine.limiter.slot(context)
 
     def rollout(self, histories: Tensor, pools: Tensor, context: RequestContext) -> Tensor:

@@ -132,7 +132,7 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
     def _make(self, header: UploadHeader, context: grpc.ServicerContext) -> SetInfo:
         def check() -> None:
             if not context.is_active():
-                raise Cancelled("the caller has left; the same request_id begins anew")
+                raise Cancelled("the caller has left; the same request_id starts again")
 
         source = header.source
         with self._store.upload(header) as upload:

@@ -199,23 +199,23 @@ def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
     while rest:
         term = TERM.match(rest)
         if term is None:
-            raise _refusal(f"{rest!r} is no term such as state=running or checkpoint=NAME")
+            raise _invalid_filter(f"{rest!r} is no term such as state=running or checkpoint=NAME")
         key, operator = term["key"], term["operator"]
         if key not in OPERATORS:
-            raise _refusal(f"unknown key {key!r}; known are {', '.join(OPERATORS)}")
+            raise _invalid_filter(f"unknown key {key!r}; known are {', '.join(OPERATORS)}")
         if operator != OPERATORS[key]:
-            raise _refusal(f"{key}{operator}; write {key}{OPERATORS[key]}")
+            raise _invalid_filter(f"{key}{operator}; write {key}{OPERATORS[key]}")
         if key in given:
-            raise _refusal(f"{key} is given twice")
+            raise _invalid_filter(f"{key} is given twice")
         given[key] = term["value"].strip('"')
         rest = rest[term.end() :]
         if rest:
             joint = AND.match(rest)
             if joint is None:
-                raise _refusal(f"join terms with AND; found {rest!r}")
+                raise _invalid_filter(f"join terms with AND; found {rest!r}")
             rest = rest[joint.end() :].strip()
             if not rest:
-                raise _refusal("AND needs a term after it")
+                raise _invalid_filter("AND needs a term after it")
     return JobFilter(
         state=_read_state(given.get("state")),
         kind=_read_kind(given.get("kind"), kinds),
@@ -227,13 +227,13 @@ def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
 def _read_state(value: str | None) -> JobState | None:
     states = {str(state): state for state in JobState if state}
     if value is not None and value.lower() not in states:
-        raise _refusal(f"state={value}; the states are {', '.join(states)}")
+        raise _invalid_filter(f"state={value}; the states are {', '.join(states)}")
     return None if value is None else states[value.lower()]
 
 
 def _read_kind(value: str | None, kinds: Collection[str]) -> str | None:
     if value is not None and value not in kinds:
-        raise _refusal(f"kind={value}; the kinds are {', '.join(kinds)}")
+        raise _invalid_filter(f"kind={value}; the kinds are {', '.join(kinds)}")
     return value
 
 
@@ -245,9 +245,11 @@ def _read_time(value: str | None) -> datetime | None:
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:
-        raise _refusal(f"created>={value}; give an RFC 3339 time such as 2026-01-31T08:00:00Z")
+        raise _invalid_filter(
+            f"created>={value}; give an RFC 3339 time such as 2026-01-31T08:00:00Z"
+        )
     return time
 
 
-def _refusal(problem: str) -> InvalidArgument:
+def _invalid_filter(problem: str) -> InvalidArgument:
     return InvalidArgument("filter", problem)

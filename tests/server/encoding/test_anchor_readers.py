@@ -11,7 +11,7 @@ import pytest
 from acpc.contract import AnchorSource
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, UploadHeader, store_drawn
-from acpc_server.encoding.anchor_job import AnchorSetSource, AnySource
+from acpc_server.encoding import AnchorSetSource, AnySource
 from acpc_server.encoding.anchor_readers import KEPT_READERS, AnchorReaders
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.jobs import pack, unpack

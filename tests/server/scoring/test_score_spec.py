@@ -15,7 +15,7 @@ from acpc.contract import (
     to_json,
     to_plain,
 )
-from acpc_server.encoding.anchor_job import AnchorSetSource
+from acpc_server.encoding import AnchorSetSource
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb import GaussianBlur, GaussianNoise
 from acpc_server.scoring.spec import ScoreSpec

@@ -12,7 +12,7 @@ import pytest
 import torch
 from acpc.contract import CheckpointRef, ScoreProtocol
 from acpc_server.data import AnchorBatch
-from acpc_server.encoding.anchor_job import AnchorSetSource
+from acpc_server.encoding import AnchorSetSource
 from acpc_server.engine import DeviceEngine
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, FailedPrecondition
