@@ -43,7 +43,12 @@ def running_server(
         yield _await_address(server, log_path)
     finally:
         server.send_signal(signal.SIGTERM)
-        server.wait(timeout=60)
+        try:
+            server.wait(timeout=60)
+        except BaseException:
+            server.kill()
+            server.wait()
+            raise
 
 
 def _await_address(server: subprocess.Popen[bytes], log_path: Path) -> str:
