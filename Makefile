@@ -44,7 +44,7 @@ test-all: $(READY) lint types docs ## Everything that test does, and the slow te
 	@$(PYTEST)
 
 coverage: $(READY) ## Run the unit tests and show which branches they miss
-	@$(PYTEST) -m unit --cov --cov-report term
+	@$(PYTEST) -m unit --cov --cov-report term-missing:skip-covered
 
 lint: $(READY) ## ruff, the import rules, the wire contract and its generated code
 	@$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 from typing import Any
 
 import anchor_wire
@@ -47,9 +48,15 @@ def test_calls_about_sets(channel: grpc.Channel, case: MethodCase) -> None:
 def test_refused_uploads_without_a_name_leave_nothing(
     channel: grpc.Channel, world: ServedWorld
 ) -> None:
+    def stored() -> set[Path]:
+        store = world.state_dir / "anchors"
+        return {
+            item for folder in ("uploads", "trash", "sets") for item in (store / folder).glob("*")
+        }
+
+    before = stored()
     assert sent(channel, BAD_UPLOADS[-1].messages) is not None
-    for folder in ("uploads", "trash", "sets"):
-        assert not list((world.state_dir / "anchors" / folder).iterdir())
+    assert stored() == before
 
 
 def mutated(message: pb.UploadAnchorsRequest, rng: np.random.Generator) -> bytes:
