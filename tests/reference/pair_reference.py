@@ -14,7 +14,7 @@ import numpy as np
 import numpy_reference as metrics
 import pixel_reference as pixels
 from acpc.v1 import perturbation_pb2
-from acpc_server.perturb.draws import draw_generator
+from acpc_server.perturb.transforms import draw_generator
 from numpy.typing import NDArray
 from reference_model import ReferenceModel
 

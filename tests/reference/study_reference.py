@@ -14,7 +14,7 @@ import numpy_reference as metrics
 import pixel_reference as pixels
 from acpc_server.numerics.cem import pool_normals
 from acpc_server.numerics.sensitivity import gaussian_probe, rademacher_probe
-from acpc_server.perturb.draws import draw_generator
+from acpc_server.perturb.transforms import draw_generator
 from acpc_server.studies import controls
 from numpy.typing import NDArray
 from reference_model import ReferenceModel

@@ -1,4 +1,4 @@
-"""A planner's view of one moment: history, its views and the goal encoded once, then only rollouts.
+"""Planning sessions: encode a history, its views and the goal once, then only roll out.
 
 One session serves CertifyPool (one pool), Plan (a pool per CEM iteration) and PlanPaired.
 """

@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from acpc_server.errors import FailedPrecondition
-from acpc_server.numerics import IMAGENET_STD, standard_normals
-from acpc_server.perturb.draws import draw_generator
+from acpc_server.numerics import IMAGENET_STD, keyed_generator, standard_normals
 from acpc_server.perturb.registry import perturbation, resolve
+
+_DOMAIN = b"acpc/draw/1\0"
 
 
 def perturb_frames(
@@ -56,6 +57,28 @@ def perturb_frames(
             f"{view.dtype} {tuple(view.shape)}; it must keep dtype and shape"
         )
     return view
+
+
+def draw_generator(name: str, *, seed: int, anchor: int, draw: int) -> np.random.Generator:
+    """The generator of one draw.
+
+    The key holds no severity: all severities of one kind share their numbers (common random
+    numbers), so that differences between severities carry no extra sampling noise. Numbers fill the
+    frames in C order, so a longer history keeps the numbers of its first frames.
+
+    Args:
+        name: Name of the perturbation.
+        seed: Seed of the study, uint64.
+        anchor: Identity of the history among those that share the seed, uint64.
+        draw: Index of the draw, uint64.
+
+    Returns:
+        A fresh generator at the start of its stream.
+
+    Raises:
+        InvalidArgument: A number is not a uint64.
+    """
+    return keyed_generator(_DOMAIN, {"seed": seed, "anchor": anchor, "draw": draw}, name)
 
 
 @perturbation("identity", parameters=Identity, stochastic=False)

@@ -21,7 +21,7 @@ from acpc_server.perturb import (
     VisualChange,
     perturb_frames,
 )
-from acpc_server.perturb.draws import draw_generator
+from acpc_server.perturb.transforms import draw_generator
 from numpy.typing import NDArray
 
 KEY = {"seed": 9101, "anchor": 3, "draw": 1}

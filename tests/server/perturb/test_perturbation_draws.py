@@ -13,7 +13,7 @@ import torch
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.keyed_random import standard_normals
 from acpc_server.perturb import GaussianNoise, perturb_frames
-from acpc_server.perturb.draws import draw_generator
+from acpc_server.perturb.transforms import draw_generator
 
 MASK = 2**64 - 1
 

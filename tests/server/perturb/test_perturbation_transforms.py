@@ -15,7 +15,7 @@ from acpc_server.perturb import (
     VisualChange,
     perturb_frames,
 )
-from acpc_server.perturb.draws import draw_generator
+from acpc_server.perturb.transforms import draw_generator
 
 KEY = {"seed": 9101, "anchor": 3, "draw": 1}
 ALL = [Identity(), GaussianNoise(sigma=0.08), GaussianBlur(kernel_size=5), Resize(scale=0.3)]
