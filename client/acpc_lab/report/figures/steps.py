@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,31 +67,7 @@ def _panel(data: ReportData, cells: list[Measurement], hues: Hues, task: str, sh
 
     def draw(axes: Sequence[Axes]) -> None:
         (axis,) = axes
-        for key, (low, middle, high) in curves.items():
-            places = np.arange(1, len(middle) + 1)
-            colour = light(roles[key])
-            if len(curves) <= _BANDS:
-                axis.fill_between(places, low, high, color=colour, alpha=0.12, linewidth=0)
-            axis.plot(places, middle, color=colour, linewidth=1.3, gid=f"{TIP}{key}, median")
-            axis.plot(
-                places,
-                high,
-                color=colour,
-                linewidth=0.8,
-                linestyle=(0, (3, 1.5)),
-                gid=f"{TIP}{key}, 90 % quantile",
-            )
-        shown = list(curves.values()) if len(curves) <= _BANDS else [c[1:] for c in curves.values()]
-        lowest = min((float(curve.min()) for curve in shown), default=0.0)
-        if lowest > 0:
-            highest = max(float(curve.max()) for curve in shown)
-            logarithmic(axis, "y", lowest / 1.2, highest * 1.2)
-        else:
-            axis.set_ylim(0, None)
-        longest = max((curve.shape[1] for curve in curves.values()), default=1)
-        axis.set_xticks(range(1, longest + 1))
-        axis.set_xlabel("predicted step")
-        axis.set_ylabel("clean motions" + (", log scale" if lowest > 0 else ""))
+        _draw(axis, curves, roles)
         axis.set_title(title)
 
     ends = [
@@ -105,3 +81,32 @@ def _panel(data: ReportData, cells: list[Measurement], hues: Hues, task: str, sh
         f"Distance of clean and perturbed prediction by rollout step for {where}. "
         f"{'; '.join(ends[:12])}.",
     )
+
+
+def _draw(axis: Axes, curves: Mapping[str, NDArray[np.float64]], roles: Mapping[str, str]) -> None:
+    """Draws the quantiles (3, H) of every curve over the predicted steps."""
+    for key, (low, middle, high) in curves.items():
+        places = np.arange(1, len(middle) + 1)
+        colour = light(roles[key])
+        if len(curves) <= _BANDS:
+            axis.fill_between(places, low, high, color=colour, alpha=0.12, linewidth=0)
+        axis.plot(places, middle, color=colour, linewidth=1.3, gid=f"{TIP}{key}, median")
+        axis.plot(
+            places,
+            high,
+            color=colour,
+            linewidth=0.8,
+            linestyle=(0, (3, 1.5)),
+            gid=f"{TIP}{key}, 90 % quantile",
+        )
+    shown = list(curves.values()) if len(curves) <= _BANDS else [c[1:] for c in curves.values()]
+    lowest = min((float(curve.min()) for curve in shown), default=0.0)
+    if lowest > 0:
+        highest = max(float(curve.max()) for curve in shown)
+        logarithmic(axis, "y", lowest / 1.2, highest * 1.2)
+    else:
+        axis.set_ylim(0, None)
+    longest = max((curve.shape[1] for curve in curves.values()), default=1)
+    axis.set_xticks(range(1, longest + 1))
+    axis.set_xlabel("predicted step")
+    axis.set_ylabel("clean motions" + (", log scale" if lowest > 0 else ""))
