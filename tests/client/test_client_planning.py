@@ -175,7 +175,7 @@ def test_the_deadline_of_the_session_ends_it(
     side: Any, counterparty: Counterparty, scene: dict[str, Any]
 ) -> None:
     counterparty.stalled.set()
-    (overdue,) = side.converse({**scene, "timeout": 0.5}, certify)
+    (overdue,) = side.converse({**scene, "timeout": 2.0}, certify)
     assert isinstance(overdue, DeadlineExceeded)
 
 
@@ -187,8 +187,8 @@ def test_the_clients_timeout_is_each_answers_and_not_the_sessions(
     assert left is not None
     assert 500 < left < 620
     counterparty.stalled.set()
-    (overdue,) = side.converse(scene, certify, timeout=0.3)
-    assert "no answer within 0.3 s" in str(overdue)
+    (overdue,) = side.converse(scene, certify, timeout=2.0)
+    assert "no answer within 2 s" in str(overdue)
 
 
 def test_a_session_is_entered_before_it_is_asked_and_only_once(

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from acpc_client.sync.client import AcpcClient
 from cutting_proxy import CuttingProxy
 from served_world import ServedWorld, write_world
 from server_process import ServerProcess
-from waiting import GENEROUS_SECONDS
+from waiting import GENEROUS_SECONDS, wait_until
 
 HISTORY = anchor_wire.HISTORY
 # Shards of some 25 kB and streams of four, so that there is much to cut.
@@ -129,13 +128,9 @@ def free_port() -> int:
 def wait_for_offset(process: ServerProcess, request_id: str, least: int) -> int:
     """The first anchor that has not arrived, once it is ``least`` or more."""
     with grpc.insecure_channel(process.address) as channel:
-        stub, give_up = AnchorServiceStub(channel), time.monotonic() + 20
-        while True:
-            found = stub.GetUpload(pb.GetUploadRequest(request_id=request_id)).next_offset
-            if found >= least:
-                return found
-            assert time.monotonic() < give_up, f"only {found} anchors have arrived"
-            time.sleep(0.02)
+        stub, ask = AnchorServiceStub(channel), pb.GetUploadRequest(request_id=request_id)
+        wait_until(lambda: stub.GetUpload(ask).next_offset >= least, "the anchors do not arrive")
+        return stub.GetUpload(ask).next_offset
 
 
 @pytest.mark.slow
@@ -280,8 +275,7 @@ def test_uploads_of_one_name_wait_for_each_other(server: ServerProcess, client: 
         stub = AnchorServiceStub(channel)
         holding = stub.UploadAnchors.future(slow())
         ask = pb.GetUploadRequest(request_id="shared")
-        while wire.refusal(lambda: stub.GetUpload(ask)) is not None:
-            time.sleep(0.01)
+        wait_until(lambda: wire.refusal(lambda: stub.GetUpload(ask)) is None)
         refused = wire.refusal(
             lambda: stub.UploadAnchors(iter([anchor_wire.header("shared", anchors=4)]))
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from google.rpc import code_pb2, error_details_pb2
 from job_world import JobCaller, JobWorld, job, metadata, response, steps_of, write_job_world
 from prometheus_client.parser import text_string_to_metric_families
 from server_process import ServerProcess
+from waiting import wait_until
 
 Parts = tuple[JobWorld, ServerProcess, JobCaller]
 LONG = {"dataset": "rooms.h5", "task": "tworoom", "count": 300}
@@ -57,10 +57,8 @@ def jobs_by_state(server: ServerProcess) -> dict[str, float]:
 
 def settled(server: ServerProcess, expected: dict[str, float]) -> dict[str, float]:
     """The counts, once the last job has left the device."""
-    give_up = time.monotonic() + 10
-    while (found := jobs_by_state(server)) != expected and time.monotonic() < give_up:
-        time.sleep(0.05)
-    return found
+    wait_until(lambda: jobs_by_state(server) == expected, f"it never became {expected}")
+    return jobs_by_state(server)
 
 
 def test_files_replaced_under_jobs_fail_them_and_every_end_is_counted(parts: Parts) -> None:

@@ -29,7 +29,7 @@ def test_refusals_are_typed_probes_answer_and_service_returns(tmp_path: Path) ->
         large = wire.pair()
         large.perturbations.draws = DRAWS
         calls = [stub.ComparePair.future(large, timeout=GENEROUS_SECONDS) for _ in range(CALLS)]
-        probe = health.Check(health_pb2.HealthCheckRequest(), timeout=10)
+        probe = health.Check(health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS)
         assert probe.status == health_pb2.HealthCheckResponse.SERVING
         refusals = [refused for call in calls if (refused := wire.refusal(call.result))]
         assert 0 < len(refusals) < CALLS

@@ -117,7 +117,9 @@ class JobCaller:
         for answer in self.scoring.WatchOperation(pb.WatchOperationRequest(name=name)):
             yield answer.operation
 
-    def finished(self, name: str, seconds: float = 60.0) -> operations_pb2.Operation:
+    def finished(
+        self, name: str, seconds: float = 2 * GENEROUS_SECONDS
+    ) -> operations_pb2.Operation:
         """The operation once it is done; TimeoutError after ``seconds``."""
         give_up = time.monotonic() + seconds
         while time.monotonic() < give_up:

@@ -157,7 +157,7 @@ def test_training_does_not_wait_for_a_server_that_does_not_answer(tmp_path: Path
         trainer = fit(library, tmp_path, [callback, Timed()], epochs=5)
         assert original is ScoreCheckpointCallback.on_train_epoch_end
     assert len(ends) == 5
-    assert max(ends) - begun < 20, "a first call alone has a deadline of 30 seconds"
+    assert max(ends) - begun < GENEROUS_SECONDS, "five calls would wait 150 seconds"
     assert len(callback.scores) == 5
     assert all(item.error is not None for item in callback.scores)
     assert any("2 epochs are waiting" in told for told in trainer.told)

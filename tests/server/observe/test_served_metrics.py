@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.request
 from collections.abc import Iterator
 
@@ -21,6 +20,7 @@ from job_world import JobCaller, job, write_job_world
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from server_process import ServerProcess
+from waiting import wait_until
 from wire import blocks, pair, refusal, tensor
 
 pytestmark = pytest.mark.process
@@ -76,15 +76,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def scraped(server: ServerProcess) -> dict[str, Metric]:
     """The series once a beat has counted the queue, which the job has left."""
     url = f"http://127.0.0.1:{server.metrics_port}/metrics"
-    give_up = time.monotonic() + 20
-    while True:
+    families: dict[str, Metric] = {}
+
+    def counted() -> bool:
         with urllib.request.urlopen(url) as answer:
             text = answer.read().decode()
-        families = {family.name: family for family in text_string_to_metric_families(text)}
-        if not values(families["acpc_jobs"], "jobs", state="queued"):
-            return families
-        assert time.monotonic() < give_up, "the job is counted as queued for ever"
-        time.sleep(0.1)
+        families.update((family.name, family) for family in text_string_to_metric_families(text))
+        return not values(families["acpc_jobs"], "jobs", state="queued")
+
+    wait_until(counted, "the job is counted as queued for ever", pause=0.1)
+    return families
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

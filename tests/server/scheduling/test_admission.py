@@ -18,6 +18,7 @@ from acpc_server.scheduling import (
     Work,
     WorkerPool,
 )
+from waiting import GENEROUS_SECONDS, wait_until
 
 SHORT, LONG = "ComparePair", "PlanPaired"
 
@@ -275,9 +276,6 @@ def test_workers_are_saturated_only_when_all_are_taken_and_the_backlog_is_full()
     assert workers.saturated
     go.set()
     for future in futures:
-        future.result(timeout=10)
-    deadline = time.monotonic() + 10
-    while workers.saturated and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not workers.saturated
+        future.result(timeout=GENEROUS_SECONDS)
+    wait_until(lambda: not workers.saturated)
     workers.shutdown()

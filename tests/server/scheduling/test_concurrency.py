@@ -10,9 +10,10 @@ from contextlib import ExitStack
 import pytest
 from acpc_server.errors import Cancelled, DeadlineExceeded
 from acpc_server.scheduling import ConcurrencyLimiter, Priority, RequestContext
+from waiting import GENEROUS_SECONDS
 
 
-def context(seconds: float | None = 10.0) -> RequestContext:
+def context(seconds: float | None = GENEROUS_SECONDS) -> RequestContext:
     return RequestContext(Priority.INTERACTIVE, seconds)
 
 
@@ -24,16 +25,16 @@ def assert_free(limiter: ConcurrencyLimiter, slots: int) -> None:
     def work() -> None:
         with limiter.slot(context()):
             taken.release()
-            go.wait(10)
+            go.wait(GENEROUS_SECONDS)
 
     with ThreadPoolExecutor(slots + 1) as pool:
         asked = [pool.submit(work) for _ in range(slots + 1)]
         for _ in range(slots):
-            assert taken.acquire(timeout=10)
+            assert taken.acquire(timeout=GENEROUS_SECONDS)
         assert not taken.acquire(timeout=0.05), "one more than there are slots"
         go.set()
         for future in asked:
-            future.result(10)
+            future.result(GENEROUS_SECONDS)
     assert not limiter.busy
 
 
@@ -71,12 +72,12 @@ def test_the_slot_is_another_s_while_its_owner_waits_and_is_back_with_the_result
 
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(first)
-        assert waits.wait(10)
+        assert waits.wait(GENEROUS_SECONDS)
         with limiter.slot(context()):
             answer.set_result("done")
             with pytest.raises(TimeoutError):
                 asked.result(0.05)  # the result is there, its slot is not
-        assert asked.result(10) == "done"
+        assert asked.result(GENEROUS_SECONDS) == "done"
     assert_free(limiter, 1)
 
 
@@ -104,7 +105,7 @@ def test_a_deadline_ends_the_wait_for_a_slot_and_costs_none() -> None:
                 raise AssertionError("never at work")
 
         with pytest.raises(DeadlineExceeded):
-            pool.submit(late).result(10)
+            pool.submit(late).result(GENEROUS_SECONDS)
     assert_free(limiter, 1)
 
 

@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -18,6 +18,7 @@ from acpc_server.observe import Metrics
 from acpc_server.scheduling import AdmissionController, Priority, RequestContext, queue
 from plain_model import Held, PlainModel, frames
 from torch import Tensor
+from waiting import GENEROUS_SECONDS, wait_until
 
 CPU = torch.device("cpu")
 FP32 = NumericMode.FP32
@@ -41,7 +42,7 @@ class Bench:
         answer = self._pool.submit(
             lambda: self.engine.encode(self.model, frames(mark), context, FP32)
         )
-        until(lambda: answer.done() or self.depth() > before or mark in self.held.order)
+        wait_until(lambda: answer.done() or self.depth() > before or mark in self.held.order)
         return answer
 
     def depth(self) -> float:
@@ -62,13 +63,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made.close()
 
 
-def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    give_up = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < give_up, "it never came to pass"
-        time.sleep(0.001)
-
-
 def job() -> RequestContext:
     return RequestContext(Priority.JOB)
 
@@ -79,13 +73,13 @@ def interactive(seconds: float | None = None) -> RequestContext:
 
 def test_interactive_chunks_overtake_job_chunks_and_each_kind_keeps_its_order(bench: Bench) -> None:
     answers = [bench.ask(0.0, job())]
-    assert bench.held.entered.wait(10)
+    assert bench.held.entered.wait(GENEROUS_SECONDS)
     answers += [bench.ask(mark, job()) for mark in (1.0, 2.0)]
     answers += [bench.ask(mark, interactive()) for mark in (3.0, 4.0)]
     assert bench.depth() == 4
     bench.held.free.set()
     for mark, answer in enumerate(answers):
-        assert answer.result(10).tolist() == [[float(mark)] * 3]
+        assert answer.result(GENEROUS_SECONDS).tolist() == [[float(mark)] * 3]
     assert bench.held.order == [0.0, 3.0, 4.0, 1.0, 2.0]
     assert bench.depth() == 0
 
@@ -94,12 +88,12 @@ def test_a_job_chunk_that_has_waited_long_enough_goes_next(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [bench.ask(0.0, job())]
-    assert bench.held.entered.wait(10)
+    assert bench.held.entered.wait(GENEROUS_SECONDS)
     answers += [bench.ask(1.0, job()), bench.ask(2.0, interactive())]
     monkeypatch.setattr(queue, "MAX_JOB_WAIT", 0.0)
     bench.held.free.set()
     for answer in answers:
-        answer.result(10)
+        answer.result(GENEROUS_SECONDS)
     assert bench.held.order == [0.0, 1.0, 2.0]
 
 
@@ -108,24 +102,24 @@ def test_a_long_job_lets_an_interactive_chunk_in_between_its_own(bench: Bench) -
     many = torch.cat([frames(1.0, size), frames(2.0, size), frames(3.0, size)])
     with ThreadPoolExecutor(1) as pool:
         long = pool.submit(lambda: bench.engine.encode(bench.model, many, job(), FP32))
-        assert bench.held.entered.wait(10)
+        assert bench.held.entered.wait(GENEROUS_SECONDS)
         quick = bench.ask(9.0, interactive())
         bench.held.free.set()
-        assert quick.result(10) is not None
-        assert long.result(10).shape == (3 * size, 3)
+        assert quick.result(GENEROUS_SECONDS) is not None
+        assert long.result(GENEROUS_SECONDS).shape == (3 * size, 3)
     assert bench.held.order == [1.0, 9.0, 2.0, 3.0]
 
 
 def test_a_deadline_ends_the_wait_and_the_work_never_runs(bench: Bench) -> None:
     first = bench.ask(0.0, job())
-    assert bench.held.entered.wait(10)
+    assert bench.held.entered.wait(GENEROUS_SECONDS)
     late = bench.ask(1.0, interactive(0.05))
     with pytest.raises(DeadlineExceeded):
-        late.result(10)
+        late.result(GENEROUS_SECONDS)
     assert not first.done(), "the device was busy all the time"
     bench.held.free.set()
-    first.result(10)
-    assert bench.ask(2.0, job()).result(10) is not None
+    first.result(GENEROUS_SECONDS)
+    assert bench.ask(2.0, job()).result(GENEROUS_SECONDS) is not None
     assert bench.held.order == [0.0, 2.0]
     with pytest.raises(DeadlineExceeded):
         bench.engine.encode(bench.model, frames(3.0), interactive(-1.0), FP32)
@@ -134,18 +128,18 @@ def test_a_deadline_ends_the_wait_and_the_work_never_runs(bench: Bench) -> None:
 @pytest.mark.parametrize("priority", list(Priority))
 def test_a_cancelled_caller_stops_waiting_at_once(bench: Bench, priority: Priority) -> None:
     first = bench.ask(0.0, job())
-    assert bench.held.entered.wait(10)
+    assert bench.held.entered.wait(GENEROUS_SECONDS)
     context = RequestContext(priority)
     waiting = bench.ask(1.0, context)
     context.cancel()
     with pytest.raises(Cancelled):
-        waiting.result(10)
+        waiting.result(GENEROUS_SECONDS)
     assert not first.done(), "the device was busy all the time"
     bench.held.free.set()
-    first.result(10)
+    first.result(GENEROUS_SECONDS)
     with pytest.raises(Cancelled):
         bench.engine.encode(bench.model, frames(2.0), context, FP32)
-    bench.ask(3.0, job()).result(10)
+    bench.ask(3.0, job()).result(GENEROUS_SECONDS)
     assert bench.held.order == [0.0, 3.0]
 
 
@@ -155,18 +149,18 @@ def test_a_cancelled_job_stops_after_the_chunk_it_is_in(bench: Bench) -> None:
     with ThreadPoolExecutor(1) as pool:
         many = torch.cat([frames(1.0, size), frames(2.0, size)])
         running = pool.submit(lambda: bench.engine.encode(bench.model, many, context, FP32))
-        assert bench.held.entered.wait(10)
+        assert bench.held.entered.wait(GENEROUS_SECONDS)
         context.cancel()
         bench.held.free.set()
         with pytest.raises(Cancelled):
-            running.result(10)
+            running.result(GENEROUS_SECONDS)
     assert bench.held.order == [1.0]
 
 
 def test_a_full_queue_rejects_interactive_work_and_says_when_to_come_again() -> None:
     bench = Bench(max_queue=2)
     answers = [bench.ask(0.0, interactive())]
-    assert bench.held.entered.wait(10)
+    assert bench.held.entered.wait(GENEROUS_SECONDS)
     answers += [bench.ask(mark, interactive()) for mark in (1.0, 2.0)]
     with pytest.raises(ResourceExhausted) as rejected:
         bench.engine.encode(bench.model, frames(3.0), interactive(), FP32)
@@ -176,22 +170,22 @@ def test_a_full_queue_rejects_interactive_work_and_says_when_to_come_again() -> 
     answers.append(bench.ask(4.0, job()))  # jobs wait in their own number
     bench.held.free.set()
     for answer in answers:
-        answer.result(10)
+        answer.result(GENEROUS_SECONDS)
     assert bench.engine.encode(bench.model, frames(5.0), interactive(), FP32) is not None
     bench.close()
 
 
 def test_what_was_admitted_before_the_end_is_answered_and_nothing_after(bench: Bench) -> None:
     first = bench.ask(0.0, job())
-    assert bench.held.entered.wait(10)
+    assert bench.held.entered.wait(GENEROUS_SECONDS)
     second = bench.ask(1.0, job())
     bench.engine.close()
     with pytest.raises(Unavailable) as rejected:
         bench.engine.encode(bench.model, frames(2.0), interactive(), FP32)
     assert rejected.value.retry_after is not None
     bench.held.free.set()
-    assert first.result(10) is not None
-    assert second.result(10) is not None
+    assert first.result(GENEROUS_SECONDS) is not None
+    assert second.result(GENEROUS_SECONDS) is not None
 
 
 def test_no_caller_is_left_behind_when_the_engine_closes_under_load() -> None:
@@ -215,7 +209,7 @@ def test_no_caller_is_left_behind_when_the_engine_closes_under_load() -> None:
         start.wait()
         bench.engine.close()
         for thread in threads:
-            thread.join(10)
+            thread.join(GENEROUS_SECONDS)
         assert len(ends) == 8
         bench.close()
 
@@ -224,14 +218,14 @@ def test_work_that_the_queue_would_make_late_is_rejected_and_an_idle_device_trie
     bench: Bench,
 ) -> None:
     slow = bench.ask(0.0, interactive())
-    assert bench.held.entered.wait(10)
+    assert bench.held.entered.wait(GENEROUS_SECONDS)
     time.sleep(1.0)  # teaches that a row takes long
     bench.held.free.set()
-    slow.result(10)
+    slow.result(GENEROUS_SECONDS)
     bench.held.free.clear()
     bench.held.entered.clear()
     blocker = bench.ask(1.0, job())
-    assert bench.held.entered.wait(10)
+    assert bench.held.entered.wait(GENEROUS_SECONDS)
     waiting = bench.ask(2.0, interactive())
     with pytest.raises(ResourceExhausted) as rejected:
         bench.engine.encode(bench.model, frames(3.0, 100), interactive(5.0), FP32)
@@ -240,7 +234,7 @@ def test_work_that_the_queue_would_make_late_is_rejected_and_an_idle_device_trie
     assert rejected.value.retry_after > 5.0
     bench.held.free.set()
     for answer in (waiting, blocker):
-        answer.result(10)
+        answer.result(GENEROUS_SECONDS)
     assert bench.engine.encode(bench.model, frames(4.0, 100), interactive(5.0), FP32) is not None
 
 
@@ -270,5 +264,5 @@ def test_an_idle_device_holds_no_model() -> None:
     gone = weakref.ref(model)
     del model
     gc.collect()
-    until(lambda: gone() is None)
+    wait_until(lambda: gone() is None)
     engine.close()
