@@ -17,8 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from acpc_client.inputs import DatasetAnchors, ScoreProtocol
-from acpc_client.perturbations import GaussianNoise
+from acpc.contract import DatasetAnchors, GaussianNoise, ScoreProtocol
 from acpc_client.results import JobState
 from acpc_client.sync.client import AcpcClient
 from acpc_server.encoding.views import DrawnViews

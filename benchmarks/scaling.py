@@ -21,8 +21,7 @@ from typing import Any
 import h5py
 import hdf5plugin
 import numpy as np
-from acpc_client.inputs import DatasetAnchors, ScoreProtocol
-from acpc_client.perturbations import GaussianNoise
+from acpc.contract import DatasetAnchors, GaussianNoise, ScoreProtocol
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.resources import ScoreJob
 

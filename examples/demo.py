@@ -14,9 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from acpc.contract import AnchorSource
-from acpc_client.inputs import DatasetAnchors, Pair
-from acpc_client.perturbations import GaussianNoise
+from acpc.contract import AnchorSource, DatasetAnchors, GaussianNoise
+from acpc_client.inputs import Pair
 from acpc_client.results import Outcome, Score
 from acpc_client.sync.client import AcpcClient
 from acpc_server.data import Anchors, DatasetStore

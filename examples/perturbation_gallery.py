@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from acpc_client.perturbations import Perturbation
-from acpc_client.severities import parse_grid
+from acpc.contract import Perturbation, parse_grid
 from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
 from acpc_server.perturb import perturb_frames
 from PIL import Image, ImageDraw, ImageFont

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from acpc_client.perturbations import GaussianNoise
+from acpc.contract import GaussianNoise
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.session import PlanSession
 from numpy.typing import NDArray

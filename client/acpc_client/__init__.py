@@ -3,7 +3,39 @@
 Nothing here imports torch, or what the workbench (``acpc_lab``) stands on.
 """
 
-from acpc.contract import CemReturn, CostReduction, NumericMode
+from acpc.contract import (
+    CHOICES,
+    Brightness,
+    CemBudget,
+    CemReturn,
+    CheckpointRef,
+    ColorJitter,
+    Contrast,
+    CostReduction,
+    DatasetAnchors,
+    DefocusBlur,
+    DriftStudy,
+    GaussianBlur,
+    GaussianNoise,
+    GeometryStudy,
+    Identity,
+    Jpeg,
+    MotionBlur,
+    NumericMode,
+    Occlusion,
+    Perturbation,
+    PlannerStudy,
+    RandomShift,
+    Registered,
+    Resize,
+    ScoreProtocol,
+    SensitivityStudy,
+    Study,
+    Thresholds,
+    parse,
+    parse_grid,
+    severity_grid,
+)
 
 from acpc_client import errors
 from acpc_client.aio import AsyncAcpcClient, AsyncPlanSession, AsyncScoreJob, AsyncStudyJob
@@ -19,30 +51,7 @@ from acpc_client.calls import (
 )
 from acpc_client.errors import AcpcError
 from acpc_client.files import write_whole
-from acpc_client.inputs import (
-    CemBudget,
-    CheckpointRef,
-    DatasetAnchors,
-    Pair,
-    ScoreProtocol,
-    Thresholds,
-)
-from acpc_client.perturbations import (
-    Brightness,
-    ColorJitter,
-    Contrast,
-    DefocusBlur,
-    GaussianBlur,
-    GaussianNoise,
-    Identity,
-    Jpeg,
-    MotionBlur,
-    Occlusion,
-    Perturbation,
-    RandomShift,
-    Registered,
-    Resize,
-)
+from acpc_client.inputs import Pair
 from acpc_client.results import (
     AnchorPreview,
     AnchorSet,
@@ -80,14 +89,6 @@ from acpc_client.results import (
     ViewCertificate,
 )
 from acpc_client.retries import RetryPolicy
-from acpc_client.severities import CHOICES, parse, parse_grid, severity_grid
-from acpc_client.study_inputs import (
-    DriftStudy,
-    GeometryStudy,
-    PlannerStudy,
-    SensitivityStudy,
-    Study,
-)
 from acpc_client.sync import AcpcClient, PlanSession, ScoreJob, StudyJob
 from acpc_client.transport import DEFAULT_TARGET, Tls
 from acpc_client.uploads import OnUpload

@@ -13,10 +13,10 @@ import anchor_wire
 import grpc
 import numpy as np
 import pytest
+from acpc.contract import DatasetAnchors
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc_client import errors
 from acpc_client.anchor_arrays import AnchorArrays, digest_of
-from acpc_client.inputs import DatasetAnchors
 from acpc_client.results import UploadProgress
 from acpc_client.retries import RetryPolicy
 from acpc_lab.tables import load_anchors

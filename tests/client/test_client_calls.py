@@ -9,12 +9,20 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from acpc.contract import CostReduction, NumericMode
+from acpc.contract import (
+    CheckpointRef,
+    CostReduction,
+    DatasetAnchors,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    NumericMode,
+    ScoreProtocol,
+    Thresholds,
+)
 from acpc.v1 import receipt_pb2, tensor_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client.errors import ArgumentError, Internal
-from acpc_client.inputs import CheckpointRef, DatasetAnchors, ScoreProtocol, Thresholds
-from acpc_client.perturbations import GaussianBlur, GaussianNoise, Identity
 from acpc_client.results import CheckpointState, JobState, Outcome
 from client_counterparty import Counterparty
 from client_messages import operation, score_response
@@ -73,16 +81,22 @@ def test_views_of_the_callers_own_travel_as_frames(
     assert [(r.draw, r.error_drift) for r in answer.results] == [(0, None), (1, None)]
 
 
+IDENTITY = {"perturbations": Identity()}
+
+
 @pytest.mark.parametrize(
     ("argument", "options"),
     [
         ("perturbations", {}),
         ("perturbations", {"perturbations": Identity(), "views": np.zeros((1, 3, 4, 5, 3), "u1")}),
-        ("history", {"history": np.zeros((3, 4, 5, 3)), "perturbations": Identity()}),
-        ("action_blocks", {"action_blocks": np.zeros((4, 2), int), "perturbations": Identity()}),
-        ("observed_future", {"observed_future": np.zeros(3), "perturbations": Identity()}),
-        ("draws", {"draws": -1, "perturbations": Identity()}),
-        ("seed", {"seed": 2**64, "perturbations": Identity()}),
+        ("history.dtype", {"history": np.zeros((3, 4, 5, 3)), "perturbations": Identity()}),
+        (
+            "action_blocks.dtype",
+            {"action_blocks": np.zeros((4, 2), int), "perturbations": Identity()},
+        ),
+        ("observed_future.dtype", {"observed_future": np.zeros(3), "perturbations": Identity()}),
+        ("perturbations.draws", {"draws": -1, "perturbations": Identity()}),
+        ("perturbations.seed", {"seed": 2**64, "perturbations": Identity()}),
         ("timeout", {"timeout": 0, "perturbations": Identity()}),
     ],
 )

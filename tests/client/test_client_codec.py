@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from acpc.contract import Axes
 from acpc.v1 import tensor_pb2
 from acpc_client import codec
 from acpc_client.errors import ArgumentError, MalformedAnswer
@@ -64,16 +65,22 @@ def test_a_dtype_without_a_place_on_the_wire_is_refused_by_name(array: np.ndarra
 )
 def test_frames_are_uint8_rgb_with_every_axis(array: np.ndarray) -> None:
     with pytest.raises(ArgumentError, match=r"wanted uint8 \(h, height, width, 3\)"):
-        codec.frames(array, "history", "h, height, width, 3")
+        Axes("h, height, width, 3", of_frames=True).check(array, "history")
+
+
+def sent(array: np.ndarray, name: str, axes: str) -> tensor_pb2.Tensor:
+    held = Axes(axes, of_frames=False)
+    held.check(held.converted(array), name)
+    return codec.to_tensor(held.converted(array), name)
 
 
 def test_blocks_become_float32_and_integers_are_refused() -> None:
-    sent = codec.floats(np.array([[0.1, 0.2]]), "blocks", "n, width")
-    assert sent.dtype == tensor_pb2.DTYPE_FLOAT32
-    assert np.array_equal(codec.from_tensor(sent, "x"), np.array([[0.1, 0.2]], np.float32))
+    message = sent(np.array([[0.1, 0.2]]), "blocks", "n, width")
+    assert message.dtype == tensor_pb2.DTYPE_FLOAT32
+    assert np.array_equal(codec.from_tensor(message, "x"), np.array([[0.1, 0.2]], np.float32))
     for wrong in (np.array([[1, 2]]), np.array([0.5])):
-        with pytest.raises(ArgumentError, match=r"blocks: found .* wanted float32 \(n, width\)"):
-            codec.floats(wrong, "blocks", "n, width")
+        with pytest.raises(ArgumentError, match=r"blocks.*: found .* wanted float32 \(n, width\)"):
+            sent(wrong, "blocks", "n, width")
 
 
 @pytest.mark.parametrize(

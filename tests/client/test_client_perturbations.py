@@ -1,9 +1,8 @@
 """Perturbations: short forms, grids, and what travels."""
 
 import pytest
-from acpc.v1 import perturbation_pb2 as pb
-from acpc_client.errors import ArgumentError
-from acpc_client.perturbations import (
+from acpc.contract import (
+    CHOICES,
     Brightness,
     ColorJitter,
     Contrast,
@@ -18,8 +17,12 @@ from acpc_client.perturbations import (
     RandomShift,
     Registered,
     Resize,
+    parse,
+    parse_grid,
+    severity_grid,
 )
-from acpc_client.severities import CHOICES, parse, parse_grid, severity_grid
+from acpc.v1 import perturbation_pb2 as pb
+from acpc_client.errors import ArgumentError
 
 SPECS = {
     "gaussian_noise:0.08": (GaussianNoise(0.08), {"gaussian_noise": {"sigma": 0.08}}),
@@ -45,8 +48,8 @@ def test_short_form_value_and_message_agree(
     value, message = spec
     assert parse(text) == value
     assert str(value) == text
-    assert value.to_message() == pb.PerturbationSpec(**message)
-    assert value.to_message().WhichOneof("kind") == value.kind
+    assert value.to_spec() == pb.PerturbationSpec(**message)
+    assert value.to_spec().WhichOneof("kind") == value.kind
 
 
 def test_every_kind_of_the_contract_has_a_class_and_a_short_form() -> None:
@@ -56,7 +59,7 @@ def test_every_kind_of_the_contract_has_a_class_and_a_short_form() -> None:
 
 
 def test_a_registered_perturbation_carries_its_parameters() -> None:
-    message = Registered("fog", {"density": 0.5}).to_message()
+    message = Registered("fog", {"density": 0.5}).to_spec()
     assert message.registered.name == "fog"
     assert dict(message.registered.parameters) == {"density": 0.5}
     assert str(Registered("fog", {"density": 0.5})) == "fog:density=0.5"

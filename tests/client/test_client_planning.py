@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from acpc.contract import CemReturn
+from acpc.contract import CemBudget, CemReturn, GaussianNoise
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import (
     ArgumentError,
@@ -21,8 +21,6 @@ from acpc_client.errors import (
     SessionClosed,
     Unavailable,
 )
-from acpc_client.inputs import CemBudget
-from acpc_client.perturbations import GaussianNoise
 from acpc_client.sync.client import AcpcClient
 from client_counterparty import Counterparty
 from client_messages import status
@@ -111,7 +109,7 @@ def test_what_cannot_be_sent_is_refused_and_the_session_goes_on(
         certify,
     )
     assert isinstance(refused, ArgumentError)
-    assert refused.argument == "candidates"
+    assert refused.argument == "candidates.dtype"
     assert isinstance(late, ArgumentError)
     assert late.argument == "timeout"
     assert answer.views[0].top1.certified

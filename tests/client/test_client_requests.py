@@ -1,12 +1,21 @@
 """What a job was asked, read back from its metadata."""
 
 import pytest
-from acpc.contract import NumericMode
+from acpc.contract import (
+    CheckpointRef,
+    DatasetAnchors,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    NumericMode,
+    Registered,
+    Resize,
+    ScoreProtocol,
+    Thresholds,
+)
 from acpc.v1 import perturbation_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client.calls import jobs
-from acpc_client.inputs import CheckpointRef, DatasetAnchors, ScoreProtocol, Thresholds
-from acpc_client.perturbations import GaussianBlur, GaussianNoise, Identity, Registered, Resize
 from acpc_client.results import Operation, ScoreRequest
 from client_messages import operation
 
@@ -48,6 +57,7 @@ def test_what_was_sent_is_what_is_read(
         protocol=PROTOCOL,
         thresholds=Thresholds(0.3, 0.95),
         numeric_mode=NumericMode.FP32,
+        request_id="r",
     )
     assert read is not None and read.shift == shift and read.protocol == PROTOCOL
 

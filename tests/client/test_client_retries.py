@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from acpc.contract import Identity
 from acpc_client.errors import (
     AcpcError,
     DeadlineExceeded,
@@ -15,7 +16,6 @@ from acpc_client.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from acpc_client.perturbations import Identity
 from acpc_client.retries import Attempts, RetryPolicy
 from client_counterparty import Counterparty
 from client_messages import retry_info, status

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from acpc.contract import GaussianNoise
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import retries
 from acpc_client.errors import (
@@ -19,7 +20,6 @@ from acpc_client.errors import (
     Unavailable,
 )
 from acpc_client.inputs import Pair
-from acpc_client.perturbations import GaussianNoise
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, status
 
@@ -84,7 +84,7 @@ def test_a_pair_that_cannot_be_sent_is_refused_by_name(side: Any, pair: Any) -> 
     wrong = Pair(np.zeros(3), np.zeros(3), GaussianNoise(0.08))
     with pytest.raises(ArgumentError) as caught:
         side.collect(lambda client: client.compare_pairs("a", [pair("0"), wrong]))
-    assert caught.value.argument == "history"
+    assert caught.value.argument == "history.dtype"
 
 
 def test_a_stream_the_server_refuses_is_a_typed_error(

@@ -9,14 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acpc.contract import CemReturn, CostReduction, NumericMode
+from acpc.contract import (
+    CemBudget,
+    CemReturn,
+    CostReduction,
+    DatasetAnchors,
+    DriftStudy,
+    GaussianBlur,
+    GaussianNoise,
+    GeometryStudy,
+    NumericMode,
+    PlannerStudy,
+    SensitivityStudy,
+)
 from acpc.v1 import diagnostic_service_pb2 as diagnostic
 from acpc.v1 import study_service_pb2 as pb
 from acpc_client.errors import ArgumentError, FailedPrecondition, MalformedAnswer
-from acpc_client.inputs import CemBudget, DatasetAnchors
-from acpc_client.perturbations import GaussianBlur, GaussianNoise
 from acpc_client.results import JobState, Operation, StudyResult
-from acpc_client.study_inputs import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, study_operation, study_response
 from waiting import GENEROUS_SECONDS
@@ -57,7 +66,7 @@ def test_everything_given_is_sent(side: Any, counterparty: Counterparty) -> None
         [GaussianNoise(0.02), GaussianBlur(5)],
         draws=3,
         seed=4,
-        budget=CemBudget(64, 8, 8, 5),
+        budget=CemBudget(32, 4, 6, 3),
         sampling_seed=2**63,
         cost_reduction=CostReduction.SUM,
         returns=CemReturn.BEST,
@@ -72,7 +81,7 @@ def test_everything_given_is_sent(side: Any, counterparty: Counterparty) -> None
         shifts=[{"gaussian_noise": {"sigma": 0.02}}, {"gaussian_blur": {"kernel_size": 5}}],
         draws=3,
         seed=4,
-        budget={"candidates": 64, "elites": 8, "iterations": 8, "horizon": 5},
+        budget={"candidates": 32, "elites": 4, "iterations": 6, "horizon": 3},
         sampling_seed=2**63,
         cost_reduction=diagnostic.COST_REDUCTION_SUM,
         returns=diagnostic.CEM_RETURN_BEST,

@@ -3,7 +3,7 @@
 import contextlib
 
 import numpy as np
-from acpc_client.perturbations import Identity
+from acpc.contract import Identity
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from client_counterparty import Counterparty, serve

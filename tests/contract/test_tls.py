@@ -8,8 +8,8 @@ from pathlib import Path
 import processes
 import pytest
 import wire
+from acpc.contract import GaussianNoise
 from acpc_client import errors
-from acpc_client.perturbations import GaussianNoise
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from acpc_client.transport.channel import Tls

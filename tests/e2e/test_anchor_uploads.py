@@ -15,12 +15,12 @@ import grpc
 import numpy as np
 import pytest
 import wire
+from acpc.contract import DatasetAnchors
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 from acpc_client import errors
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.anchor_arrays import AnchorArrays
-from acpc_client.inputs import DatasetAnchors
 from acpc_client.results import AnchorSet, UploadProgress
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient

@@ -7,7 +7,7 @@ import pair_reference
 import pixel_reference as pixels
 import pytest
 import wire
-from acpc_client.perturbations import (
+from acpc.contract import (
     Brightness,
     ColorJitter,
     Contrast,
@@ -99,7 +99,7 @@ def test_every_shift(
     model = world.reference(name)
     images = pixels.model_input(history, model.image_size)
     views = [
-        pair_reference.perturbed(images, shift.to_message(), seed=SEED, anchor=ANCHOR, draw=draw)
+        pair_reference.perturbed(images, shift.to_spec(), seed=SEED, anchor=ANCHOR, draw=draw)
         for shift in shifts
         for draw in range(DRAWS)
     ]

@@ -14,8 +14,7 @@ import pixel_reference as pixels
 import pytest
 import score_reference
 import wire
-from acpc_client.inputs import DatasetAnchors, ScoreProtocol
-from acpc_client.perturbations import GaussianBlur, GaussianNoise
+from acpc.contract import DatasetAnchors, GaussianBlur, GaussianNoise, ScoreProtocol
 from acpc_client.sync.client import AcpcClient
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import PublicColumns, public_columns, write_public_dataset
@@ -73,7 +72,7 @@ def test_one_pair(client: AcpcClient, family: str) -> None:
     model = reference(family)
     images = pixels.model_input(history, model.image_size)
     views = [
-        pair_reference.perturbed(images, shift.to_message(), seed=0, anchor=anchor, draw=0)
+        pair_reference.perturbed(images, shift.to_spec(), seed=0, anchor=anchor, draw=0)
         for shift in shifts
     ]
     wanted = pair_reference.compare(model, history, blocks, views, future=future)
@@ -97,7 +96,7 @@ def test_a_small_score(client: AcpcClient) -> None:
         COLUMNS, history=3, horizon=horizon, count=count, seed=9101, frameskip=5
     )
     wanted = score_reference.score(
-        reference("lewm"), anchors, shift.to_message(), history=3, draws=draws, seed=0
+        reference("lewm"), anchors, shift.to_spec(), history=3, draws=draws, seed=0
     )
     error = worst_of_score(score.checkpoint, wanted, anchors.ids, 0.10)
     print(

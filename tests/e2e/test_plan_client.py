@@ -14,11 +14,9 @@ import pixel_reference as pixels
 import pytest
 import torch
 import wire
-from acpc.contract import CemReturn, CostReduction
+from acpc.contract import CemBudget, CemReturn, CostReduction, GaussianNoise, Identity
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import InvalidArgument, NotFound, SessionClosed
-from acpc_client.inputs import CemBudget
-from acpc_client.perturbations import GaussianNoise, Identity
 from acpc_client.results import PoolCertificate
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli import app
@@ -102,7 +100,7 @@ def test_a_session_certifies_what_float64_numpy_computes(
     largest = float(((clean[:, -1] - goal) ** 2).sum(axis=1).max())
     outcomes = set()
     for view in answer.views:
-        shift = question["perturbations"][view.spec_index].to_message()
+        shift = question["perturbations"][view.spec_index].to_spec()
         seen = pair_reference.perturbed(images, shift, seed=7, anchor=3, draw=view.draw)
         perturbed = rollouts(model, seen, past, pool)
         costs, other, moved, bounds = metrics.cost_bounds(clean[:, -1], perturbed[:, -1], goal)

@@ -13,11 +13,10 @@ import pixel_reference as pixels
 import pytest
 import score_reference
 import wire
+from acpc.contract import DatasetAnchors, GaussianBlur, GaussianNoise, Perturbation, ScoreProtocol
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import FailedPrecondition, InvalidArgument, NotFound
-from acpc_client.inputs import DatasetAnchors, ScoreProtocol
-from acpc_client.perturbations import GaussianBlur, GaussianNoise, Perturbation
 from acpc_client.results import AnchorPreview
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.resources import ScoreJob
@@ -76,7 +75,7 @@ def wanted(
 
     clean = history(index)
     view = pair_reference.perturbed(
-        clean, shift.to_message(), seed=SEED, anchor=anchors.ids[index], draw=draw
+        clean, shift.to_spec(), seed=SEED, anchor=anchors.ids[index], draw=draw
     )
     partners, _ = metrics.pairing(anchors.states, anchors.labels)
     partner = partners[index]

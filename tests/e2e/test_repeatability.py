@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import wire
+from acpc.contract import GaussianBlur, GaussianNoise
 from acpc_client.inputs import Pair
-from acpc_client.perturbations import GaussianBlur, GaussianNoise
 from acpc_client.results import PairComparison, PairResult
 from acpc_client.sync.client import AcpcClient
 from served_world import ServedWorld

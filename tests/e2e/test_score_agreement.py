@@ -9,8 +9,15 @@ import numpy_reference as metrics
 import pytest
 import score_reference
 import wire
-from acpc_client.inputs import DatasetAnchors, ScoreProtocol, Thresholds
-from acpc_client.perturbations import GaussianBlur, GaussianNoise, Perturbation, Resize
+from acpc.contract import (
+    DatasetAnchors,
+    GaussianBlur,
+    GaussianNoise,
+    Perturbation,
+    Resize,
+    ScoreProtocol,
+    Thresholds,
+)
 from acpc_client.results import CheckpointScore, Outcome, SkipReason
 from acpc_client.sync.client import AcpcClient
 from numpy.typing import ArrayLike
@@ -113,7 +120,7 @@ def test_one_checkpoint(
     wanted = score_reference.score(
         world.reference(name, loops=False),
         anchors,
-        shift.to_message(),
+        shift.to_spec(),
         history=3,
         draws=draws,
         seed=SEED,
@@ -160,7 +167,7 @@ def test_against_a_reference(
         score_reference.score(
             world.reference(name, loops=False),
             anchors,
-            shift.to_message(),
+            shift.to_spec(),
             history=3,
             draws=2,
             seed=SEED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import wire
-from acpc_client.severities import parse_grid
+from acpc.contract import parse_grid
 from acpc_client.sync.client import AcpcClient
 
 DRAWS = 3

@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 import score_reference
 import study_reference
-from acpc_client.inputs import CemBudget, DatasetAnchors
-from acpc_client.perturbations import GaussianBlur, GaussianNoise
+from acpc.contract import (
+    CemBudget,
+    DatasetAnchors,
+    DriftStudy,
+    GaussianBlur,
+    GaussianNoise,
+    GeometryStudy,
+    PlannerStudy,
+    SensitivityStudy,
+)
 from acpc_client.results import AnchorSet, StudyResult
-from acpc_client.study_inputs import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
 from acpc_client.sync.client import AcpcClient
 from numpy.typing import ArrayLike
 from public_dataset import PublicColumns, public_columns, write_public_dataset

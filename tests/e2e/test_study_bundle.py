@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acpc_client.inputs import DatasetAnchors
-from acpc_client.study_inputs import DriftStudy
+from acpc.contract import DatasetAnchors, DriftStudy
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli import app
 from acpc_lab.studies import bundle

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import grpc
 import pytest
+from acpc.contract import (
+    CemBudget,
+    DatasetAnchors,
+    DriftStudy,
+    GaussianNoise,
+    GeometryStudy,
+    PlannerStudy,
+    SensitivityStudy,
+)
 from acpc.v1 import scoring_service_pb2
 from acpc.v1 import study_service_pb2 as pb
 from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 from acpc_client.errors import FailedPrecondition, InvalidArgument
-from acpc_client.inputs import CemBudget, DatasetAnchors
-from acpc_client.perturbations import GaussianNoise
-from acpc_client.study_inputs import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
 from acpc_client.sync.client import AcpcClient
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld

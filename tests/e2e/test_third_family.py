@@ -20,9 +20,8 @@ import pytest
 import score_reference
 import torch
 import wire
+from acpc.contract import DatasetAnchors, GaussianNoise, Occlusion, Perturbation, ScoreProtocol
 from acpc_client.errors import InvalidArgument
-from acpc_client.inputs import DatasetAnchors, ScoreProtocol
-from acpc_client.perturbations import GaussianNoise, Occlusion, Perturbation
 from acpc_client.results import CheckpointScore
 from acpc_client.sync.client import AcpcClient
 from acpc_server.cli import app
@@ -93,7 +92,7 @@ def test_compare_pair(conv_client: AcpcClient) -> None:
     model = ConvReference.of(CHECKPOINTS / "conv-base")
     images = pixels.model_input(history, model.image_size)
     views = [
-        pair_reference.perturbed(images, shift.to_message(), seed=SEED, anchor=ANCHOR, draw=draw)
+        pair_reference.perturbed(images, shift.to_spec(), seed=SEED, anchor=ANCHOR, draw=draw)
         for shift in shifts
         for draw in range(DRAWS)
     ]
@@ -129,7 +128,7 @@ def test_certify_pool(conv_client: AcpcClient) -> None:
     clean = rolled(images[:1])
     assert answer.clean_winner == np.argmin(answer.clean_costs)
     for draw, view in enumerate(answer.views):
-        spec = GaussianNoise(0.02).to_message()
+        spec = GaussianNoise(0.02).to_spec()
         other = pair_reference.perturbed(images[:1], spec, seed=SEED, anchor=0, draw=draw)
         wanted = planning_world.certify(
             clean, rolled(other), goal, mean=False, weights=metrics.uniform(HORIZON)
@@ -179,7 +178,7 @@ def test_score_checkpoint(conv_client: AcpcClient, world: ServedWorld, shift: Pe
     assert score.reference is not None
     for found, name in ((score.checkpoint, "conv-augmented"), (score.reference, "conv-base")):
         wanted = score_reference.score(
-            ConvReference.of(CHECKPOINTS / name), anchors, shift.to_message(),
+            ConvReference.of(CHECKPOINTS / name), anchors, shift.to_spec(),
             history=1, draws=DRAWS, seed=SEED,
         )  # fmt: skip
         shown(f"ScoreCheckpoint, {name}", worst(found, wanted))

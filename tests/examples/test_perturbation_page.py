@@ -9,8 +9,8 @@ import numpy as np
 import perturbation_gallery as gallery
 import pytest
 import torch
+from acpc.contract import parse_grid
 from acpc.v1 import perturbation_pb2 as pb
-from acpc_client.severities import parse_grid
 from acpc_server.numerics.pixels import to_model_input
 from acpc_server.perturb import Perturbation, Registered, perturb_frames, register
 from PIL import Image

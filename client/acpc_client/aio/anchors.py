@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import closing
 
+from acpc.contract import DatasetAnchors
+
 from acpc_client.aio.resources import Resource
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls import anchors as calls
-from acpc_client.inputs import DatasetAnchors
 from acpc_client.results import AnchorSet, UploadProgress
 from acpc_client.sync import Anchors, SyncTransport
 from acpc_client.uploads import OnUpload

@@ -7,7 +7,7 @@ from typing import Any, Self, Unpack
 
 import grpc
 import grpc.aio
-from acpc.contract import NumericMode
+from acpc.contract import CheckpointRef, DatasetAnchors, NumericMode, Perturbation, Study
 from numpy.typing import NDArray
 
 from acpc_client.aio.anchors import AsyncAnchors
@@ -29,11 +29,9 @@ from acpc_client.calls import (
     studies,
 )
 from acpc_client.errors import from_rpc_error
-from acpc_client.inputs import CheckpointRef, DatasetAnchors, Pair
-from acpc_client.perturbations import Perturbation
+from acpc_client.inputs import Pair
 from acpc_client.results import AnchorPreview, AnchorSet, PairComparison, PairOutcome
 from acpc_client.retries import RetryPolicy
-from acpc_client.study_inputs import Study
 from acpc_client.sync import Feed
 from acpc_client.transport import DEFAULT_TARGET, Tls
 

@@ -8,11 +8,11 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
+from acpc.contract import CheckpointRef
 
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.calls import Call, Page, checkpoints, jobs
 from acpc_client.errors import from_rpc_error
-from acpc_client.inputs import CheckpointRef
 from acpc_client.results import (
     Checkpoint,
     LoadedCheckpoint,

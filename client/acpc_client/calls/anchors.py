@@ -5,14 +5,15 @@ from __future__ import annotations
 import zlib
 
 import numpy as np
+from acpc.contract import CreateRequest, DatasetAnchors
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 
 from acpc_client.anchor_arrays import SMALL, AnchorArrays
-from acpc_client.calls.base import Call, Method, Page, identity
+from acpc_client.calls.base import Call, Method, Page, identity, send
 from acpc_client.codec import to_tensor
-from acpc_client.inputs import DatasetAnchors, unsigned
+from acpc_client.inputs import unsigned
 from acpc_client.results import AnchorSet
 
 # One stream of an upload, of which there may be many.
@@ -57,14 +58,8 @@ def create(
     source: DatasetAnchors, history: int, horizon: int, description: str, request_id: str | None
 ) -> Call[AnchorSet]:
     """The call that makes a set from a dataset."""
-    request = pb.CreateAnchorSetRequest(
-        request_id=identity(request_id),
-        source=source.to_message(),
-        history=unsigned(history, "history"),
-        horizon=unsigned(horizon, "horizon"),
-        description=description,
-    )
-    return Call(CREATE, request, _set, request.request_id)
+    asked = CreateRequest(source, history, horizon, description, identity(request_id))
+    return send(CREATE, asked, _set)
 
 
 def get(anchor_set: AnchorSet | str) -> Call[AnchorSet]:

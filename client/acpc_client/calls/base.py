@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
-from acpc.contract import ArgumentError, NumericMode
+import numpy as np
+from acpc.contract import (
+    ArgumentError,
+    CheckpointRef,
+    DatasetAnchors,
+    NumericMode,
+    VisualChange,
+    Wire,
+    WireEnum,
+    check,
+)
+from google.protobuf.message import Message
 
 from acpc_client.calls.options import CallOptions
 from acpc_client.errors import MalformedAnswer
-from acpc_client.inputs import CheckpointRef, DatasetAnchors
 from acpc_client.results import AnchorSet
 
 Answer = TypeVar("Answer")
+M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True)
@@ -82,24 +93,48 @@ def reference(checkpoint: str | CheckpointRef) -> Any:  # noqa: ANN401 - a gener
     return CheckpointRef.of(checkpoint).to_message()
 
 
-def call_fields(checkpoint: str | CheckpointRef, options: CallOptions) -> dict[str, Any]:
-    """The fields of every computing request: request id, checkpoint and numeric mode."""
-    mode = options.get("numeric_mode", NumericMode.SERVER_DEFAULT)
+def common(checkpoint: str | CheckpointRef, options: CallOptions) -> dict[str, Any]:
+    """What every computing request has: request id, checkpoint and numeric mode."""
     return {
         "request_id": identity(options.get("request_id")),
-        "checkpoint": reference(checkpoint),
-        "numeric_mode": mode.wire,
+        "checkpoint": CheckpointRef.of(checkpoint),
+        "numeric_mode": options.get("numeric_mode", NumericMode.SERVER_DEFAULT),
     }
 
 
-def job_fields(
-    checkpoint: str | CheckpointRef, anchors: DatasetAnchors | AnchorSet | str, options: CallOptions
-) -> dict[str, Any]:
-    """The fields of every job: those of a call, and where anchors come from.
+def source(anchors: DatasetAnchors | AnchorSet | str) -> DatasetAnchors | str:
+    """Where the anchors of a job come from; a text is the digest of a set."""
+    return anchors.digest if isinstance(anchors, AnchorSet) else anchors
 
-    A text as ``anchors`` is the digest of a set.
+
+def message(request: Wire[M]) -> M:
+    """The message of a request whose fields are all in range.
+
+    Raises:
+        ArgumentError: One is not, or cannot be sent; names the field.
     """
-    fields = call_fields(checkpoint, options)
-    if isinstance(anchors, DatasetAnchors):
-        return {**fields, "dataset": anchors.to_message()}
-    return {**fields, "anchor_set": anchors if isinstance(anchors, str) else anchors.digest}
+    check(request)
+    sent = request.to_message()
+    _drop_defaults(request, sent)
+    return sent
+
+
+def _drop_defaults(record: Any, sent: Any) -> None:  # noqa: ANN401 - any record and its message
+    """Clears what has the contract's default: the server fills it in, a newer one with its own."""
+    known = sent.DESCRIPTOR
+    for f in fields(record):
+        wire, value = f.metadata.get("wire", f.name), getattr(record, f.name)
+        if isinstance(value, np.ndarray | VisualChange):
+            continue
+        if wire in known.fields_by_name and value == f.default:
+            if known.fields_by_name[wire].has_presence or isinstance(value, tuple | WireEnum):
+                sent.ClearField(wire)
+        elif isinstance(value, Wire):
+            member = sent.WhichOneof(wire) if wire in known.oneofs_by_name else wire
+            _drop_defaults(value, getattr(sent, member))
+
+
+def send(method: Method, request: Wire[Any], parse: Callable[[Any], Answer]) -> Call[Answer]:
+    """The call that sends a request; raises as ``message``."""
+    sent: Any = message(request)
+    return Call(method, sent, parse, sent.request_id)

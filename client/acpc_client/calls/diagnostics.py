@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from acpc.contract import NumericMode
+from acpc.contract import CheckpointRef, NumericMode, PairRequest, PoolRequest
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from numpy.typing import NDArray
 
-from acpc_client import codec
-from acpc_client.calls.base import Call, Method
+from acpc_client.calls.base import Call, Method, common, send
 from acpc_client.calls.options import CertifyOptions, PairOptions, check_options
-from acpc_client.calls.scene import (
-    common_fields,
-    future_fields,
-    planner_fields,
-    selection_fields,
-)
-from acpc_client.inputs import CheckpointRef, Pair
+from acpc_client.calls.scene import moment, selection, views
+from acpc_client.inputs import Pair
 from acpc_client.results import PairComparison, PoolCertificate
 
 COMPARE_PAIR = Method(DiagnosticServiceStub, "ComparePair", timeout=30.0)
@@ -39,13 +33,15 @@ def compare_pair(
         TypeError: An unknown option.
     """
     check_options(options, PairOptions)
-    request = pb.ComparePairRequest(
-        **common_fields(checkpoint, options),
-        history=codec.frames(history, "history", "h, height, width, 3"),
-        action_blocks=codec.floats(action_blocks, "action_blocks", "h + H - 1, block width"),
-        **future_fields(options),
+    request = PairRequest(
+        **common(checkpoint, options),
+        history=history,
+        action_blocks=action_blocks,
+        views=views(options),
+        observed_future=options.get("observed_future"),
+        weights=tuple(options.get("weights", ())),
     )
-    return Call(COMPARE_PAIR, request, PairComparison.from_message, request.request_id)
+    return send(COMPARE_PAIR, request, PairComparison.from_message)
 
 
 def stream_item(
@@ -82,9 +78,7 @@ def certify_pool(
         TypeError: An unknown option.
     """
     check_options(options, CertifyOptions)
-    request = pb.CertifyPoolRequest(
-        **planner_fields(checkpoint, history, goal, options),
-        candidates=codec.floats(candidates, "candidates", "candidates, H, block width"),
-        **selection_fields(options),
+    request = PoolRequest(
+        **moment(checkpoint, history, goal, options), **selection(options), candidates=candidates
     )
-    return Call(CERTIFY_POOL, request, PoolCertificate.from_message, request.request_id)
+    return send(CERTIFY_POOL, request, PoolCertificate.from_message)

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, Unpack
 
+from acpc import contract
+from acpc.contract import CheckpointRef, DatasetAnchors, Perturbation, ScoreProtocol, Thresholds
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
 from google.longrunning import operations_pb2
 from google.longrunning.operations_pb2_grpc import OperationsStub
 from google.protobuf import duration_pb2
 
-from acpc_client.calls.base import Call, Method, Page, job_fields, reference
+from acpc_client.calls.base import Call, Method, Page, common, send, source
 from acpc_client.calls.options import ScoreOptions, check_options
-from acpc_client.inputs import (
-    CheckpointRef,
-    DatasetAnchors,
-    ScoreProtocol,
-    Thresholds,
-    unsigned,
-)
-from acpc_client.perturbations import Perturbation
+from acpc_client.inputs import unsigned
 from acpc_client.results import AnchorPreview, AnchorSet, Operation
 
 SCORE = Method(ScoringServiceStub, "ScoreCheckpoint", timeout=30.0)
@@ -50,16 +45,15 @@ def score_checkpoint(
     """
     check_options(options, ScoreOptions)
     against = options.get("reference")
-    protocol = options.get("protocol") or ScoreProtocol()
-    thresholds = options.get("thresholds") or Thresholds()
-    request = pb.ScoreCheckpointRequest(
-        **job_fields(checkpoint, anchors, options),
-        reference=None if against is None else reference(against),
-        perturbation=shift.to_message(),
-        protocol=protocol.to_message(),
-        thresholds=thresholds.to_message(),
+    asked = contract.ScoreRequest(
+        **common(checkpoint, options),
+        anchors=source(anchors),
+        shift=shift,
+        reference=None if against is None else CheckpointRef.of(against),
+        protocol=options.get("protocol") or ScoreProtocol(),
+        thresholds=options.get("thresholds") or Thresholds(),
     )
-    return Call(SCORE, request, Operation.from_message, request.request_id)
+    return send(SCORE, asked, Operation.from_message)
 
 
 class Named(Protocol):

@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from acpc.contract import CemReturn, CostReduction, NumericMode
+from acpc.contract import (
+    CemReturn,
+    CheckpointRef,
+    CostReduction,
+    NumericMode,
+    Perturbation,
+    ScoreProtocol,
+    Thresholds,
+)
 from numpy.typing import NDArray
-
-from acpc_client.inputs import CheckpointRef, ScoreProtocol, Thresholds
-from acpc_client.perturbations import Perturbation
 
 
 class CallOptions(TypedDict, total=False):

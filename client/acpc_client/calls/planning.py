@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from acpc.contract import CemReturn
+from acpc.contract import (
+    CemBudget,
+    CemReturn,
+    CheckpointRef,
+    OwnPool,
+    PairedRequest,
+    PlanStart,
+    Proposal,
+)
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from numpy.typing import NDArray
 
-from acpc_client import codec
-from acpc_client.calls.base import Call, Method
+from acpc_client.calls.base import Call, Method, message, send
 from acpc_client.calls.options import CertifyOptions, PairedOptions, check_options
-from acpc_client.calls.scene import planner_fields, selection_fields
+from acpc_client.calls.scene import moment, selection
 from acpc_client.errors import MalformedAnswer
-from acpc_client.inputs import CemBudget, CheckpointRef, unsigned
 from acpc_client.results import PairedPlans
 
 # One deadline covers a session; a planner that runs longer names its own.
@@ -36,9 +42,7 @@ def start(
         TypeError: An unknown option.
     """
     check_options(options, CertifyOptions)
-    return pb.PlanStart(
-        **planner_fields(checkpoint, history, goal, options), **selection_fields(options)
-    )
+    return message(PlanStart(**moment(checkpoint, history, goal, options), **selection(options)))
 
 
 def pool(candidates: NDArray[Any]) -> pb.PlanPool:
@@ -47,9 +51,7 @@ def pool(candidates: NDArray[Any]) -> pb.PlanPool:
     Raises:
         ArgumentError: The candidates cannot be sent as they are.
     """
-    return pb.PlanPool(
-        candidates=codec.floats(candidates, "candidates", "candidates, H, block width")
-    )
+    return message(OwnPool(candidates=candidates))
 
 
 def proposal(mean: NDArray[Any], std: NDArray[Any], candidates: int, seed: int) -> pb.PlanPool:
@@ -58,15 +60,8 @@ def proposal(mean: NDArray[Any], std: NDArray[Any], candidates: int, seed: int) 
     Raises:
         ArgumentError: An argument cannot be sent as it is.
     """
-    axes = "H, block width"
-    return pb.PlanPool(
-        proposal=pb.GaussianProposal(
-            mean=codec.floats(mean, "mean", axes),
-            std=codec.floats(std, "std", axes),
-            candidates=unsigned(candidates, "candidates"),
-            seed=unsigned(seed, "seed", 64),
-        )
-    )
+    drawn = Proposal(mean=mean, std=std, candidates=candidates, seed=seed)
+    return pb.PlanPool(proposal=message(drawn))
 
 
 def started(answer: pb.PlanResponse | None) -> pb.PlanStarted:
@@ -108,10 +103,10 @@ def plan_paired(
         TypeError: An unknown option.
     """
     check_options(options, PairedOptions)
-    request = pb.PlanPairedRequest(
-        **planner_fields(checkpoint, history, goal, options),
-        budget=budget.to_message(),
-        sampling_seed=unsigned(options.get("sampling_seed", 0), "sampling_seed", 64),
-        returns=options.get("returns", CemReturn.SERVER_DEFAULT).wire,
+    request = PairedRequest(
+        **moment(checkpoint, history, goal, options),
+        budget=budget,
+        sampling_seed=options.get("sampling_seed", 0),
+        returns=options.get("returns", CemReturn.SERVER_DEFAULT),
     )
-    return Call(PLAN_PAIRED, request, PairedPlans.from_message, request.request_id)
+    return send(PLAN_PAIRED, request, PairedPlans.from_message)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from acpc.contract import Record
+from acpc.contract import DatasetAnchors, Record
 from acpc.v1 import anchor_service_pb2 as pb
 
-from acpc_client.inputs import DatasetAnchors
 from acpc_client.results.base import moment
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from acpc.contract import JobState, Progress, Record, Timing
+from acpc.contract import CheckpointRef, JobState, Progress, Record, Timing
 from acpc.v1 import receipt_pb2, study_service_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from google.longrunning import operations_pb2
@@ -18,7 +18,6 @@ from acpc_client.errors import (
     MalformedAnswer,
     from_status,
 )
-from acpc_client.inputs import CheckpointRef
 from acpc_client.results.base import moment, read_answer
 from acpc_client.results.requests import ScoreRequest
 from acpc_client.results.scores import Score

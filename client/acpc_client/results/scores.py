@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from acpc.contract import Receipt, Record, WireEnum
+from acpc.contract import CheckpointRef, Receipt, Record, Thresholds, WireEnum
 from acpc.v1 import scoring_service_pb2 as pb
 from numpy.typing import NDArray
 
 from acpc_client.codec import from_tensor
-from acpc_client.inputs import CheckpointRef, Thresholds
 from acpc_client.results.base import optional
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acpc.contract import NumericMode, Receipt, Record
+from acpc.contract import CheckpointRef, NumericMode, Receipt, Record
 from acpc.v1 import study_service_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from acpc_client.codec import from_tensor
 from acpc_client.errors import ArgumentError, MalformedAnswer
 from acpc_client.files import write_whole
-from acpc_client.inputs import CheckpointRef
 
 Arrays = Mapping[str, NDArray[Any]]
 # The entry of the file with everything that is no array, as JSON.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self, Unpack
 
 import grpc
-from acpc.contract import NumericMode
+from acpc.contract import CheckpointRef, DatasetAnchors, NumericMode, Perturbation, Study
 from numpy.typing import NDArray
 
 from acpc_client.calls import (
@@ -19,11 +19,9 @@ from acpc_client.calls import (
     studies,
 )
 from acpc_client.errors import from_rpc_error
-from acpc_client.inputs import CheckpointRef, DatasetAnchors, Pair
-from acpc_client.perturbations import Perturbation
+from acpc_client.inputs import Pair
 from acpc_client.results import AnchorPreview, AnchorSet, PairComparison, PairOutcome
 from acpc_client.retries import RetryPolicy
-from acpc_client.study_inputs import Study
 from acpc_client.sync.anchors import Anchors
 from acpc_client.sync.planning import PlanningMethods
 from acpc_client.sync.resources import Checkpoints, Operations, ScoreJob, StudyJob

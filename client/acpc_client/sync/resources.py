@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import grpc
+from acpc.contract import CheckpointRef
 
 from acpc_client.calls import Call, Page, checkpoints, jobs
 from acpc_client.errors import from_rpc_error
-from acpc_client.inputs import CheckpointRef
 from acpc_client.results import (
     Checkpoint,
     LoadedCheckpoint,

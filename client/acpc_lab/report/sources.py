@@ -20,7 +20,6 @@ from acpc_client import (
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.report.labels import LabelNames, read_names
-from acpc_lab.report.measures import PAPER
 from acpc_lab.report.model import Measurement, ProtocolUsed, ReportData
 from acpc_lab.sweeps import CellResult, Node, SweepFolder, SweepResults, read_spec
 from acpc_lab.tables import load_score, read_score_json
@@ -166,7 +165,7 @@ def _of_operation(operation: Operation) -> Measurement:
     task = ""
     if request is not None:
         shift = shift if request.shift is None else str(request.shift)
-        protocol = _protocol(request.protocol, request.anchors, score)
+        protocol = _protocol(request.protocol, request.anchors or "", score)
         task = request.anchors.task if isinstance(request.anchors, DatasetAnchors) else ""
     return Measurement(
         name=_name(score),
@@ -208,20 +207,19 @@ def _told_by(score: Score) -> ProtocolUsed:
 def _protocol(
     asked: ScoreProtocol, anchors: DatasetAnchors | str, score: Score | None
 ) -> ProtocolUsed:
-    """The protocol as asked; what was left to the server has the paper's value."""
+    """The protocol as asked."""
     count = f"{score.checkpoint.anchors} anchors of " if score is not None else ""
     if isinstance(anchors, str):
         where = f"set {anchors[:12]}"
     else:
-        where = f"{anchors.dataset}, task {anchors.task}"
-        where += "" if anchors.seed is None else f", seed {anchors.seed}"
+        where = f"{anchors.dataset}, task {anchors.task}, seed {anchors.seed}"
     return ProtocolUsed(
-        horizon=asked.horizon or PAPER.horizon,
-        quantile=PAPER.quantile if asked.quantile is None else asked.quantile,
-        margin=PAPER.margin if asked.margin is None else asked.margin,
-        draws=asked.draws or PAPER.draws,
-        seed=asked.seed or PAPER.seed,
-        weights=tuple(asked.weights),
+        horizon=asked.horizon,
+        quantile=asked.quantile,
+        margin=asked.margin,
+        draws=asked.draws,
+        seed=asked.seed,
+        weights=asked.weights,
         anchors=count + where,
     )
 
@@ -230,7 +228,7 @@ def recipe(request: ScoreRequest) -> str:
     """The sweep file of one job, as JSON, which is YAML too; empty for an unknown shift."""
     if request.shift is None:
         return ""
-    anchors = request.anchors
+    anchors = request.anchors or ""
     protocol = _given(dataclasses.asdict(request.protocol))
     document: dict[str, Any] = {
         "checkpoints": [_named(request.checkpoint)],

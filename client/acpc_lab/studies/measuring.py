@@ -86,8 +86,11 @@ class AskStudy:
 
     def document(self) -> dict[str, Any]:
         """The study with its parameters."""
-        ((kind, message),) = self.study.to_fields().items()
-        return {"study": kind, "request": _plain(message), "numeric_mode": str(self.numeric_mode)}
+        return {
+            "study": self.study.kind,
+            "request": _plain(self.study.to_message()),
+            "numeric_mode": str(self.numeric_mode),
+        }
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ class AskScore:
     def document(self) -> dict[str, Any]:
         """Shift and protocol."""
         return {
-            "shift": _plain(self.shift.to_message()),
+            "shift": _plain(self.shift.to_spec()),
             "protocol": dataclasses.asdict(self.protocol),
             "numeric_mode": str(self.numeric_mode),
         }

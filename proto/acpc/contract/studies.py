@@ -92,8 +92,8 @@ class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
         cost_reduction: The mean over coordinates, as in the paper's study, unless said otherwise.
         returns: The final mean unless said otherwise.
         history: Newest frames the planner sees, 1 to 256; 1 is the current frame alone.
-        goal_offset: The goal is the frame this many kept frames ahead, 1 to 256; 0: the budget's
-            horizon.
+        goal_offset: The goal is the frame this many kept frames ahead, 1 to 256; None: the
+            budget's horizon.
     """
 
     kind = "planner"
@@ -109,11 +109,6 @@ class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
     returns: CemReturn = CemReturn.MEAN
     history: int = bounded(1, ge=1, le=MAX_LOGGED)
     goal_offset: int | None = bounded(None, ge=1, le=MAX_LOGGED)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.goal_offset is None:
-            object.__setattr__(self, "goal_offset", self.budget.horizon)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import grpc
-from acpc.contract import SensitivityStudy, StudyRequest
+from acpc.contract import PlannerStudy, SensitivityStudy, StudyRequest, check
 from acpc.v1 import study_service_pb2 as pb
 from acpc.v1 import study_service_pb2_grpc as pb_grpc
 from google.longrunning import operations_pb2
@@ -14,7 +16,7 @@ from acpc_server.jobs import JobService
 from acpc_server.perturb import require_known
 from acpc_server.rpc.operations import OperationWriter
 from acpc_server.rpc.request import named, read, read_anchors, read_mode
-from acpc_server.studies import StudyJobKind, StudySpec
+from acpc_server.studies import StudyJobKind, StudySpec, goal_offset
 
 
 class StudyServicer(pb_grpc.StudyServiceServicer):
@@ -41,6 +43,9 @@ class StudyServicer(pb_grpc.StudyServiceServicer):
         asked = read(StudyRequest, request)
         study = asked.study
         assert study is not None  # noqa: S101 - checked
+        if isinstance(study, PlannerStudy):
+            study = replace(study, goal_offset=goal_offset(study))
+            check(study, study.kind)
         if not isinstance(study, SensitivityStudy):
             require_known(study.shifts, f"{study.kind}.shifts[{{}}]")
         spec = StudySpec(

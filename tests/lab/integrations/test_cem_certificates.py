@@ -10,8 +10,8 @@ import grpc
 import numpy as np
 import pytest
 import torch
+from acpc.contract import GaussianNoise
 from acpc_client.errors import ArgumentError, InvalidArgument, Unavailable
-from acpc_client.perturbations import GaussianNoise
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.session import PlanSession
 from acpc_lab.integrations import CemCertificates

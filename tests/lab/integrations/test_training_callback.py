@@ -18,9 +18,8 @@ from typing import Any
 import processes
 import pytest
 import torch
+from acpc.contract import DatasetAnchors, GaussianBlur, GaussianNoise, ScoreProtocol
 from acpc_client.errors import ArgumentError, FailedPrecondition, NotFound, Unavailable
-from acpc_client.inputs import DatasetAnchors, ScoreProtocol
-from acpc_client.perturbations import GaussianBlur, GaussianNoise
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.integrations import EpochScore, EpochScorer, ScoreCheckpointCallback, ScreenFailed

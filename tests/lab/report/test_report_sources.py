@@ -7,12 +7,17 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from acpc.contract import NumericMode
+from acpc.contract import (
+    CheckpointRef,
+    DatasetAnchors,
+    GaussianBlur,
+    NumericMode,
+    ScoreProtocol,
+    Thresholds,
+)
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client.calls import jobs
 from acpc_client.errors import ArgumentError
-from acpc_client.inputs import CheckpointRef, DatasetAnchors, ScoreProtocol, Thresholds
-from acpc_client.perturbations import GaussianBlur
 from acpc_client.results import Checkpoint, CheckpointState, ScoreRequest
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.report import (

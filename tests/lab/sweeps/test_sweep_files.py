@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 import yaml
-from acpc.contract import NumericMode
-from acpc_client.inputs import DatasetAnchors, ScoreProtocol, Thresholds
-from acpc_client.perturbations import (
+from acpc.contract import (
+    DatasetAnchors,
     GaussianBlur,
     GaussianNoise,
     Identity,
     MotionBlur,
+    NumericMode,
     Registered,
     Resize,
+    ScoreProtocol,
+    Thresholds,
 )
 from acpc_client.transport.channel import Tls
 from acpc_lab.sweeps import Sweep, SweepFileError, example
@@ -90,7 +92,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         MotionBlur(9.0, 0.0), MotionBlur(9.0, 30.0), Registered("fog", {"density": 0.3}),
     )  # fmt: skip
     assert spec.seeds == (0, 5)
-    assert spec.protocol == ScoreProtocol(3, None, 4, 0.8, 0.2, (0.5, 0.5, 0, 0), (1, 2), (0.5,))
+    assert spec.protocol == ScoreProtocol(3, 0, 4, 0.8, 0.2, (0.5, 0.5, 0, 0), (1, 2), (0.5,))
     assert spec.thresholds == Thresholds(0.2, 0.9)
     assert spec.numeric_mode is NumericMode.TF32
     assert (spec.concurrency, spec.retries) == (9, 0)

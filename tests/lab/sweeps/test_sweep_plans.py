@@ -7,9 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from acpc.contract import NumericMode
-from acpc_client.inputs import CheckpointRef, DatasetAnchors, ScoreProtocol, Thresholds
-from acpc_client.perturbations import GaussianNoise
+from acpc.contract import (
+    CheckpointRef,
+    DatasetAnchors,
+    GaussianNoise,
+    NumericMode,
+    ScoreProtocol,
+    Thresholds,
+)
 from acpc_client.results import Checkpoint, CheckpointState
 from acpc_lab.sweeps import Cell, Sweep, SweepFileError
 from acpc_lab.sweeps.anchors import AnchorPlace
