@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from acpc.contract import DatasetAnchors, GaussianNoise, ScoreProtocol
-from acpc_client.results import JobState
+from acpc_client import JobState
 from acpc_client.sync.client import AcpcClient
 from acpc_server.encoding.views import DrawnViews
 from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode

@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 from acpc.contract import AnchorSource, DatasetAnchors, GaussianNoise
+from acpc_client import Outcome, Score
 from acpc_client.inputs import Pair
-from acpc_client.results import Outcome, Score
 from acpc_client.sync.client import AcpcClient
 from acpc_server.data import Anchors, DatasetStore
 from picture import draw

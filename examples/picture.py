@@ -6,7 +6,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
-from acpc_client.results import Outcome, Score
+from acpc_client import Outcome, Score
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

@@ -22,8 +22,8 @@ from acpc.contract import (
 )
 from acpc.v1 import receipt_pb2, tensor_pb2
 from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import CheckpointState, JobState, Outcome
 from acpc_client.errors import ArgumentError, Internal
-from acpc_client.results import CheckpointState, JobState, Outcome
 from client_counterparty import Counterparty
 from client_messages import operation, score_response
 

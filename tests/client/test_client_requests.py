@@ -15,8 +15,9 @@ from acpc.contract import (
 )
 from acpc.v1 import perturbation_pb2
 from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import ScoreRequest
 from acpc_client.calls import jobs
-from acpc_client.results import Operation, ScoreRequest
+from acpc_client.results import Operation
 from client_messages import operation
 
 PROTOCOL = ScoreProtocol(5, 7, 8, 0.9, 0.1, (0.25, 0.75), (1, 4), (0.5,))

@@ -7,9 +7,9 @@ import grpc
 import numpy as np
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import results
+from acpc_client import JobState, Outcome, Score, SkipReason, results
 from acpc_client.errors import Cancelled, FailedPrecondition, Internal, MalformedAnswer
-from acpc_client.results import JobState, Operation, Outcome, Score, SkipReason
+from acpc_client.results import Operation
 from client_messages import operation, score_response, status
 from google.longrunning import operations_pb2
 

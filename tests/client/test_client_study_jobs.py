@@ -24,8 +24,9 @@ from acpc.contract import (
 )
 from acpc.v1 import diagnostic_service_pb2 as diagnostic
 from acpc.v1 import study_service_pb2 as pb
+from acpc_client import JobState
 from acpc_client.errors import ArgumentError, FailedPrecondition, MalformedAnswer
-from acpc_client.results import JobState, Operation, StudyResult
+from acpc_client.results import Operation, StudyResult
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, study_operation, study_response
 from waiting import GENEROUS_SECONDS

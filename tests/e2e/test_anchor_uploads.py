@@ -18,10 +18,10 @@ import wire
 from acpc.contract import DatasetAnchors
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
-from acpc_client import errors
+from acpc_client import AnchorSet, errors
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.anchor_arrays import AnchorArrays
-from acpc_client.results import AnchorSet, UploadProgress
+from acpc_client.results import UploadProgress
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from cutting_proxy import CuttingProxy

@@ -22,7 +22,7 @@ from acpc.contract import (
     RandomShift,
     Resize,
 )
-from acpc_client.results import PairComparison
+from acpc_client import PairComparison
 from acpc_client.sync.client import AcpcClient
 from pair_reference import ReferencePair
 from served_world import ServedWorld

@@ -15,9 +15,9 @@ import pytest
 import torch
 import wire
 from acpc.contract import CemBudget, CemReturn, CostReduction, GaussianNoise, Identity
+from acpc_client import PoolCertificate
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import InvalidArgument, NotFound, SessionClosed
-from acpc_client.results import PoolCertificate
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli import app
 from acpc_lab.integrations import CemCertificates

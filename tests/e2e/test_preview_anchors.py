@@ -15,9 +15,9 @@ import score_reference
 import wire
 from acpc.contract import DatasetAnchors, GaussianBlur, GaussianNoise, Perturbation, ScoreProtocol
 from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import AnchorPreview
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import FailedPrecondition, InvalidArgument, NotFound
-from acpc_client.results import AnchorPreview
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.resources import ScoreJob
 from job_world import JobCaller, JobWorld, job, metadata, write_job_world

@@ -18,7 +18,7 @@ from acpc.contract import (
     ScoreProtocol,
     Thresholds,
 )
-from acpc_client.results import CheckpointScore, Outcome, SkipReason
+from acpc_client import CheckpointScore, Outcome, SkipReason
 from acpc_client.sync.client import AcpcClient
 from numpy.typing import ArrayLike
 from score_reference import ReferenceScore

@@ -16,7 +16,8 @@ from acpc.contract import (
     PlannerStudy,
     SensitivityStudy,
 )
-from acpc_client.results import AnchorSet, StudyResult
+from acpc_client import AnchorSet
+from acpc_client.results import StudyResult
 from acpc_client.sync.client import AcpcClient
 from numpy.typing import ArrayLike
 from public_dataset import PublicColumns, public_columns, write_public_dataset

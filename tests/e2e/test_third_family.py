@@ -21,8 +21,8 @@ import score_reference
 import torch
 import wire
 from acpc.contract import DatasetAnchors, GaussianNoise, Occlusion, Perturbation, ScoreProtocol
+from acpc_client import CheckpointScore
 from acpc_client.errors import InvalidArgument
-from acpc_client.results import CheckpointScore
 from acpc_client.sync.client import AcpcClient
 from acpc_server.cli import app
 from acpc_server.errors import UnsafeCheckpoint

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import closing
 
-from acpc.contract import DatasetAnchors
+from acpc.contract import AnchorSet, DatasetAnchors
 
 from acpc_client.aio.resources import Resource
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls import anchors as calls
-from acpc_client.results import AnchorSet, UploadProgress
+from acpc_client.results import UploadProgress
 from acpc_client.sync import Anchors, SyncTransport
 from acpc_client.uploads import OnUpload
 

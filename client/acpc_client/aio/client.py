@@ -7,7 +7,16 @@ from typing import Any, Self, Unpack
 
 import grpc
 import grpc.aio
-from acpc.contract import CheckpointRef, DatasetAnchors, NumericMode, Perturbation, Study
+from acpc.contract import (
+    AnchorPreview,
+    AnchorSet,
+    CheckpointRef,
+    DatasetAnchors,
+    NumericMode,
+    PairComparison,
+    Perturbation,
+    Study,
+)
 from numpy.typing import NDArray
 
 from acpc_client.aio.anchors import AsyncAnchors
@@ -30,7 +39,7 @@ from acpc_client.calls import (
 )
 from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import Pair
-from acpc_client.results import AnchorPreview, AnchorSet, PairComparison, PairOutcome
+from acpc_client.results import PairOutcome
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync import Feed
 from acpc_client.transport import DEFAULT_TARGET, Tls

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from acpc.contract import CemBudget, CheckpointRef
+from acpc.contract import CemBudget, CheckpointRef, PairedPlans, PoolCertificate
 from numpy.typing import NDArray
 
 from acpc_client.aio.session import AsyncPlanSession
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.calls import CertifyOptions, PairedOptions, diagnostics, planning
-from acpc_client.results import PairedPlans, PoolCertificate
 
 
 class AsyncPlanningMethods:

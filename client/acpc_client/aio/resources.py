@@ -8,19 +8,12 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
-from acpc.contract import CheckpointRef
+from acpc.contract import Checkpoint, CheckpointRef, LoadedCheckpoint, Progress, Score
 
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.calls import Call, Page, checkpoints, jobs
 from acpc_client.errors import from_rpc_error
-from acpc_client.results import (
-    Checkpoint,
-    LoadedCheckpoint,
-    Operation,
-    Progress,
-    Score,
-    StudyResult,
-)
+from acpc_client.results import Operation, StudyResult
 from acpc_client.retries import WatchPlan
 from acpc_client.transport import check_timeout
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from acpc.contract import PoolCertificate, SampledPool
 from acpc.v1 import diagnostic_service_pb2 as pb
 from numpy.typing import NDArray
 
 from acpc_client.calls import planning
 from acpc_client.errors import AcpcError, DeadlineExceeded, from_rpc_error
-from acpc_client.results import PoolCertificate, SampledPool, read_answer
+from acpc_client.results import read_answer
 from acpc_client.transport import GOODBYE_S, SessionBase
 
 

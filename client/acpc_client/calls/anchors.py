@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 
 import numpy as np
-from acpc.contract import CreateRequest, DatasetAnchors
+from acpc.contract import AnchorSet, CreateRequest, DatasetAnchors
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
@@ -14,7 +14,6 @@ from acpc_client.anchor_arrays import SMALL, AnchorArrays
 from acpc_client.calls.base import Call, Method, Page, identity, send
 from acpc_client.codec import to_tensor
 from acpc_client.inputs import unsigned
-from acpc_client.results import AnchorSet
 
 # One stream of an upload, of which there may be many.
 UPLOAD = Method(AnchorServiceStub, "UploadAnchors", timeout=600.0)

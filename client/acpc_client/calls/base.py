@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 from acpc.contract import (
+    AnchorSet,
     ArgumentError,
     CheckpointRef,
     DatasetAnchors,
@@ -22,7 +23,6 @@ from google.protobuf.message import Message
 
 from acpc_client.calls.options import CallOptions
 from acpc_client.errors import MalformedAnswer
-from acpc_client.results import AnchorSet
 
 Answer = TypeVar("Answer")
 M = TypeVar("M", bound=Message)

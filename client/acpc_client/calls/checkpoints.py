@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from acpc.contract import CheckpointRef
+from acpc.contract import Checkpoint, CheckpointRef, LoadedCheckpoint
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 
 from acpc_client.calls.base import Call, Method, Page, identity, reference
 from acpc_client.inputs import unsigned
-from acpc_client.results import Checkpoint, LoadedCheckpoint
 
 LIST = Method(CheckpointServiceStub, "ListCheckpoints", timeout=30.0)
 GET = Method(CheckpointServiceStub, "GetCheckpoint", timeout=30.0)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from acpc.contract import CheckpointRef, NumericMode, PairRequest, PoolRequest
+from acpc.contract import (
+    CheckpointRef,
+    NumericMode,
+    PairComparison,
+    PairRequest,
+    PoolCertificate,
+    PoolRequest,
+)
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from numpy.typing import NDArray
@@ -13,7 +20,6 @@ from acpc_client.calls.base import Call, Method, common, send
 from acpc_client.calls.options import CertifyOptions, PairOptions, check_options
 from acpc_client.calls.scene import moment, selection, views
 from acpc_client.inputs import Pair
-from acpc_client.results import PairComparison, PoolCertificate
 
 COMPARE_PAIR = Method(DiagnosticServiceStub, "ComparePair", timeout=30.0)
 COMPARE_PAIRS = Method(DiagnosticServiceStub, "ComparePairs", timeout=600.0)

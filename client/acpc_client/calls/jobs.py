@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import Any, Protocol, Unpack
 
 from acpc import contract
-from acpc.contract import CheckpointRef, DatasetAnchors, Perturbation, ScoreProtocol, Thresholds
+from acpc.contract import (
+    AnchorPreview,
+    AnchorSet,
+    CheckpointRef,
+    DatasetAnchors,
+    Perturbation,
+    ScoreProtocol,
+    Thresholds,
+)
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
 from google.longrunning import operations_pb2
@@ -16,7 +24,7 @@ from google.protobuf import duration_pb2
 from acpc_client.calls.base import Call, Method, Page, common, send, source
 from acpc_client.calls.options import ScoreOptions, check_options
 from acpc_client.inputs import unsigned
-from acpc_client.results import AnchorPreview, AnchorSet, Operation
+from acpc_client.results import Operation
 
 SCORE = Method(ScoringServiceStub, "ScoreCheckpoint", timeout=30.0)
 PREVIEW = Method(ScoringServiceStub, "PreviewAnchors", timeout=60.0)

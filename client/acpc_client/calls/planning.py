@@ -9,6 +9,7 @@ from acpc.contract import (
     CemReturn,
     CheckpointRef,
     OwnPool,
+    PairedPlans,
     PairedRequest,
     PlanStart,
     Proposal,
@@ -21,7 +22,6 @@ from acpc_client.calls.base import Call, Method, message, send
 from acpc_client.calls.options import CertifyOptions, PairedOptions, check_options
 from acpc_client.calls.scene import moment, selection
 from acpc_client.errors import MalformedAnswer
-from acpc_client.results import PairedPlans
 
 # One deadline covers a session; a planner that runs longer names its own.
 PLAN = Method(DiagnosticServiceStub, "Plan", timeout=600.0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from acpc.contract import CheckpointRef, DatasetAnchors, Study, StudyRequest
+from acpc.contract import AnchorSet, CheckpointRef, DatasetAnchors, Study, StudyRequest
 from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 
 from acpc_client.calls.base import Call, Method, common, send, source
 from acpc_client.calls.options import CallOptions, check_options
-from acpc_client.results import AnchorSet, Operation
+from acpc_client.results import Operation
 
 RUN = Method(StudyServiceStub, "RunStudy", timeout=30.0)
 

@@ -6,9 +6,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from acpc.contract import CheckpointRef, JobState, Progress, Record, Timing
-from acpc.v1 import receipt_pb2, study_service_pb2
-from acpc.v1 import scoring_service_pb2 as pb
+from acpc.contract import (
+    CheckpointRef,
+    JobState,
+    Progress,
+    Record,
+    Score,
+    ScoreMetadata,
+    ScoreRequest,
+    StudyMetadata,
+    Timing,
+)
+from acpc.v1 import scoring_service_pb2, study_service_pb2
 from google.longrunning import operations_pb2
 
 from acpc_client.errors import (
@@ -18,9 +27,7 @@ from acpc_client.errors import (
     MalformedAnswer,
     from_status,
 )
-from acpc_client.results.base import moment, read_answer
-from acpc_client.results.requests import ScoreRequest
-from acpc_client.results.scores import Score
+from acpc_client.results.base import read_answer
 from acpc_client.results.studies import StudyResult
 
 Answer = TypeVar("Answer")
@@ -59,23 +66,27 @@ class Operation(Record):
 
     @classmethod
     def from_message(cls, message: Any) -> Operation:  # noqa: ANN401 - google.longrunning has no stubs
-        """Reads a ``google.longrunning.Operation``."""
+        """Reads a ``google.longrunning.Operation``.
+
+        Raises:
+            MalformedAnswer: Its metadata or its answer breaks the contract.
+        """
         metadata, checkpoint = _metadata(message)
         error = from_status(message.error) if message.HasField("error") else None
         return cls(
             name=message.name,
             done=message.done,
-            state=JobState(metadata.state) or _state_of(message, error),
-            checkpoint=CheckpointRef.from_message(checkpoint),
-            create_time=moment(metadata, "create_time"),
-            start_time=moment(metadata, "start_time"),
-            end_time=moment(metadata, "end_time"),
-            progress=read_answer(Progress, metadata.progress),
+            state=metadata.state or _state_of(message, error),
+            checkpoint=checkpoint,
+            create_time=metadata.create_time,
+            start_time=metadata.start_time,
+            end_time=metadata.end_time,
+            progress=metadata.progress,
             attempts=metadata.attempts,
-            timing=Timing.from_message(metadata.timing),
+            timing=metadata.timing or Timing(),
             error=error,
             **_answer(message),
-            request=_request(metadata),
+            request=metadata.request if isinstance(metadata, ScoreMetadata) else None,
         )
 
     def result(self) -> Score:
@@ -119,28 +130,28 @@ def _state_of(message: operations_pb2.Operation, error: AcpcError | None) -> Job
     return JobState.CANCELLED if isinstance(error, Cancelled) else JobState.FAILED
 
 
-def _metadata(message: operations_pb2.Operation) -> tuple[Any, receipt_pb2.CheckpointRef]:
-    """The metadata of either kind of job, and the checkpoint it names; empty ones when neither."""
-    study = study_service_pb2.RunStudyMetadata()
-    if message.metadata.Unpack(study):
+def _metadata(
+    message: operations_pb2.Operation,
+) -> tuple[ScoreMetadata | StudyMetadata, CheckpointRef]:
+    """The metadata of either kind of job, and the checkpoint it names; empty when neither."""
+    held = study_service_pb2.RunStudyMetadata()
+    if message.metadata.Unpack(held):
+        study = read_answer(StudyMetadata, held)
         return study, study.request.checkpoint
-    score = pb.ScoreCheckpointMetadata()
-    message.metadata.Unpack(score)
+    other = scoring_service_pb2.ScoreCheckpointMetadata()
+    message.metadata.Unpack(other)
+    score = read_answer(ScoreMetadata, other)
     return score, score.checkpoint
-
-
-def _request(metadata: Any) -> ScoreRequest | None:  # noqa: ANN401 - of either kind
-    scoring = isinstance(metadata, pb.ScoreCheckpointMetadata) and metadata.HasField("request")
-    return ScoreRequest.from_message(metadata.request) if scoring else None
 
 
 def _answer(message: operations_pb2.Operation) -> dict[str, Any]:
     """The field of the answer, by what the answer is."""
     if not message.HasField("response"):
         return {"score": None}
-    score, study = pb.ScoreCheckpointResponse(), study_service_pb2.RunStudyResponse()
+    score = scoring_service_pb2.ScoreCheckpointResponse()
+    study = study_service_pb2.RunStudyResponse()
     if message.response.Unpack(score):
-        return {"score": Score.from_message(score)}
+        return {"score": read_answer(Score, score)}
     if message.response.Unpack(study):
         return {"score": None, "study": StudyResult.from_message(study)}
     found = message.response.type_url

@@ -1,4 +1,4 @@
-"""The answer to one pair of a stream."""
+"""Answers of streams: to one pair, and how far an upload is."""
 
 from __future__ import annotations
 
@@ -42,3 +42,20 @@ class PairOutcome(Record):
         if self.comparison is None:
             raise MalformedAnswer(f"pair {self.pair_id!r}: neither a response nor an error")
         return self.comparison
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class UploadProgress(Record):
+    """How far an upload is.
+
+    Attributes:
+        stored: Anchors that are at the server for good.
+        total: Anchors of the set.
+        sent_bytes: Bytes of shards sent by this call, repetitions included.
+        request_id: With it, another call goes on with the upload.
+    """
+
+    stored: int
+    total: int
+    sent_bytes: int
+    request_id: str

@@ -5,20 +5,20 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acpc.contract import CheckpointRef, NumericMode, Receipt, Record
+from acpc.contract import CheckpointRef, NumericMode, Receipt, Record, StudyRows
 from acpc.v1 import study_service_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 from numpy.typing import NDArray
 
-from acpc_client.codec import from_tensor
 from acpc_client.errors import ArgumentError, MalformedAnswer
 from acpc_client.files import write_whole
+from acpc_client.results.base import read_answer
 
 Arrays = Mapping[str, NDArray[Any]]
 # The entry of the file with everything that is no array, as JSON.
@@ -64,19 +64,17 @@ class StudyResult(Record):
         Raises:
             MalformedAnswer: Columns of unequal length, or a tensor that breaks the contract.
         """
-        columns = _read(message.columns, "columns")
-        if {values.ndim for values in columns.values()} - {1} or len(
-            {len(values) for values in columns.values()}
-        ) > 1:
-            shapes = {name: values.shape for name, values in columns.items()}
+        rows = read_answer(StudyRows, message)
+        shapes = {name: values.shape for name, values in rows.columns.items()}
+        if any(len(shape) != 1 for shape in shapes.values()) or len(set(shapes.values())) > 1:
             raise MalformedAnswer(f"columns: found shapes {shapes}, wanted one length")
         return cls(
-            checkpoint=CheckpointRef.from_message(message.checkpoint),
+            checkpoint=rows.checkpoint,
             kind=message.request.WhichOneof("study") or "",
             request=MessageToDict(message.request, preserving_proto_field_name=True),
-            columns=columns,
-            arrays=_read(message.arrays, "arrays"),
-            receipt=Receipt.from_message(message.receipt),
+            columns=rows.columns,
+            arrays=rows.arrays,
+            receipt=rows.receipt,
         )
 
     def save(self, path: str | Path) -> None:
@@ -123,10 +121,6 @@ class StudyResult(Record):
             )
         except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             raise ArgumentError("path", f"{path} holds no study: {error}") from error
-
-
-def _read(tensors: Iterable[pb.NamedTensor], field: str) -> dict[str, NDArray[Any]]:
-    return {item.name: from_tensor(item.values, f"{field}.{item.name}") for item in tensors}
 
 
 def _below(prefix: str, entries: Arrays) -> dict[str, NDArray[Any]]:

@@ -6,12 +6,11 @@ import time
 from collections.abc import Iterable, Iterator
 
 import grpc
-from acpc.contract import DatasetAnchors
+from acpc.contract import AnchorSet, DatasetAnchors
 
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls import anchors as calls
 from acpc_client.errors import AcpcError, NotFound, from_rpc_error
-from acpc_client.results import AnchorSet
 from acpc_client.sync.resources import Resource
 from acpc_client.transport import check_timeout
 from acpc_client.uploads import OnUpload, Upload, UploadOptions

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self, Unpack
 
 import grpc
-from acpc.contract import CheckpointRef, DatasetAnchors, NumericMode, Perturbation, Study
+from acpc.contract import (
+    AnchorPreview,
+    AnchorSet,
+    CheckpointRef,
+    DatasetAnchors,
+    NumericMode,
+    PairComparison,
+    Perturbation,
+    Study,
+)
 from numpy.typing import NDArray
 
 from acpc_client.calls import (
@@ -20,7 +29,7 @@ from acpc_client.calls import (
 )
 from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import Pair
-from acpc_client.results import AnchorPreview, AnchorSet, PairComparison, PairOutcome
+from acpc_client.results import PairOutcome
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.anchors import Anchors
 from acpc_client.sync.planning import PlanningMethods

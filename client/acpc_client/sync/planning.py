@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from acpc.contract import CemBudget, CheckpointRef
+from acpc.contract import CemBudget, CheckpointRef, PairedPlans, PoolCertificate
 from numpy.typing import NDArray
 
 from acpc_client.calls import CertifyOptions, PairedOptions, diagnostics, planning
-from acpc_client.results import PairedPlans, PoolCertificate
 from acpc_client.sync.session import PlanSession
 from acpc_client.sync.transport import SyncTransport
 

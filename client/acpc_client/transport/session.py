@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from acpc.contract import Receipt
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 from acpc_client.calls import planning
 from acpc_client.errors import SessionClosed
-from acpc_client.results import Receipt, read_answer
+from acpc_client.results import read_answer
 from acpc_client.retries import Attempts
 from acpc_client.transport.base import Transport, check_timeout
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from acpc.contract import AnchorSet
 from acpc.v1 import anchor_service_pb2 as pb
 
 from acpc_client.anchor_arrays import AnchorArrays
@@ -24,7 +25,7 @@ from acpc_client.errors import (
     Unavailable,
 )
 from acpc_client.inputs import unsigned
-from acpc_client.results import AnchorSet, UploadProgress
+from acpc_client.results import UploadProgress
 from acpc_client.retries import Attempts, RetryPolicy
 from acpc_client.uploads.source import Shard, Source
 

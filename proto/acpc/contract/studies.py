@@ -10,6 +10,7 @@ from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounded, seed_field, sized
 from acpc.contract.messages import Wire
 from acpc.contract.perturbations import GaussianNoise, Perturbation, Spec
+from acpc.contract.record import Record
 from acpc.contract.requests import (
     MAX_ANCHORS,
     MAX_LOGGED,
@@ -152,7 +153,7 @@ Study: TypeAlias = DriftStudy | PlannerStudy | GeometryStudy | SensitivityStudy
 
 
 @dataclass(frozen=True)
-class ScoreRequest(Request, Wire[scoring_service_pb2.ScoreCheckpointRequest]):
+class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequest]):
     """Asks for IR and SR of a checkpoint.
 
     Attributes:

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client.results import Score
+from acpc_client import Score
 from acpc_lab.tables import load_score
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, status

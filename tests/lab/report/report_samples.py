@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client.results import Score
+from acpc_client import Score
 from acpc_lab.report.model import Measurement, Preview, ProtocolUsed, ReportData
 from client_messages import tensor
 

@@ -16,9 +16,9 @@ from acpc.contract import (
     Thresholds,
 )
 from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import Checkpoint, CheckpointState, ScoreRequest
 from acpc_client.calls import jobs
 from acpc_client.errors import ArgumentError
-from acpc_client.results import Checkpoint, CheckpointState, ScoreRequest
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.report import (
     LabelNames,

@@ -15,7 +15,7 @@ from acpc.contract import (
     ScoreProtocol,
     Thresholds,
 )
-from acpc_client.results import Checkpoint, CheckpointState
+from acpc_client import Checkpoint, CheckpointState
 from acpc_lab.sweeps import Cell, Sweep, SweepFileError
 from acpc_lab.sweeps.anchors import AnchorPlace
 from acpc_lab.sweeps.plan import Plan, make_plan

@@ -15,8 +15,8 @@ import processes
 import pyarrow.parquet as pq
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import AnchorValues, Score, SkipReason
 from acpc_client.errors import ArgumentError
-from acpc_client.results import AnchorValues, Score, SkipReason
 from acpc_lab.tables import load_score, save_score
 from client_messages import score_response
 from hypothesis import given, settings
