@@ -51,15 +51,25 @@ class DatasetAnchors(_message.Message):
     FRAMESKIP_FIELD_NUMBER: _builtins.int
     ONE_PER_EPISODE_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
-    """File path relative to the root, for example "tworoom.h5"."""
+    """File path relative to the root, for example "tworoom.h5".
+    Length: 1 to 1024.
+    """
     task: _builtins.str
-    """Name of a task preset, or of a task file below the dataset root."""
+    """Name of a task preset, or of a task file below the dataset root.
+    Length: 1 to 1024.
+    """
     count: _builtins.int
-    """Anchors n. Absent: 100."""
+    """Anchors n. Absent: 100.
+    Range: 1 to 100000.
+    """
     seed: _builtins.int
-    """Seed of the anchor permutation. Absent: 9101."""
+    """Seed of the anchor permutation. Absent: 9101.
+    Range: 0 to 9223372036854775808; default 9101.
+    """
     frameskip: _builtins.int
-    """Environment steps between kept frames. Absent: the preset's."""
+    """Environment steps between kept frames. Absent: the preset's.
+    Range: 1 to 4294967295.
+    """
     one_per_episode: _builtins.bool
     """At most one window per episode. Absent: false for ScoreCheckpoint and
     anchor sets, true for the studies whose protocol says so.
@@ -204,11 +214,17 @@ class UploadHeader(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     EXPECTED_DIGEST_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes the upload idempotent and resumable. Empty: this stream is all of it."""
+    """Makes the upload idempotent and resumable. Empty: this stream is all of it.
+    Length: 0 to 128.
+    """
     anchors: _builtins.int
+    """Range: 1 to 4294967295."""
     history: _builtins.int
+    """Range: 1 to 256."""
     horizon: _builtins.int
+    """Range: 1 to 256."""
     description: _builtins.str
+    """Length: 0 to 1024."""
     expected_digest: _builtins.str
     """When set, the finished set must have this digest."""
     def __init__(
@@ -379,9 +395,13 @@ class CreateAnchorSetRequest(_message.Message):
     HORIZON_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """Length: 0 to 128."""
     history: _builtins.int
+    """Range: 1 to 256."""
     horizon: _builtins.int
+    """Range: 1 to 256."""
     description: _builtins.str
+    """Length: 0 to 1024."""
     @_builtins.property
     def source(self) -> Global___DatasetAnchors: ...
     def __init__(

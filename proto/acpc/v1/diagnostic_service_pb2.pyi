@@ -77,7 +77,9 @@ class ComparePairRequest(_message.Message):
     WEIGHTS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Echoed in logs and answers; made by the server when empty."""
+    """Echoed in logs and answers; made by the server when empty.
+    Length: 0 to 128.
+    """
     numeric_mode: _receipt_pb2.NumericMode.ValueType
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
@@ -348,11 +350,16 @@ class CertifyPoolRequest(_message.Message):
     WEIGHTS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """Length: 0 to 128."""
     elite_count: _builtins.int
-    """Size k of the elite set. Zero: no elite certificate."""
+    """Size k of the elite set. Zero: no elite certificate.
+    Range: 0 to 4294967295; default 0.
+    """
     cost_reduction: Global___CostReduction.ValueType
     endpoint_tolerance: _builtins.float
-    """Every endpoint may be off by this l2 distance; widens the bounds."""
+    """Every endpoint may be off by this l2 distance; widens the bounds.
+    Range: [0, inf); default 0.
+    """
     numeric_mode: _receipt_pb2.NumericMode.ValueType
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
@@ -653,9 +660,12 @@ class PlanStart(_message.Message):
     WEIGHTS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """Length: 0 to 128."""
     elite_count: _builtins.int
+    """Range: 0 to 4294967295; default 0."""
     cost_reduction: Global___CostReduction.ValueType
     endpoint_tolerance: _builtins.float
+    """Range: [0, inf); default 0."""
     numeric_mode: _receipt_pb2.NumericMode.ValueType
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
@@ -742,7 +752,9 @@ class GaussianProposal(_message.Message):
     CANDIDATES_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     candidates: _builtins.int
+    """Range: 0 to 4294967295."""
     seed: _builtins.int
+    """Range: 0 to 18446744073709551616; default 0."""
     @_builtins.property
     def mean(self) -> _tensor_pb2.Tensor:
         """float32 (H, block width)."""
@@ -860,9 +872,13 @@ class CemBudget(_message.Message):
     ITERATIONS_FIELD_NUMBER: _builtins.int
     HORIZON_FIELD_NUMBER: _builtins.int
     candidates: _builtins.int
+    """Range: 1 to 4294967295; default 64."""
     elites: _builtins.int
+    """Range: 2 to 4294967295; default 8."""
     iterations: _builtins.int
+    """Range: 1 to 1000; default 8."""
     horizon: _builtins.int
+    """Range: 1 to 1024; default 5."""
     def __init__(
         self,
         *,
@@ -896,8 +912,11 @@ class PlanPairedRequest(_message.Message):
     COST_REDUCTION_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """Length: 0 to 128."""
     sampling_seed: _builtins.int
-    """Seed of the common random numbers."""
+    """Seed of the common random numbers.
+    Range: 0 to 18446744073709551616; default 0.
+    """
     returns: Global___CemReturn.ValueType
     cost_reduction: Global___CostReduction.ValueType
     numeric_mode: _receipt_pb2.NumericMode.ValueType

@@ -119,7 +119,9 @@ class GaussianNoise(_message.Message):
 
     SIGMA_FIELD_NUMBER: _builtins.int
     sigma: _builtins.float
-    """Standard deviation in [0, 1] pixel units; the paper uses 0.08."""
+    """Standard deviation in [0, 1] pixel units; the paper uses 0.08.
+    Range: [0, 1] pixel units.
+    """
     def __init__(
         self,
         *,
@@ -141,7 +143,9 @@ class GaussianBlur(_message.Message):
 
     KERNEL_SIZE_FIELD_NUMBER: _builtins.int
     kernel_size: _builtins.int
-    """Kernel size k in pixels; odd (an even size rounds up). The paper uses 15."""
+    """Kernel size k in pixels; odd (an even size rounds up). The paper uses 15.
+    Range: 1 to 4095.
+    """
     def __init__(
         self,
         *,
@@ -163,7 +167,9 @@ class Resize(_message.Message):
 
     SCALE_FIELD_NUMBER: _builtins.int
     scale: _builtins.float
-    """Fraction of the side length in (0, 1]; the paper uses 0.25."""
+    """Fraction of the side length in (0, 1]; the paper uses 0.25.
+    Range: (0, 1].
+    """
     def __init__(
         self,
         *,
@@ -187,6 +193,7 @@ class Brightness(_message.Message):
     change: _builtins.float
     """Relative change in [-1, 1]. Severity is its size, so that a grid of both
     signs is one grid.
+    Range: [-1, 1].
     """
     def __init__(
         self,
@@ -209,7 +216,9 @@ class Contrast(_message.Message):
 
     CHANGE_FIELD_NUMBER: _builtins.int
     change: _builtins.float
-    """Relative change in [-1, 1]; its size is the severity."""
+    """Relative change in [-1, 1]; its size is the severity.
+    Range: [-1, 1].
+    """
     def __init__(
         self,
         *,
@@ -235,6 +244,7 @@ class ColorJitter(_message.Message):
     strength: _builtins.float
     """Strength s in [0, 1]: the first three change by up to 0.8 s, hue by up to
     0.2 s of a turn.
+    Range: [0, 1].
     """
     def __init__(
         self,
@@ -261,6 +271,7 @@ class Jpeg(_message.Message):
     quality: _builtins.int
     """Quality 1 to 100 on libjpeg's scale; 100 leaves the frames as they are.
     Severity is 100 - quality.
+    Range: 1 to 100.
     """
     def __init__(
         self,
@@ -283,7 +294,9 @@ class Occlusion(_message.Message):
 
     SIZE_FIELD_NUMBER: _builtins.int
     size: _builtins.float
-    """Sides of the rectangle as a fraction of the frame's, in [0, 1]."""
+    """Sides of the rectangle as a fraction of the frame's, in [0, 1].
+    Range: [0, 1].
+    """
     def __init__(
         self,
         *,
@@ -307,7 +320,9 @@ class RandomShift(_message.Message):
 
     PIXELS_FIELD_NUMBER: _builtins.int
     pixels: _builtins.int
-    """Largest shift in pixels in each direction."""
+    """Largest shift in pixels in each direction.
+    Range: 0 to 4095.
+    """
     def __init__(
         self,
         *,
@@ -329,7 +344,9 @@ class DefocusBlur(_message.Message):
 
     RADIUS_FIELD_NUMBER: _builtins.int
     radius: _builtins.float
-    """Radius of the disk in pixels, in [0, 32]."""
+    """Radius of the disk in pixels, in [0, 32].
+    Range: [0, 32] pixels.
+    """
     def __init__(
         self,
         *,
@@ -352,9 +369,13 @@ class MotionBlur(_message.Message):
     LENGTH_FIELD_NUMBER: _builtins.int
     ANGLE_FIELD_NUMBER: _builtins.int
     length: _builtins.float
-    """Length of the line in pixels, in [0, 256]; the severity."""
+    """Length of the line in pixels, in [0, 256]; the severity.
+    Range: [0, 256] pixels.
+    """
     angle: _builtins.float
-    """Its direction in degrees, counterclockwise from horizontal, in [0, 180)."""
+    """Its direction in degrees, counterclockwise from horizontal, in [0, 180).
+    Range: [0, 180) degrees; default 0.
+    """
     def __init__(
         self,
         *,
@@ -398,8 +419,11 @@ class RegisteredPerturbation(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    """Length: 1 to 200."""
     @_builtins.property
-    def parameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    def parameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Length: 0 to 64."""
+
     def __init__(
         self,
         *,
@@ -427,12 +451,19 @@ class PerturbationSet(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     ANCHOR_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
-    """Draws per spec, M in the paper. Zero means 1."""
+    """Draws per spec, M in the paper. Zero means 1.
+    Range: 1 to 4096; default 1.
+    """
     seed: _builtins.int
+    """Range: 0 to 18446744073709551616; default 0."""
     anchor: _builtins.int
-    """Identity of the history among those that share the seed."""
+    """Identity of the history among those that share the seed.
+    Range: 0 to 18446744073709551616; default 0.
+    """
     @_builtins.property
-    def specs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PerturbationSpec]: ...
+    def specs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PerturbationSpec]:
+        """Length: 1 to 256."""
+
     def __init__(
         self,
         *,

@@ -107,7 +107,9 @@ class ScoreCheckpointRequest(_message.Message):
     THRESHOLDS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes the submission idempotent: the same id gives the same operation."""
+    """Makes the submission idempotent: the same id gives the same operation.
+    Length: 0 to 128.
+    """
     anchor_set: _builtins.str
     """Digest of an anchor set."""
     numeric_mode: _receipt_pb2.NumericMode.ValueType
@@ -165,25 +167,39 @@ class ScoreProtocol(_message.Message):
     EXTRA_HORIZONS_FIELD_NUMBER: _builtins.int
     EXTRA_QUANTILES_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
-    """Draws M per anchor. Absent: 5."""
+    """Draws M per anchor. Absent: 5.
+    Range: 1 to 1000; default 5.
+    """
     seed: _builtins.int
-    """Seed of the draws. Absent: 0."""
+    """Seed of the draws. Absent: 0.
+    Range: 0 to 18446744073709551616; default 0.
+    """
     horizon: _builtins.int
-    """Predicted steps H. Absent: 8."""
+    """Predicted steps H. Absent: 8.
+    Range: 1 to 256; default 8.
+    """
     quantile: _builtins.float
-    """Quantile q of IR across anchors. Absent: 0.90."""
+    """Quantile q of IR across anchors. Absent: 0.90.
+    Range: [0, 1]; default 0.9.
+    """
     margin: _builtins.float
-    """Margin delta of SR. Absent: 0.10."""
+    """Margin delta of SR. Absent: 0.10.
+    Range: [0, inf); default 0.1.
+    """
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Horizon weights. Empty: 1/H."""
 
     @_builtins.property
     def extra_horizons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """More (horizon, quantile) summaries to report beside the main one."""
+        """More (horizon, quantile) summaries to report beside the main one.
+        Range: 1 to 256.
+        """
 
     @_builtins.property
-    def extra_quantiles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def extra_quantiles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Range: [0, 1]."""
+
     def __init__(
         self,
         *,
@@ -232,7 +248,9 @@ class Thresholds(_message.Message):
     IR_FIELD_NUMBER: _builtins.int
     SR_FIELD_NUMBER: _builtins.int
     ir: _builtins.float
+    """Range: (0, inf); default 0.3."""
     sr: _builtins.float
+    """Range: (0, 1]; default 0.95."""
     def __init__(
         self,
         *,

@@ -39,7 +39,9 @@ class RunStudyRequest(_message.Message):
     SENSITIVITY_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes the submission idempotent: the same id gives the same operation."""
+    """Makes the submission idempotent: the same id gives the same operation.
+    Length: 0 to 128.
+    """
     anchor_set: _builtins.str
     """Digest of an anchor set."""
     numeric_mode: _receipt_pb2.NumericMode.ValueType
@@ -111,18 +113,27 @@ class DriftStudy(_message.Message):
     HORIZON_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
-    """Draws per shift. Absent: 2."""
+    """Draws per shift. Absent: 2.
+    Range: 1 to 1000; default 2.
+    """
     seed: _builtins.int
-    """Seed of draws, of the swap and of the shuffle. Absent: 0."""
+    """Seed of draws, of the swap and of the shuffle. Absent: 0.
+    Range: 0 to 18446744073709551616; default 0.
+    """
     horizon: _builtins.int
-    """Predicted steps H, at least 2. Absent: 8."""
+    """Predicted steps H, at least 2. Absent: 8.
+    Range: 2 to 256; default 8.
+    """
     groups: _builtins.int
     """Disjoint groups of trajectories; trajectories are dealt to them in turn, in
     the order of the anchors. Absent: 16.
+    Range: 2 to 1000; default 16.
     """
     @_builtins.property
     def shifts(self) -> _containers.RepeatedCompositeFieldContainer[_perturbation_pb2.PerturbationSpec]:
-        """Empty: Gaussian noise of 0.02, 0.05 and 0.08."""
+        """Empty: Gaussian noise of 0.02, 0.05 and 0.08.
+        Length: 1 to 256.
+        """
 
     def __init__(
         self,
@@ -179,25 +190,35 @@ class PlannerStudy(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     GOAL_OFFSET_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
-    """Draws per shift. Absent: 1."""
+    """Draws per shift. Absent: 1.
+    Range: 1 to 1000; default 1.
+    """
     seed: _builtins.int
-    """Seed of the draws. Absent: 0."""
+    """Seed of the draws. Absent: 0.
+    Range: 0 to 18446744073709551616; default 0.
+    """
     sampling_seed: _builtins.int
     """Seed of the common random numbers; an anchor's runs use this seed plus the
     anchor's identity, modulo 2^64. Absent: 0.
+    Range: 0 to 18446744073709551616; default 0.
     """
     cost_reduction: _diagnostic_service_pb2.CostReduction.ValueType
     """Unspecified: the mean over coordinates, as in the paper's study."""
     returns: _diagnostic_service_pb2.CemReturn.ValueType
     history: _builtins.int
-    """Frames of history, the newest ones. Absent: 1, the current frame alone."""
+    """Frames of history, the newest ones. Absent: 1, the current frame alone.
+    Range: 1 to 256; default 1.
+    """
     goal_offset: _builtins.int
     """The goal is the observed frame this many kept frames ahead. Absent: the
     budget's horizon.
+    Range: 1 to 256.
     """
     @_builtins.property
     def shifts(self) -> _containers.RepeatedCompositeFieldContainer[_perturbation_pb2.PerturbationSpec]:
-        """Empty: Gaussian noise of 0.02, 0.05 and 0.08."""
+        """Empty: Gaussian noise of 0.02, 0.05 and 0.08.
+        Length: 1 to 256.
+        """
 
     @_builtins.property
     def budget(self) -> _diagnostic_service_pb2.CemBudget:
@@ -262,14 +283,22 @@ class GeometryStudy(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     HORIZON_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
-    """Draws per shift; a deterministic shift has one. Absent: 6."""
+    """Draws per shift; a deterministic shift has one. Absent: 6.
+    Range: 1 to 1000; default 6.
+    """
     seed: _builtins.int
-    """Seed of the draws. Absent: 0."""
+    """Seed of the draws. Absent: 0.
+    Range: 0 to 18446744073709551616; default 0.
+    """
     horizon: _builtins.int
-    """Predicted steps H before the rollout space. Absent: 8."""
+    """Predicted steps H before the rollout space. Absent: 8.
+    Range: 1 to 256; default 8.
+    """
     @_builtins.property
     def shifts(self) -> _containers.RepeatedCompositeFieldContainer[_perturbation_pb2.PerturbationSpec]:
-        """Empty: Gaussian noise of 0.01, 0.04 and 0.08."""
+        """Empty: Gaussian noise of 0.01, 0.04 and 0.08.
+        Length: 1 to 256.
+        """
 
     def __init__(
         self,
@@ -316,14 +345,21 @@ class SensitivityStudy(_message.Message):
     HORIZON_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     probes: _builtins.int
-    """Probes per anchor and method. Absent: 8."""
+    """Probes per anchor and method. Absent: 8.
+    Range: 1 to 1000; default 8.
+    """
     seed: _builtins.int
-    """Seed of probes and noise. Absent: 0."""
+    """Seed of probes and noise. Absent: 0.
+    Range: 0 to 18446744073709551616; default 0.
+    """
     horizon: _builtins.int
-    """Predicted steps H. Absent: 8."""
+    """Predicted steps H. Absent: 8.
+    Range: 1 to 256; default 8.
+    """
     step: _builtins.float
     """Standard deviation of the finite differences in [0, 1] pixel units.
     Absent: 0.001.
+    Range: (0, 1] pixel units; default 0.001.
     """
     def __init__(
         self,

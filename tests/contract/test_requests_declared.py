@@ -1,0 +1,69 @@
+"""Law: each field of a request has a dataclass field, and its .proto comment states its range."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acpc import contract
+from acpc.contract.fields import bounds_of
+from acpc.contract.messages import wire_names
+
+PROTO = Path(__file__).parents[2] / "proto" / "acpc" / "v1"
+RECORDS: list[type[Any]] = [
+    *contract.KINDS.values(), contract.CheckpointRef, contract.DatasetAnchors, contract.CemBudget,
+    contract.PerturbationSet, contract.ScoreProtocol, contract.Thresholds, contract.DriftStudy,
+    contract.PlannerStudy, contract.GeometryStudy, contract.SensitivityStudy,
+    contract.ScoreRequest, contract.StudyRequest, contract.UploadHeader, contract.CreateRequest,
+    contract.PairRequest, contract.PlanStart, contract.PoolRequest, contract.PairedRequest,
+    contract.Proposal,
+]  # fmt: skip
+
+
+def comments(message: str) -> dict[str, str]:
+    """The comment above each field of a message, as one line."""
+    for path in PROTO.glob("*.proto"):
+        found = re.search(rf"^message {message} {{(}}|\n.*?^}})", path.read_text(), re.S | re.M)
+        if found:
+            fields = re.findall(
+                r"((?:^ +//[^\n]*\n)*)^ +(?:optional |repeated )?[\w.<>, ]+ (\w+) = \d+;",
+                found.group(1),
+                re.M,
+            )
+            return {name: re.sub(r"\s*//\s*", " ", text) for text, name in fields}
+    raise AssertionError(message)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_every_field_of_a_request_is_declared(record: type[Any]) -> None:
+    descriptor = record.message_type.DESCRIPTOR
+    declared = set(wire_names(record).values())
+    for field in descriptor.fields:
+        oneof = field.containing_oneof
+        in_oneof = oneof is not None and oneof.name in declared
+        assert field.name in declared or in_oneof, field.full_name
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_the_comment_of_a_bounded_field_states_its_range_and_default(record: type[Any]) -> None:
+    stated, names = comments(record.message_type.DESCRIPTOR.name), wire_names(record)
+    for name in bounds_of(record):
+        assert statement(record, name) in stated[names[name]], f"{record.__name__}.{name}"
+
+
+def statement(record: type[Any], name: str) -> str:
+    """What the comment of a bounded field says, for example ``Range: [0, 1]; default 0.9.``"""
+    bounds = bounds_of(record)[name]
+    (field,) = (f for f in dataclasses.fields(record) if f.name == name)
+    if bounds.max_length is not None:
+        text = f"Length: {bounds.min_length} to {bounds.max_length}"
+    elif "int" in str(field.type):
+        text = f"Range: {bounds.ge:.0f} to {bounds.le:.0f}"
+    else:
+        text = f"Range: {bounds.wanted(False).removeprefix('a number in ')}"
+    if isinstance(field.default, int | float):
+        text += f"; default {field.default:g}"
+    return text + "."
