@@ -55,13 +55,13 @@ def test_the_comment_of_a_bounded_field_states_its_range_and_default(record: typ
 
 
 def statement(record: type[Any], name: str) -> str:
-    """What the comment of a bounded field says, for example ``Range: [0, 1]; default 0.9.``"""
+    """What the comment of a bounded field says, for example the range and default of q."""
     bounds = bounds_of(record)[name]
     (field,) = (f for f in dataclasses.fields(record) if f.name == name)
     if bounds.max_length is not None:
         text = f"Length: {bounds.min_length} to {bounds.max_length}"
     elif "int" in str(field.type):
-        text = f"Range: {bounds.ge:.0f} to {bounds.le:.0f}"
+        text = f"Range: {int(bounds.ge)} to {int(bounds.le)}"
     else:
         text = f"Range: {bounds.wanted(False).removeprefix('a number in ')}"
     if isinstance(field.default, int | float):

@@ -60,7 +60,7 @@ class Bounds:
     def wanted(self, whole: bool) -> str:
         """The range in words, for example ``a number in (0, 1]``."""
         if whole:
-            return f"a whole number from {self.ge:.0f} to {self.le:.0f}"
+            return f"a whole number from {int(self.ge)} to {int(self.le)}"
         low = f"({self.gt:g}" if self.gt > self.ge else f"[{self.ge:g}"
         high = f"{self.lt:g})" if self.lt < self.le else f"{self.le:g}]"
         unit = f" {self.unit}" if self.unit else ""

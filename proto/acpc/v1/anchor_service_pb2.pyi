@@ -64,7 +64,7 @@ class DatasetAnchors(_message.Message):
     """
     seed: _builtins.int
     """Seed of the anchor permutation. Absent: 9101.
-    Range: 0 to 9223372036854775808; default 9101.
+    Range: 0 to 9223372036854775807; default 9101.
     """
     frameskip: _builtins.int
     """Environment steps between kept frames. Absent: the preset's.

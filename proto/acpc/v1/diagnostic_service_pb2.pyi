@@ -754,7 +754,7 @@ class GaussianProposal(_message.Message):
     candidates: _builtins.int
     """Range: 0 to 4294967295."""
     seed: _builtins.int
-    """Range: 0 to 18446744073709551616; default 0."""
+    """Range: 0 to 18446744073709551615; default 0."""
     @_builtins.property
     def mean(self) -> _tensor_pb2.Tensor:
         """float32 (H, block width)."""
@@ -915,7 +915,7 @@ class PlanPairedRequest(_message.Message):
     """Length: 0 to 128."""
     sampling_seed: _builtins.int
     """Seed of the common random numbers.
-    Range: 0 to 18446744073709551616; default 0.
+    Range: 0 to 18446744073709551615; default 0.
     """
     returns: Global___CemReturn.ValueType
     cost_reduction: Global___CostReduction.ValueType

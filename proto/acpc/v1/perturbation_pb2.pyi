@@ -455,10 +455,10 @@ class PerturbationSet(_message.Message):
     Range: 1 to 4096; default 1.
     """
     seed: _builtins.int
-    """Range: 0 to 18446744073709551616; default 0."""
+    """Range: 0 to 18446744073709551615; default 0."""
     anchor: _builtins.int
     """Identity of the history among those that share the seed.
-    Range: 0 to 18446744073709551616; default 0.
+    Range: 0 to 18446744073709551615; default 0.
     """
     @_builtins.property
     def specs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PerturbationSpec]:

@@ -172,7 +172,7 @@ class ScoreProtocol(_message.Message):
     """
     seed: _builtins.int
     """Seed of the draws. Absent: 0.
-    Range: 0 to 18446744073709551616; default 0.
+    Range: 0 to 18446744073709551615; default 0.
     """
     horizon: _builtins.int
     """Predicted steps H. Absent: 8.

@@ -118,7 +118,7 @@ class DriftStudy(_message.Message):
     """
     seed: _builtins.int
     """Seed of draws, of the swap and of the shuffle. Absent: 0.
-    Range: 0 to 18446744073709551616; default 0.
+    Range: 0 to 18446744073709551615; default 0.
     """
     horizon: _builtins.int
     """Predicted steps H, at least 2. Absent: 8.
@@ -195,12 +195,12 @@ class PlannerStudy(_message.Message):
     """
     seed: _builtins.int
     """Seed of the draws. Absent: 0.
-    Range: 0 to 18446744073709551616; default 0.
+    Range: 0 to 18446744073709551615; default 0.
     """
     sampling_seed: _builtins.int
     """Seed of the common random numbers; an anchor's runs use this seed plus the
     anchor's identity, modulo 2^64. Absent: 0.
-    Range: 0 to 18446744073709551616; default 0.
+    Range: 0 to 18446744073709551615; default 0.
     """
     cost_reduction: _diagnostic_service_pb2.CostReduction.ValueType
     """Unspecified: the mean over coordinates, as in the paper's study."""
@@ -288,7 +288,7 @@ class GeometryStudy(_message.Message):
     """
     seed: _builtins.int
     """Seed of the draws. Absent: 0.
-    Range: 0 to 18446744073709551616; default 0.
+    Range: 0 to 18446744073709551615; default 0.
     """
     horizon: _builtins.int
     """Predicted steps H before the rollout space. Absent: 8.
@@ -350,7 +350,7 @@ class SensitivityStudy(_message.Message):
     """
     seed: _builtins.int
     """Seed of probes and noise. Absent: 0.
-    Range: 0 to 18446744073709551616; default 0.
+    Range: 0 to 18446744073709551615; default 0.
     """
     horizon: _builtins.int
     """Predicted steps H. Absent: 8.
