@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from acpc.contract import Axes
+from acpc.contract import Axes, PoolCertificate, read_tensor, write_tensor
+from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import tensor_pb2
-from acpc_client import codec
 from acpc_client.errors import ArgumentError, MalformedAnswer
+from acpc_client.results import read_answer
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -19,7 +20,7 @@ DTYPES = ["uint8", "int32", "int64", "float16", "float32", "float64", "bool"]
     )
 )
 def test_a_round_trip_changes_no_bit(array: np.ndarray) -> None:
-    back = codec.from_tensor(codec.to_tensor(array, "x"), "x")
+    back = read_tensor(write_tensor(array, "x"), "x")
     assert back.dtype == array.dtype
     assert back.shape == array.shape
     assert back.tobytes() == array.tobytes()
@@ -34,14 +35,14 @@ def test_bytes_are_little_endian_and_c_contiguous_whatever_the_layout() -> None:
         np.asfortranarray(plain),
         np.repeat(plain, 2, 1)[:, ::2],
     ):
-        message = codec.to_tensor(array, "x")
+        message = write_tensor(array, "x")
         assert message.data == wanted
         assert list(message.shape) == [2, 3]
         assert message.dtype == tensor_pb2.DTYPE_INT32
 
 
 def test_answers_are_read_only() -> None:
-    array = codec.from_tensor(codec.to_tensor(np.zeros(3), "x"), "x")
+    array = read_tensor(write_tensor(np.zeros(3), "x"), "x")
     with pytest.raises(ValueError, match="read-only"):
         array[0] = 1.0
 
@@ -49,7 +50,7 @@ def test_answers_are_read_only() -> None:
 @pytest.mark.parametrize("array", [np.zeros(2, complex), np.array(["a"]), np.array([object()])])
 def test_a_dtype_without_a_place_on_the_wire_is_refused_by_name(array: np.ndarray) -> None:
     with pytest.raises(ArgumentError, match=r"^history: dtype .* cannot be sent") as caught:
-        codec.to_tensor(array, "history")
+        write_tensor(array, "history")
     assert caught.value.argument == "history"
     assert isinstance(caught.value, ValueError)
 
@@ -71,13 +72,13 @@ def test_frames_are_uint8_rgb_with_every_axis(array: np.ndarray) -> None:
 def sent(array: np.ndarray, name: str, axes: str) -> tensor_pb2.Tensor:
     held = Axes(axes, of_frames=False)
     held.check(held.converted(array), name)
-    return codec.to_tensor(held.converted(array), name)
+    return write_tensor(held.converted(array), name)
 
 
 def test_blocks_become_float32_and_integers_are_refused() -> None:
     message = sent(np.array([[0.1, 0.2]]), "blocks", "n, width")
     assert message.dtype == tensor_pb2.DTYPE_FLOAT32
-    assert np.array_equal(codec.from_tensor(message, "x"), np.array([[0.1, 0.2]], np.float32))
+    assert np.array_equal(read_tensor(message, "x"), np.array([[0.1, 0.2]], np.float32))
     for wrong in (np.array([[1, 2]]), np.array([0.5])):
         with pytest.raises(ArgumentError, match=r"blocks.*: found .* wanted float32 \(n, width\)"):
             sent(wrong, "blocks", "n, width")
@@ -102,4 +103,4 @@ def test_an_answer_that_breaks_the_contract_yields_no_number(
     message: tensor_pb2.Tensor, words: str
 ) -> None:
     with pytest.raises(MalformedAnswer, match=rf"^clean_costs\.{words}"):
-        codec.from_tensor(message, "clean_costs")
+        read_answer(PoolCertificate, pb.CertifyPoolResponse(clean_costs=message))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import zlib
 
 import numpy as np
-from acpc.contract import AnchorSet, CreateRequest, DatasetAnchors
+from acpc.contract import AnchorSet, CreateRequest, DatasetAnchors, write_tensor
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 
 from acpc_client.anchor_arrays import SMALL, AnchorArrays
 from acpc_client.calls.base import Call, Method, Page, identity, send
-from acpc_client.codec import to_tensor
 from acpc_client.inputs import unsigned
 
 # One stream of an upload, of which there may be many.
@@ -41,7 +40,7 @@ def shard(part: AnchorArrays, offset: int, compress: bool) -> pb.AnchorShard:
         frame_compression=pb.COMPRESSION_ZLIB if deflated else pb.COMPRESSION_NONE,
         frame_crc32=zlib.crc32(data),
         **{
-            name: to_tensor(array, f"anchors.{name}")
+            name: write_tensor(array, f"anchors.{name}")
             for name in SMALL
             if (array := getattr(part, name)) is not None
         },

@@ -13,16 +13,8 @@ from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
 from acpc_server.engine import CheckpointCache
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive import PairComparer, PairRequest
-from acpc_server.rpc import codec
 from acpc_server.rpc.planner import PlannerRpcs
-from acpc_server.rpc.request import (
-    load,
-    read,
-    read_mode,
-    read_views,
-    request_id,
-    shown_id,
-)
+from acpc_server.rpc.request import load, read, read_mode, read_views, request_id, shown_id, spent
 from acpc_server.rpc.status import to_status
 from acpc_server.scheduling import AdmissionController, CallRequests, RequestContext
 
@@ -109,5 +101,5 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
             numeric_mode=read_mode(asked.numeric_mode),
         )
         answer = self._comparison.compare(load(self._checkpoints, asked.checkpoint), pair, context)
-        timing = codec.spent(context)
+        timing = spent(context)
         return replace(answer, request_id=identity, timing=timing).to_message()

@@ -13,6 +13,7 @@ from acpc.contract import (
     PlanStart,
     PoolRequest,
     Proposal,
+    write_tensor,
 )
 from acpc.v1 import diagnostic_service_pb2 as pb
 
@@ -30,8 +31,7 @@ from acpc_server.interactive import (
     draw_pool,
     selection_parameters,
 )
-from acpc_server.rpc import codec
-from acpc_server.rpc.request import load, read, read_mode, read_views, request_id
+from acpc_server.rpc.request import load, read, read_mode, read_views, request_id, spent
 from acpc_server.scheduling import CallRequests, RequestContext, read_until_idle
 
 
@@ -61,7 +61,7 @@ class PlannerRpcs:
         check_pool(session, candidates.shape)  # before anything is computed
         self._planner.encode(session, context)
         answer = certify_pool(session, candidates, context)
-        timing = codec.spent(context)
+        timing = spent(context)
         return replace(answer, request_id=identity, timing=timing).to_message()
 
     def plan(
@@ -98,7 +98,7 @@ class PlannerRpcs:
         return session, pb.PlanStarted(
             request_id=identity,
             receipt=session.receipt(selection_parameters(session.request)).to_message(),
-            timing=codec.spent(context).to_message(),
+            timing=spent(context).to_message(),
         )
 
     def plan_paired(
@@ -110,7 +110,7 @@ class PlannerRpcs:
         runs = PairedCem(session, asked.budget, asked.sampling_seed, RETURNS[asked.returns])
         self._planner.encode(session, context)
         plans, _ = runs.run(context)
-        timing = codec.spent(context)
+        timing = spent(context)
         return replace(plans, request_id=identity, timing=timing).to_message()
 
     def _prepare(self, asked: PlannerMoment) -> PlanningSession:
@@ -149,9 +149,9 @@ def _certify_next(
     except InvalidArgument as error:
         ours = error.field.partition(".")[0] in ("candidates", "proposal")
         raise error.below("pool" if ours else "start") from error
-    answer = replace(answer, request_id=identity, timing=codec.spent(context))
+    answer = replace(answer, request_id=identity, timing=spent(context))
     return pb.PlanCertificate(
         iteration=pool.iteration,
         certificate=answer.to_message(),
-        candidates=codec.write_tensor(candidates) if sampled else None,
+        candidates=write_tensor(candidates) if sampled else None,
     )

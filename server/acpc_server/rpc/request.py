@@ -28,6 +28,7 @@ from acpc_server.encoding import (
 from acpc_server.engine import CheckpointCache, LoadedCheckpoint, NumericMode
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb import require_known
+from acpc_server.scheduling import RequestContext
 
 # What the log calls the RPC under way.
 CALL_ID: ContextVar[str] = ContextVar("call_id")
@@ -138,3 +139,8 @@ def named(
 ) -> CheckpointRef:
     """The checkpoint that a job measures, weights file and digest included; raises as ``load``."""
     return load(checkpoints, ref, field).pinned()
+
+
+def spent(context: RequestContext) -> contract.Timing:
+    """Where the time of a request has gone so far."""
+    return contract.Timing(context.queue_seconds, context.compute_seconds, context.total_seconds)

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from acpc.contract import Axes, Identity, PerturbationSet, check, read_tensor
+from acpc.contract import Axes, Identity, PerturbationSet, check, read_tensor, write_tensor
 from acpc.contract.requests import MAX_VIEWS
 from acpc.v1 import tensor_pb2
 from acpc_server.errors import InvalidArgument
-from acpc_server.rpc import codec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -17,14 +16,14 @@ SHAPES = arrays.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=4)
 
 def read_floats(values: np.ndarray) -> np.ndarray:
     axes = Axes("a, b", of_frames=False)
-    read = axes.converted(read_tensor(codec.write_tensor(values), "x"))
+    read = axes.converted(read_tensor(write_tensor(values), "x"))
     axes.check(read, "x")
     return read
 
 
 @given(arrays.arrays(DTYPES, SHAPES))
 def test_a_tensor_survives_the_wire(array: np.ndarray) -> None:
-    sent = codec.write_tensor(array).SerializeToString()
+    sent = write_tensor(array).SerializeToString()
     read = read_tensor(tensor_pb2.Tensor.FromString(sent), "x")
     assert (read.dtype, read.shape) == (array.dtype, array.shape)
     assert read.tobytes() == array.tobytes()
@@ -40,7 +39,7 @@ def test_a_tensor_survives_the_wire(array: np.ndarray) -> None:
     ids=["big-endian", "column-major", "strided"],
 )
 def test_layout_is_not_sent(array: np.ndarray) -> None:
-    assert (read_tensor(codec.write_tensor(array), "x") == array).all()
+    assert (read_tensor(write_tensor(array), "x") == array).all()
 
 
 @settings(max_examples=300)
