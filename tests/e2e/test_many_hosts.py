@@ -28,7 +28,7 @@ SMALL_JOBS = 40
 
 
 def long(request_id: str) -> pb.ScoreCheckpointRequest:
-    return job(request_id, dataset={**ROOMS, "count": 95}, protocol={"draws": 40})
+    return job(request_id, dataset={**ROOMS, "count": 95}, protocol={"draws": 120})
 
 
 @pytest.fixture(scope="module")
