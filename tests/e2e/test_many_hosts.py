@@ -73,9 +73,11 @@ def test_a_host_killed_for_good_is_taken_over(hosts: Hosts, undisturbed: bytes) 
     name = hosts.caller(hosts.servers[0]).submit(long("killed")).name
     victim = hosts.runner(name, 3)
     survivors = hosts.others(victim)
+    seen = [len(survivor.log()) for survivor in survivors]
     victim.kill()
     check_moved(hosts, name, undisturbed, hosts.caller(survivors[0]))
-    gone = [line for s in survivors for line in s.log() if line["event"] == "host_gone"]
+    fresh = [s.log()[lines:] for s, lines in zip(survivors, seen, strict=True)]
+    gone = [line for log in fresh for line in log if line["event"] == "host_gone"]
     assert {line["executor_id"] for line in gone} == {
         line["executor_id"] for line in victim.log() if line["event"] == "jobs_open"
     }
