@@ -139,12 +139,6 @@ def anchors_digest(
 
     The sha256 of each anchor's frames is used instead of their bytes, so that the digest does not
     depend on how frames are cut into shards, and a part of them can be checked alone.
-
-    Args:
-        history: Frames of the history.
-        frame_size: Height and width of a frame.
-        small: The ``SMALL_ARRAYS`` by name.
-        of_frames: ``frame_digests`` of all anchors, in order.
     """
     count, blocks = small["action_blocks"].shape[:2]
     digest = hashlib.sha256(f"acpc/anchors/2 history={history}".encode())

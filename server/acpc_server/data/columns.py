@@ -61,14 +61,7 @@ class Column:
             yield self.read(start, min(start + step, self.shape[0]))
 
     def gather(self, rows: Int64[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
-        """The given rows, in any order and as often as wanted; each chunk is read once.
-
-        Args:
-            rows: Row indices of any shape.
-
-        Returns:
-            Array of shape ``rows.shape + self.shape[1:]``.
-        """
+        """The given rows, in any order and as often as wanted; each chunk is read once."""
         flat = rows.reshape(-1)
         out = np.empty((flat.size, *self.shape[1:]), self._dataset.dtype)
         order = np.argsort(flat, kind="stable")

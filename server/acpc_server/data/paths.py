@@ -11,11 +11,6 @@ def resolve_below(root: Path, name: str, *, field: str) -> Path:
 
     The root itself may be a link, for it is the operator's; nothing below it may be.
 
-    Args:
-        root: Folder that holds the files.
-        name: Path relative to it, with forward slashes.
-        field: Request field that carried ``name``, for the error.
-
     Raises:
         InvalidArgument: ``name`` is empty or holds a NUL or a backslash.
         PermissionDenied: ``name`` is absolute, has a ``.`` or ``..`` part, or passes a link.

@@ -16,12 +16,8 @@ from acpc_server.numerics import median_split_labels
 class WindowIndex:
     """All (episode, start) with ``start + num_steps * frameskip <= length``, episode-major.
 
-    A window's index in this order is its identity, as in the public loaders.
-
-    Args:
-        lengths: Rows of each episode.
-        num_steps: Kept frames in a window.
-        frameskip: Environment steps between kept frames.
+    A window's index in this order is its identity, as in the public loaders. ``frameskip``
+    environment steps lie between the ``num_steps`` kept frames.
 
     Raises:
         InvalidArgument: ``num_steps`` or ``frameskip`` is below 1.
@@ -75,14 +71,6 @@ def draw_anchors(
     order, its trajectory the episode's. The endpoint state is the logged state at the last future
     frame (the paper's eighth), standardised over the whole dataset, and its label splits the task's
     features at their median over these anchors, strictly above (Tab. sr-labels in the paper).
-
-    Args:
-        dataset: The open dataset.
-        task: Its columns and label rules.
-        source: Which windows.
-        history: Frames of history h.
-        horizon: Future frames H.
-        statistics: Remembers the statistics of columns from one call to the next.
 
     Raises:
         InvalidArgument: A number out of range, or fewer windows (or episodes) than ``count``.
@@ -174,15 +162,7 @@ def action_blocks(
 
     Block k holds the actions that leave kept frame k, so a window of h + H frames gives h + H - 1
     blocks. NaN, which files hold at the end of an episode, becomes 0 after normalising: the mean
-    action.
-
-    Args:
-        actions: Consecutive environment actions from each window's first frame on.
-        statistics: Of the whole action column.
-        frameskip: Actions in a block.
-
-    Returns:
-        Block width is ``frameskip * width``, step-major.
+    action. Blocks are step-major.
 
     Raises:
         InvalidArgument: ``rows`` is not a multiple of ``frameskip``.

@@ -41,11 +41,8 @@ class ColumnStatistics:
 def column_statistics(dataset: Hdf5Dataset, column: Column, *, ddof: int) -> ColumnStatistics:
     """Statistics over the whole column, in float64 and in one pass.
 
-    Args:
-        dataset: The file, for the error.
-        column: A numeric column; read block by block, and merged by the update of Chan et al.
-        ddof: 1 for the unbiased estimate (the paper), 0 to divide by N (current
-            stable-worldmodel).
+    ``ddof`` is 1 for the unbiased estimate (the paper), 0 to divide by N (current stable-
+    worldmodel).
 
     Raises:
         FailedPrecondition: An infinite value, or fewer than ``ddof + 1`` rows without NaN.
@@ -82,11 +79,7 @@ def column_statistics(dataset: Hdf5Dataset, column: Column, *, ddof: int) -> Col
 
 
 class StatisticsCache:
-    """Statistics of the columns read lately. Reading one takes some seconds a million rows.
-
-    Args:
-        size: Columns to remember.
-    """
+    """Statistics of the columns read lately. Reading one takes some seconds a million rows."""
 
     def __init__(self, size: int = 64) -> None:
         self._size = size

@@ -36,11 +36,7 @@ class DatasetFit:
 
 
 class DatasetStore:
-    """Opens datasets and task files below ``root``, afresh in each call.
-
-    Args:
-        root: Folder with HDF5 files and, optionally, task files.
-    """
+    """Opens datasets and task files below ``root``, afresh in each call."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -51,11 +47,7 @@ class DatasetStore:
     ) -> DatasetFit:
         """Checks, without reading rows, that a dataset has what a task needs.
 
-        Args:
-            dataset: File below the root.
-            task: Preset name or task file.
-            steps: Kept frames of a window, history and future.
-            frameskip: Overrides the task's.
+        ``frameskip`` overrides the task's; ``steps`` are the kept frames of a window.
 
         Raises:
             InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As
@@ -102,12 +94,8 @@ class DatasetStore:
     ) -> DatasetAnchors:
         """``drawn`` for longer than the file is open.
 
-        Args:
-            source: Which anchors.
-            history: Frames of history h.
-            horizon: Future frames H.
-            frame_digests: Of each anchor's frames, joined, where they are known.
-            check: Called between reads; may raise to end them.
+        ``check`` is called between reads. Known ``frame_digests`` (joined) save reading every
+        frame.
 
         Raises:
             InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As ``drawn``.

@@ -120,10 +120,6 @@ def preset_names() -> list[str]:
 def load_task(name: str, root: Path) -> TaskPreset:
     """A shipped preset by its name, or a task file below the dataset root.
 
-    Args:
-        name: For example ``"pusht"`` or ``"tasks/mine.yaml"``.
-        root: Dataset root.
-
     Raises:
         NotFound: Neither a preset nor a file.
         InvalidArgument, PermissionDenied: A bad path, field ``task``.

@@ -226,10 +226,6 @@ def read_config(data: bytes) -> JsonObject:
 def parse_config(kind: type[Config], tree: JsonObject) -> Config:
     """Match a config tree against a closed set of targets and arguments.
 
-    Args:
-        kind: The family's model of its tree, a :class:`Part`.
-        tree: The parsed ``config.json``.
-
     Raises:
         UnsafeCheckpoint: An unknown target, or an unknown, missing or ill-typed key; the message
             names the key's path.

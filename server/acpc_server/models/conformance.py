@@ -49,13 +49,8 @@ class Finding:
 def check_model(model: FrozenWorldModel, *, seed: int = 0) -> list[Finding]:
     """Tries every promise on random frames and actions.
 
-    Args:
-        model: A loaded checkpoint.
-        seed: Seed of the frames and actions.
-
-    Returns:
-        One finding a promise, in a fixed order. What follows a promise whose own call failed is
-        still tried.
+    One finding a promise, in a fixed order; what follows a promise whose own call failed is still
+    tried.
     """
     trial = _Trial(model, seed)
     return [_try(promise, check) for promise, check in trial.checks()]

@@ -45,17 +45,6 @@ def convert_object(
     rights. Convert only files you would run as a program, away from the server, where the classes
     it was pickled from can be imported.
 
-    Args:
-        source: The pickled module.
-        destination: Folder to make; it must not exist.
-        config: The ``config.json`` the run was trained with; pickles hold none.
-        execute: Must be True to say that executing ``source`` is meant.
-        container: Format of the new weights file.
-        limits: Sizes above which the result is rejected.
-
-    Returns:
-        The card of the converted checkpoint, which was read back safely before it was written.
-
     Raises:
         FailedPrecondition: ``execute`` is not True.
         AlreadyExists: ``destination`` exists.
@@ -91,17 +80,6 @@ def convert_weights(
 
     Reads as the server does and executes nothing. The server computes in float32 whatever the
     stored precision, so a 16-bit file costs rounding of the weights alone and saves disk only.
-
-    Args:
-        source: Checkpoint folder.
-        destination: Folder to make; it must not exist.
-        weights: Weights file in ``source``; chosen as by the server when empty.
-        dtype: Stored precision of the new file.
-        container: Format of the new file.
-        limits: Sizes above which the source is rejected.
-
-    Returns:
-        The card of the new checkpoint; its digest differs when the precision does.
 
     Raises:
         InvalidArgument: ``dtype`` cannot hold a weight's magnitude.

@@ -66,14 +66,7 @@ class Reduces(Protocol):
 
 
 class FrozenJepa:
-    """A LeWM or PLDM network as a FrozenWorldModel.
-
-    Args:
-        network: Network with its weights in place; moved to ``device``, set to eval mode and
-            stripped of gradients.
-        card: Facts of the checkpoint.
-        device: Where to compute.
-    """
+    """A LeWM or PLDM network as a FrozenWorldModel."""
 
     def __init__(self, network: JepaModel, card: ModelCard, device: torch.device) -> None:
         self._network = network.to(device).eval().requires_grad_(False)

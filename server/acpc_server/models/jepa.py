@@ -16,13 +16,6 @@ class JepaModel(nn.Module):
     and every distance of the paper live in that space. Attribute names give the state dict the
     public layout: ``encoder.*``, ``predictor.*``, ``action_encoder.*``, ``projector.*``,
     ``pred_proj.*``. It can be trained; for inference see ``frozen.FrozenJepa``.
-
-    Args:
-        encoder: Frame encoder.
-        predictor: Latent dynamics.
-        action_encoder: Action-block embedder, as wide as the predictor's input.
-        projector: Head on encoder outputs; identity when omitted.
-        pred_proj: Head on predictor outputs; identity when omitted.
     """
 
     def __init__(

@@ -64,11 +64,7 @@ def rollout_pool(
 ) -> Float[Tensor, "v j horizon dim"]:
     """Every history forward under every candidate of its pool; each as :func:`rollout`.
 
-    Args:
-        model: Frozen world model.
-        histories: Latents of ``h`` history frames, a clean history and its views.
-        past: The ``h - 1`` blocks that leave the earlier history frames.
-        pools: Candidates, one pool for all histories or one for each.
+    ``past`` are the ``h - 1`` blocks that leave the earlier history frames.
 
     Raises:
         InvalidArgument: As :func:`rollout`, or ``past_blocks`` are not ``h - 1``.

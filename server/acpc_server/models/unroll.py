@@ -53,12 +53,6 @@ def unroll(
 
     Equal to predicting window by window; see :func:`acpc_server.models.rollout.rollout` for which
     latents and blocks meet at a step.
-
-    Args:
-        network: In eval mode.
-        histories: Latents of the ``h`` history frames, at most the predictor's ``num_frames``.
-        past: Blocks that leave all history frames but the last, ``h - 1`` of them.
-        future: Action sequences; one pool for all histories or one per history.
     """
     run = _Run(network, past, future)
     v, h, _ = histories.shape

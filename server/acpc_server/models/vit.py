@@ -138,15 +138,7 @@ class Layer(nn.Module):
 class ViT(nn.Module):
     """Vision transformer of the public ``vit_hf`` backbone.
 
-    Args:
-        width: Token width; a multiple of ``heads``.
-        depth: Number of layers.
-        heads: Attention heads.
-        mlp_width: Hidden width of the MLPs.
-        image_size: Side of the square training images, which fixes the position grid.
-        patch_size: Side of a square patch.
-        use_mask_token: Whether the state dict holds ``embeddings.mask_token``.
-        layer_norm_eps: Epsilon of every layer norm.
+    ``image_size`` is the side of the square training images, which fixes the position grid.
     """
 
     def __init__(

@@ -41,12 +41,7 @@ def pool_normals(
 ) -> Float32[Tensor, "{candidates} {horizon} {width}"]:
     """The random numbers of one pool; a larger pool starts with those of a smaller one.
 
-    Args:
-        seed: Seed of the run, uint64. Runs that share it share their numbers.
-        iteration: Iteration of the run, uint64.
-        candidates: J.
-        horizon: H.
-        width: Block width.
+    Runs that share a seed share their numbers.
 
     Raises:
         InvalidArgument: A number is not a uint64.
@@ -68,10 +63,6 @@ def fit_proposal(
     candidates: Float[Tensor, "candidates horizon width"], elites: Int64[Tensor, "elites"]
 ) -> Proposal:
     """Mean and unbiased standard deviation of the elites, in float64 and rounded to float32.
-
-    Args:
-        candidates: The pool.
-        elites: Indices of its elites, in any order, at least 2.
 
     Raises:
         InvalidArgument: Fewer than 2 elites, which have no unbiased standard deviation.

@@ -22,14 +22,7 @@ def horizon_weights(weights: Sequence[float], horizon: int) -> Float64[Tensor, "
     """Checked horizon weights alpha_1..alpha_H of Eq. weighted-rollout-map in the paper.
 
     Weights are used exactly as given: they are never rescaled. Their sum may miss 1 by at most
-    1e-6, the room that weights rounded to float32 need.
-
-    Args:
-        weights: One weight per predicted step; empty means uniform, 1 / H.
-        horizon: Number of predicted steps H.
-
-    Returns:
-        The weights, (H,).
+    1e-6, the room that weights rounded to float32 need. Empty weights mean uniform ones, 1 / H.
 
     Raises:
         InvalidArgument: ``horizon`` is below 1, or ``weights`` has another length, a negative or
@@ -62,12 +55,7 @@ def step_distances(
 ) -> Float64[Tensor, "*broadcast horizon"]:
     """Projected distance after each predicted step, the norms inside Eq. acpc-h in the paper.
 
-    Args:
-        clean: Predicted latents from the clean history.
-        perturbed: Predicted latents from the perturbed history; leading axes broadcast.
-
-    Returns:
-        l2 distances in latent units, (..., H).
+    In latent units; leading axes broadcast.
 
     Raises:
         InvalidArgument: The two rollouts differ in horizon or latent width.
@@ -80,12 +68,7 @@ def acpc(
 ) -> Float64[Tensor, "*batch"]:
     """ACPC_H, Eq. acpc-h in the paper: sqrt(sum_k alpha_k d_k^2).
 
-    Args:
-        distances: Step distances of :func:`step_distances`.
-        weights: Horizon weights of :func:`horizon_weights`.
-
-    Returns:
-        The distance between the two weighted rollouts, in latent units.
+    In latent units.
     """
     return (distances.square() * weights.to(distances.device)).sum(dim=-1).sqrt()
 
@@ -96,10 +79,6 @@ def encoder_shift(
     """l2 distance of the stacked history latents, all frames of the history together.
 
     The paper's encoder shift ||z - z~||_2 (Sec. Pairwise ACPC), before any prediction.
-
-    Args:
-        clean: Latents of the clean history.
-        perturbed: Latents of the perturbed history; leading axes broadcast.
 
     Raises:
         InvalidArgument: The two histories differ in length or latent width.
@@ -146,13 +125,6 @@ def drift_bound(
     Each of the three norms sums ``horizon * dim`` squares in float64, so each is off by a factor of
     at most 1 +- g with g = (horizon + dim + 16) * 2**-52, generously. The exact errors differ by at
     most the exact ACPC, hence the computed ones by at most ACPC * (1 + g) + g * (e + e~).
-
-    Args:
-        pair_acpc: Computed ACPC_H.
-        clean_error: Computed e.
-        perturbed_error: Computed e~.
-        horizon: Predicted steps H.
-        dim: Latent width.
     """
     slack = (horizon + dim + 16) * 2.0**-52
     return pair_acpc * (1.0 + 2.0 * slack) + 2.0 * slack * (clean_error + perturbed_error)

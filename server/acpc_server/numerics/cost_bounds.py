@@ -122,13 +122,7 @@ def goal_costs(
     *,
     reduction: Reduction = "sum",
 ) -> Float64[Tensor, "*batch"]:
-    """Costs C = ||x - g||^2 alone, reduced, in float64.
-
-    Args:
-        endpoints: Projected final latents x.
-        goal: Projected goal embedding g.
-        reduction: As in :func:`pool_bounds`.
-    """
+    """Costs C = ||x - g||^2 alone, reduced, in float64."""
     return _squared_distance(endpoints.double(), goal.double()) / _divisor(goal, reduction)
 
 
@@ -142,12 +136,8 @@ def pool_bounds(
 ) -> PoolBounds:
     """Costs, displacements and cost-change bounds, Eq. exact-cost-bound in the paper.
 
-    Args:
-        clean: Projected final latents x_j of the clean rollouts.
-        perturbed: Projected final latents of the perturbed rollouts, one pool per view.
-        goal: Projected goal embedding g.
-        reduction: ``"sum"`` is the paper's cost; ``"mean"`` divides costs and bounds by the width.
-        endpoint_tolerance: epsilon, how far in l2 each endpoint may be off; widens the bounds.
+    ``"sum"`` is the paper's cost; ``"mean"`` divides costs and bounds by the latent width. The
+    bounds hold for endpoints that are off by up to ``endpoint_tolerance`` in l2.
 
     Raises:
         InvalidArgument: Shapes that do not fit, an empty pool, a latent that is not finite, or a
@@ -203,12 +193,8 @@ def chained_bounds(
 ) -> Float64[Tensor, "*views candidates"]:
     """Cost-change bounds through ACPC_H / sqrt(alpha_H), Eq. acpc-cost-chain in the paper.
 
-    Never tighter than ``bounds.bounds``, which is used where rounding would make it so.
-
-    Args:
-        bounds: Of the same pool and views.
-        acpc: Candidate-specific ACPC_H.
-        last_weight: alpha_H. The chain needs it above 0; at 0 the bounds are infinite.
+    Never tighter than ``bounds.bounds``, which is used where rounding would make it so. They need
+    alpha_H, ``last_weight``, above 0; at 0 they are infinite.
 
     Raises:
         InvalidArgument: ``last_weight`` is outside [0, 1].
@@ -265,10 +251,6 @@ def elite_certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
     """Whether the clean top-k set provably stays, Eq. elite-certificate-main in the paper.
 
     Ties between an elite and a non-elite are never certified.
-
-    Args:
-        bounds: Of the pool.
-        elite_count: k, at least 1 and below the number of candidates.
 
     Raises:
         InvalidArgument: ``elite_count`` is outside that range.

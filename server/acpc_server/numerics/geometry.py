@@ -36,10 +36,6 @@ def local_geometry(
 ) -> LocalGeometry:
     """Radius, nearest clean neighbour and disjointness of every anchor.
 
-    Args:
-        clean: Clean representation v^(0) of each anchor, n >= 2.
-        views: Representations v^(1)..v^(M) of its perturbed views, M >= 1.
-
     Raises:
         InvalidArgument: Fewer than two anchors, or no view.
     """

@@ -26,13 +26,7 @@ def keyed_generator(
 ) -> np.random.Generator:
     """The generator of one key.
 
-    Args:
-        domain: What the numbers are for; no two uses share one. Ends with a zero byte.
-        numbers: uint64 parts of the key, in order; errors use their names.
-        name: Text part of the key.
-
-    Returns:
-        A fresh generator at the start of its stream.
+    ``domain`` says what the numbers are for, ends with a zero byte, and no two uses share one.
 
     Raises:
         InvalidArgument: A number is not a uint64.

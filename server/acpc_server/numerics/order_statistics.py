@@ -47,12 +47,7 @@ def order_statistics(
 
 
 def bracket(sample: Float64[np.ndarray, "count"], position: float) -> tuple[float, float]:
-    """An open interval that very likely holds a quantile of what the sample was drawn from.
-
-    Args:
-        sample: Values in any order.
-        position: The quantile, in [0, 1].
-    """
+    """An open interval that very likely holds a quantile of what the sample was drawn from."""
     ordered = np.sort(sample)
     centre, room = position * (len(ordered) - 1), len(ordered) / 4  # never the whole sample
     reach = min(_ERRORS * math.sqrt(len(ordered)) / 2 + 1, room)

@@ -72,9 +72,6 @@ def median_split_labels(features: Float64[Tensor, "n features"]) -> Int64[Tensor
 
     Bit f of a label is 1 when feature f lies strictly above its median over the given anchors.
 
-    Args:
-        features: One row per anchor, one column per split.
-
     Raises:
         InvalidArgument: No anchors, no or more than 62 features, or a value that is not finite.
     """
@@ -98,10 +95,7 @@ def neighbourhood_radius(
 ) -> float:
     """The paper's d_0.35: a quantile of all off-diagonal distances between endpoint states.
 
-    Args:
-        states: Standardised endpoint states, the full state vector.
-        quantile: In [0, 1], with linear interpolation.
-        check: Called between blocks of work; may raise to end it.
+    Of standardised states, with linear interpolation.
 
     Raises:
         InvalidArgument: Fewer than 2 anchors, a state that is not finite, or a bad quantile.
@@ -117,15 +111,9 @@ def off_diagonal_quantile(
 ) -> float:
     """Quantile of the Euclidean distances between all ordered pairs of different rows.
 
-    Each unordered pair occurs twice in that list, so the upper triangle, every value counted
-    twice, gives the same quantile. The distances are selected from as they are computed; some
-    hundred megabytes are held, however many rows there are.
-
-    Args:
-        points: One row per anchor.
-        quantile: In [0, 1], with linear interpolation.
-        field: Name of the rows, for the error.
-        check: Called between blocks of work; may raise to end it.
+    Each unordered pair occurs twice in that list, so the upper triangle, every value counted twice,
+    gives the same quantile. The distances are selected from as they are computed; some hundred
+    megabytes are held, however many rows there are. ``field`` names the rows in errors.
 
     Raises:
         InvalidArgument: Fewer than 2 rows, a value that is not finite, or a bad quantile.
@@ -156,12 +144,6 @@ def pair_different_labels(
 
     A partner lies within the neighbourhood radius, boundary included; of equally near ones the
     lowest index is taken. An anchor without one is skipped.
-
-    Args:
-        states: Standardised endpoint states.
-        labels: Endpoint-state labels.
-        quantile: Of the neighbourhood radius.
-        check: Called between blocks of work; may raise to end it.
 
     Raises:
         InvalidArgument: As :func:`neighbourhood_radius`.

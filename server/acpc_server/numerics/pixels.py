@@ -24,15 +24,8 @@ def to_model_input(
 
     The order is the public training code's: divide by 255, subtract the ImageNet mean, divide by
     the ImageNet standard deviation, then resize (bilinear, antialiased). A frame that already has
-    that shorter side is not resampled.
-
-    Args:
-        frames: RGB frames, channels last.
-        image_size: Wanted shorter side in pixels; the longer becomes
-            ``int(image_size * longer / shorter)``.
-
-    Returns:
-        Normalised float32 frames, channels first, on the device of ``frames``.
+    that shorter side is not resampled. The longer side becomes ``int(image_size * longer /
+    shorter)``.
 
     Raises:
         InvalidArgument: ``image_size`` is below 1, or a side of the frames is empty.
@@ -62,9 +55,6 @@ def to_pixels(
 
     Undoes the normalisation of :func:`to_model_input`, not its resize, rounds to the nearest
     integer and clips what a picture cannot show, as strong noise makes it.
-
-    Args:
-        model_input: Normalised frames, channels first.
     """
     mean, std = _MEAN.to(model_input.device), _STD.to(model_input.device)
     levels = ((model_input * std + mean) * 255).round().clamp(0, 255)

@@ -23,11 +23,8 @@ def median(values: Float64[Tensor, "*batch count"]) -> Float64[Tensor, "*batch"]
 def linear_quantile(values: Float64[Tensor, "count"], quantile: float, copies: int = 1) -> float:
     """Quantile with linear interpolation between neighbours, as ``numpy.quantile`` by default.
 
-    Args:
-        values: The sample, in any order.
-        quantile: In [0, 1].
-        copies: Times each value counts. 2 gives the quantile of a list that holds every value
-            twice without building it.
+    Each value counts ``copies`` times: 2 gives the quantile of a list that holds every value twice
+    without building it.
 
     Raises:
         InvalidArgument: ``quantile`` lies outside [0, 1], or the sample is empty.

@@ -18,12 +18,8 @@ EPS_NORM = 1e-8
 def transitions(observed: Float[Tensor, "n frames dim"]) -> Float64[Tensor, "n steps"]:
     """Displacements ||u_k - u_(k-1)|| inside Eq. clean-transition-scale in the paper.
 
-    Args:
-        observed: Projected embeddings u_0..u_H of the last history frame and the H observed clean
-            frames after it, (n, H + 1, dim).
-
-    Returns:
-        l2 displacements of the H transitions, in latent units.
+    From embeddings u_0..u_H of the last history frame and the H observed frames after it; in latent
+    units.
 
     Raises:
         InvalidArgument: Fewer than two frames.
@@ -59,10 +55,6 @@ def step_radius(
 
     The norms inside Eq. acpc-h in the paper, normalised as in Eq. normalized-same-state-radius and
     averaged over draws.
-
-    Args:
-        distances: Step distances of ``consistency.step_distances``.
-        scale: Clean-motion scale s_i.
     """
     return (distances / (scale[:, None, None] + EPS_NORM)).mean(dim=1)
 
@@ -70,12 +62,7 @@ def step_radius(
 def invariance_radius(draw_radius: Float64[Tensor, "n draws"], quantile: float) -> float:
     """Raw IR, Eq. ir-raw in the paper: quantile over anchors of the mean over draws.
 
-    Args:
-        draw_radius: Normalised radii of :func:`normalised_radius`.
-        quantile: q in [0, 1], with linear interpolation; the paper's protocol has 0.90.
-
-    Returns:
-        Raw IR, in units of clean one-step motion.
+    In units of clean one-step motion, with linear interpolation; the paper has q = 0.90.
 
     Raises:
         InvalidArgument: No anchors, no draws, or a bad quantile.
@@ -101,14 +88,8 @@ def different_state_distance(
 ) -> Float64[Tensor, "n"]:
     """D_i, Eq. different-state-distance in the paper, for anchors that have a partner.
 
-    Args:
-        rollouts: Clean rollouts of the anchors under their own actions.
-        partner_rollouts: Rollouts from each partner's history under the *anchor's* actions.
-        weights: Horizon weights, the same as for IR.
-        scale: Clean-motion scale s_i of the anchors.
-
-    Returns:
-        Distances in units of clean one-step motion.
+    ``partner_rollouts`` start from each partner's history under the *anchor's* actions. Distances
+    are in units of clean one-step motion.
 
     Raises:
         FailedPrecondition: A distance is not finite.
@@ -125,10 +106,6 @@ def different_state_distance(
 def check_eligible(eligible: int, anchors: int) -> None:
     """Rejects anchors on which no SR can be measured.
 
-    Args:
-        eligible: Anchors that have a partner.
-        anchors: Anchors n.
-
     Raises:
         FailedPrecondition: No anchor is eligible.
     """
@@ -142,10 +119,7 @@ def check_eligible(eligible: int, anchors: int) -> None:
 def separation_rate(distance: Float64[Tensor, "n"], ir_raw: float, margin: float) -> float:
     """SR, Eq. sr in the paper: the fraction of eligible anchors with D_i > IR_raw + delta.
 
-    Args:
-        distance: D_i of :func:`different_state_distance`; NaN where the anchor has no partner.
-        ir_raw: Raw IR of the same checkpoint.
-        margin: delta, finite and not negative; the paper's protocol has 0.10.
+    D_i is NaN where the anchor has no partner; the paper has delta = 0.10.
 
     Raises:
         InvalidArgument: A bad margin.
@@ -160,10 +134,6 @@ def separation_rate(distance: Float64[Tensor, "n"], ir_raw: float, margin: float
 
 def median_latent_distance(latents: Float[Tensor, "n dim"], check: Check = go_on) -> float:
     """Median distance between the latents of different anchors; near zero means collapse.
-
-    Args:
-        latents: Clean endpoint embeddings.
-        check: Called between blocks of work; may raise to end it.
 
     Raises:
         InvalidArgument: Fewer than 2 anchors, or a latent that is not finite.

@@ -62,10 +62,6 @@ def squared_norm(
     """|A v|^2 of the weighted rollout (Eq. weighted-rollout-map in the paper).
 
     Its mean over Rademacher probes v is the Hutchinson estimate of ||J_G J_E||_F^2.
-
-    Args:
-        tangents: Derivative of every predicted latent along a probe.
-        weights: Horizon weights.
     """
     return (tangents.double().square().sum(dim=-1) * weights).sum(dim=-1)
 
@@ -78,10 +74,6 @@ def finite_difference(
 ) -> Float64[Tensor, "*broadcast"]:
     """|G(x + step e) - G(x)|^2 / step^2 of the weighted rollout.
 
-    Args:
-        clean: Rollout of the history.
-        moved: Rollouts of the history plus ``step`` times a Gaussian probe.
-        weights: Horizon weights.
-        step: Standard deviation sigma in [0, 1] pixel units.
+    For ``moved`` histories at ``step`` (sigma, [0, 1] pixel units) times a Gaussian probe.
     """
     return (acpc(step_distances(clean, moved), weights) / step).square()

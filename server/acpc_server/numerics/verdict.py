@@ -73,15 +73,8 @@ def screen(
 
     The reference is the unaugmented checkpoint of the same task, run and family, measured under the
     same visual shift. Without it relative IR is unknown: a failed SR still fails the screen, a
-    passed one decides nothing.
-
-    Args:
-        ir_raw: Raw IR of the checkpoint under test.
-        sr: Its SR.
-        t_ir: Largest relative IR that passes, finite and above 0.
-        t_sr: Smallest SR that passes, in (0, 1].
-        reference_ir_raw: Raw IR of the reference.
-        reference_sr: SR of the reference; given together with its raw IR.
+    passed one decides nothing. Thresholds as ``check_thresholds``; the reference's raw IR and SR
+    are given together.
 
     Raises:
         InvalidArgument: A threshold or a measurement outside its range, or half a reference.

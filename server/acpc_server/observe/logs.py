@@ -9,12 +9,7 @@ import structlog
 
 
 def configure_logs(level: str, style: str) -> None:
-    """Send structlog, the standard library's loggers and warnings to stderr in one format.
-
-    Args:
-        level: Name of the lowest level shown, for example ``"INFO"``.
-        style: ``"json"`` or ``"console"``.
-    """
+    """Send structlog, the standard library's loggers and warnings to stderr in one format."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,

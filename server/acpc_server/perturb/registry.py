@@ -105,9 +105,7 @@ def is_stochastic(spec: VisualChange) -> bool:
 def require_known(specs: Iterable[VisualChange], path: str) -> None:
     """Checks that every perturbation of a request can be resolved.
 
-    Args:
-        specs: The perturbations.
-        path: Path of each, with its index as ``{}``.
+    ``path`` is that of each, with its index as ``{}``.
 
     Raises:
         InvalidArgument, FailedPrecondition: As ``resolve``; names the path.

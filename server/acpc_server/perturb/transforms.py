@@ -31,16 +31,6 @@ def perturb_frames(
 ) -> Float[Tensor, "n 3 h w"]:
     """One perturbed view of the frames of one history.
 
-    Args:
-        frames: Normalised frames at the model's image size.
-        spec: What to do to them.
-        seed: Seed of the study, uint64.
-        anchor: Identity of the history among those that share the seed, uint64.
-        draw: Index m of the draw, uint64. A perturbation that is not stochastic ignores all three.
-
-    Returns:
-        The view, with the shape, dtype and device of ``frames``, which stay as they were.
-
     Raises:
         InvalidArgument: A number out of range, an unknown registered name or its parameters, or a
             blur or shift that does not fit the frames.
@@ -65,15 +55,6 @@ def draw_generator(name: str, *, seed: int, anchor: int, draw: int) -> np.random
     The key holds no severity: all severities of one kind share their numbers (common random
     numbers), so that differences between severities carry no extra sampling noise. Numbers fill the
     frames in C order, so a longer history keeps the numbers of its first frames.
-
-    Args:
-        name: Name of the perturbation.
-        seed: Seed of the study, uint64.
-        anchor: Identity of the history among those that share the seed, uint64.
-        draw: Index of the draw, uint64.
-
-    Returns:
-        A fresh generator at the start of its stream.
 
     Raises:
         InvalidArgument: A number is not a uint64.

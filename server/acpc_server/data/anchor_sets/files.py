@@ -19,8 +19,7 @@ _PART = ".part"
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
     """Writes a file that other processes see whole or not at all, also after a power cut.
 
-    Returns:
-        Its size in bytes.
+    Returns its bytes.
 
     Raises:
         ResourceExhausted: The volume is full.
@@ -64,10 +63,6 @@ def held(folder: Path, busy: str) -> Iterator[None]:
     """Locks a folder, made when missing, against other calls, processes and hosts.
 
     The lock ends with the process, however that ends.
-
-    Args:
-        folder: What is locked.
-        busy: Message of the error when another call has the lock.
 
     Raises:
         Aborted: Another call has the lock.

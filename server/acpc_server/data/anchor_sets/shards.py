@@ -46,15 +46,7 @@ def write_shard(
 ) -> int:
     """Writes the shard whose first anchor is ``start``.
 
-    Args:
-        folder: Where the shards of the set are.
-        start: Index of its first anchor.
-        shard: The anchors.
-        packed: Their frames deflated by zlib; None stores them plain.
-        own_trajectories: Whether each anchor was taken to be its own trajectory.
-
-    Returns:
-        Bytes of the file.
+    Returns its bytes. ``packed`` are the frames deflated by zlib; None stores them plain.
     """
     stored = shard.frames.reshape(-1) if packed is None else np.frombuffer(packed, np.uint8)
     members = {
@@ -107,10 +99,6 @@ def read_small(paths: list[Path]) -> dict[str, np.ndarray]:
 
 def read_frames(path: Path, digests: bytes) -> UInt8[np.ndarray, "n steps height width 3"]:
     """The frames of a shard.
-
-    Args:
-        path: Its file.
-        digests: The sha256 that the frames of its anchors must have, joined.
 
     Raises:
         FailedPrecondition: The file is gone or damaged.

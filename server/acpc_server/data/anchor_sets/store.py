@@ -44,11 +44,6 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 class AnchorStore:
     """Immutable sets of anchors, named by the digest of their content.
 
-    Args:
-        root: Folder of the store; made when missing.
-        limits: Quotas and retention.
-        metrics: Series of the store.
-
     Raises:
         FailedPrecondition: The folder cannot be made.
     """
@@ -127,10 +122,6 @@ class AnchorStore:
 
     def delete(self, digest: str, in_use: Callable[[str], bool]) -> None:
         """Removes a set.
-
-        Args:
-            digest: Its name.
-            in_use: Whether a job that has not ended needs the set of a digest.
 
         Raises:
             InvalidArgument, NotFound: As ``get``.
@@ -233,11 +224,7 @@ class AnchorStore:
             return 0, None  # damaged: the upload will start again
 
     def tidy(self, in_use: Callable[[str], bool]) -> None:
-        """Removes sets that have expired, uploads that were abandoned, and leftovers.
-
-        Args:
-            in_use: Whether a job that has not ended needs the set of a digest.
-        """
+        """Removes sets that have expired, uploads that were abandoned, and leftovers."""
         now = time.time()
         for stored in self.list():
             expires = self.expire_time(stored)

@@ -28,10 +28,6 @@ class StoredAnchors(Anchors):
 
     The small arrays when it is opened, frames whenever they are read. Safe to share among threads.
 
-    Args:
-        folder: Folder of the set.
-        info: What its ``set.json`` says.
-
     Raises:
         FailedPrecondition: A file is gone or damaged.
     """

@@ -125,10 +125,7 @@ class AnchorUpload:
     ) -> None:
         """Stores the next shard for good.
 
-        Args:
-            shard: Anchors ``next_offset`` and the ones after it.
-            packed: Their frames deflated by zlib; None stores them plain.
-            own_trajectories: Whether the uploader named no trajectories.
+        ``packed`` are its frames deflated by zlib; None stores them plain.
 
         Raises:
             InvalidArgument: The shard does not fit the header, or the shards before it.
@@ -281,11 +278,7 @@ def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], N
     """Fills an upload from a dataset, a few anchors in memory at a time.
 
     Shards of an earlier attempt are dropped, for the dataset may have been replaced since.
-
-    Args:
-        upload: An upload whose header fits the anchors.
-        drawn: The anchors.
-        check: Called between shards; raises when the set is no longer wanted.
+    ``check`` is called between shards and may raise.
 
     Raises:
         FailedPrecondition: The dataset's frames are damaged.

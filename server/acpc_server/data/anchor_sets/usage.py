@@ -27,13 +27,7 @@ class Count(NamedTuple):
 
 
 class Usage:
-    """The store's bytes, known roughly between counts and exactly where a quota is at stake.
-
-    Args:
-        count: Counts what is on disk, of this server and of others.
-        limit: Bytes the store may hold.
-        metrics: Series of the store.
-    """
+    """The store's bytes, known roughly between counts and exactly where a quota is at stake."""
 
     def __init__(self, count: Callable[[], Count], limit: int, metrics: Metrics) -> None:
         self._count = count
