@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 import h5py
 import hdf5plugin  # noqa: F401  registers the compression filters
@@ -34,7 +33,7 @@ _CHUNK_CACHE_BYTES = 2**24
 
 
 class Hdf5Dataset:
-    """An open dataset file; use it as a context manager.
+    """An open dataset file.
 
     Attributes:
         name: Path below the root.
@@ -54,8 +53,9 @@ class Hdf5Dataset:
         self._rows_used = int((self.offsets + self.lengths).max(initial=0))
 
     @classmethod
-    def open(cls, root: Path, name: str) -> "Hdf5Dataset":
-        """Opens the file ``name`` below ``root`` for reading.
+    @contextmanager
+    def open(cls, root: Path, name: str) -> Iterator["Hdf5Dataset"]:
+        """The file ``name`` below ``root``, open for reading inside the ``with``.
 
         Raises:
             InvalidArgument, PermissionDenied, NotFound: As ``resolve_below``, field ``dataset``.
@@ -69,26 +69,8 @@ class Hdf5Dataset:
                 f"dataset {name!r} is not a readable HDF5 file (damaged, truncated or still being "
                 f"written?): {error}"
             ) from error
-        try:
-            return cls(file, name)
-        except BaseException:
-            file.close()
-            raise
-
-    def __enter__(self) -> "Hdf5Dataset":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
+        with file:
+            yield cls(file, name)
 
     def identity(self) -> tuple[int, ...]:
         """Changes when the open file is written to; no other file has it."""

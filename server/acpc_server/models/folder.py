@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from acpc_server.errors import (
     FailedPrecondition,
@@ -143,19 +144,15 @@ def read_file(folder: int, filename: str, limit: int) -> bytes:
         UnsafeCheckpoint: It is a directory, pipe, socket or device, empty, above ``limit``, or
             written to meanwhile.
     """
-    descriptor = _open_file(folder, filename)
-    try:
-        status = os.fstat(descriptor)
-        if status.st_size > limit:
+    with _open_file(folder, filename) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
             raise UnsafeCheckpoint(
-                f"{filename}: {status.st_size} bytes, above the limit of {limit}",
+                f"{filename}: {size} bytes, above the limit of {limit}",
                 reason="CHECKPOINT_TOO_LARGE",
             )
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(status.st_size + 1)
-    finally:
-        os.close(descriptor)
-    if len(data) != status.st_size:
+        data = file.read(size + 1)
+    if len(data) != size:
         raise UnsafeCheckpoint(f"{filename}: its size changed while it was read; try again")
     if not data:
         raise UnsafeCheckpoint(f"{filename}: empty file")
@@ -217,20 +214,17 @@ def _regular_file(folder: int, filename: str) -> os.stat_result | None:
 
 
 def _stat_file(folder: int, filename: str) -> os.stat_result:
-    descriptor = _open_file(folder, filename)
-    try:
-        return os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
+    with _open_file(folder, filename) as file:
+        return os.fstat(file.fileno())
 
 
-def _open_file(folder: int, filename: str) -> int:
+def _open_file(folder: int, filename: str) -> BinaryIO:
     # Without O_NONBLOCK opening a named pipe would wait for a writer.
     descriptor = _open_part(folder, filename, os.O_NONBLOCK, filename)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UnsafeCheckpoint(f"{filename}: not a regular file")
-    return descriptor
+    return os.fdopen(descriptor, "rb")
 
 
 def _open_root(root: Path) -> int:

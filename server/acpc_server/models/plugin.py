@@ -7,9 +7,9 @@ before memory is taken for them, and fills in the weights. Nothing in a checkpoi
 
 from acpc_server.errors import InvalidArgument, UnsafeCheckpoint
 from acpc_server.models.config import JsonObject, Part, parse_config
-from acpc_server.models.families import ENTRY_POINT_GROUP, ModelFamily
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenWorldModel, ModelCard
+from acpc_server.models.loader import ENTRY_POINT_GROUP, ModelFamily
 from acpc_server.models.weights import StateReader, count_parameters, fill
 
 __all__ = [

@@ -21,7 +21,7 @@ from acpc.contract import (
     VisualChange,
 )
 
-from acpc_server.perturb import blurs, placement
+from acpc_server.perturb import blurs
 from acpc_server.perturb.photometric import IMAGE_CODEC
 from acpc_server.perturb.registry import (
     Perturbation,
@@ -50,11 +50,9 @@ __all__ = [
     "Registered",
     "Resize",
     "VisualChange",
-    "blurs",
     "is_stochastic",
     "perturb_frames",
     "perturbation",
-    "placement",
     "register",
     "require_known",
     "resolve",

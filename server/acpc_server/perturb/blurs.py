@@ -7,24 +7,22 @@ choose its algorithm, and so its rounding, by batch size.
 import math
 from collections.abc import Iterable
 
-import numpy as np
 import torch
 from acpc.contract import DefocusBlur, GaussianBlur, MotionBlur
 from jaxtyping import Float
+from numpy.random import Generator
 from torch import Tensor
 from torch.nn import functional
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.perturb.registry import perturbation
+from acpc_server.perturb.registry import Frames, perturbation
 
 Taps = list[tuple[int, int, float]]
 """Row, column and weight of each tap, counted from the corner of the kernel."""
 
 
 @perturbation("gaussian_blur", parameters=GaussianBlur, stochastic=False)
-def gaussian_blur(
-    frames: Float[Tensor, "n 3 h w"], parameters: GaussianBlur, generator: np.random.Generator
-) -> Float[Tensor, "n 3 h w"]:
+def gaussian_blur(frames: Frames, parameters: GaussianBlur, generator: Generator) -> Frames:
     """Separable Gaussian blur."""
     size = parameters.kernel_size
     reach = size // 2
@@ -46,9 +44,7 @@ def gaussian_blur(
 
 
 @perturbation("defocus_blur", parameters=DefocusBlur, stochastic=False)
-def defocus_blur(
-    frames: Float[Tensor, "n 3 h w"], parameters: DefocusBlur, generator: np.random.Generator
-) -> Float[Tensor, "n 3 h w"]:
+def defocus_blur(frames: Frames, parameters: DefocusBlur, generator: Generator) -> Frames:
     """Mean over a disk: a tap d pixels outside it weighs as 1 - d, at least 0."""
     radius = parameters.radius
     reach = _fitting_reach(radius, frames, "radius", radius)
@@ -58,9 +54,7 @@ def defocus_blur(
 
 
 @perturbation("motion_blur", parameters=MotionBlur, stochastic=False)
-def motion_blur(
-    frames: Float[Tensor, "n 3 h w"], parameters: MotionBlur, generator: np.random.Generator
-) -> Float[Tensor, "n 3 h w"]:
+def motion_blur(frames: Frames, parameters: MotionBlur, generator: Generator) -> Frames:
     """Mean over a line: a tap d pixels away from it weighs as 1 - d, at least 0."""
     half = parameters.length / 2
     reach = _fitting_reach(half, frames, "length", parameters.length)
@@ -93,10 +87,10 @@ def _offsets(reach: int) -> list[tuple[int, int]]:
 
 
 def _blurred(
-    frames: Float[Tensor, "n 3 h w"],
+    frames: Frames,
     reach: int,
     beyond: Iterable[tuple[tuple[int, int], float]],
-) -> Float[Tensor, "n 3 h w"]:
+) -> Frames:
     """Mean with weights that fall from 1 to 0 within one pixel ``beyond`` a shape.
 
     A shape that shrinks to the centre so becomes the identity without a jump.
@@ -107,14 +101,12 @@ def _blurred(
     return _weighted_sum(_padded(frames, reach), taps, frames.shape[2:]).to(frames.dtype)
 
 
-def _padded(frames: Float[Tensor, "n 3 h w"], reach: int) -> Float[Tensor, "n 3 out_h out_w"]:
+def _padded(frames: Frames, reach: int) -> Float[Tensor, "n 3 out_h out_w"]:
     wide = frames.to(torch.promote_types(frames.dtype, torch.float32))
     return functional.pad(wide, (reach, reach, reach, reach), mode="reflect")
 
 
-def _weighted_sum(
-    padded: Float[Tensor, "n 3 h w"], taps: Taps, size: torch.Size
-) -> Float[Tensor, "n 3 out_h out_w"]:
+def _weighted_sum(padded: Frames, taps: Taps, size: torch.Size) -> Float[Tensor, "n 3 out_h out_w"]:
     height, width = size
     total = padded.new_zeros(*padded.shape[:2], height, width)
     product = torch.empty_like(total)

@@ -10,12 +10,13 @@ import math
 import numpy as np
 import torch
 from acpc.contract import Brightness, ColorJitter, Contrast, Jpeg
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
+from numpy.random import Generator
 from PIL import Image, features
 from torch import Tensor
 
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, to_model_input
-from acpc_server.perturb.registry import perturbation
+from acpc_server.perturb.registry import Frames, perturbation
 
 Matrix = list[list[float]]
 
@@ -39,25 +40,19 @@ JITTER_TURNS = 0.2
 
 
 @perturbation("brightness", parameters=Brightness, stochastic=False)
-def brightness(
-    frames: Float[Tensor, "n 3 h w"], parameters: Brightness, generator: np.random.Generator
-) -> Float[Tensor, "n 3 h w"]:
+def brightness(frames: Frames, parameters: Brightness, generator: Generator) -> Frames:
     """``p (1 + change)``."""
     return _recoloured(frames, _grey_scaling(parameters.change), 0.0)
 
 
 @perturbation("contrast", parameters=Contrast, stochastic=False)
-def contrast(
-    frames: Float[Tensor, "n 3 h w"], parameters: Contrast, generator: np.random.Generator
-) -> Float[Tensor, "n 3 h w"]:
+def contrast(frames: Frames, parameters: Contrast, generator: Generator) -> Frames:
     """``0.5 + (p - 0.5) (1 + change)``."""
     return _recoloured(frames, _grey_scaling(parameters.change), -0.5 * parameters.change)
 
 
 @perturbation("color_jitter", parameters=ColorJitter, stochastic=True)
-def color_jitter(
-    frames: Float[Tensor, "n 3 h w"], parameters: ColorJitter, generator: np.random.Generator
-) -> Float[Tensor, "n 3 h w"]:
+def color_jitter(frames: Frames, parameters: ColorJitter, generator: Generator) -> Frames:
     """Brightness, contrast, saturation and hue, one after the other, each by a uniform number."""
     u = [2.0 * generator.random() - 1.0 for _ in range(4)]
     light, spread, chroma = (JITTER_REACH * parameters.strength * number for number in u[:3])
@@ -69,9 +64,7 @@ def color_jitter(
 
 
 @perturbation("jpeg", parameters=Jpeg, stochastic=False)
-def jpeg(
-    frames: Float[Tensor, "n 3 h w"], parameters: Jpeg, generator: np.random.Generator
-) -> Float[Tensor, "n 3 h w"]:
+def jpeg(frames: Frames, parameters: Jpeg, generator: Generator) -> Frames:
     """Rounded to 8 bits, encoded with 4:2:0 chroma subsampling, and decoded, frame by frame."""
     if parameters.quality == 100:
         return frames.clone()
@@ -110,9 +103,7 @@ def _chroma_change(scale: float, sine: float) -> Matrix:
     ]
 
 
-def _recoloured(
-    frames: Float[Tensor, "n 3 h w"], change: Matrix, offset: float
-) -> Float[Tensor, "n 3 h w"]:
+def _recoloured(frames: Frames, change: Matrix, offset: float) -> Frames:
     """``p + change @ p + offset`` at every pixel, saturating."""
     wide = frames.to(torch.promote_types(frames.dtype, torch.float32))
     view = torch.empty_like(wide)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from acpc.contract import Registered, VisualChange
+from jaxtyping import Float
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument
 
 ENTRY_POINT_GROUP = "acpc.perturbations"
 
+Frames = Float[Tensor, "n 3 h w"]
 Apply = Callable[[Tensor, Any, np.random.Generator], Tensor]
 
 

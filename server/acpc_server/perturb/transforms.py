@@ -1,34 +1,35 @@
-"""One view of a history, and the paper's identity, noise and resize.
+"""One view of a history, the paper's identity, noise and resize, and two of a random position.
 
 All perturbations act on normalised model input, after the resize to its size. Every step is a sum
 or product element by element, torch's own interpolation or a codec given one frame at a time, so a
-frame's result does not depend on the frames beside it.
+frame's result does not depend on the frames beside it. All frames of a history share a random
+position, as with dirt on a lens or a displaced camera.
 """
 
 from functools import lru_cache
 
-import numpy as np
 import torch
-from acpc.contract import GaussianNoise, Identity, Resize, VisualChange
+from acpc.contract import GaussianNoise, Identity, Occlusion, RandomShift, Resize, VisualChange
 from jaxtyping import Float
+from numpy.random import Generator
 from torch import Tensor
 from torch.nn import functional
 
-from acpc_server.errors import FailedPrecondition
-from acpc_server.numerics import IMAGENET_STD, keyed_generator, standard_normals
-from acpc_server.perturb.registry import perturbation, resolve
+from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, keyed_generator, standard_normals
+from acpc_server.perturb.registry import Frames, perturbation, resolve
 
 _DOMAIN = b"acpc/draw/1\0"
 
 
 def perturb_frames(
-    frames: Float[Tensor, "n 3 h w"],
+    frames: Frames,
     spec: VisualChange,
     *,
     seed: int,
     anchor: int,
     draw: int,
-) -> Float[Tensor, "n 3 h w"]:
+) -> Frames:
     """One perturbed view of the frames of one history.
 
     Raises:
@@ -49,7 +50,7 @@ def perturb_frames(
     return view
 
 
-def draw_generator(name: str, *, seed: int, anchor: int, draw: int) -> np.random.Generator:
+def draw_generator(name: str, *, seed: int, anchor: int, draw: int) -> Generator:
     """The generator of one draw.
 
     The key holds no severity: all severities of one kind share their numbers (common random
@@ -63,17 +64,13 @@ def draw_generator(name: str, *, seed: int, anchor: int, draw: int) -> np.random
 
 
 @perturbation("identity", parameters=Identity, stochastic=False)
-def identity(
-    frames: Float[Tensor, "n 3 h w"], parameters: Identity, generator: np.random.Generator
-) -> Float[Tensor, "n 3 h w"]:
+def identity(frames: Frames, parameters: Identity, generator: Generator) -> Frames:
     """A copy of the frames."""
     return frames.clone()
 
 
 @perturbation("gaussian_noise", parameters=GaussianNoise, stochastic=True)
-def gaussian_noise(
-    frames: Float[Tensor, "n 3 h w"], parameters: GaussianNoise, generator: np.random.Generator
-) -> Float[Tensor, "n 3 h w"]:
+def gaussian_noise(frames: Frames, parameters: GaussianNoise, generator: Generator) -> Frames:
     """Adds noise of standard deviation ``sigma`` in [0, 1] pixel units, without clipping.
 
     Frames are normalised already, so sigma is divided by the channel's standard deviation.
@@ -90,9 +87,7 @@ def _noise_scale(sigma: float) -> Float[Tensor, "3 1 1"]:
 
 
 @perturbation("resize", parameters=Resize, stochastic=False)
-def resize(
-    frames: Float[Tensor, "n 3 h w"], parameters: Resize, generator: np.random.Generator
-) -> Float[Tensor, "n 3 h w"]:
+def resize(frames: Frames, parameters: Resize, generator: Generator) -> Frames:
     """Bilinear down and back up, ``align_corners`` false, no antialiasing on either leg.
 
     ``round`` is Python's: a half goes to the even neighbour.
@@ -101,3 +96,45 @@ def resize(
     small = [max(1, round(side * parameters.scale)) for side in (height, width)]
     down = functional.interpolate(frames.contiguous(), size=small, mode="bilinear")
     return functional.interpolate(down, size=(height, width), mode="bilinear")
+
+
+@perturbation("occlusion", parameters=Occlusion, stochastic=True)
+def occlusion(frames: Frames, parameters: Occlusion, generator: Generator) -> Frames:
+    """A rectangle of mid-grey, ``round(side * size)`` pixels a side, entirely inside the frame.
+
+    Its position is uniform over those where it fits; the row is drawn first, then the column.
+    """
+    height, width = frames.shape[2:]
+    tall, wide = (round(side * parameters.size) for side in (height, width))
+    top, left = _below(generator, height - tall + 1), _below(generator, width - wide + 1)
+    grey = torch.tensor([(0.5 - m) / s for m, s in zip(IMAGENET_MEAN, IMAGENET_STD, strict=True)])
+    view = frames.clone()
+    view[:, :, top : top + tall, left : left + wide] = grey.to(view).view(3, 1, 1)
+    return view
+
+
+@perturbation("random_shift", parameters=RandomShift, stochastic=True)
+def random_shift(frames: Frames, parameters: RandomShift, generator: Generator) -> Frames:
+    """A shift down and right by whole pixels, each uniform from -pixels to pixels.
+
+    Border pixels are repeated, as DrQ's random crop of a padded frame does.
+    """
+    pixels, shorter = parameters.pixels, min(frames.shape[2:])
+    if pixels >= shorter:
+        raise InvalidArgument(
+            "pixels",
+            f"is {pixels}, but a shift of frames with a side of {shorter} pixels may be at most "
+            f"{shorter - 1}",
+        )
+    view = frames
+    for axis in (2, 3):
+        shift = _below(generator, 2 * pixels + 1) - pixels
+        side = frames.shape[axis]
+        source = (torch.arange(side, device=frames.device) - shift).clamp(0, side - 1)
+        view = view.index_select(axis, source)
+    return view
+
+
+def _below(generator: Generator, stop: int) -> int:
+    """An integer uniform in [0, stop) that grows with ``stop`` for the same random number."""
+    return int(generator.random() * stop)

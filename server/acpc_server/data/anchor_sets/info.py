@@ -46,22 +46,7 @@ class UploadHeader(contract.UploadHeader):
 
 @dataclass(frozen=True)
 class SetInfo:
-    """A stored set.
-
-    Attributes:
-        digest: Its name: sha256 of its content.
-        anchors: Anchors n.
-        history: Frames h of the history.
-        horizon: Future frames H.
-        height: Of a frame, in pixels.
-        width: Of a frame, in pixels.
-        action_block_dim: Width of an action block.
-        state_dim: Width of an endpoint state.
-        size_bytes: Bytes on disk.
-        create_time: Seconds since 1970.
-        description: Free text of the first uploader.
-        source: The dataset the server drew it from.
-    """
+    """A stored set, as ``contract.AnchorSet``, but with ``create_time`` in seconds since 1970."""
 
     digest: str
     anchors: int
