@@ -26,7 +26,6 @@ from acpc_server.interactive.certify import certify_pool
 from acpc_server.interactive.planning import Planner, PlanningRequest
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
-from acpc_server.perturb import GaussianNoise as NoiseSpec
 from acpc_server.scheduling import Priority, RequestContext
 from load import HISTORY, SIDE, WIDTH, Seen, closed_loop, elsewhere, open_loop, quantiles
 
@@ -69,7 +68,7 @@ def pool_overhead(address: str, rounds: int) -> dict[str, Any]:
             history=history,
             past_blocks=past,
             goal=goal,
-            views=DrawnViews((NoiseSpec(sigma=0.08),), 1, seed, 0),
+            views=DrawnViews((GaussianNoise(sigma=0.08),), 1, seed, 0),
             elite_count=ELITES,
             reduction="sum",
             endpoint_tolerance=0.0,

@@ -23,7 +23,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from acpc.contract import AnchorSource, CheckpointRef, ScoreProtocol
+from acpc.contract import AnchorSource, CheckpointRef, GaussianNoise, ScoreProtocol
 from acpc_server.data import AnchorBatch
 from acpc_server.engine import DeviceEngine
 from acpc_server.engine.allocator import keep_freed_memory
@@ -33,7 +33,7 @@ from acpc_server.numerics import consistency, screening
 from acpc_server.numerics.pairing import median_split_labels, pair_different_labels
 from acpc_server.numerics.pixels import to_model_input
 from acpc_server.observe import Metrics
-from acpc_server.perturb import GaussianNoise, perturb_frames
+from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring.score import different_state_distances, summarise_checkpoint
 from acpc_server.scoring.shard import ShardRecord, ShardScorer

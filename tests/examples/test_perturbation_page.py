@@ -9,10 +9,10 @@ import numpy as np
 import perturbation_gallery as gallery
 import pytest
 import torch
-from acpc.contract import parse_grid
+from acpc.contract import Registered, parse_grid
 from acpc.v1 import perturbation_pb2 as pb
 from acpc_server.numerics.pixels import to_model_input
-from acpc_server.perturb import Perturbation, Registered, perturb_frames, register
+from acpc_server.perturb import Perturbation, perturb_frames, register
 from PIL import Image
 
 PAGE = Path(__file__).parents[2] / "docs" / "perturbations.md"

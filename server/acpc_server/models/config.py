@@ -26,6 +26,14 @@ FAMILY_OF_TARGET = {
     "stable_worldmodel.wm.pldm.pldm.PLDM": "pldm",
 }
 MAX_DEPTH = 16
+# Width, layers and heads of the sizes vit_hf knows; the MLPs are four times as wide.
+VIT_SIZES = {
+    "tiny": (192, 12, 3),
+    "small": (384, 12, 6),
+    "base": (768, 12, 12),
+    "large": (1024, 24, 16),
+    "huge": (1280, 32, 16),
+}
 
 Count = Annotated[int, Field(ge=1, le=256)]
 Width = Annotated[int, Field(ge=1, le=16384)]
@@ -75,6 +83,17 @@ class EncoderConfig(Part):
     attention_probs_dropout_prob: Rate = 0.0
     initializer_range: float = 0.02
 
+    @property
+    def geometry(self) -> tuple[int, int, int, int]:
+        """Token width, layers, heads and hidden width of the MLPs."""
+        width, depth, heads = VIT_SIZES[self.size]
+        return (
+            self.hidden_size or width,
+            self.num_hidden_layers or depth,
+            self.num_attention_heads or heads,
+            self.intermediate_size or 4 * width,
+        )
+
 
 class PredictorConfig(Part):
     """The causal AdaLN-zero predictor. Early configs have no ``_target_`` here."""
@@ -115,10 +134,16 @@ class EmbedderConfig(Part):
     mlp_scale: Count = 4
 
 
-class NormConfig(BaseModel):
-    """Factory of a normalisation layer. ``momentum`` matters to training alone."""
+class Factory(BaseModel):
+    """A layer named without being made."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    partial: Literal[True] = Field(alias="_partial_")
+
+
+class NormConfig(Factory):
+    """Factory of a normalisation layer. ``momentum`` matters to training alone."""
 
     target: Literal[
         "torch.nn.BatchNorm1d",
@@ -126,15 +151,12 @@ class NormConfig(BaseModel):
         "torch.nn.LayerNorm",
         "torch.nn.modules.normalization.LayerNorm",
     ] = Field(alias="_target_")
-    partial: Literal[True] = Field(alias="_partial_")
     eps: Epsilon = 1e-5
     momentum: Rate | None = 0.1
 
 
-class ActivationConfig(BaseModel):
+class ActivationConfig(Factory):
     """Factory of an activation."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     target: Literal[
         "torch.nn.GELU",
@@ -144,7 +166,6 @@ class ActivationConfig(BaseModel):
         "torch.nn.SiLU",
         "torch.nn.modules.activation.SiLU",
     ] = Field(alias="_target_")
-    partial: Literal[True] = Field(alias="_partial_")
 
 
 LAYER_NORM = NormConfig.model_validate({"_target_": "torch.nn.LayerNorm", "_partial_": True})

@@ -26,14 +26,6 @@ from acpc_server.models.predictor import Embedder, Predictor, ProjectionMlp
 from acpc_server.models.vit import ViT
 from acpc_server.models.weights import StateDict, StateReader, bad_weights, count_parameters, fill
 
-# Width, layers and heads of the sizes vit_hf knows; the MLPs are four times as wide.
-VIT_SIZES = {
-    "tiny": (192, 12, 3),
-    "small": (384, 12, 6),
-    "base": (768, 12, 12),
-    "large": (1024, 24, 16),
-    "huge": (1280, 32, 16),
-}
 # Vision-transformer layer names of transformers 4.x and their 5.x successors.
 OLD_LAYER = re.compile(r"^encoder\.encoder\.layer\.(\d+)\.(.+)\.(weight|bias)$")
 NEW_PART = {
@@ -136,20 +128,11 @@ def rename_old_layers(state: StateDict, filename: str) -> StateDict:
 
 
 def _build_encoder(config: EncoderConfig) -> ViT:
-    width, depth, heads = VIT_SIZES[config.size]
-    overrides = (
-        config.hidden_size,
-        config.num_hidden_layers,
-        config.num_attention_heads,
-        config.intermediate_size,
-    )
-    if config.pretrained and any(overrides):
+    overrides = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    if config.pretrained and any(getattr(config, name) for name in overrides):
         # Upstream then takes the geometry from the pretrained model and drops the overrides.
         raise bad_config("encoder.pretrained", "true beside keys that override the size")
-    mlp_width = config.intermediate_size or 4 * width
-    width = config.hidden_size or width
-    depth = config.num_hidden_layers or depth
-    heads = config.num_attention_heads or heads
+    width, _, heads, _ = config.geometry
     if width % heads:
         raise bad_config(
             "encoder.num_attention_heads", f"{heads} heads do not divide the width {width}"
@@ -159,16 +142,7 @@ def _build_encoder(config: EncoderConfig) -> ViT:
             "encoder.patch_size",
             f"{config.patch_size} exceeds encoder.image_size {config.image_size}",
         )
-    return ViT(
-        width=width,
-        depth=depth,
-        heads=heads,
-        mlp_width=mlp_width,
-        image_size=config.image_size,
-        patch_size=config.patch_size,
-        use_mask_token=config.use_mask_token,
-        layer_norm_eps=config.layer_norm_eps,
-    )
+    return ViT(config)
 
 
 def _head_width(
@@ -181,9 +155,7 @@ def _head_width(
 
 
 def _build_head(head: MlpConfig | IdentityConfig | None) -> nn.Module:
-    if not isinstance(head, MlpConfig):
-        return nn.Identity()
-    return ProjectionMlp(head)
+    return ProjectionMlp(head) if isinstance(head, MlpConfig) else nn.Identity()
 
 
 def _check_equal(key: str, found: int, wanted: int, source: str) -> None:

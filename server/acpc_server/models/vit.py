@@ -12,6 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from acpc_server.models.config import EncoderConfig
+
 RGB = 3
 INIT_STD = 0.02
 
@@ -136,32 +138,19 @@ class Layer(nn.Module):
 
 
 class ViT(nn.Module):
-    """Vision transformer of the public ``vit_hf`` backbone.
+    """Vision transformer of the public ``vit_hf`` backbone."""
 
-    ``image_size`` is the side of the square training images, which fixes the position grid.
-    """
-
-    def __init__(
-        self,
-        *,
-        width: int,
-        depth: int,
-        heads: int,
-        mlp_width: int,
-        image_size: int,
-        patch_size: int,
-        use_mask_token: bool = False,
-        layer_norm_eps: float = 1e-12,
-    ) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.width = width
-        self.image_size = image_size
-        self.patch_size = patch_size
-        self.embeddings = Embeddings(width, image_size, patch_size, use_mask_token)
-        self.layers = nn.ModuleList(
-            Layer(width, heads, mlp_width, layer_norm_eps) for _ in range(depth)
+        self.width, depth, heads, hidden = config.geometry
+        self.patch_size = config.patch_size
+        self.embeddings = Embeddings(
+            self.width, config.image_size, config.patch_size, config.use_mask_token
         )
-        self.layernorm = nn.LayerNorm(width, eps=layer_norm_eps)
+        self.layers = nn.ModuleList(
+            Layer(self.width, heads, hidden, config.layer_norm_eps) for _ in range(depth)
+        )
+        self.layernorm = nn.LayerNorm(self.width, eps=config.layer_norm_eps)
         self.apply(_init_linear)
 
     def forward(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n width"]:

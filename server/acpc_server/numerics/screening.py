@@ -31,14 +31,9 @@ def transitions(observed: Float[Tensor, "n frames dim"]) -> Float64[Tensor, "n s
     return step_distances(observed[:, :-1], observed[:, 1:])
 
 
-def motion_scale_of(displacements: Float64[Tensor, "n steps"]) -> Float64[Tensor, "n"]:
+def motion_scale(displacements: Float64[Tensor, "n steps"]) -> Float64[Tensor, "n"]:
     """Clean-motion scale s_i, Eq. clean-transition-scale in the paper: the median displacement."""
     return median(displacements)
-
-
-def motion_scale(observed: Float[Tensor, "n frames dim"]) -> Float64[Tensor, "n"]:
-    """Clean-motion scale s_i straight from the embeddings that :func:`transitions` takes."""
-    return motion_scale_of(transitions(observed))
 
 
 def normalised_radius(

@@ -4,23 +4,6 @@ The contract declares the built-in kinds; this package has the function of each 
 plug-ins.
 """
 
-from acpc.contract import (
-    Brightness,
-    ColorJitter,
-    Contrast,
-    DefocusBlur,
-    GaussianBlur,
-    GaussianNoise,
-    Identity,
-    Jpeg,
-    MotionBlur,
-    Occlusion,
-    RandomShift,
-    Registered,
-    Resize,
-    VisualChange,
-)
-
 from acpc_server.perturb import blurs
 from acpc_server.perturb.photometric import IMAGE_CODEC
 from acpc_server.perturb.registry import (
@@ -35,21 +18,7 @@ from acpc_server.perturb.transforms import perturb_frames
 
 __all__ = [
     "IMAGE_CODEC",
-    "Brightness",
-    "ColorJitter",
-    "Contrast",
-    "DefocusBlur",
-    "GaussianBlur",
-    "GaussianNoise",
-    "Identity",
-    "Jpeg",
-    "MotionBlur",
-    "Occlusion",
     "Perturbation",
-    "RandomShift",
-    "Registered",
-    "Resize",
-    "VisualChange",
     "is_stochastic",
     "perturb_frames",
     "perturbation",

@@ -72,13 +72,13 @@ class ShardRecord:
             history: Clean history embeddings, float32 (n, h, dim).
         """
         moves = screening.transitions(observed)  # (n, H)
-        scale = screening.motion_scale_of(moves)
+        scale = screening.motion_scale(moves)
         radii: dict[int, Tensor] = {}
         for horizon in spec.horizons():
             full = horizon == spec.protocol.horizon
             weights = consistency.horizon_weights(spec.protocol.weights if full else (), horizon)
             acpc = consistency.acpc(steps[..., :horizon], weights)  # (n, M)
-            own = scale if full else screening.motion_scale_of(moves[:, :horizon])
+            own = scale if full else screening.motion_scale(moves[:, :horizon])
             radii[horizon] = screening.normalised_radius(acpc, own)
         return cls(
             draw_radius=radii[spec.protocol.horizon].numpy(),

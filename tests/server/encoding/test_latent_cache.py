@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from acpc.contract import GaussianBlur, GaussianNoise, Identity
 from acpc_server.encoding.views import DrawnViews
 from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode
 from acpc_server.engine.latents import ENTRY_BYTES, LatentCache
 from acpc_server.interactive.compare import PairComparer, PairRequest
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
-from acpc_server.perturb import GaussianBlur, GaussianNoise, Identity
 from acpc_server.scheduling import Priority, RequestContext
 from public_checkpoint import public_config, write_checkpoint
 

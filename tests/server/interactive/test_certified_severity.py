@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from acpc.contract import Perturbation
-from acpc_server.interactive.severity import certified_severities
-from acpc_server.perturb import (
+from acpc.contract import (
     Brightness,
     GaussianBlur,
     GaussianNoise,
     Jpeg,
     MotionBlur,
     Occlusion,
+    Perturbation,
     Resize,
 )
+from acpc_server.interactive.severity import certified_severities
 from hypothesis import given
 from hypothesis import strategies as st
 from planning_world import drawn

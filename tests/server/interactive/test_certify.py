@@ -10,12 +10,11 @@ import pair_reference
 import pixel_reference as pixels
 import pytest
 import torch
-from acpc.contract import PoolCertificate
+from acpc.contract import GaussianBlur, Identity, PoolCertificate, Resize
 from acpc.v1 import perturbation_pb2
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.interactive.certify import certify_pool
 from acpc_server.interactive.planning import PlanningRequest
-from acpc_server.perturb import GaussianBlur, Identity, Resize
 from planning_world import (
     DIM,
     SEEDS,

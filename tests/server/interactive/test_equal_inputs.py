@@ -9,11 +9,7 @@ import numpy as np
 import numpy_reference as metrics
 import pytest
 import torch
-from acpc_server.engine import equal_rows
-from acpc_server.interactive.certify import ViewCertificate, certify_pool
-from acpc_server.interactive.compare import PairComparer, PairRequest
-from acpc_server.interactive.paired_cem import CemBudget, PairedCem
-from acpc_server.perturb import (
+from acpc.contract import (
     Brightness,
     DefocusBlur,
     GaussianBlur,
@@ -25,8 +21,12 @@ from acpc_server.perturb import (
     Registered,
     Resize,
     VisualChange,
-    perturbation,
 )
+from acpc_server.engine import equal_rows
+from acpc_server.interactive.certify import ViewCertificate, certify_pool
+from acpc_server.interactive.compare import PairComparer, PairRequest
+from acpc_server.interactive.paired_cem import CemBudget, PairedCem
+from acpc_server.perturb import perturbation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planning_world import WIDTH, PlanningWorld, context, drawn, moment, pool

@@ -8,12 +8,11 @@ import numpy as np
 import numpy_reference as metrics
 import pytest
 import torch
-from acpc.contract import PairedPlans
+from acpc.contract import GaussianBlur, Identity, PairedPlans
 from acpc_server.errors import InvalidArgument
 from acpc_server.interactive.paired_cem import CemBudget, PairedCem
 from acpc_server.interactive.planning import PlanningRequest, PlanningSession
 from acpc_server.numerics.cem import pool_normals
-from acpc_server.perturb import GaussianBlur, Identity
 from planning_world import SEEDS, WIDTH, PlanningWorld, context, drawn, moment, noise
 
 SMALL = CemBudget(candidates=16, elites=4, iterations=4, horizon=3)

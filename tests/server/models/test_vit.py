@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from acpc_server.models.config import EncoderConfig
 from acpc_server.models.jepa_family import rename_old_layers
 from acpc_server.models.vit import ViT
 from jaxtyping import TypeCheckError
@@ -42,15 +43,9 @@ def public_vit(geometry: dict[str, int], mask_token: bool = False) -> ViTModel:
 
 
 def our_vit(geometry: dict[str, int], state: dict[str, Tensor], mask_token: bool = False) -> ViT:
-    model = ViT(
-        width=geometry["hidden_size"],
-        depth=geometry["num_hidden_layers"],
-        heads=geometry["num_attention_heads"],
-        mlp_width=geometry["intermediate_size"],
-        image_size=geometry["image_size"],
-        patch_size=geometry["patch_size"],
-        use_mask_token=mask_token,
-    )
+    target = "stable_pretraining.backbone.utils.vit_hf"
+    keys = {"_target_": target, **geometry, "use_mask_token": mask_token}
+    model = ViT(EncoderConfig.model_validate(keys))
     model.load_state_dict(state)
     return model.eval()
 

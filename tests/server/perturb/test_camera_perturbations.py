@@ -7,9 +7,7 @@ import jpeg_reference
 import numpy as np
 import pytest
 import torch
-from acpc_server.errors import InvalidArgument
-from acpc_server.numerics.pixels import to_model_input
-from acpc_server.perturb import (
+from acpc.contract import (
     Brightness,
     ColorJitter,
     Contrast,
@@ -19,8 +17,10 @@ from acpc_server.perturb import (
     Occlusion,
     RandomShift,
     VisualChange,
-    perturb_frames,
 )
+from acpc_server.errors import InvalidArgument
+from acpc_server.numerics.pixels import to_model_input
+from acpc_server.perturb import perturb_frames
 from acpc_server.perturb.transforms import draw_generator
 from numpy.typing import NDArray
 

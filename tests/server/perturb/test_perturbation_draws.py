@@ -10,9 +10,10 @@ import numpy as np
 import processes
 import pytest
 import torch
+from acpc.contract import GaussianNoise
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.keyed_random import standard_normals
-from acpc_server.perturb import GaussianNoise, perturb_frames
+from acpc_server.perturb import perturb_frames
 from acpc_server.perturb.transforms import draw_generator
 
 MASK = 2**64 - 1
@@ -142,7 +143,8 @@ def test_numbers_outside_uint64_are_refused(part: str, value: int) -> None:
 
 PROGRAM = """
 import hashlib, torch
-from acpc_server.perturb import *
+from acpc.contract import *
+from acpc_server.perturb import perturb_frames
 torch.set_num_threads({threads})
 frames = torch.linspace(-2, 2, 3 * 3 * 40 * 56).reshape(3, 3, 40, 56)
 digest = hashlib.sha256()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from acpc.contract import Perturbation, from_plain, to_plain
-from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
-from acpc_server.perturb import (
+from acpc.contract import (
     Brightness,
     ColorJitter,
     Contrast,
@@ -18,11 +16,14 @@ from acpc_server.perturb import (
     Jpeg,
     MotionBlur,
     Occlusion,
+    Perturbation,
     RandomShift,
     Resize,
-    is_stochastic,
-    perturb_frames,
+    from_plain,
+    to_plain,
 )
+from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
+from acpc_server.perturb import is_stochastic, perturb_frames
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

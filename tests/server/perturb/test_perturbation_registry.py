@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from acpc.contract import Registered
 from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.perturb import Registered, is_stochastic, perturb_frames, perturbation
+from acpc_server.perturb import is_stochastic, perturb_frames, perturbation
 from pydantic import BaseModel, Field
 
 KEY = {"seed": 1, "anchor": 2, "draw": 3}

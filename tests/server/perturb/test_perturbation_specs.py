@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from dataclasses import FrozenInstanceError
 
 import pytest
-from acpc.contract import Perturbation, from_plain
-from acpc_server.errors import InvalidArgument
-from acpc_server.perturb import (
+from acpc.contract import (
     Brightness,
     ColorJitter,
     Contrast,
@@ -18,11 +16,14 @@ from acpc_server.perturb import (
     Jpeg,
     MotionBlur,
     Occlusion,
+    Perturbation,
     RandomShift,
     Registered,
     Resize,
-    is_stochastic,
+    from_plain,
 )
+from acpc_server.errors import InvalidArgument
+from acpc_server.perturb import is_stochastic
 
 
 def read(value: Mapping[str, object]) -> Perturbation:

@@ -5,16 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from acpc.contract import GaussianBlur, GaussianNoise, Identity, Resize, VisualChange
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.pixels import IMAGENET_STD
-from acpc_server.perturb import (
-    GaussianBlur,
-    GaussianNoise,
-    Identity,
-    Resize,
-    VisualChange,
-    perturb_frames,
-)
+from acpc_server.perturb import perturb_frames
 from acpc_server.perturb.transforms import draw_generator
 
 KEY = {"seed": 9101, "anchor": 3, "draw": 1}

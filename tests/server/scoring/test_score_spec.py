@@ -8,6 +8,8 @@ import pytest
 from acpc.contract import (
     AnchorSource,
     CheckpointRef,
+    GaussianBlur,
+    GaussianNoise,
     ScoreProtocol,
     Thresholds,
     from_json,
@@ -17,7 +19,6 @@ from acpc.contract import (
 )
 from acpc_server.encoding import AnchorSetSource
 from acpc_server.errors import InvalidArgument
-from acpc_server.perturb import GaussianBlur, GaussianNoise
 from acpc_server.scoring.spec import ScoreSpec
 from hypothesis import given
 from hypothesis import strategies as st

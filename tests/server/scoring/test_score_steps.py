@@ -10,7 +10,15 @@ import numpy as np
 import numpy_reference as paper
 import pytest
 import torch
-from acpc.contract import CheckpointRef, ScoreProtocol
+from acpc.contract import (
+    CheckpointRef,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    Resize,
+    ScoreProtocol,
+    VisualChange,
+)
 from acpc_server.data import AnchorBatch
 from acpc_server.encoding import AnchorSetSource
 from acpc_server.engine import DeviceEngine
@@ -20,7 +28,6 @@ from acpc_server.models import FrozenWorldModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics.verdict import Outcome
 from acpc_server.observe import Metrics
-from acpc_server.perturb import GaussianBlur, GaussianNoise, Identity, Resize, VisualChange
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import score
 from acpc_server.scoring.shard import ShardRecord, ShardScorer

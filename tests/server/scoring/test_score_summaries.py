@@ -9,10 +9,9 @@ import numpy as np
 import numpy_reference as paper
 import pytest
 import torch
-from acpc.contract import AnchorSource, CheckpointRef, Outcome, ScoreProtocol
+from acpc.contract import AnchorSource, CheckpointRef, GaussianNoise, Outcome, ScoreProtocol
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import unpack
-from acpc_server.perturb import GaussianNoise
 from acpc_server.scoring.score import judge, summarise_checkpoint
 from acpc_server.scoring.shard import ShardRecord
 from acpc_server.scoring.spec import ScoreSpec

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from acpc.contract import DriftStudy, GeometryStudy, PlannerStudy, SensitivityStudy
+from acpc.contract import DriftStudy, GaussianNoise, GeometryStudy, PlannerStudy, SensitivityStudy
 from acpc_server.data import AnchorBatch
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode
 from acpc_server.errors import FailedPrecondition
@@ -16,7 +16,7 @@ from acpc_server.models.folder import CheckpointEntry
 from acpc_server.numerics.pixels import IMAGENET_STD, to_model_input
 from acpc_server.numerics.sensitivity import gaussian_probe, rademacher_probe
 from acpc_server.observe import Metrics
-from acpc_server.perturb import GaussianNoise, perturb_frames
+from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
