@@ -75,7 +75,7 @@ def scene(side: int) -> np.ndarray:
 def seen(frame: np.ndarray, shift: Perturbation) -> Image.Image:
     """The frame as the model sees it under a perturbation, back in grey levels."""
     frames = to_model_input(torch.from_numpy(frame[None].copy()), min(frame.shape[:2]))
-    view = perturb_frames(frames, spec, seed=0, anchor=0, draw=DRAW)[0].permute(1, 2, 0)
+    view = perturb_frames(frames, shift, seed=0, anchor=0, draw=DRAW)[0].permute(1, 2, 0)
     pixels = view * torch.tensor(IMAGENET_STD) + torch.tensor(IMAGENET_MEAN)
     return Image.fromarray((pixels * 255).round().clamp(0, 255).to(torch.uint8).numpy())
 

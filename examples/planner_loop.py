@@ -94,9 +94,6 @@ class Planner:
     """CEM over one action per block.
 
     Attributes:
-        session: Costs and certificates from the server.
-        scale: Units of the model's actions.
-        rng: Samples the pools.
         gated: Whether a denied certificate ends the refinement.
     """
 

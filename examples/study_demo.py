@@ -48,13 +48,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Study:
-    """One study of the demonstration.
-
-    Attributes:
-        command: Words after ``acpc study``.
-        checkpoints: Rows of its CSV.
-        findings: Compares its summary with the paper's findings.
-    """
+    """One study of the demonstration."""
 
     command: tuple[str, ...]
     checkpoints: tuple[str, ...]

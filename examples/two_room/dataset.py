@@ -23,11 +23,6 @@ EPISODES, BLOCKS, SEED = 120, 24, 9101
 def columns(episodes: int, blocks: int, seed: int) -> dict[str, NDArray[np.generic]]:
     """Run the world and lay its episodes end to end.
 
-    Args:
-        episodes: Number of episodes.
-        blocks: Episode length in action blocks.
-        seed: Seed of the world.
-
     Returns:
         ``pixels`` (N, 32, 32, 3) uint8, ``action`` and ``pos_agent`` (N, 2) float32 over all N
         environment steps; ``ep_len`` int32 and ``ep_offset`` int64 over episodes.
@@ -47,14 +42,7 @@ def columns(episodes: int, blocks: int, seed: int) -> dict[str, NDArray[np.gener
 def write_dataset(
     path: Path, *, episodes: int = EPISODES, blocks: int = BLOCKS, seed: int = SEED
 ) -> None:
-    """Write the episodes of ``columns`` to ``path``, replacing what is there.
-
-    Args:
-        path: HDF5 file to write; its folder is made when missing.
-        episodes: Number of episodes.
-        blocks: Episode length in action blocks.
-        seed: Seed of the world; the demonstration's checkpoints were trained on others.
-    """
+    """Write the episodes of ``columns`` to ``path``, replacing what is there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w", libver="latest") as file:
         for name, values in columns(episodes, blocks, seed).items():

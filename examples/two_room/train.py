@@ -97,9 +97,6 @@ def sigreg(latents: Tensor, projections: int = 48, knots: int = 17) -> Tensor:
         latents: (batch, time, dim); each time step is one sample of ``batch`` points.
         projections: Random directions, drawn anew at each call.
         knots: Points of the quadrature.
-
-    Returns:
-        The statistic, averaged over directions and time steps.
     """
     t = torch.linspace(0.0, 3.0, knots)
     normal = torch.exp(-t.square() / 2)
@@ -119,9 +116,6 @@ def add_noise(frames: Tensor, sigma_max: float) -> Tensor:
     Args:
         frames: (batch, time, 3, height, width), normalised.
         sigma_max: Largest std, in [0, 1] pixel units.
-
-    Returns:
-        Frames of the same shape.
     """
     sigma = sigma_max * torch.rand(*frames.shape[:2], 1, 1, 1)
     return frames + torch.randn_like(frames) * sigma / torch.tensor(IMAGENET_STD).view(3, 1, 1)
@@ -132,16 +126,6 @@ def train(recipe: Recipe, *, seed: int, steps: int, episodes: int, progress: Pro
 
     The loss is the squared error of the next latent, targets not detached, plus the weighted
     SIGReg term.
-
-    Args:
-        recipe: What sets this checkpoint apart.
-        seed: Seed of weights, windows and noise.
-        steps: Optimiser steps.
-        episodes: Training episodes.
-        progress: Where to report.
-
-    Returns:
-        The network in eval mode.
     """
     torch.manual_seed(seed)
     windows = Windows(episodes, seed)
@@ -184,9 +168,6 @@ def probe(model: JepaModel) -> tuple[list[float], float]:
     """Check that the latents still hold the agent's position.
 
     Loss curves do not show a folded or collapsed latent space; these numbers do.
-
-    Args:
-        model: Trained network in eval mode.
 
     Returns:
         R^2 of x and of y, read linearly from clean latents on held-out episodes, and the median

@@ -44,28 +44,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Records:
-    """What is known of the tasks: the journal, and entries by the task's id.
-
-    Attributes:
-        journal: Open for writing; None: nothing is written down.
-        entries: What the journal knew before the run.
-    """
+    """What is known of the tasks: the journal, and entries by the task's id."""
 
     journal: Journal | None = None
     entries: Mapping[str, Entry] = field(default_factory=dict)
 
 
 class Campaign(Generic[T]):
-    """One run over tasks.
-
-    Args:
-        client: Of the server.
-        link: Waits for the server.
-        tasks: What to run, in the order of submission.
-        options: How.
-        records: What is known of the tasks.
-        on_update: Told whenever a task or the server's presence has changed.
-    """
+    """One run over tasks."""
 
     def __init__(
         self,

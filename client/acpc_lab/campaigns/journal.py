@@ -46,11 +46,7 @@ class Entry:
     """What the journal knows of a task.
 
     Attributes:
-        state: As of the last event.
         attempt: Number of the last attempt, from 1; 0: none was made.
-        operation: Its job; empty: it has none.
-        code: Status name of the error that ended it.
-        message: Message of that error.
         cancel_asked: Whether this campaign asked for its job to be cancelled.
     """
 
@@ -63,14 +59,7 @@ class Entry:
 
 
 class Journal:
-    """Events of a campaign in a folder, open for reading, or for writing by one process at a time.
-
-    Args:
-        folder: The folder; made by the first write.
-        what: What the campaign is called in messages, for example "sweep".
-        events: File name of the events.
-        lock: File name of the lock.
-    """
+    """Events of a campaign in a folder, read by any, written by one process at a time."""
 
     def __init__(
         self, folder: Path, what: str, events: str = "journal.jsonl", lock: str = "lock"
@@ -118,11 +107,7 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def entries(self, before: Mapping[str, Entry] | None = None) -> dict[str, Entry]:
-        """What is known of every task that ever had an event, by its id.
-
-        Args:
-            before: What was known before the first event.
-        """
+        """What is known of every task that ever had an event, by its id."""
         entries = dict(before or {})
         for event in self.events():
             entries[event["cell"]] = _after(entries.get(event["cell"], Entry()), event)

@@ -53,10 +53,7 @@ class TaskStatus(Generic[T]):
     """One task at one moment.
 
     Attributes:
-        task: Which.
-        state: Where it is in its life.
         attempt: Number of the last attempt that has a job, from 1; 0: none.
-        operation: Its job; empty: none.
         progress: How far its job is; None: not known.
         problem: Why it failed, or why it waits.
     """
@@ -85,9 +82,7 @@ class CampaignProgress(Generic[T]):
     """A campaign at one moment.
 
     Attributes:
-        tasks: Every task, in the order of submission.
         changed: Those that have changed since the last report.
-        elapsed: Seconds since this run began.
         rate: Tasks done per second in this run, parts of tasks included; None: not known yet.
         seconds_left: Estimate; None: not known.
         away: Why the server does not answer; None: it does.

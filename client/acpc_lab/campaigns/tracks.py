@@ -22,15 +22,7 @@ _MAX_BACKOFF_S = 60.0
 
 @dataclass
 class Track(Generic[T]):
-    """One task of a run.
-
-    Attributes:
-        index: Its index among the tasks.
-        task: What is asked.
-        entry: What the journal knows.
-        journal: Open for writing; None: nothing is written down.
-        retries: Failures it may have in this run.
-    """
+    """One task of a run."""
 
     index: int
     task: T

@@ -80,10 +80,7 @@ class EpochScore:
     """What came of one epoch under one shift.
 
     Attributes:
-        epoch: The epoch the checkpoint is of.
         step: What the caller gave as its step.
-        checkpoint: What was scored.
-        shift: Under which visual change.
         operation: The job; empty: there is none.
         score: Its score; None: there was an error.
         error: Why there is no score.

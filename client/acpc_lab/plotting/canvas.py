@@ -91,13 +91,7 @@ def write(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def inline(figure: Figure, key: str, description: str) -> str:
-    """The figure as SVG for the page: colours by class, ids of its own, a description.
-
-    Args:
-        figure: Drawn in the colours of the palette.
-        key: Makes the ids unique on the page.
-        description: What the figure shows, for those who do not see it.
-    """
+    """The figure as SVG for the page: colours by class, ids of its own, a description."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata=_NO_DATES)
     root = ET.fromstring(buffer.getvalue())  # noqa: S314 - written two lines above

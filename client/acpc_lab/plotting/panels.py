@@ -48,13 +48,7 @@ def marker(index: int) -> str:
 
 
 def joined(axis: Axes, values: Sequence[Sequence[float]], labels: Sequence[str]) -> None:
-    """Draws a thin line per run over the compared models, with a diamond at each mean.
-
-    Args:
-        axis: Where to draw.
-        values: By run, then by model.
-        labels: Names of the models.
-    """
+    """Draws a thin line per run over the compared models, with a diamond at each mean."""
     places = range(len(labels))
     for run in values:
         axis.plot(places, run, color=RULE, linewidth=0.8, zorder=1)

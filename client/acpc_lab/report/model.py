@@ -22,13 +22,7 @@ class ProtocolUsed:
     """How the numbers were measured; a field is None or empty where the source does not tell.
 
     Attributes:
-        horizon: Predicted steps H.
-        quantile: Quantile q of IR across anchors.
-        margin: Margin delta of SR.
-        draws: Draws M per anchor.
-        seed: Seed of the draws.
         weights: Horizon weights; empty: 1/H.
-        anchors: Where the anchors came from, in words.
     """
 
     horizon: int | None = None
@@ -45,17 +39,13 @@ class Measurement:
     """One checkpoint under one visual shift.
 
     Attributes:
-        name: The checkpoint's name.
         shift: The shift in short form, for example ``gaussian_noise:0.08``.
         score: What was measured; None when the job gave no score.
-        task: Task the checkpoint was trained on.
         run: Training run, usually its seed.
         level: Augmentation level of the training run; 0 is unaugmented.
         success: Planning success rate under the shift, in [0, 1].
         clean_success: Planning success rate on clean frames, in [0, 1].
         problem: Why there is no score.
-        operation: ``operations/<id>`` of the job, for pictures.
-        protocol: How it was measured.
     """
 
     name: str
@@ -93,8 +83,6 @@ class Preview:
     """What the model saw at one anchor: uint8 (history, height, width, 3).
 
     Attributes:
-        clean: The anchor's history.
-        perturbed: The same under one draw of the shift.
         partner: The nearest different-state history; None where the anchor has none.
     """
 
@@ -108,11 +96,7 @@ class ReportData:
     """Everything one report is made from.
 
     Attributes:
-        title: Heading of the page.
-        cells: What was measured, in the order of the tables.
-        description: What the source says it is about.
         command: Command that measures all of it again.
-        recipe: The file that the command reads.
         level_name: What the source calls the augmentation level; empty: it has no name.
         previews: Pictures by operation and anchor index.
         previews_missing: Why there are no pictures; shown in their place.

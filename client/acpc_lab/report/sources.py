@@ -95,11 +95,6 @@ def from_sweep(
 ) -> ReportData:
     """A report of a sweep, finished or not, without pictures; ``with_pictures`` adds them.
 
-    Args:
-        source: The sweep file, its folder, or its results.
-        labels: Which labels are task, run and level.
-        title: Heading; empty: the sweep's name.
-
     Raises:
         ArgumentError: The sweep has not been run yet, or has no such label.
         FailedPrecondition: Its files cannot be read.

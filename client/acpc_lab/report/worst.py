@@ -30,12 +30,8 @@ class WorstAnchor:
     """One anchor of a cell that fails, or comes closest to failing.
 
     Attributes:
-        index: Index in the order of the anchor values.
-        identity: The anchor's own number.
-        radius: R.
         distance: D; None where the anchor has no partner.
         wanted: What D must exceed.
-        reasons: Why it is here, in words.
     """
 
     index: int

@@ -46,8 +46,6 @@ class Bundle:
     """A folder with a study.
 
     Attributes:
-        study: Which study.
-        parameters: As they stand in the file.
         sources: What the rows were made from: files with digests, jobs with receipts.
         files: SHA-256 of every file that the summary depends on, by path in the folder.
         figures: SHA-256 of every figure.
@@ -105,13 +103,6 @@ def write(
     parquet: bool = False,
 ) -> Bundle:
     """Writes a bundle without figures; the manifest comes last, so that it is whole or no bundle.
-
-    Args:
-        folder: Made where it is missing.
-        evidence: The study.
-        sources: What the rows were made from, as plain values.
-        inputs: Content of files to keep in ``inputs/``, by name.
-        parquet: Rows as Parquet instead of CSV.
 
     Raises:
         ArgumentError: The folder holds a study already.
@@ -225,9 +216,6 @@ class Verification(Record):
     """What came out.
 
     Attributes:
-        digest: Of the study, as its manifest has it.
-        files: Files whose digests were compared.
-        values: Values of the summary that were compared.
         largest_difference: Largest relative difference of two numbers that count as equal.
         difference: The first thing that is not as it should be; None when all is.
     """

@@ -42,15 +42,7 @@ _FIGURES = "acpc_lab.studies.figures"
 
 @dataclass(frozen=True)
 class Study(Generic[Row, Parameter, Summary]):
-    """One of the paper's studies.
-
-    Attributes:
-        name: What it is called on the command line.
-        question: What it answers, in one line.
-        rows: What a row is.
-        parameters: What else decides the summary.
-        summarise: Rows, parameters and arrays to the summary.
-    """
+    """One of the paper's studies."""
 
     name: str
     question: str

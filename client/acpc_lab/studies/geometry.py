@@ -39,8 +39,6 @@ class GeometryParameters(Parameters):
 
     Attributes:
         highlighted: Histories in colour, evenly spread over the anchors.
-        perplexity: Of t-SNE.
-        seed: Of t-SNE.
         envelope: Share of a Gaussian that the ellipses enclose.
     """
 

@@ -154,10 +154,6 @@ class MeasuringTask(Generic[Answer]):
     """One checkpoint to be measured, and what was measured on it.
 
     Attributes:
-        index: Of the checkpoint.
-        row: The checkpoint.
-        ask: What is measured.
-        identity: Of the measurement; request ids follow from it.
         measured: None until the job has ended.
     """
 
@@ -203,18 +199,10 @@ def measure(
     on_update: OnUpdate[MeasuringTask[Answer]] = lambda _: None,
     timeout: float | None = None,
 ) -> list[Measured[Answer]]:
-    """Has every checkpoint measured and waits for all.
+    """Has every checkpoint measured and waits for all, ``timeout`` seconds at most.
 
     The names of the jobs are kept in the folder, so that the same call resumes an interrupted
     measurement.
-
-    Args:
-        client: Of the server.
-        rows: The checkpoints.
-        ask: What is measured.
-        folder: Of the study; made where it is missing.
-        on_update: Told whenever a job has changed.
-        timeout: Seconds to wait for all jobs; None: until they end.
 
     Raises:
         ArgumentError: The folder is in the middle of another measurement.

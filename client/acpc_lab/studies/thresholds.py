@@ -34,8 +34,6 @@ class ThresholdParameters(Parameters):
     """The search, section "Threshold grids" in the paper.
 
     Attributes:
-        ir_grid: Thresholds of relative IR that are tried.
-        sr_grid: Thresholds of SR that are tried.
         recovery: Share of the improvement that counts as recovered.
         clean_loss: Points of clean success that may be lost.
     """
@@ -215,10 +213,6 @@ class TaskRecovery(Record):
     Attributes:
         base_success: Success of the unaugmented checkpoint under the shift, in %.
         best_level: Level with the highest mean success under the shift; the lowest of equals.
-        best_success: That success, in %.
-        best_ir_rel: Mean relative IR at that level.
-        base_sr: Mean SR of the unaugmented checkpoint.
-        best_sr: Mean SR at that level.
         clean_success: Clean success of the unaugmented checkpoint, in %.
         recovered_levels: Levels at which two of three runs meet the success-rate criterion.
     """
@@ -253,9 +247,7 @@ class Split(Record):
         source_mismatch: Mean onset mismatch on the source tasks, in grid steps.
         source_early: Source runs whose first accepted level comes before the first recovered one.
         source_late: Source runs whose first accepted level comes after it.
-        source_balanced_accuracy: On the source tasks.
         mismatch: Mean onset mismatch on the test tasks, in grid steps.
-        worst_mismatch: Its largest value in any test run.
         precision: None when the screen accepts nothing in any test run.
         recall: None when nothing is recovered in any test run.
     """
@@ -311,7 +303,6 @@ class ThresholdSummary(Record):
     """The answer of the threshold study.
 
     Attributes:
-        checkpoints: Rows, that is, checkpoints.
         choices: Most frequent first.
         single_source: Over the splits with one source task.
         several_sources: Over the splits with more; None with two tasks.

@@ -31,9 +31,6 @@ class AnchorPlace:
     """What a sweep file says about anchors. Dataset, task and upload may have ``{label}`` parts.
 
     Attributes:
-        node: Where it stands.
-        dataset: Drawn from a dataset at the server.
-        digest: An anchor set that is there already.
         upload: A file, or a folder, of anchors of the caller's own.
         freeze: Make an anchor set of the dataset first, and score on that.
         history: Frames of history in a set that is made; None: what the file says, or 3.
@@ -96,9 +93,6 @@ class Depot:
     """Gets anchors to a server.
 
     Attributes:
-        client: The server's.
-        link: Waits for the server.
-        sweep: Name of the sweep.
         folder: Files to upload are named relative to it.
         horizon: Future frames in a set that is made.
     """

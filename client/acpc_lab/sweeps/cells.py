@@ -33,13 +33,8 @@ class Cell:
     """One job of a sweep.
 
     Attributes:
-        checkpoint: What is scored, with its weights file.
         reference: The unaugmented checkpoint; None: relative IR stays unknown.
         anchors: A dataset, or the digest of an anchor set.
-        shift: The visual change.
-        protocol: How it is measured, seed included.
-        thresholds: Of the screen.
-        numeric_mode: Arithmetic of the network.
         labels: What the file says about the checkpoint; no number depends on them.
     """
 

@@ -26,14 +26,7 @@ Listing = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep in full: what ``plan.json`` holds.
-
-    Attributes:
-        name: Of the sweep.
-        description: Free text.
-        document: The sweep file it was made from.
-        cells: Every cell, in the order of submission.
-    """
+    """A sweep in full: what ``plan.json`` holds."""
 
     name: str
     description: str
@@ -59,11 +52,6 @@ class Plan:
 
 def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], store: Store) -> Plan:
     """Every cell of a sweep.
-
-    Args:
-        spec: The sweep file.
-        checkpoints: What the server has.
-        store: Answers what to score on, once for the same anchors.
 
     Raises:
         SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.

@@ -81,13 +81,7 @@ def _note_lines(node: Any, path: str, lines: dict[str, int], depth: int) -> None
 
 @dataclass(frozen=True)
 class Node:
-    """A value of the document and its place.
-
-    Attributes:
-        value: What stands there.
-        path: Its place.
-        lines: Line of every place.
-    """
+    """A value of the document and its place."""
 
     value: Any
     path: str = ""
@@ -217,12 +211,7 @@ _GLOB = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 @dataclass(frozen=True)
 class Pattern:
-    """One pattern.
-
-    Attributes:
-        text: As it stands in the file.
-        labels: Names of its labels.
-    """
+    """One pattern."""
 
     text: str
     labels: tuple[str, ...]
@@ -253,11 +242,6 @@ class Pattern:
                 expression += _GLOB[found]
         expression += re.escape(text[end:])
         return cls(text, tuple(labels), re.compile(expression))
-
-    @property
-    def literal(self) -> bool:
-        """Whether it can match one name only."""
-        return _TOKEN.search(self.text) is None
 
     def match(self, name: str) -> dict[str, str] | None:
         """The labels of a name as text, or None when the pattern does not fit it."""

@@ -26,12 +26,8 @@ class CellResult:
     """A cell and what came of it.
 
     Attributes:
-        cell: What was asked.
-        state: Where it is in its life.
         attempt: Number of the last attempt that has a job.
-        operation: Its job; empty: none.
         code: Status name of what ended it badly.
-        message: What ended it badly.
         score: What was measured, per-anchor values included; None: nothing.
     """
 
@@ -126,13 +122,7 @@ def _measured(score: Score | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SweepResults(Sequence[CellResult]):
-    """Every cell of a sweep, done or not, in the order of the plan.
-
-    Attributes:
-        name: Of the sweep.
-        description: Free text of the file.
-        folder: Where the sweep is kept.
-    """
+    """Every cell of a sweep, done or not, in the order of the plan."""
 
     name: str
     description: str

@@ -39,8 +39,6 @@ class Group:
         weights: Pattern of the weights file; None: by default.
         reference: The unaugmented checkpoint; None: no relative IR.
         labels: Given in the file; those of the patterns are added to them.
-        anchors: Where the anchors of the group come from.
-        node: Where it stands.
     """
 
     names: tuple[Pattern, ...]
@@ -57,15 +55,8 @@ class SweepSpec:
 
     Attributes:
         name: Part of every request id: two sweeps of one name share the jobs they have in common.
-        description: Free text.
         target: ``host:port`` of the server; None: whatever the caller uses.
         tls: Transport security; None: plain text.
-        groups: What to score.
-        shifts: Under which shifts, one item per severity.
-        seeds: Seeds of the draws.
-        protocol: How IR and SR are measured.
-        thresholds: Of the screen.
-        numeric_mode: Arithmetic of the network.
         concurrency: Jobs in flight at most.
         retries: Further attempts for a cell whose job failed.
         document: The file as plain values.

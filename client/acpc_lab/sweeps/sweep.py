@@ -70,10 +70,6 @@ class Sweep:
         ...     results = sweep.run(client, on_update=lambda now: print(now.counts))
         >>> for item in results:
         ...     print(item.cell.checkpoint.name, item.cell.shift, item.passed)
-
-    Attributes:
-        spec: The checked file.
-        folder: Where the sweep keeps its plan, its journal and its results.
     """
 
     def __init__(self, spec: SweepSpec, folder: Path) -> None:
@@ -106,10 +102,6 @@ class Sweep:
 
         A cell that fails does not stop the others. Run again after any interruption: cells that
         are done are not repeated, and those under way are found again.
-
-        Args:
-            client: Of the server to run on.
-            **options: See ``RunOptions``.
 
         Raises:
             SweepFileError: A name fits no checkpoint at the server.

@@ -21,9 +21,6 @@ class CellTask:
     """One cell to be scored.
 
     Attributes:
-        cell: What is asked.
-        sweep: Name of the sweep.
-        folder: Where the score is kept.
         score: The score without its per-anchor values, when it was measured in this run.
     """
 
@@ -101,10 +98,6 @@ class SweepFolder:
     plan.json        every cell, written once the file was resolved
     journal.jsonl    one line per event, appended and flushed to the disk
     results/ID.npz   the score of a cell, whole or not there
-
-    Attributes:
-        path: The folder; made by the first write.
-        journal: Its events.
     """
 
     def __init__(self, path: Path) -> None:

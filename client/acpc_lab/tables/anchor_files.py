@@ -73,11 +73,7 @@ class ArchivedFrames:
 
     It is read forwards; going back opens the member again. Not for several threads at a time.
 
-    Args:
-        path: The file.
-
     Attributes:
-        dtype: Element type.
         shape: (anchors, history + horizon, height, width, 3).
 
     Raises:

@@ -40,11 +40,6 @@ def read_rows(path: Path, kind: type[Kind]) -> Kind:
 def parse_csv(text: str, kind: type[Kind], name: str = "rows") -> Kind:
     """The rows of a CSV text: a header, then a row per line; lines that begin with # are skipped.
 
-    Args:
-        text: The CSV, comma separated.
-        kind: What the rows are.
-        name: Names the text in errors.
-
     Raises:
         ArgumentError: The text does not hold such rows; the message has line and column.
     """

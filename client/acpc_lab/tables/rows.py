@@ -190,9 +190,6 @@ class Rows:
     def require_unique(self, *names: str) -> None:
         """Rejects rows that are there twice.
 
-        Args:
-            names: The columns that tell rows apart.
-
         Raises:
             ArgumentError: Two rows have the same values in these columns.
         """

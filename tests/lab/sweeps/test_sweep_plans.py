@@ -67,7 +67,6 @@ def test_a_pattern_fits_whole_names(pattern: str, name: str, labels: dict[str, s
 @given(st.text(st.characters(exclude_characters="{}*?[", exclude_categories=("Cs",))), st.text())
 def test_a_pattern_without_signs_fits_itself_alone(text: str, other: str) -> None:
     pattern = Pattern.of(text)
-    assert pattern.literal
     assert pattern.match(text) == {}
     assert (pattern.match(other) is not None) == (other == text)
 

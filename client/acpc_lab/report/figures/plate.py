@@ -29,10 +29,7 @@ class Key:
     """One entry of a legend.
 
     Attributes:
-        text: What the entry stands for.
-        role: Its colour.
         mark: ``line``, ``dashes``, ``region`` or a marker of the drawing library.
-        hollow: Whether the marker is not filled.
     """
 
     text: str
@@ -57,10 +54,6 @@ class Plate:
     Attributes:
         key: Kind of the figure; with the shift, its file name.
         shift: The shift it is about; empty: all of them.
-        title: Heading.
-        caption: How to read it.
-        panels: The drawings.
-        legend: What colours and marks stand for.
         size: Width and height of a panel in inches.
         rows: Axes in a panel, over one x axis.
     """
