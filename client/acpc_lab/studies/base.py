@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self, get_origin, get_type_hints
+from typing import Any, Self, TypeVar, get_origin, get_type_hints
 
 import numpy as np
 from acpc.contract import Record
@@ -69,6 +69,15 @@ class Spread(Record):
         """Of one value per run."""
         array = np.array(list(values), dtype=np.float64)
         return cls(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else math.nan)
+
+
+Item = TypeVar("Item")
+
+
+def records(kind: Callable[..., Item], *columns: NDArray[Any]) -> tuple[Item, ...]:
+    """A record per row of the columns, which are its fields in order."""
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return tuple(kind(*values) for values in rows)
 
 
 @dataclass(frozen=True)

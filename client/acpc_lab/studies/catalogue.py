@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
 
 import numpy as np
 from acpc.contract import Record
@@ -23,7 +23,6 @@ from acpc_lab.studies import (
     thresholds,
 )
 from acpc_lab.studies.base import Parameters
-from acpc_lab.studies.recovery import SweepRows
 from acpc_lab.studies.shifts import ShiftRows
 from acpc_lab.studies.thresholds import ThresholdSummary
 from acpc_lab.tables import Arrays, Rows
@@ -95,67 +94,52 @@ class Evidence(Generic[Row, Parameter, Summary]):
 AnyStudy = Study[Any, Any, Any]
 AnyEvidence = Evidence[Any, Any, Any]
 
-STUDIES: dict[str, AnyStudy] = {
-    study.name: study
-    for study in (
-        Study(
-            "thresholds",
-            "Do thresholds chosen on some tasks find the recovered checkpoints of others?",
-            SweepRows,
-            thresholds.ThresholdParameters,
-            thresholds.summarise,
-        ),
-        Study(
-            "shifts",
-            "Does the change of the screen score agree with the change in behaviour?",
-            shifts.ShiftRows,
-            shifts.ShiftParameters,
-            shifts.summarise,
-        ),
-        Study(
-            "drift",
-            "Does ACPC tell how far a perturbation changes the prediction error?",
-            drift.DriftRows,
-            drift.DriftParameters,
-            drift.summarise,
-        ),
-        Study(
-            "planner",
-            "Does ACPC reflect what a changed plan costs the clean model?",
-            planner.PlannerRows,
-            planner.PlannerParameters,
-            planner.summarise,
-        ),
-        Study(
-            "geometry",
-            "Do perturbed views of one history overlap with other histories?",
-            geometry.GeometryRows,
-            geometry.GeometryParameters,
-            geometry.summarise,
-        ),
-        Study(
-            "sensitivity",
-            "How strongly do encoder and rollout amplify small noise?",
-            sensitivity.SensitivityRows,
-            sensitivity.SensitivityParameters,
-            sensitivity.summarise,
-        ),
-        Study(
-            "horizons",
-            "Does IR fall whatever the horizon and the quantile?",
-            horizons.HorizonRows,
-            horizons.HorizonParameters,
-            horizons.summarise,
-        ),
-        Study(
-            "collapse",
-            "Does SR expose a collapsed representation that raw IR prefers?",
-            collapse.CollapseRows,
-            collapse.CollapseParameters,
-            collapse.summarise,
-        ),
-    )
-}
+
+def _study(name: str, question: str, summarise: Callable[[Any, Any, Arrays], Record]) -> AnyStudy:
+    """A study; what it takes as rows and parameters, the hints of ``summarise`` say."""
+    hints = get_type_hints(summarise)
+    return Study(name, question, hints["rows"], hints["parameters"], summarise)
+
+
+_LISTED = (
+    _study(
+        "thresholds",
+        "Do thresholds chosen on some tasks find the recovered checkpoints of others?",
+        thresholds.summarise,
+    ),
+    _study(
+        "shifts",
+        "Does the change of the screen score agree with the change in behaviour?",
+        shifts.summarise,
+    ),
+    _study(
+        "drift",
+        "Does ACPC tell how far a perturbation changes the prediction error?",
+        drift.summarise,
+    ),
+    _study(
+        "planner",
+        "Does ACPC reflect what a changed plan costs the clean model?",
+        planner.summarise,
+    ),
+    _study(
+        "geometry",
+        "Do perturbed views of one history overlap with other histories?",
+        geometry.summarise,
+    ),
+    _study(
+        "sensitivity",
+        "How strongly do encoder and rollout amplify small noise?",
+        sensitivity.summarise,
+    ),
+    _study("horizons", "Does IR fall whatever the horizon and the quantile?", horizons.summarise),
+    _study(
+        "collapse",
+        "Does SR expose a collapsed representation that raw IR prefers?",
+        collapse.summarise,
+    ),
+)
+STUDIES: dict[str, AnyStudy] = {study.name: study for study in _LISTED}
 
 
 def chosen_elsewhere(rows: ShiftRows, evidence: AnyEvidence) -> ShiftRows:

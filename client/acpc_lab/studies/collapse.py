@@ -9,7 +9,7 @@ import numpy as np
 from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Parameters
+from acpc_lab.studies.base import Parameters, records
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
 
@@ -98,20 +98,18 @@ def summarise(
     if 0 < collapsed.sum() < len(rows):
         exposed = bool(rows.sr[collapsed].max() < rows.sr[~collapsed].min())
     preferred = int(np.argmin(rows.ir_raw))
-    success = [None if np.isnan(value) else float(value) for value in rows.success_clean]
+    success = rows.success_clean.astype(object)
+    success[np.isnan(rows.success_clean)] = None
     return CollapseSummary(
-        checkpoints=tuple(
-            CollapseLine(*values)
-            for values in zip(
-                names,
-                rows.median_latent_distance.tolist(),
-                share.tolist(),
-                rows.ir_raw.tolist(),
-                rows.sr.tolist(),
-                success,
-                collapsed.tolist(),
-                strict=True,
-            )
+        checkpoints=records(
+            CollapseLine,
+            rows.checkpoint,
+            rows.median_latent_distance,
+            share,
+            rows.ir_raw,
+            rows.sr,
+            success,
+            collapsed,
         ),
         lowest_ir=names[preferred],
         lowest_sr=names[int(np.argmin(rows.sr))],

@@ -11,7 +11,7 @@ from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
-from acpc_lab.studies.base import SLACK, Confusion, Parameters, as_float, spearman
+from acpc_lab.studies.base import SLACK, Confusion, Parameters, as_float, records, spearman
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
 EPS_SCORE = 1e-12
@@ -179,20 +179,17 @@ def summarise(rows: ShiftRows, parameters: ShiftParameters, arrays: Arrays) -> S
     kinds = dict.fromkeys(rows.shift.tolist())
     chosen = [("all", everything), *((name, rows.shift == name) for name in kinds)]
     return ShiftSummary(
-        pairs=tuple(
-            ShiftPair(*values)
-            for values in zip(
-                rows.task.tolist(),
-                rows.run.tolist(),
-                rows.shift.tolist(),
-                score.tolist(),
-                of_reference.tolist(),
-                delta.tolist(),
-                rows.success_gain.tolist(),
-                better.tolist(),
-                boundary.tolist(),
-                strict=True,
-            )
+        pairs=records(
+            ShiftPair,
+            rows.task,
+            rows.run,
+            rows.shift,
+            score,
+            of_reference,
+            delta,
+            rows.success_gain,
+            better,
+            boundary,
         ),
         agreement=tuple(
             _agreement(name, delta[mask], rows.success_gain[mask], better[mask], boundary[mask])

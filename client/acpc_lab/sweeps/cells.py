@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from acpc.contract import from_plain, to_plain
 from acpc_client import (
     CheckpointRef,
     DatasetAnchors,
@@ -22,7 +23,6 @@ from acpc_client import (
 )
 
 from acpc_lab.sweeps.reading import Label
-from acpc_lab.sweeps.shifts import from_document, to_document
 
 NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
 _SLUG_LENGTH = 80
@@ -75,37 +75,14 @@ class Cell:
 
     def to_document(self) -> dict[str, Any]:
         """The cell as plain values."""
-        anchors = self.anchors
-        reference = self.reference
-        return {
-            "checkpoint": dataclasses.asdict(self.checkpoint),
-            "reference": None if reference is None else dataclasses.asdict(reference),
-            "anchors": anchors if isinstance(anchors, str) else dataclasses.asdict(anchors),
-            "shift": to_document(self.shift),
-            "protocol": dataclasses.asdict(self.protocol),
-            "thresholds": dataclasses.asdict(self.thresholds),
-            "numeric_mode": self.numeric_mode.name.lower(),
-            "labels": dict(self.labels),
-        }
+        document: dict[str, Any] = to_plain(self)
+        return document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Cell:
-        """The cell that ``to_document`` was asked of."""
-        anchors, reference = document["anchors"], document["reference"]
-        protocol: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in document["protocol"].items()
-        }
-        return cls(
-            checkpoint=CheckpointRef(**document["checkpoint"]),
-            reference=None if reference is None else CheckpointRef(**reference),
-            anchors=anchors if isinstance(anchors, str) else DatasetAnchors(**anchors),
-            shift=from_document(document["shift"]),
-            protocol=ScoreProtocol(**protocol),
-            thresholds=Thresholds(**document["thresholds"]),
-            numeric_mode=NumericMode[document["numeric_mode"].upper()],
-            labels=document["labels"],
-        )
+        """The cell that ``to_document`` was asked of; other keys are passed over."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        return from_plain(cls, {key: v for key, v in document.items() if key in known})
 
     def _content(self) -> str:
         """Everything that can change a number, in one canonical text.
@@ -117,7 +94,7 @@ class Cell:
             "checkpoint": _said(self.checkpoint),
             "reference": self.reference and _said(self.reference),
             "anchors": self.anchors if isinstance(self.anchors, str) else _said(self.anchors),
-            "shift": to_document(self.shift),
+            "shift": to_plain(self.shift),
             "protocol": {**_said(self.protocol), "seed": self.seed},
             "thresholds": _said(self.thresholds),
             "numeric_mode": self.numeric_mode.name.lower(),

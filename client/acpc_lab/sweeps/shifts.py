@@ -89,15 +89,3 @@ def _value(node: Node, kind: Any) -> Any:  # noqa: ANN401 - the type of one para
     if kind is str:
         return node.text()
     return {name: item.number() for name, item in node.entries()}
-
-
-def to_document(shift: Perturbation) -> dict[str, Any]:
-    """A shift as plain values."""
-    return {"kind": shift.kind, **dataclasses.asdict(shift)}
-
-
-def from_document(document: Mapping[str, Any]) -> Perturbation:
-    """The shift that ``to_document`` was given."""
-    values = dict(document)
-    shift: Perturbation = KINDS[values.pop("kind")](**values)
-    return shift

@@ -10,9 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from acpc_lab.studies.figures.models import (
-    draw_drift,
     draw_geometry,
-    draw_planner,
     draw_sensitivity,
     drift_errors,
     envelope,
@@ -21,9 +19,6 @@ from acpc_lab.studies.figures.models import (
 )
 from acpc_lab.studies.figures.scores import (
     collapse_bars,
-    draw_collapse,
-    draw_horizons,
-    draw_shifts,
     draw_thresholds,
     horizon_ratios,
     shift_bars,
@@ -33,11 +28,18 @@ from acpc_lab.studies.figures.scores import (
 
 DRAW: dict[str, Callable[[Any], Mapping[str, Any]]] = {
     "thresholds": draw_thresholds,
-    "shifts": draw_shifts,
-    "drift": draw_drift,
-    "planner": draw_planner,
+    "shifts": lambda evidence: {
+        "bars": shift_bars(evidence.summary.pairs),
+        "pairs": shift_scatter(evidence.summary.pairs),
+    },
+    "drift": lambda evidence: {"errors": drift_errors(evidence.summary.cells)},
+    "planner": lambda evidence: {"errors": planner_errors(evidence.summary.cells)},
     "geometry": draw_geometry,
     "sensitivity": draw_sensitivity,
-    "horizons": draw_horizons,
-    "collapse": draw_collapse,
+    "horizons": lambda evidence: {
+        "ratios": horizon_ratios(
+            evidence.summary.entries, evidence.summary.horizon, evidence.summary.quantile
+        )
+    },
+    "collapse": lambda evidence: {"checkpoints": collapse_bars(evidence.summary.checkpoints)},
 }

@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_drift(evidence: AnyEvidence) -> Mapping[str, Figure]:
-    """The figure of an error-drift study."""
-    return {"errors": drift_errors(evidence.summary.cells)}
-
-
 def drift_errors(cells: Sequence[DriftCell]) -> Figure:
     """A panel per task; compare within a panel only, because latent scales differ."""
     tasks = groups(cell.task for cell in cells)
@@ -53,11 +48,6 @@ def drift_errors(cells: Sequence[DriftCell]) -> Figure:
         axis.set_title(task)
     axes[0].set_ylabel("out-of-group MAE of the error drift")
     return figure
-
-
-def draw_planner(evidence: AnyEvidence) -> Mapping[str, Figure]:
-    """The figure of a planner study."""
-    return {"errors": planner_errors(evidence.summary.cells)}
 
 
 def planner_errors(cells: Sequence[PlannerCell]) -> Figure:

@@ -103,7 +103,7 @@ def splits(held: Sequence[Split]) -> Figure:
             markersize=4.5,
             label=name.replace("_", " "),
         )
-    left.set_yticks(list(places), [_split_name(split) for split in held])
+    left.set_yticks(list(places), [" + ".join(split.source) for split in held])
     left.set_xlabel("on the other tasks")
     left.set_xlim(right=1.03)
     left.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, columnspacing=0.8)
@@ -123,19 +123,7 @@ def splits(held: Sequence[Split]) -> Figure:
     return figure
 
 
-def _split_name(split: Split) -> str:
-    return " + ".join(split.source)
-
-
 GAIN, DELTA = "change of success (points)", "change of the screen score S"
-
-
-def draw_shifts(evidence: AnyEvidence) -> Mapping[str, Figure]:
-    """The figures of a cross-shift comparison."""
-    return {
-        "bars": shift_bars(evidence.summary.pairs),
-        "pairs": shift_scatter(evidence.summary.pairs),
-    }
 
 
 def shift_bars(pairs: Sequence[ShiftPair]) -> Figure:
@@ -194,12 +182,6 @@ def shift_scatter(pairs: Sequence[ShiftPair]) -> Figure:
     return figure
 
 
-def draw_horizons(evidence: AnyEvidence) -> Mapping[str, Figure]:
-    """The figure of a horizon study."""
-    held = evidence.summary
-    return {"ratios": horizon_ratios(held.entries, held.horizon, held.quantile)}
-
-
 def horizon_ratios(entries: Sequence[IrReduction], horizon: int, quantile: float) -> Figure:
     """Left: by horizon at one quantile. Right: by quantile at one horizon."""
     figure, (left, right) = panels(2, width=2.9, sharey=True)
@@ -228,11 +210,6 @@ COLLAPSE_PANELS = (
     ("median_latent_distance", "median latent distance"),
     ("success_clean", "clean success (%)"),
 )
-
-
-def draw_collapse(evidence: AnyEvidence) -> Mapping[str, Figure]:
-    """The figure of a collapse control."""
-    return {"checkpoints": collapse_bars(evidence.summary.checkpoints)}
 
 
 def collapse_bars(lines: Sequence[CollapseLine]) -> Figure:

@@ -7,12 +7,14 @@ what the summaries look like.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable
 from importlib import resources
 from types import SimpleNamespace
 
 import numpy as np
 
+from acpc_lab.studies.base import records
 from acpc_lab.studies.collapse import CollapseRows
 from acpc_lab.studies.drift import DriftCell
 from acpc_lab.studies.horizons import IrReduction
@@ -55,44 +57,24 @@ def collapse_rows() -> CollapseRows:
 
 def drift_cells() -> tuple[DriftCell, ...]:
     """The twelve task-run cells of the error-drift study."""
-    columns = vars(table("drift_cells")).values()
-    return tuple(
-        DriftCell(*values) for values in zip(*(column.tolist() for column in columns), strict=True)
-    )
+    return records(DriftCell, *vars(table("drift_cells")).values())
 
 
 def splits() -> tuple[Split, ...]:
     """The 14 source and test splits; what the paper does not print of the source tasks is NaN."""
-    printed = table("threshold_splits")
-    return tuple(
-        Split(
-            source=tuple(source.split("+")),
-            test=tuple(test.split("+")),
-            t_ir=t_ir,
-            t_sr=t_sr,
-            source_mismatch=float("nan"),
-            source_early=0,
-            source_late=0,
-            source_balanced_accuracy=float("nan"),
-            balanced_accuracy=accuracy,
-            precision=precision,
-            recall=recall,
-            mismatch=mismatch,
-            worst_mismatch=worst,
-        )
-        for source, test, t_ir, t_sr, accuracy, precision, recall, mismatch, worst in zip(
-            *(column.tolist() for column in vars(printed).values()), strict=True
-        )
-    )
+
+    def split(source: str, test: str, t_ir: float, t_sr: float, *tested: float) -> Split:
+        untold = (math.nan, 0, 0, math.nan)
+        return Split(tuple(source.split("+")), tuple(test.split("+")), t_ir, t_sr, *untold, *tested)
+
+    return records(split, *vars(table("threshold_splits")).values())
 
 
 def ir_reductions() -> tuple[IrReduction, ...]:
     """IR reductions by horizon and by quantile, each entry once."""
-    printed = table("horizon_ratios")
-    values = zip(*(column.tolist() for column in vars(printed).values()), strict=True)
+    printed = records(lambda *entry: entry, *vars(table("horizon_ratios")).values())
     return tuple(
-        IrReduction(task=task, level=0.08, horizon=horizon, quantile=quantile, ratio=ratio, runs=3)
-        for task, horizon, quantile, ratio in dict.fromkeys(values)
+        IrReduction(task, 0.08, h, q, ratio, 3) for task, h, q, ratio in dict.fromkeys(printed)
     )
 
 
