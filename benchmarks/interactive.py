@@ -17,13 +17,19 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from acpc.contract import DatasetAnchors, GaussianNoise, ScoreProtocol
+from acpc.contract import (
+    CheckpointRef,
+    DatasetAnchors,
+    GaussianNoise,
+    PerturbationSet,
+    PlanStart,
+    ScoreProtocol,
+)
 from acpc_client import JobState
 from acpc_client.sync.client import AcpcClient
-from acpc_server.encoding.views import DrawnViews
-from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode
+from acpc_server.engine import CheckpointCache, DeviceEngine
 from acpc_server.interactive.certify import certify_pool
-from acpc_server.interactive.planning import Planner, PlanningRequest
+from acpc_server.interactive.planning import Planner
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
@@ -64,18 +70,17 @@ def pool_overhead(address: str, rounds: int) -> dict[str, Any]:
     def in_process(seed: int, pool: np.ndarray) -> float:
         started = time.perf_counter()
         context = RequestContext(Priority.INTERACTIVE)
-        request = PlanningRequest(
+        request = PlanStart(
+            checkpoint=CheckpointRef(MODEL),
             history=history,
             past_blocks=past,
             goal=goal,
-            views=DrawnViews((GaussianNoise(sigma=0.08),), 1, seed, 0),
+            views=PerturbationSet((GaussianNoise(sigma=0.08),), 1, seed),
             elite_count=ELITES,
-            reduction="sum",
-            endpoint_tolerance=0.0,
-            weights=(),
-            numeric_mode=NumericMode.FP32,
         )
-        certify_pool(planner.open(checkpoint, request, context), pool, context)
+        session = planner.prepare(checkpoint, request)
+        planner.encode(session, context)
+        certify_pool(session, pool, context)
         return time.perf_counter() - started
 
     with AcpcClient(address) as client:

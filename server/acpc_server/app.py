@@ -41,7 +41,6 @@ from acpc_server.rpc import (
     Guard,
     OperationsServicer,
     OperationWriter,
-    PlannerRpcs,
     ScoringServicer,
     StudyServicer,
 )
@@ -153,27 +152,29 @@ class Server:
             options=_channel_options(settings),
         )
         comparison = PairComparer(self._engine, settings.max_frames)
-        planner = PlannerRpcs(
-            self._checkpoints,
-            Planner(
-                self._engine,
-                max_frames=settings.max_frames,
-                max_predictions=settings.max_predictions,
-            ),
-            idle_seconds=settings.plan_idle_seconds,
+        planner = Planner(
+            self._engine, max_frames=settings.max_frames, max_predictions=settings.max_predictions
         )
         diagnostic_service_pb2_grpc.add_DiagnosticServiceServicer_to_server(
-            DiagnosticServicer(self._admission, self._checkpoints, comparison, planner), server
+            DiagnosticServicer(
+                self._admission,
+                self._checkpoints,
+                comparison,
+                planner,
+                idle_seconds=settings.plan_idle_seconds,
+            ),
+            server,
         )
         checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(
             CheckpointServicer(self._checkpoints), server
         )
         writer = OperationWriter([scoring, studies])
+        given = self._checkpoints, readers, self._jobs, writer
         scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server(
-            ScoringServicer(self._checkpoints, scoring, readers, self._jobs, writer), server
+            ScoringServicer(scoring, *given), server
         )
         study_service_pb2_grpc.add_StudyServiceServicer_to_server(
-            StudyServicer(self._checkpoints, studies, readers, self._jobs, writer), server
+            StudyServicer(studies, *given), server
         )
         anchor_service_pb2_grpc.add_AnchorServiceServicer_to_server(
             AnchorServicer(self._anchors, self._datasets, self._in_use), server

@@ -9,10 +9,17 @@ import numpy as np
 import numpy_reference as metrics
 import pixel_reference as pixels
 import torch
-from acpc.contract import GaussianNoise, Perturbation
-from acpc_server.encoding.views import DrawnViews
-from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint, NumericMode
-from acpc_server.interactive.planning import Planner, PlanningRequest, PlanningSession
+from acpc.contract import (
+    CheckpointRef,
+    CostReduction,
+    GaussianNoise,
+    NumericMode,
+    Perturbation,
+    PerturbationSet,
+    PlanStart,
+)
+from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint
+from acpc_server.interactive.planning import Planner, PlanningSession
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
@@ -30,29 +37,28 @@ def context() -> RequestContext:
     return RequestContext(Priority.INTERACTIVE, 60.0)
 
 
-def noise(*sigmas: float, draws: int = 2, seed: int = 0) -> DrawnViews:
+def noise(*sigmas: float, draws: int = 2, seed: int = 0) -> PerturbationSet:
     """Gaussian noise at some severities."""
     return drawn(*(GaussianNoise(sigma=sigma) for sigma in sigmas), draws=draws, seed=seed)
 
 
-def drawn(*specs: Perturbation, draws: int = 2, seed: int = 0) -> DrawnViews:
-    return DrawnViews(specs, draws, seed, 5)
+def drawn(*specs: Perturbation, draws: int = 2, seed: int = 0) -> PerturbationSet:
+    return PerturbationSet(specs, draws, seed, 5)
 
 
-def moment(seed: int = 0, length: int = 3, **changed: object) -> PlanningRequest:
+def moment(seed: int = 0, length: int = 3, **changed: object) -> PlanStart:
     """A request with random frames; k is 4 and the cost is the mean."""
     rng = np.random.default_rng(seed)
     frames = rng.integers(0, 256, (length + 1, SIDE, SIDE, 3), np.uint8)
     past = rng.standard_normal((length - 1, WIDTH), np.float32) if length > 1 else None
-    request = PlanningRequest(
+    request = PlanStart(
+        checkpoint=CheckpointRef("m0"),
         history=frames[1:],
         past_blocks=past,
         goal=frames[0],
         views=noise(1e-4, 1e-2, 0.08, seed=seed),
         elite_count=4,
-        reduction="mean",
-        endpoint_tolerance=0.0,
-        weights=(),
+        cost_reduction=CostReduction.MEAN,
         numeric_mode=NumericMode.FP32,
     )
     return replace(request, **changed)
@@ -80,10 +86,12 @@ class PlanningWorld:
             root, CPU, recorded, limits=CheckpointLimits(), budget_bytes=2**30
         )
 
-    def open(self, request: PlanningRequest, *, model: int = 0, **limits: int) -> PlanningSession:
+    def open(self, request: PlanStart, *, model: int = 0, **limits: int) -> PlanningSession:
         limits = {"max_frames": 1000, "max_predictions": 100_000, **limits}
         planner = Planner(self.engine, **limits)
-        return planner.open(self.checkpoint(model), request, context())
+        session = planner.prepare(self.checkpoint(model), request)
+        planner.encode(session, context())
+        return session
 
     def checkpoint(self, model: int = 0) -> LoadedCheckpoint:
         return self._checkpoints.get(f"m{model}")

@@ -16,14 +16,14 @@ from acpc_server.encoding.receipt import (
     ArraysDigest,
     device_name,
     digest_json,
-    interactive_receipt,
+    make_receipt,
     receipt_from_json,
     receipt_to_json,
 )
 from acpc_server.encoding.views import (
-    DrawnViews,
     View,
-    Views,
+    all_views,
+    distinct_views,
     perturbed_views,
     view_rows,
     views_digest,

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from acpc import contract
-from acpc.contract import CheckpointRef, Receipt
+from acpc.contract import CheckpointRef, NumericMode, Receipt
 
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
-from acpc_server.encoding.receipt import digest_json, make_receipt
-from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint, NumericMode
+from acpc_server.encoding.receipt import make_receipt
+from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint
 from acpc_server.jobs import JobSpec
 
 # Anchors in one durable shard. Part of a spec's meaning: batches follow shards, and float32 matrix
@@ -40,7 +39,7 @@ class AnchorJobSpec(JobSpec):
         return {
             "checkpoint": self.checkpoint,
             "anchors": source.digest if isinstance(source, AnchorSetSource) else source,
-            "numeric_mode": contract.NumericMode[self.numeric_mode.name],
+            "numeric_mode": self.numeric_mode,
         }
 
     def reference_digest(self) -> str:
@@ -55,31 +54,21 @@ class AnchorJobSpec(JobSpec):
         """Everything else that can change a number of the result, as JSON."""
         raise NotImplementedError
 
-    def parameters_digest(self) -> str:
-        """sha256 over the parameters and the shard size."""
-        return digest_json({**self.parameters(), "shard_anchors": SHARD_ANCHORS})
-
     def receipt(self, anchors_digest: str, device: torch.device) -> Receipt:
         """Digests behind a result on these anchors and this device."""
         return make_receipt(
+            self.numeric_mode,
+            device,
             checkpoint_digest=self.checkpoint.digest,
             reference_digest=self.reference_digest(),
             anchors_digest=anchors_digest,
             perturbation_digest=self.perturbation_digest(),
-            parameters_digest=self.parameters_digest(),
-            mode=self.numeric_mode,
-            device=device,
+            parameters={**self.parameters(), "shard_anchors": SHARD_ANCHORS},
         )
 
 
 class AnchorJobKind:
-    """Base of the kinds: where their checkpoints and anchors come from.
-
-    Args:
-        engine: Owner of the device.
-        checkpoints: Loaded checkpoints.
-        readers: Opens the anchors.
-    """
+    """Base of the kinds: where their checkpoints and anchors come from."""
 
     def __init__(
         self, engine: DeviceEngine, checkpoints: CheckpointCache, readers: AnchorReaders

@@ -42,12 +42,7 @@ class _Key(NamedTuple):
 
 
 class AnchorReaders:
-    """Opens anchors for jobs, and checks that they have not changed.
-
-    Args:
-        datasets: Datasets the server can see.
-        sets: Stored anchor sets.
-    """
+    """Opens anchors for jobs, and checks that they have not changed."""
 
     def __init__(self, datasets: DatasetStore, sets: AnchorStore) -> None:
         self._datasets = datasets

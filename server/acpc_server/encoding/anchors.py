@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from acpc.contract import NumericMode, PerturbationSet
 from torch import Tensor
 
 from acpc_server.data import Anchors
-from acpc_server.encoding.views import DrawnViews, perturbed_views
-from acpc_server.engine import DeviceEngine, NumericMode, frames_per_call
+from acpc_server.encoding.views import distinct_views, perturbed_views
+from acpc_server.engine import DeviceEngine, frames_per_call
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import to_model_input
@@ -39,10 +40,6 @@ class AnchorEncoder:
     """Encodes anchors for jobs: nothing cached, and cut by its own shape alone.
 
     Args:
-        engine: Owner of the device.
-        model: The checkpoint.
-        mode: Arithmetic of the network.
-        anchors: Where the frames are.
         history: Frames of history, the newest ones of each anchor.
         future: Future frames that are kept too, counted from 0.
         views: The views of every history; each anchor draws them for its own identity.
@@ -57,7 +54,7 @@ class AnchorEncoder:
         *,
         history: int,
         future: Sequence[int],
-        views: DrawnViews,
+        views: PerturbationSet,
     ) -> None:
         self._engine = engine
         self._model = model
@@ -67,7 +64,7 @@ class AnchorEncoder:
         now = anchors.history
         self._kept = [*range(now - history, now), *(now + step for step in future)]
         self._views = views
-        self._view_count = len(views.distinct())
+        self._view_count = len(distinct_views(views))
 
     def encode(self, start: int, stop: int, context: RequestContext) -> EncodedAnchors:
         """Latents of anchors [start, stop).
@@ -118,7 +115,7 @@ class AnchorEncoder:
                 "does not repeat itself; check that it is deterministic when it is not trained"
             )
 
-    def _views_of(self, anchor: int) -> DrawnViews:
+    def _views_of(self, anchor: int) -> PerturbationSet:
         return replace(self._views, anchor=int(self._anchors.anchor_ids[anchor]))
 
 

@@ -9,10 +9,10 @@ from functools import cache, partial
 
 import numpy as np
 import torch
+from acpc.contract import NumericMode, PerturbationSet, Views
 from torch import Tensor
 
-from acpc_server.encoding.views import DrawnViews, View, Views, draw_view
-from acpc_server.engine import NumericMode
+from acpc_server.encoding.views import View, distinct_views, draw_view
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import to_model_input
@@ -35,16 +35,11 @@ class FrameSource:
 
 
 class FrameSources:
-    """Sources for one checkpoint in one arithmetic.
-
-    Args:
-        card: The checkpoint.
-        mode: Arithmetic of the network.
-    """
+    """Sources for one checkpoint in one arithmetic."""
 
     def __init__(self, card: ModelCard, mode: NumericMode) -> None:
         self._size = card.image_size
-        self._prefix = f"{card.digest}:{mode}:".encode()
+        self._prefix = f"{card.digest}:{mode!s}:".encode()
 
     def frames(self, frames: np.ndarray) -> list[FrameSource]:
         """A source per frame of uint8 (n, height, width, 3)."""
@@ -59,7 +54,7 @@ class FrameSources:
         None stands for the history itself: its latents must be the same bits, or rounding would
         make an unchanged view look changed.
         """
-        if not isinstance(views, DrawnViews):
+        if not isinstance(views, PerturbationSet):
             return [
                 None
                 if np.array_equal(view, history)
@@ -83,7 +78,7 @@ class FrameSources:
             else FrameSource(
                 self._drawn_key(content, specs[view.spec_index], views, view), partial(draw, view)
             )
-            for view in views.distinct()
+            for view in distinct_views(views)
         ]
 
     def _input(self, frames: np.ndarray) -> Tensor:
@@ -96,6 +91,6 @@ class FrameSources:
         content.update(np.ascontiguousarray(frames).data)
         return content.digest()
 
-    def _drawn_key(self, content: bytes, spec: str, plan: DrawnViews, view: View) -> bytes:
+    def _drawn_key(self, content: bytes, spec: str, plan: PerturbationSet, view: View) -> bytes:
         text = f"{spec}:{plan.seed}:{plan.anchor}:{view.draw}".encode()
         return hashlib.blake2b(content + text, digest_size=KEY_BYTES).digest()

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from acpc.contract import NumericMode, PerturbationSet, Views
 from torch import Tensor
 
 from acpc_server.encoding.frames import FrameSource, FrameSources
-from acpc_server.encoding.views import DrawnViews, Views
-from acpc_server.engine import DeviceEngine, NumericMode, frames_per_call
+from acpc_server.encoding.views import distinct_views
+from acpc_server.engine import DeviceEngine, frames_per_call
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard
 from acpc_server.scheduling import RequestContext
@@ -40,7 +41,6 @@ class HistoryEncoder:
     """Encodes a history, its views and what goes with them in one go.
 
     Args:
-        engine: Owner of the device.
         max_frames: Frames one request may have encoded beside its history.
     """
 
@@ -72,8 +72,8 @@ class HistoryEncoder:
             FailedPrecondition: A plug-in perturbation that breaks its promise.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        count = len(views.distinct()) if isinstance(views, DrawnViews) else len(views)
-        drawn = isinstance(views, DrawnViews)
+        drawn = isinstance(views, PerturbationSet)
+        count = len(distinct_views(views) if isinstance(views, PerturbationSet) else views)
         field = "perturbations.draws" if drawn else "explicit_views.shape"
         self._check_frames(count, len(history), 0 if extra is None else len(extra), field)
         sources = FrameSources(model.card, mode)

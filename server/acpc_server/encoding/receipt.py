@@ -10,34 +10,36 @@ from typing import Any
 
 import numpy as np
 import torch
-from acpc import contract
-from acpc.contract import Receipt
+from acpc.contract import NumericMode, Receipt
 
-from acpc_server.engine import LoadedCheckpoint, NumericMode
 from acpc_server.perturb import IMAGE_CODEC
 
 CODE_VERSION = version("acpc")
 
 
 def make_receipt(
+    mode: NumericMode,
+    device: torch.device,
     *,
     checkpoint_digest: str,
     reference_digest: str = "",
     anchors_digest: str,
     perturbation_digest: str,
-    parameters_digest: str,
-    mode: NumericMode,
-    device: torch.device,
+    parameters: Mapping[str, Any],
 ) -> Receipt:
-    """The receipt of an answer that this process computes on ``device``."""
+    """The receipt of an answer that this process computes on ``device``.
+
+    ``parameters`` is everything beside checkpoints, frames, actions and views that can change a
+    number.
+    """
     return Receipt(
         checkpoint_digest=checkpoint_digest,
         reference_digest=reference_digest,
         anchors_digest=anchors_digest,
         perturbation_digest=perturbation_digest,
-        parameters_digest=parameters_digest,
+        parameters_digest=digest_json(parameters),
         code_version=CODE_VERSION,
-        numeric_mode=contract.NumericMode[mode.name],
+        numeric_mode=mode,
         device=device_name(device),
         torch_version=torch.__version__,
         image_codec=IMAGE_CODEC,
@@ -59,7 +61,7 @@ def receipt_to_json(receipt: Receipt) -> dict[str, str]:
 
 def receipt_from_json(record: Mapping[str, str]) -> Receipt:
     """Inverse of :func:`receipt_to_json`."""
-    mode = contract.NumericMode[record["numeric_mode"].upper()]
+    mode = NumericMode[record["numeric_mode"].upper()]
     return Receipt(**{**record, "numeric_mode": mode})  # type: ignore[arg-type]
 
 
@@ -100,32 +102,3 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} {torch.cuda.get_device_name(device)}"
     return str(device)
-
-
-def interactive_receipt(
-    checkpoint: LoadedCheckpoint,
-    *,
-    evaluated: ArraysDigest,
-    perturbation_digest: str,
-    parameters: Mapping[str, Any],
-    mode: NumericMode,
-    device: torch.device,
-) -> Receipt:
-    """Receipt of an answer to one request.
-
-    Args:
-        checkpoint: What computed it.
-        evaluated: Digest of the frames, latents and actions it was computed from.
-        perturbation_digest: Digest of the views.
-        parameters: Everything else that can change a number.
-        mode: Arithmetic of the network.
-        device: Where it ran.
-    """
-    return make_receipt(
-        checkpoint_digest=checkpoint.model.card.digest,
-        anchors_digest=evaluated.hex,
-        perturbation_digest=perturbation_digest,
-        parameters_digest=digest_json(parameters),
-        mode=mode,
-        device=device,
-    )

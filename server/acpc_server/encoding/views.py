@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from acpc.contract import PerturbationSet
+from acpc.contract import PerturbationSet, Views
 from jaxtyping import Float
 from torch import Tensor
 
@@ -23,45 +21,28 @@ class View(NamedTuple):
     draw: int
 
 
-@dataclass(frozen=True)
-class DrawnViews(PerturbationSet):
-    """A perturbation set that says which of its views differ."""
-
-    @classmethod
-    def of(cls, asked: PerturbationSet) -> DrawnViews:
-        """The views of a request's perturbations."""
-        return cls(asked.specs, asked.draws, asked.seed, asked.anchor)
-
-    def views(self) -> list[View]:
-        """Every view asked for, spec-major."""
-        return [View(s, d) for s in range(len(self.specs)) for d in range(self.draws)]
-
-    def distinct(self) -> list[View]:
-        """The views that differ: a deterministic spec has one, however often it is drawn."""
-        return [view for view in self.views() if view == self.source(view)]
-
-    def source(self, view: View) -> View:
-        """The distinct view whose frames ``view`` shares."""
-        stochastic = is_stochastic(self.specs[view.spec_index])
-        return view if stochastic else View(view.spec_index, 0)
+def all_views(plan: PerturbationSet) -> list[View]:
+    """Every view asked for, spec-major."""
+    return [View(s, d) for s in range(len(plan.specs)) for d in range(plan.draws)]
 
 
-Views: TypeAlias = DrawnViews | np.ndarray
-"""The other views of a history: drawn by a plan, or a caller's, uint8 (views, h, height, width, 3).
-"""
+def distinct_views(plan: PerturbationSet) -> list[View]:
+    """The views that differ: a deterministic spec has one, however often it is drawn."""
+    draws = [plan.draws if is_stochastic(spec) else 1 for spec in plan.specs]
+    return [View(s, d) for s, count in enumerate(draws) for d in range(count)]
 
 
 def view_rows(views: Views) -> list[tuple[View, int]]:
     """Every view asked for, and its row among the views that differ."""
-    if not isinstance(views, DrawnViews):
+    if not isinstance(views, PerturbationSet):
         return [(View(0, row), row) for row in range(len(views))]
-    rows = {view: row for row, view in enumerate(views.distinct())}
-    return [(view, rows[views.source(view)]) for view in views.views()]
+    rows = {view: row for row, view in enumerate(distinct_views(views))}
+    return [(view, rows.get(view, rows[View(view.spec_index, 0)])) for view in all_views(views)]
 
 
 def views_digest(views: Views) -> str:
     """sha256 over specs, draws, seed and anchor, or over a caller's own frames."""
-    if not isinstance(views, DrawnViews):
+    if not isinstance(views, PerturbationSet):
         return ArraysDigest([("explicit_views", views)]).hex
     return digest_json(
         {
@@ -74,19 +55,19 @@ def views_digest(views: Views) -> str:
 
 
 def perturbed_views(
-    history: Float[Tensor, "history 3 height width"], plan: DrawnViews
+    history: Float[Tensor, "history 3 height width"], plan: PerturbationSet
 ) -> Float[Tensor, "views history 3 height width"]:
-    """The distinct views of one history, in the order of ``plan.distinct()``.
+    """The distinct views of one history, in order.
 
     Raises:
         InvalidArgument: A spec does not fit the frames; names its position in the plan.
         FailedPrecondition: A plug-in that breaks its promise.
     """
-    return torch.stack([draw_view(history, plan, view) for view in plan.distinct()])
+    return torch.stack([draw_view(history, plan, view) for view in distinct_views(plan)])
 
 
 def draw_view(
-    history: Float[Tensor, "history 3 height width"], plan: DrawnViews, view: View
+    history: Float[Tensor, "history 3 height width"], plan: PerturbationSet, view: View
 ) -> Float[Tensor, "history 3 height width"]:
     """One view of a history; raises as :func:`perturbed_views`."""
     spec = plan.specs[view.spec_index]

@@ -46,11 +46,7 @@ class CheckpointCache:
     A checkpoint whose files have changed on disk is read again: training overwrites weights.
 
     Args:
-        root: Folder that holds the checkpoint folders.
-        device: Where models live.
-        limits: Sizes above which the loader rejects a checkpoint.
         budget_bytes: Bytes of weights kept; pinned and newest ones stay in any case.
-        metrics: Series for load time and count.
     """
 
     def __init__(

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import structlog
 import torch
+from acpc.contract import NumericMode
 from torch import Tensor
 
 from acpc_server.engine.compiler import CompilationFailed, Compute, compile_pool
-from acpc_server.engine.precision import NumericMode
 from acpc_server.models import FrozenWorldModel, rollout_pool
 from acpc_server.observe import Metrics
 
@@ -45,8 +45,6 @@ class RepeatedPools:
     """Rolls pools forward, repeated shapes by compiled rollouts. For the device's thread only.
 
     Args:
-        device: Where the models are.
-        metrics: Series for the shapes that are served fast.
         after: Pools of one shape before it is compiled; 0: never.
         threads: CPU threads a compiled rollout computes on.
     """

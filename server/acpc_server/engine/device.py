@@ -9,13 +9,14 @@ from functools import partial
 
 import structlog
 import torch
+from acpc.contract import NumericMode
 from jaxtyping import Float
 from torch import Tensor
 
 from acpc_server.engine.compiled import RepeatedPools
 from acpc_server.engine.equal_rows import equal_rows, share_rows
 from acpc_server.engine.latents import LatentCache
-from acpc_server.engine.precision import NumericMode, arithmetic
+from acpc_server.engine.precision import arithmetic
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
 from acpc_server.engine.tangent import load_derivatives, rollout_tangent
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
@@ -44,8 +45,6 @@ class DeviceEngine:
     job is cut by its own shape alone, so that its numbers do not depend on what else was running.
 
     Args:
-        device: Where checkpoints live and compute.
-        metrics: Series for queue wait and compute time.
         admission: Admits interactive chunks, and learns what they cost; one of its own when None.
         merge: Whether chunks may share a device call.
         latent_bytes: Latents of frames seen lately that are kept for callers.
@@ -53,7 +52,6 @@ class DeviceEngine:
         compile_after: Interactive pools of one shape before their rollout is compiled; 0: never.
 
     Attributes:
-        device: Where checkpoints live and compute.
         latents: Those latents; :meth:`encode` itself neither reads nor fills it.
         limiter: Limits interactive requests at work; a slot is released during a device call.
     """
@@ -229,10 +227,10 @@ class DeviceEngine:
         kind = (primitive, mode, *kind)
         # Pinned in the caller's thread, so that the device's spends no time on copies.
         pinned = (tuple(self._pin(x) for x in part) for part in parts)
-        chunks = (
-            Chunk(primitive, kind, part, in_mode, context, merge, max_rows) for part in pinned
-        )
-        outputs = [self._run(chunk) for chunk in chunks]
+        outputs = [
+            self._run(Chunk(primitive, kind, part, in_mode, context, merge, max_rows))
+            for part in pinned
+        ]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _pin(self, tensor: Tensor) -> Tensor:
@@ -259,12 +257,9 @@ class DeviceEngine:
     def _serve_next(self) -> bool:
         # One call a batch, so that an idle device holds on to no frames and to no model.
         batch = self._queue.take()
-        if not batch:
-            return False
-        ready = [chunk for chunk in batch if _still_wanted(chunk)]
-        if ready:
+        if ready := [chunk for chunk in batch if _still_wanted(chunk)]:
             self._serve(ready)
-        return True
+        return bool(batch)
 
     def _serve(self, batch: list[Chunk]) -> None:
         first = batch[0]

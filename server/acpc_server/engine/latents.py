@@ -23,7 +23,6 @@ class LatentCache:
 
     Args:
         budget_bytes: Bytes of memory for latents; 0 keeps none.
-        metrics: Series for hits and misses.
     """
 
     def __init__(self, budget_bytes: int, metrics: Metrics) -> None:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from acpc.contract import NumericMode
 
 from acpc_server.errors import InvalidArgument
 
 
-class NumericMode(enum.StrEnum):
-    """Arithmetic of the network; metrics are reduced in float64 in every mode."""
-
-    FP32 = "fp32"
-    TF32 = "tf32"
-    BF16 = "bf16"
-
-    def require(self, device: torch.device) -> None:
-        """Raise InvalidArgument when ``device`` cannot compute in this mode."""
-        if self is NumericMode.TF32 and device.type != "cuda":
-            raise InvalidArgument(
-                "numeric_mode", f"tf32 needs a CUDA device, the server runs on {device.type}"
-            )
+def require_mode(mode: NumericMode, device: torch.device) -> None:
+    """Raise InvalidArgument when ``device`` cannot compute in this mode."""
+    if mode is NumericMode.TF32 and device.type != "cuda":
+        raise InvalidArgument(
+            "numeric_mode", f"tf32 needs a CUDA device, the server runs on {device.type}"
+        )
 
 
 @contextmanager

@@ -40,13 +40,7 @@ def rollout_tangent(
     directions: Float[Tensor, "n history 3 height width"],
     blocks: Float[Tensor, "n steps block_width"],
 ) -> Float[Tensor, "n horizon dim"]:
-    """Jacobian-vector product of the predicted latents with ``directions``.
-
-    Args:
-        model: Frozen world model.
-        histories: Normalised frames.
-        directions: Directions in the same units.
-        blocks: Normalised action blocks.
+    """Jacobian-vector product of the predicted latents with ``directions`` of normalised frames.
 
     Raises:
         FailedPrecondition: The model's family hides the derivative.

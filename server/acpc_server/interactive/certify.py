@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 import torch
 from acpc import contract
-from acpc.contract import PoolCertificate, SelectionCertificate, ViewCertificate
+from acpc.contract import (
+    CertifiedSeverity,
+    PerturbationSet,
+    PoolCertificate,
+    SelectionCertificate,
+    ViewCertificate,
+    Views,
+)
 from torch import Tensor
 
-from acpc_server.encoding import MAX_HORIZON, check_block_width
+from acpc_server.encoding import MAX_HORIZON, all_views, check_block_width
 from acpc_server.errors import InvalidArgument
-from acpc_server.interactive.planning import GROUP_STEPS, PlanningRequest, PlanningSession
-from acpc_server.interactive.severity import certified_severities
+from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
 from acpc_server.numerics import (
     Proposal,
     consistency,
@@ -22,6 +30,7 @@ from acpc_server.numerics import (
     pool_normals,
     sample_pool,
 )
+from acpc_server.perturb import resolve
 from acpc_server.scheduling import RequestContext
 
 # Candidates x views of one answer: six float64 values of each fit a message.
@@ -34,10 +43,7 @@ def certify_pool(
 ) -> PoolCertificate:
     """Bounds and certificates of one pool (Prop. fixed-pool-certificates in the paper).
 
-    Args:
-        session: The planner's moment.
-        candidates: Action sequences, float32 (J, H, block width).
-        context: The request's deadline, priority and times.
+    ``candidates`` are action sequences, float32 (J, H, block width).
 
     Raises:
         InvalidArgument: The pool does not fit the session or a limit; names the field.
@@ -51,9 +57,9 @@ def certify_pool(
 def _certify_pool(
     session: PlanningSession, candidates: np.ndarray, context: RequestContext
 ) -> PoolCertificate:
-    request = session.request
     check_pool(session, candidates.shape)
-    weights = consistency.horizon_weights(request.weights, candidates.shape[1])  # (H,)
+    k = session.elite_count
+    weights = consistency.horizon_weights(session.weights, candidates.shape[1])  # (H,)
     pool = torch.from_numpy(candidates)
     histories = torch.cat([session.clean[None], session.views])  # (1 + views, h, dim)
     group = max(1, GROUP_STEPS // (pool.shape[0] * pool.shape[1]))
@@ -61,13 +67,12 @@ def _certify_pool(
     rollouts = session.rollout(first, pool[None], context)
     clean = rollouts[0]  # (J, H, dim)
     rollouts = session.share_clean(first[1:], rollouts[1:], clean)
-    measured = certify_views(clean, rollouts, session.goal, request, weights)
+    measured = certify_views(session, clean, rollouts, weights, k)
     for part in others:
         rollouts = session.share_clean(part, session.rollout(part, pool[None], context), clean)
-        measured += certify_views(clean, rollouts, session.goal, request, weights)
+        measured += certify_views(session, clean, rollouts, weights, k)
     views = tuple(replace(measured[row], **view._asdict()) for view, row in session.view_rows)
-    costs = cost_bounds.goal_costs(clean[:, -1], session.goal, reduction=request.reduction)
-    k = request.elite_count
+    costs = cost_bounds.goal_costs(clean[:, -1], session.goal, reduction=session.reduction)
     return PoolCertificate(
         clean_costs=costs.numpy(),
         clean_winner=int(costs.argmin()),
@@ -76,11 +81,11 @@ def _certify_pool(
         top1_certified_fraction=sum(view.top1.certified for view in views) / len(views),
         elite_certified_fraction=sum(_holds(view.elite) for view in views) / len(views),
         certified_severities=certified_severities(
-            request.views,
+            session.asked_views,
             top1=[view.top1.certified for view in views],
             elite=[_holds(view.elite) for view in views],
         ),
-        receipt=session.receipt(selection_parameters(request), candidates),
+        receipt=session.receipt(session.selection, candidates),
     )
 
 
@@ -115,45 +120,30 @@ def draw_pool(session: PlanningSession, asked: contract.Proposal) -> np.ndarray:
     return candidates
 
 
-def selection_parameters(request: PlanningRequest) -> dict[str, object]:
-    """Parameters of the certificates, for the receipt."""
-    return {
-        "elite_count": request.elite_count,
-        "endpoint_tolerance": request.endpoint_tolerance,
-        "weights": list(request.weights),
-    }
-
-
 def certify_views(
-    clean: Tensor, perturbed: Tensor, goal: Tensor, request: PlanningRequest, weights: Tensor
+    session: PlanningSession, clean: Tensor, perturbed: Tensor, weights: Tensor, elites: int
 ) -> list[ViewCertificate]:
     """Certificates of one pool under some views, as rolled out.
 
-    Args:
-        clean: Clean rollouts, (J, H, dim).
-        perturbed: Rollouts of the same candidates from each view, (views, J, H, dim).
-        goal: Projected goal embedding, (dim,).
-        request: Cost reduction, tolerance and elite count.
-        weights: Horizon weights, (H,).
-
-    Returns:
-        One certificate per row of ``perturbed``, called view (0, row).
+    Of clean rollouts (J, H, dim) and those of the same candidates from each view,
+    (views, J, H, dim), with horizon weights (H,), and an elite set of ``elites``, 0 for none.
+    Each row of ``perturbed`` has one certificate, which calls it view (0, row).
     """
     steps = consistency.step_distances(clean[None], perturbed)  # (views, J, H)
     acpc = consistency.acpc(steps, weights)  # (views, J)
     bounds = cost_bounds.pool_bounds(
         clean[:, -1],
         perturbed[:, :, -1],
-        goal,
-        reduction=request.reduction,
-        endpoint_tolerance=request.endpoint_tolerance,
+        session.goal,
+        reduction=session.reduction,
+        endpoint_tolerance=session.endpoint_tolerance,
     )
     chained = cost_bounds.chained_bounds(bounds, acpc, float(weights[-1]))  # (views, J)
     excess = cost_bounds.excess_cost(bounds)
     top1 = _selections(cost_bounds.top1_certificate(bounds))
     elite: list[SelectionCertificate | None] = [None] * len(perturbed)
-    if request.elite_count:
-        elite[:] = _selections(cost_bounds.elite_certificate(bounds, request.elite_count))
+    if elites:
+        elite[:] = _selections(cost_bounds.elite_certificate(bounds, elites))
     return [
         ViewCertificate(
             spec_index=0,
@@ -186,11 +176,7 @@ def _holds(selection: SelectionCertificate | None) -> bool:
 
 
 def check_pool(session: PlanningSession, shape: tuple[int, ...]) -> None:
-    """Reject a pool that does not fit the session or a limit.
-
-    Args:
-        session: The planner's moment.
-        shape: (J, H, block width) of the pool.
+    """Reject a pool, (J, H, block width), that does not fit the session or a limit.
 
     Raises:
         InvalidArgument: Names the field ``candidates.shape`` or the session's.
@@ -202,7 +188,7 @@ def check_pool(session: PlanningSession, shape: tuple[int, ...]) -> None:
             f"{list(shape)}; give at least 1 candidate of 1 to {MAX_HORIZON} blocks",
         )
     check_block_width(session.card, width, "candidates")
-    views, k = session.view_count, session.request.elite_count
+    views, k = session.view_count, session.elite_count
     if count * views > MAX_PAIRS:
         raise InvalidArgument(
             "candidates.shape",
@@ -221,3 +207,36 @@ def check_pool(session: PlanningSession, shape: tuple[int, ...]) -> None:
             f"is {k}, but the pool has {count} candidates; an elite certificate needs at least one "
             "candidate outside the elite set",
         )
+
+
+def certified_severities(
+    views: Views, *, top1: Sequence[bool], elite: Sequence[bool]
+) -> tuple[CertifiedSeverity, ...]:
+    """One per perturbation of the plan, in order of first appearance.
+
+    The specs of one perturbation are its severity grid. A severity counts when every draw of it and
+    of every milder one on the grid is certified; nothing is said between grid points.
+    """
+    if not isinstance(views, PerturbationSet):
+        return ()
+    grids: dict[str, list[tuple[float, bool, bool]]] = {}
+    for view, winner, elites in zip(all_views(views), top1, elite, strict=True):
+        spec = views.specs[view.spec_index]
+        grids.setdefault(resolve(spec)[0].name, []).append((spec.severity, winner, elites))
+    return tuple(
+        CertifiedSeverity(
+            kind,
+            _largest([(severity, winner) for severity, winner, _ in grid]),
+            _largest([(severity, elites) for severity, _, elites in grid]),
+        )
+        for kind, grid in grids.items()
+    )
+
+
+def _largest(draws: list[tuple[float, bool]]) -> float | None:
+    largest = None
+    for severity, group in groupby(sorted(draws), key=lambda draw: draw[0]):
+        if not all(certified for _, certified in group):
+            break
+        largest = severity
+    return largest

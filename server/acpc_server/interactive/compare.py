@@ -2,63 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
 import torch
-from acpc.contract import ErrorDrift, PairComparison, PairResult, Receipt
+from acpc.contract import (
+    ErrorDrift,
+    NumericMode,
+    PairComparison,
+    PairRequest,
+    PairResult,
+)
 from torch import Tensor
 
 from acpc_server.encoding import (
     ArraysDigest,
     EncodedHistories,
     HistoryEncoder,
-    Views,
     check_block_width,
     check_history_frames,
     check_predictions,
-    interactive_receipt,
+    make_receipt,
     view_rows,
     views_digest,
 )
-from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode
+from acpc_server.engine import DeviceEngine, LoadedCheckpoint, require_mode
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import consistency
 from acpc_server.scheduling import RequestContext
 
 
-@dataclass(frozen=True)
-class PairRequest:
-    """A clean history, its other views, and the actions both are rolled forward under.
-
-    Attributes:
-        history: uint8 (h, height, width, 3), 1 <= h <= the model's history.
-        action_blocks: Normalised float32 (h + H - 1, block width); block k leaves frame k.
-        perturbation: Specs to draw, or uint8 views (views, h, height, width, 3).
-        observed_future: uint8 (H, height, width, 3), or None.
-        weights: Horizon weights alpha_k; empty for 1/H.
-    """
-
-    history: np.ndarray
-    action_blocks: np.ndarray
-    perturbation: Views
-    observed_future: np.ndarray | None
-    weights: Sequence[float]
-    numeric_mode: NumericMode
-
-    @property
-    def horizon(self) -> int:
-        """Predicted steps H."""
-        return int(self.action_blocks.shape[0] - self.history.shape[0] + 1)
-
-
 class PairComparer:
     """Computes pairwise ACPC on the engine.
 
     Args:
-        engine: Owner of the device.
         max_frames: Frames one request may have encoded, views included.
     """
 
@@ -82,48 +59,46 @@ class PairComparer:
     def _compare(
         self, checkpoint: LoadedCheckpoint, request: PairRequest, context: RequestContext
     ) -> PairComparison:
-        model, mode = checkpoint.model, request.numeric_mode
-        weights = consistency.horizon_weights(request.weights, request.horizon)  # (H,)
-        mode.require(self._engine.device)
+        model, mode = checkpoint.model, request.numeric_mode or NumericMode.FP32
+        weights = consistency.horizon_weights(request.weights, _horizon(request))  # (H,)
+        require_mode(mode, self._engine.device)
         _check_fit(model.card, request)
+        views = request.views
+        assert views is not None  # noqa: S101 - checked
         latents = self._encoder.encode(
-            model, request.history, request.perturbation, request.observed_future, context, mode
+            model, request.history, views, request.observed_future, context, mode
         )
         histories = torch.cat([latents.clean[None], latents.views])  # (1 + views, h, dim)
         blocks = torch.from_numpy(request.action_blocks).expand(len(histories), -1, -1)
         rollouts = self._engine.rollout(model, histories, blocks, context, mode)
         measured = _measure(rollouts, latents, weights)
-        results = tuple(
-            replace(measured[row], **view._asdict())
-            for view, row in view_rows(request.perturbation)
-        )
-        return PairComparison(results, self._receipt(checkpoint, request))
-
-    def _receipt(self, checkpoint: LoadedCheckpoint, request: PairRequest) -> Receipt:
-        return interactive_receipt(
-            checkpoint,
-            evaluated=ArraysDigest(
-                [
-                    ("history", request.history),
-                    ("action_blocks", request.action_blocks),
-                    ("observed_future", request.observed_future),
-                ]
-            ),
-            perturbation_digest=views_digest(request.perturbation),
+        arrays = ("history", "action_blocks", "observed_future")
+        receipt = make_receipt(
+            mode,
+            self._engine.device,
+            checkpoint_digest=model.card.digest,
+            anchors_digest=ArraysDigest((name, getattr(request, name)) for name in arrays).hex,
+            perturbation_digest=views_digest(views),
             parameters={"weights": list(request.weights)},
-            mode=request.numeric_mode,
-            device=self._engine.device,
         )
+        return PairComparison(
+            tuple(replace(measured[row], **view._asdict()) for view, row in view_rows(views)),
+            receipt,
+        )
+
+
+def _horizon(request: PairRequest) -> int:
+    return len(request.action_blocks) - len(request.history) + 1
 
 
 def _check_fit(card: ModelCard, request: PairRequest) -> None:
     check_history_frames(card, request.history)
     check_block_width(card, request.action_blocks.shape[1], "action_blocks")
     future = request.observed_future
-    if future is not None and len(future) != request.horizon:
+    if future is not None and len(future) != _horizon(request):
         raise InvalidArgument(
             "observed_future.shape",
-            f"{len(future)} frames, but the action blocks give a horizon of {request.horizon}",
+            f"{len(future)} frames, but the action blocks give a horizon of {_horizon(request)}",
         )
 
 

@@ -85,8 +85,6 @@ class PairedCem:
 
     Args:
         session: The planner's moment; the elite count is the budget's.
-        budget: Size of each run.
-        seed: Seed of the common random numbers.
         returns: The final mean, or the best candidate of the final pool.
 
     Raises:
@@ -108,7 +106,6 @@ class PairedCem:
         self.returns = returns
         self.start: Proposal = initial_proposal(budget.horizon, session.card.action_block_dim)
         self._session = session
-        self._request = replace(session.request, elite_count=budget.elites)
         self._seed = seed
         self._weights = horizon_weights((), budget.horizon)
 
@@ -179,8 +176,8 @@ class PairedCem:
 
     def costs(self, rollouts: Tensor) -> Tensor:
         """Cost of every candidate of some rollouts (..., H, dim)."""
-        request = self._session.request
-        return goal_costs(rollouts[..., -1, :], self._session.goal, reduction=request.reduction)
+        session = self._session
+        return goal_costs(rollouts[..., -1, :], session.goal, reduction=session.reduction)
 
     def _clean_iteration(self, run: _Run, iteration: int, context: RequestContext) -> _Iteration:
         pool = run.pool(iteration)
@@ -202,7 +199,7 @@ class PairedCem:
             on_shared, on_own = rollouts[: len(views)], rollouts[len(views) :]
             on_shared = self._session.share_clean(views, on_shared, shared.rollouts)
             certificates = certify_views(
-                shared.rollouts, on_shared, self._session.goal, self._request, self._weights
+                self._session, shared.rollouts, on_shared, self._weights, self.budget.elites
             )
             for row, pool, rollout in zip(apart, own, on_own, strict=True):
                 runs[row].advance(pool, rollout)

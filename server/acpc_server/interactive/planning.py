@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from acpc.contract import CostReduction, Receipt
+from acpc.contract import CostReduction, NumericMode, PlannerMoment, PlanStart, Receipt, Views
 from torch import Tensor
 
 from acpc_server.encoding import (
@@ -21,66 +20,26 @@ from acpc_server.encoding import (
     EncodedHistories,
     HistoryEncoder,
     View,
-    Views,
     check_block_width,
     check_history_frames,
     check_predictions,
-    interactive_receipt,
+    make_receipt,
     view_rows,
     views_digest,
 )
-from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode, equal_rows
+from acpc_server.engine import DeviceEngine, LoadedCheckpoint, equal_rows, require_mode
 from acpc_server.errors import InvalidArgument
-from acpc_server.models import ModelCard
 from acpc_server.numerics import Reduction, check_tolerance, horizon_weights
 from acpc_server.scheduling import RequestContext
 
-REDUCTIONS: dict[CostReduction, Reduction] = {
-    CostReduction.SUM: "sum",
-    CostReduction.MEAN: "mean",
-}
 # Predicted steps held in memory at a time; longer requests go in pieces of whole views.
 GROUP_STEPS = 2**15
-
-
-@dataclass(frozen=True)
-class PlanningRequest:
-    """Where the planner is, where it wants to go, and what certificates it asks for.
-
-    Attributes:
-        history: uint8 (h, height, width, 3), 1 <= h <= the model's history.
-        past_blocks: Normalised float32 (h - 1, block width) that leave the earlier frames; None
-            when h is 1.
-        goal: uint8 (height, width, 3), or float32 (dim,) in the projected latent space.
-        views: Other views of the history.
-        elite_count: k; 0 for no elite certificate.
-        reduction: How costs are reduced over latent coordinates.
-        endpoint_tolerance: epsilon in latent units, which widens every bound.
-        weights: Horizon weights of the ACPC summaries; empty for 1/H.
-        numeric_mode: Arithmetic of the network.
-    """
-
-    history: np.ndarray
-    past_blocks: np.ndarray | None
-    goal: np.ndarray
-    views: Views
-    elite_count: int
-    reduction: Reduction
-    endpoint_tolerance: float
-    weights: tuple[float, ...]
-    numeric_mode: NumericMode
-
-    @property
-    def goal_is_frame(self) -> bool:
-        """Whether the goal still has to be encoded."""
-        return self.goal.dtype == np.uint8
 
 
 class Planner:
     """Opens planning sessions.
 
     Args:
-        engine: Owner of the device.
         max_frames: Frames of views one session may have encoded.
         max_predictions: Predicted steps one pool, or one paired run, may take in all.
     """
@@ -90,15 +49,16 @@ class Planner:
         self._encoder = HistoryEncoder(engine, max_frames)
         self._max_predictions = max_predictions
 
-    def prepare(self, checkpoint: LoadedCheckpoint, request: PlanningRequest) -> PlanningSession:
+    def prepare(self, checkpoint: LoadedCheckpoint, request: PlannerMoment) -> PlanningSession:
         """A session without latents, so that a pool can be checked before anything is computed.
 
         Raises:
             InvalidArgument: A field does not fit the checkpoint; names the field.
         """
-        request.numeric_mode.require(self._engine.device)
-        _check_fit(checkpoint.model.card, request)
-        return PlanningSession(self._engine, checkpoint, request, self._max_predictions)
+        session = PlanningSession(self._engine, checkpoint, request, self._max_predictions)
+        require_mode(session.mode, self._engine.device)
+        _check_fit(session)
+        return session
 
     def encode(self, session: PlanningSession, context: RequestContext) -> None:
         """Encode a session's history, views and goal.
@@ -113,21 +73,13 @@ class Planner:
             latents = self._encoder.encode(
                 session.checkpoint.model,
                 request.history,
-                request.views,
-                request.goal[None] if request.goal_is_frame else None,
+                session.asked_views,
+                request.goal[None] if session.goal_is_frame else None,
                 context,
-                request.numeric_mode,
+                session.mode,
             )
         check_predictions(latents.clean, latents.views, latents.extra)
         session.adopt(latents)
-
-    def open(
-        self, checkpoint: LoadedCheckpoint, request: PlanningRequest, context: RequestContext
-    ) -> PlanningSession:
-        """A session that is prepared and encoded; raises what both do."""
-        session = self.prepare(checkpoint, request)
-        self.encode(session, context)
-        return session
 
 
 class PlanningSession:
@@ -137,7 +89,12 @@ class PlanningSession:
         checkpoint: Whose latents they are.
         request: What the session was opened with.
         card: Facts of the checkpoint.
-        clean: Latents of the clean history, (h, dim); there once adopted, like the next two.
+        mode: Arithmetic of the network.
+        reduction: How costs are reduced over latent coordinates.
+        elite_count: Size k of the elite set that is certified; 0 for none.
+        endpoint_tolerance: epsilon in latent units, which widens every bound.
+        weights: Horizon weights of the ACPC summaries; empty for 1/H.
+        clean: Latents of the clean history, (h, dim); there once adopted, like the next three.
         views: Latents of those of its views that differ, (views, h, dim).
         goal: Projected goal embedding, (dim,).
         view_rows: Every view asked for, and its row of ``views``.
@@ -152,7 +109,7 @@ class PlanningSession:
         self,
         engine: DeviceEngine,
         checkpoint: LoadedCheckpoint,
-        request: PlanningRequest,
+        request: PlannerMoment,
         max_predictions: int,
     ) -> None:
         self._engine = engine
@@ -160,32 +117,52 @@ class PlanningSession:
         self.checkpoint = checkpoint
         self.request = request
         self.card = checkpoint.model.card
+        self.mode = request.numeric_mode or NumericMode.FP32
+        mean = request.cost_reduction is CostReduction.MEAN
+        self.reduction: Reduction = "mean" if mean else "sum"
+        selecting = request if isinstance(request, PlanStart) else None
+        self.elite_count = selecting.elite_count if selecting else 0
+        self.endpoint_tolerance = selecting.endpoint_tolerance if selecting else 0.0
+        self.weights = selecting.weights if selecting else ()
+
+    @property
+    def asked_views(self) -> Views:
+        """The other views of the history, as asked for."""
+        assert self.request.views is not None  # noqa: S101 - checked
+        return self.request.views
+
+    @property
+    def goal_is_frame(self) -> bool:
+        """Whether the goal still has to be encoded."""
+        return self.request.goal.dtype == np.uint8
+
+    @property
+    def selection(self) -> dict[str, object]:
+        """Parameters of the certificates, for the receipt."""
+        return {
+            "elite_count": self.elite_count,
+            "endpoint_tolerance": self.endpoint_tolerance,
+            "weights": list(self.weights),
+        }
 
     def adopt(self, latents: EncodedHistories) -> None:
         """Take the latents of the request's history and views, and of its goal where a frame."""
         self.clean, self.views = latents.clean, latents.views
-        self.view_rows = view_rows(self.request.views)
+        self.view_rows = view_rows(self.asked_views)
         if (first := equal_rows(latents.views)) is not None:
             kept, rows = np.unique(first.numpy(), return_inverse=True)
             self.views = latents.views[torch.from_numpy(kept)]
             self.view_rows = [(view, int(rows[row])) for view, row in self.view_rows]
         goal = self.request.goal
-        self.goal = latents.extra[0] if self.request.goal_is_frame else torch.from_numpy(goal)
+        self.goal = latents.extra[0] if self.goal_is_frame else torch.from_numpy(goal)
 
     @property
     def view_count(self) -> int:
         """Views asked for, equal ones included."""
-        return len(view_rows(self.request.views))
+        return len(view_rows(self.asked_views))
 
     def check_work(self, what: str, candidates: int, steps_each: int, field: str) -> None:
-        """Reject, with InvalidArgument, more predicted steps than one request may take.
-
-        Args:
-            what: How the work was counted, for the message.
-            candidates: Action sequences.
-            steps_each: Predicted steps of each, over all views and iterations.
-            field: The field to blame.
-        """
+        """Reject, with InvalidArgument, more predicted steps than one request may take."""
         if candidates * steps_each > self._max_predictions:
             raise InvalidArgument(
                 field,
@@ -199,15 +176,9 @@ class PlanningSession:
         return self._engine.limiter.slot(context)
 
     def rollout(self, histories: Tensor, pools: Tensor, context: RequestContext) -> Tensor:
-        """Predicted latents of every candidate of a pool per history.
+        """Finite float32 latents (n, J, H, dim) of every candidate of a pool per history.
 
-        Args:
-            histories: Latents, (n, h, dim).
-            pools: Candidate blocks, (n, J, H, block width), or (1, ...) for one pool of all.
-            context: The request's deadline, priority and times.
-
-        Returns:
-            Finite float32 latents, (n, J, H, dim).
+        Histories are latents (n, h, dim), pools (n, J, H, block width), or (1, ...) for one of all.
 
         Raises:
             FailedPrecondition: A prediction is not finite.
@@ -222,18 +193,15 @@ class PlanningSession:
             torch.from_numpy(past),
             pools,
             context,
-            self.request.numeric_mode,
+            self.mode,
         )
         check_predictions(latents)
         return latents
 
     def share_clean(self, histories: Tensor, rollouts: Tensor, clean: Tensor) -> Tensor:
-        """Rollouts of some histories, with ``clean`` for each that equals the clean history.
+        """Rollouts (n, J, H, dim) of histories (n, h, dim) under one pool.
 
-        Args:
-            histories: Latents, (n, h, dim).
-            rollouts: Theirs under one pool, (n, J, H, dim).
-            clean: Rollouts of the clean history under the same pool, (J, H, dim).
+        ``clean``, (J, H, dim), stands in for those of each that equals the clean history.
         """
         same = (histories == self.clean).flatten(1).all(dim=1)  # (n,)
         return torch.where(same[:, None, None, None], clean, rollouts) if same.any() else rollouts
@@ -241,39 +209,29 @@ class PlanningSession:
     def receipt(
         self, parameters: Mapping[str, Any], candidates: np.ndarray | None = None
     ) -> Receipt:
-        """Receipt of an answer from this session.
-
-        Args:
-            parameters: Everything beside frames, actions and views that can change a number.
-            candidates: The pool, when one was evaluated.
-        """
-        return interactive_receipt(
-            self.checkpoint,
-            evaluated=self._moment_digest.followed_by([("candidates", candidates)]),
+        """Receipt of an answer from this session."""
+        return make_receipt(
+            self.mode,
+            self._engine.device,
+            checkpoint_digest=self.card.digest,
+            anchors_digest=self._moment_digest.followed_by([("candidates", candidates)]).hex,
             perturbation_digest=self._views_digest,
-            parameters={"cost_reduction": self.request.reduction, **parameters},
-            mode=self.request.numeric_mode,
-            device=self._engine.device,
+            parameters={"cost_reduction": self.reduction, **parameters},
         )
 
     # A planner asks for one pool after another from the same frames.
     @cached_property
     def _moment_digest(self) -> ArraysDigest:
-        request = self.request
-        return ArraysDigest(
-            [
-                ("history", request.history),
-                ("past_blocks", request.past_blocks),
-                ("goal", request.goal),
-            ]
-        )
+        arrays = ("history", "past_blocks", "goal")
+        return ArraysDigest((name, getattr(self.request, name)) for name in arrays)
 
     @cached_property
     def _views_digest(self) -> str:
-        return views_digest(self.request.views)
+        return views_digest(self.asked_views)
 
 
-def _check_fit(card: ModelCard, request: PlanningRequest) -> None:
+def _check_fit(session: PlanningSession) -> None:
+    card, request = session.card, session.request
     check_history_frames(card, request.history)
     past = request.past_blocks
     given, needed = 0 if past is None else len(past), len(request.history) - 1
@@ -285,11 +243,11 @@ def _check_fit(card: ModelCard, request: PlanningRequest) -> None:
         )
     if past is not None:
         check_block_width(card, past.shape[1], "past_blocks")
-    if not request.goal_is_frame and request.goal.shape != (card.latent_dim,):
+    if not session.goal_is_frame and request.goal.shape != (card.latent_dim,):
         raise InvalidArgument(
             "goal.latent.shape",
             f"{list(request.goal.shape)}, but the checkpoint's latents are {[card.latent_dim]}",
         )
-    check_tolerance(request.endpoint_tolerance)
-    if request.weights:
-        horizon_weights(request.weights, len(request.weights))
+    check_tolerance(session.endpoint_tolerance)
+    if session.weights:
+        horizon_weights(session.weights, len(session.weights))

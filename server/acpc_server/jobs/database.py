@@ -192,14 +192,7 @@ class JobDatabase:
     def page(
         self, kinds: Collection[str], wanted: JobFilter, *, offset: int, limit: int
     ) -> list[str]:
-        """Ids of the jobs of some kinds that pass a filter, newest first.
-
-        Args:
-            kinds: Names of the kinds, unless the filter names one.
-            wanted: The filter.
-            offset: Jobs to leave out at the front.
-            limit: Jobs to give.
-        """
+        """Ids of the jobs that pass a filter, of ``kinds`` unless it names one, newest first."""
         jobs = self._jobs.c
         named = kinds if wanted.kind is None else [wanted.kind]
         query = sa.select(jobs.workflow_uuid).where(jobs.name.in_(named))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import asdict
 from datetime import datetime
 from functools import cache
 from typing import Any, NoReturn
@@ -29,7 +29,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.jobs.database import POSTGRES_CONNECTION, QUEUE, STATES, first_line
 from acpc_server.jobs.kind import Json
-from acpc_server.jobs.record import JobFailure, JobState
+from acpc_server.jobs.record import JobFailure, JobState, Row
 
 log = structlog.get_logger("acpc.jobs")
 QUEUE_SECONDS = 0.2
@@ -42,6 +42,7 @@ RECORD_ERRORS = (SQLAlchemyError, dbos_error.DBOSException)
 """What the calls below raise when the job record cannot be reached."""
 
 Runner = Callable[[str, str, Json, str], Json]
+"""Runs a job, by its kind, id and spec, and the stamp it was accepted with."""
 _runner: Runner | None = None
 
 
@@ -50,22 +51,6 @@ class Withdrawn(BaseException):
 
     Not an Exception: DBOS records those as the outcome of the step and of the job.
     """
-
-
-@dataclass(frozen=True)
-class Row:
-    """One job as recorded. Times are seconds since the epoch."""
-
-    job_id: str
-    kind: str
-    spec: Json
-    state: JobState
-    created: float
-    started: float | None
-    ended: float | None
-    attempts: int
-    result: Json | None
-    failure: JobFailure | None
 
 
 @cache
@@ -83,12 +68,6 @@ def workflow(kind: str) -> Callable[[Json, str], Json]:
 
 def launch(url: str, executor_id: str, concurrency: int, runner: Runner) -> None:
     """Open the record, resume what this executor left unfinished, and take jobs from the queue.
-
-    Args:
-        url: ``sqlite:///path`` or ``postgresql://...``.
-        executor_id: This process's name.
-        concurrency: Jobs at a time.
-        runner: Runs a job: its kind, its id, its spec, the stamp it was accepted with.
 
     Raises:
         SQLAlchemyError, DBOSException, ImportError: The database cannot be opened.
@@ -150,7 +129,7 @@ def step(phase: str, work: Callable[[], Json]) -> Json:
 
 def fail(failure: JobFailure) -> NoReturn:
     """Within a job: end it with this failure."""
-    raise PortableWorkflowError(failure.message, "JobFailed", failure.code, failure.to_json())
+    raise PortableWorkflowError(failure.message, "JobFailed", failure.code, asdict(failure))
 
 
 def cancel(job_id: str) -> None:
@@ -211,7 +190,7 @@ def _row(status: WorkflowStatus) -> Row:
     return Row(
         job_id=status.workflow_id,
         kind=status.name,
-        spec=arguments.get("args", [{}])[0],
+        recorded=arguments.get("args", [{}])[0],
         state=state,
         created=(status.created_at or 0) / 1000,
         started=None if status.dequeued_at is None else status.dequeued_at / 1000,

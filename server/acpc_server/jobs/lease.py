@@ -71,9 +71,6 @@ class Lease:
     """This host's name among the hosts, and its watch over the others.
 
     Args:
-        database: Where hosts beat.
-        running: This host's jobs.
-        terms: How often to beat, and when to take over.
         on_queued: Called with the number of queued jobs every second.
         on_evicted: Called when another process has this host's name: this one must stop.
 

@@ -13,9 +13,8 @@ from acpc.contract import from_plain
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.jobs import durable
 from acpc_server.jobs.database import JobDatabase
-from acpc_server.jobs.durable import Row
 from acpc_server.jobs.kind import JobKind
-from acpc_server.jobs.record import Job, JobFilter, JobState, Progress
+from acpc_server.jobs.record import Job, JobFilter, JobState, Progress, Row
 from acpc_server.jobs.running import RunningJobs
 
 # Hosts report the progress of their jobs about once a second.
@@ -23,13 +22,7 @@ REPORT_SECONDS = 1.0
 
 
 class JobReader:
-    """Reads jobs of every kind.
-
-    Args:
-        kinds: By their names.
-        running: The jobs of this host, whose progress is known without a query.
-        database: Where the other hosts report the progress of theirs.
-    """
+    """Reads jobs of every kind."""
 
     def __init__(
         self, kinds: Mapping[str, JobKind[Any]], running: RunningJobs, database: JobDatabase
@@ -76,11 +69,11 @@ class JobReader:
     def _job(self, row: Row, recorded: int) -> Job | None:
         kind = self._kinds[row.kind]
         try:
-            spec = from_plain(kind.spec_type, row.spec)
+            spec = from_plain(kind.spec_type, row.recorded)
         except InvalidArgument:
             return None
         progress = self._progress(row.job_id, row.state, recorded, kind.count_steps(spec))
-        return Job(**{**vars(row), "spec": spec}, progress=progress)
+        return Job(**vars(row), spec=spec, progress=progress)
 
     def _progress(self, job_id: str, state: JobState, recorded: int, total: int) -> Progress:
         if state is JobState.SUCCEEDED:

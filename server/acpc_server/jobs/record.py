@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from acpc.contract import JobState, Progress
 
-from acpc_server.errors import AcpcError
 from acpc_server.jobs.kind import JobSpec, Json
 
 
@@ -19,15 +18,6 @@ class JobFailure:
     code: str
     reason: str
     message: str
-
-    @classmethod
-    def of(cls, error: AcpcError) -> JobFailure:
-        """The status of an error raised on purpose."""
-        return cls(error.code, error.reason, error.message)
-
-    def to_json(self) -> Json:
-        """Form in the job record."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -48,17 +38,24 @@ class JobFilter:
 
 
 @dataclass(frozen=True)
-class Job:
-    """One job of any kind. Times are seconds since the epoch; a listed job has no result."""
+class Row:
+    """One job as recorded. Times are seconds since the epoch; a listed job has no result."""
 
     job_id: str
     kind: str
-    spec: JobSpec
+    recorded: Json
     state: JobState
     created: float
     started: float | None
     ended: float | None
     attempts: int
-    progress: Progress
     result: Json | None
     failure: JobFailure | None
+
+
+@dataclass(frozen=True)
+class Job(Row):
+    """One job of any kind, its description read, and how far it is."""
+
+    spec: JobSpec
+    progress: Progress

@@ -22,7 +22,6 @@ class Retention:
     """A sweep in the background. Several hosts may sweep one record; a job is deleted once.
 
     Args:
-        kinds: Names of the kinds of job.
         days: How long a finished job is kept; zero keeps all.
     """
 

@@ -13,6 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection
+from dataclasses import asdict
 from typing import Any
 
 import structlog
@@ -108,11 +109,11 @@ def _outcome(work: Callable[[], Json]) -> Json:
     except (Cancelled, Unavailable):  # the context was cancelled, or the engine was closed
         raise Withdrawn from None
     except AcpcError as error:
-        return {"failure": JobFailure.of(error).to_json()}
+        return {"failure": asdict(JobFailure(error.code, error.reason, error.message))}
     except Exception:
         log.exception("job_step_failed")
         bug = JobFailure("INTERNAL", "BUG", "a step of the job failed; the server's log says why")
-        return {"failure": bug.to_json()}
+        return {"failure": asdict(bug)}
 
 
 def _value(outcome: Json) -> Json:
@@ -123,11 +124,7 @@ def _value(outcome: Json) -> Json:
 
 
 class RunningJobs:
-    """Runs jobs, and counts how they end.
-
-    Args:
-        metrics: Series for job counts.
-    """
+    """Runs jobs, and counts how they end."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -213,13 +210,7 @@ class RunningJobs:
                     run.context.cancel()
 
     def cancel(self, job_id: str, done: Callable[[], bool], cancel: Callable[[], None]) -> bool:
-        """Cancel a job, wherever it is; False when it has ended.
-
-        Args:
-            job_id: The job.
-            done: Whether the record says that it has ended.
-            cancel: Cancels it in the record.
-        """
+        """Cancel a job, wherever it is; False when it has ended."""
         with self._changed:
             ended = self._ended.get(job_id, -math.inf)
             if done() or time.monotonic() - ended < UNRECORDED_SECONDS:

@@ -66,9 +66,6 @@ class JobService:
     """The jobs of a record, and this server's share in running them.
 
     Args:
-        kinds: What jobs there are; each has a spec type of its own.
-        metrics: Series for job counts.
-        options: Where jobs are recorded, and how they are run.
         on_evicted: Called when another process has this server's name: this one must stop.
     """
 

@@ -16,9 +16,6 @@ class StateFolder:
 
     The name is made when the folder is first used and stays in it, so that a server that starts
     again on its folder, under whatever host name, is recognised.
-
-    Args:
-        path: The folder; must exist.
     """
 
     def __init__(self, path: Path) -> None:

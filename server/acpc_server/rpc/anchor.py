@@ -36,10 +36,7 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
     """Takes, makes, lists and deletes anchor sets.
 
     Args:
-        store: The sets.
-        datasets: Datasets the server can see.
         in_use: Whether a job that has not ended needs the set of a digest.
-        idle_seconds: How long an upload may stay silent.
     """
 
     def __init__(

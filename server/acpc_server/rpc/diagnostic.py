@@ -1,32 +1,54 @@
-"""DiagnosticService: one history under a visual change, in milliseconds."""
+"""DiagnosticService: one history under a visual change, and what a planner asks about it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import grpc
-from acpc import contract
+from acpc.contract import (
+    OwnPool,
+    PairedRequest,
+    PairRequest,
+    PlannerMoment,
+    PlanStart,
+    PoolRequest,
+    Proposal,
+    Timing,
+    write_tensor,
+)
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
 
 from acpc_server.engine import CheckpointCache
 from acpc_server.errors import AcpcError, InvalidArgument
-from acpc_server.interactive import PairComparer, PairRequest
-from acpc_server.rpc.planner import PlannerRpcs
-from acpc_server.rpc.request import load, read, read_mode, read_views, request_id, shown_id, spent
+from acpc_server.interactive import (
+    RETURNS,
+    PairComparer,
+    PairedCem,
+    Planner,
+    PlanningSession,
+    certify_pool,
+    check_pool,
+    draw_pool,
+)
+from acpc_server.rpc.request import load, read, request_id, require_views, shown_id
 from acpc_server.rpc.status import to_status
-from acpc_server.scheduling import AdmissionController, CallRequests, RequestContext
+from acpc_server.scheduling import (
+    AdmissionController,
+    CallRequests,
+    RequestContext,
+    read_until_idle,
+)
 
 
 class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
-    """Serves pairwise ACPC, and hands planners' questions to :class:`PlannerRpcs`.
+    """Serves pairwise ACPC and planners.
 
     Args:
         admission: Admits every request: each unary call, and each message of a stream.
-        checkpoints: The loaded checkpoints.
-        comparison: Compares pairs.
-        planner: Answers planners.
+        idle_seconds: How long a Plan stream may stay silent.
     """
 
     def __init__(
@@ -34,12 +56,15 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
         admission: AdmissionController,
         checkpoints: CheckpointCache,
         comparison: PairComparer,
-        planner: PlannerRpcs,
+        planner: Planner,
+        *,
+        idle_seconds: float,
     ) -> None:
         self._admission = admission
         self._checkpoints = checkpoints
         self._comparison = comparison
         self._planner = planner
+        self._idle_seconds = idle_seconds
 
     def ComparePair(
         self, request: pb.ComparePairRequest, context: grpc.ServicerContext
@@ -69,20 +94,45 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
     ) -> pb.CertifyPoolResponse:
         """Certify one pool."""
         with self._requests("CertifyPool", context).admitted() as admitted:
-            return self._planner.certify_pool(request, admitted)
+            asked = read(PoolRequest, request)
+            identity, session = request_id(asked), self._prepare(asked)
+            check_pool(session, asked.candidates.shape)  # before anything is computed
+            self._planner.encode(session, admitted)
+            answer = certify_pool(session, asked.candidates, admitted)
+            return replace(answer, request_id=identity, timing=_spent(admitted)).to_message()
 
     def Plan(
         self, request_iterator: Iterator[pb.PlanRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.PlanResponse]:
-        """Certify pools as a planner makes them."""
-        return self._planner.plan(request_iterator, self._requests("Plan", context))
+        """One session, then a pool a message; the first that is rejected ends the stream."""
+        requests = self._requests("Plan", context)
+        limited = read_until_idle(
+            request_iterator,
+            self._idle_seconds,
+            hint="open a new stream for the next pools",
+            reason="PLAN_IDLE",
+        )
+        with closing(limited):
+            message = next(limited, pb.PlanRequest())
+            with requests.admitted() as admitted:
+                session, started = self._start(message, admitted)
+            yield pb.PlanResponse(started=started)
+            for message in limited:
+                with requests.admitted() as admitted:
+                    certificate = _certify_next(session, message, started.request_id, admitted)
+                yield pb.PlanResponse(certificate=certificate)
 
     def PlanPaired(
         self, request: pb.PlanPairedRequest, context: grpc.ServicerContext
     ) -> pb.PlanPairedResponse:
-        """Run CEM on both histories."""
+        """Run CEM on both histories: a clean and a perturbed run for every view."""
         with self._requests("PlanPaired", context).admitted() as admitted:
-            return self._planner.plan_paired(request, admitted)
+            asked = read(PairedRequest, request)
+            identity, session = request_id(asked), self._prepare(asked)
+            runs = PairedCem(session, asked.budget, asked.sampling_seed, RETURNS[asked.returns])
+            self._planner.encode(session, admitted)
+            plans, _ = runs.run(admitted)
+            return replace(plans, request_id=identity, timing=_spent(admitted)).to_message()
 
     def _requests(self, method: str, context: grpc.ServicerContext) -> CallRequests:
         return CallRequests(self._admission, method, context)
@@ -90,16 +140,63 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
     def _compare(
         self, request: pb.ComparePairRequest, context: RequestContext
     ) -> pb.ComparePairResponse:
-        asked = read(contract.PairRequest, request)
+        asked = read(PairRequest, request)
         identity = request_id(asked)
-        pair = PairRequest(
-            history=asked.history,
-            action_blocks=asked.action_blocks,
-            perturbation=read_views(asked.views),
-            observed_future=asked.observed_future,
-            weights=asked.weights,
-            numeric_mode=read_mode(asked.numeric_mode),
+        require_views(asked.views)
+        checkpoint = load(self._checkpoints, asked.checkpoint)
+        answer = self._comparison.compare(checkpoint, asked, context)
+        return replace(answer, request_id=identity, timing=_spent(context)).to_message()
+
+    def _prepare(self, asked: PlannerMoment) -> PlanningSession:
+        require_views(asked.views)
+        return self._planner.prepare(load(self._checkpoints, asked.checkpoint), asked)
+
+    def _start(
+        self, message: pb.PlanRequest, context: RequestContext
+    ) -> tuple[PlanningSession, pb.PlanStarted]:
+        if message.WhichOneof("message") != "start":
+            raise InvalidArgument("start", "the first message of a stream is its start")
+        try:
+            asked = read(PlanStart, message.start)
+            identity, session = request_id(asked), self._prepare(asked)
+            self._planner.encode(session, context)
+        except InvalidArgument as error:
+            raise error.below("start") from error
+        return session, pb.PlanStarted(
+            request_id=identity,
+            receipt=session.receipt(session.selection).to_message(),
+            timing=_spent(context).to_message(),
         )
-        answer = self._comparison.compare(load(self._checkpoints, asked.checkpoint), pair, context)
-        timing = spent(context)
-        return replace(answer, request_id=identity, timing=timing).to_message()
+
+
+def _certify_next(
+    session: PlanningSession, message: pb.PlanRequest, identity: str, context: RequestContext
+) -> pb.PlanCertificate:
+    if message.WhichOneof("message") != "pool":
+        raise InvalidArgument("pool", "every message after the start is a pool")
+    pool = message.pool
+    try:
+        kind = pool.WhichOneof("pool")
+        if kind is None:
+            raise InvalidArgument("candidates", "give candidates or a proposal")
+        sampled = kind == "proposal"
+        candidates = (
+            draw_pool(session, read(Proposal, pool.proposal, "proposal"))
+            if sampled
+            else read(OwnPool, pool).candidates
+        )
+        answer = certify_pool(session, candidates, context)
+    except InvalidArgument as error:
+        ours = error.field.partition(".")[0] in ("candidates", "proposal")
+        raise error.below("pool" if ours else "start") from error
+    answer = replace(answer, request_id=identity, timing=_spent(context))
+    return pb.PlanCertificate(
+        iteration=pool.iteration,
+        certificate=answer.to_message(),
+        candidates=write_tensor(candidates) if sampled else None,
+    )
+
+
+def _spent(context: RequestContext) -> Timing:
+    """Where the time of a request has gone so far."""
+    return Timing(context.queue_seconds, context.compute_seconds, context.total_seconds)

@@ -28,20 +28,20 @@ PROBES = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
-# By (request streams, response streams): the handler's attribute, and how to make one.
-_KINDS: dict[tuple[bool, bool], tuple[str, Callable[..., Handler]]] = {
-    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
-    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
-    (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
-    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
+# By (request streams, response streams): the handler's attribute, how to make one, and the kind in
+# the metrics.
+_KINDS: dict[tuple[bool, bool], tuple[str, Callable[..., Handler], str]] = {
+    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler, "unary"),
+    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler, "server_stream"),
+    (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler, "client_stream"),
+    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler, "bidi_stream"),
 }
 
 
-class _Malformed:
+class _Malformed(NamedTuple):
     """Stands for a request whose bytes are not the message the method takes."""
 
-    def __init__(self, problem: str) -> None:
-        self.problem = problem
+    problem: str
 
 
 class _Handlers(NamedTuple):
@@ -52,13 +52,7 @@ class _Handlers(NamedTuple):
 
 
 class Guard(grpc.ServerInterceptor):
-    """Wraps every handler of the server.
-
-    Args:
-        metrics: The ``grpc_server_*`` series.
-        workers: The server's thread pool.
-        admission: Counts streams, and rejects what arrives when every worker is taken.
-    """
+    """Wraps every handler of the server."""
 
     def __init__(
         self, metrics: Metrics, workers: WorkerPool, admission: AdmissionController
@@ -84,9 +78,10 @@ class Guard(grpc.ServerInterceptor):
         return handlers.reject if self._workers.saturated else handlers.serve
 
     def _wrap(self, method: str, handler: Handler) -> _Handlers:
-        call = _Call(self._metrics, method, handler)
-        kind, make = _KINDS[bool(handler.request_streaming), bool(handler.response_streaming)]
-        behaviour: Callable[..., Any] = getattr(handler, kind)
+        streams = bool(handler.request_streaming), bool(handler.response_streaming)
+        attribute, make, kind = _KINDS[streams]
+        call = _Call(self._metrics, method, kind)
+        behaviour: Callable[..., Any] = getattr(handler, attribute)
 
         def one(request: Any, context: Any) -> Any:
             entry = self._admission.stream() if handler.request_streaming else nullcontext()
@@ -114,12 +109,9 @@ class Guard(grpc.ServerInterceptor):
 class _Call:
     """Observes the calls of one method."""
 
-    def __init__(self, metrics: Metrics, method: str, handler: Handler) -> None:
+    def __init__(self, metrics: Metrics, method: str, kind: str) -> None:
         self._metrics = metrics
         _, self.service, self._method = method.split("/", 2)
-        streams = {(False, False): "unary", (False, True): "server_stream"}
-        streams |= {(True, False): "client_stream", (True, True): "bidi_stream"}
-        kind = streams[bool(handler.request_streaming), bool(handler.response_streaming)]
         self._labels = (kind, self.service, self._method)
         self._started = metrics.rpc_started.labels(*self._labels)
         self._handling = metrics.rpc_handling.labels(*self._labels)

@@ -14,7 +14,7 @@ from google.protobuf import empty_pb2
 from google.rpc import error_details_pb2
 
 from acpc_server.errors import InvalidArgument, NotFound
-from acpc_server.jobs import Job, JobFailure, JobFilter, JobService
+from acpc_server.jobs import Job, JobFilter, JobService
 from acpc_server.rpc.paging import read_page, write_token
 from acpc_server.rpc.status import DOMAIN, plain_status
 
@@ -45,11 +45,7 @@ class Answering(Protocol):
 
 
 class OperationWriter:
-    """Writes jobs as Operations.
-
-    Args:
-        kinds: The kinds of job.
-    """
+    """Writes jobs as Operations."""
 
     def __init__(self, kinds: Iterable[Answering]) -> None:
         self._kinds = {kind.name: kind for kind in kinds}
@@ -71,7 +67,9 @@ class OperationWriter:
         elif job.state is JobState.CANCELLED:
             operation.error.CopyFrom(plain_status("CANCELLED", "the job was cancelled", []))
         elif job.failure is not None:
-            operation.error.CopyFrom(_failure(job.failure))
+            failure = job.failure
+            info = error_details_pb2.ErrorInfo(reason=failure.reason, domain=DOMAIN)
+            operation.error.CopyFrom(plain_status(failure.code, failure.message, [info]))
         return operation
 
 
@@ -95,18 +93,8 @@ def _life(job: Job) -> dict[str, Any]:
     }
 
 
-def _failure(failure: JobFailure) -> Any:  # noqa: ANN401
-    info = error_details_pb2.ErrorInfo(reason=failure.reason, domain=DOMAIN)
-    return plain_status(failure.code, failure.message, [info])
-
-
 class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignore[misc]
-    """Get, list, cancel, wait for and delete jobs.
-
-    Args:
-        jobs: Jobs of every kind.
-        writer: Their form on the wire.
-    """
+    """Get, list, cancel, wait for and delete jobs."""
 
     def __init__(self, jobs: JobService, writer: OperationWriter) -> None:
         self._jobs = jobs
@@ -185,10 +173,6 @@ def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
     ``state=<state>``, ``kind=<kind>``, ``checkpoint=<name>``, ``created>=<RFC 3339 time>``; a
     value may stand in double quotes.
 
-    Args:
-        text: The filter; empty lets every job through.
-        kinds: Names of the kinds of job.
-
     Raises:
         InvalidArgument: Not of that form; says what is wrong where.
     """
@@ -216,30 +200,21 @@ def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
             rest = rest[joint.end() :].strip()
             if not rest:
                 raise _invalid_filter("AND needs a term after it")
+    states = {str(state): state for state in JobState if state}
+    state, kind, created = (given.get(key) for key in ("state", "kind", "created"))
+    if state is not None and state.lower() not in states:
+        raise _invalid_filter(f"state={state}; the states are {', '.join(states)}")
+    if kind is not None and kind not in kinds:
+        raise _invalid_filter(f"kind={kind}; the kinds are {', '.join(kinds)}")
     return JobFilter(
-        state=_read_state(given.get("state")),
-        kind=_read_kind(given.get("kind"), kinds),
-        created_since=_read_time(given.get("created")),
+        state=None if state is None else states[state.lower()],
+        kind=kind,
+        created_since=None if created is None else _read_time(created),
         labels={label: given[label] for label in LABELS if label in given},
     )
 
 
-def _read_state(value: str | None) -> JobState | None:
-    states = {str(state): state for state in JobState if state}
-    if value is not None and value.lower() not in states:
-        raise _invalid_filter(f"state={value}; the states are {', '.join(states)}")
-    return None if value is None else states[value.lower()]
-
-
-def _read_kind(value: str | None, kinds: Collection[str]) -> str | None:
-    if value is not None and value not in kinds:
-        raise _invalid_filter(f"kind={value}; the kinds are {', '.join(kinds)}")
-    return value
-
-
-def _read_time(value: str | None) -> datetime | None:
-    if value is None:
-        return None
+def _read_time(value: str) -> datetime:
     try:
         time = datetime.fromisoformat(value)
     except ValueError:

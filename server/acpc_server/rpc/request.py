@@ -6,7 +6,6 @@ import uuid
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
-from acpc import contract
 from acpc.contract import (
     MAX_ANCHORS,
     MAX_REQUEST_ID,
@@ -14,21 +13,16 @@ from acpc.contract import (
     DatasetAnchors,
     PerturbationSet,
     Study,
+    Views,
     Wire,
     check,
 )
 from google.protobuf.message import Message
 
-from acpc_server.encoding import (
-    AnchorReaders,
-    AnySource,
-    DrawnViews,
-    Views,
-)
-from acpc_server.engine import CheckpointCache, LoadedCheckpoint, NumericMode
+from acpc_server.encoding import AnchorReaders, AnySource
+from acpc_server.engine import CheckpointCache, LoadedCheckpoint
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb import require_known
-from acpc_server.scheduling import RequestContext
 
 # What the log calls the RPC under way.
 CALL_ID: ContextVar[str] = ContextVar("call_id")
@@ -56,11 +50,6 @@ def shown_id(request: _Identified) -> str:
 def read(record: type[Asked], message: Message, path: str = "") -> Asked:
     """A message as a record of the contract, every field in its range.
 
-    Args:
-        record: Class of the record.
-        message: What it is read from.
-        path: Path of the message in its request, for the error.
-
     Raises:
         InvalidArgument: A value that breaks the contract; names its path.
     """
@@ -72,28 +61,16 @@ def read(record: type[Asked], message: Message, path: str = "") -> Asked:
     return asked
 
 
-def read_views(asked: contract.Views | None) -> Views:
-    """The other views of a request's history.
-
-    Raises:
-        InvalidArgument, FailedPrecondition: A plug-in that is unknown, or cannot be loaded.
-    """
+def require_views(asked: Views | None) -> None:
+    """Raise InvalidArgument or FailedPrecondition for a plug-in that cannot be had."""
     if isinstance(asked, PerturbationSet):
         require_known(asked.specs, "perturbations.specs[{}]")
-        return DrawnViews.of(asked)
-    assert asked is not None  # noqa: S101 - checked
-    return asked
 
 
 def read_anchors(
     asked: DatasetAnchors | str | None, readers: AnchorReaders, study: type[Study] | None = None
 ) -> AnySource:
     """The anchors of a job, nothing left open.
-
-    Args:
-        asked: A dataset, or the digest of an anchor set.
-        readers: Knows the anchor sets.
-        study: Whose defaults a dataset takes.
 
     Raises:
         InvalidArgument: No digest, or a set with too few anchors or too many.
@@ -113,12 +90,6 @@ def read_anchors(
     return source
 
 
-def read_mode(asked: contract.NumericMode) -> NumericMode:
-    """The arithmetic of a request; where it leaves it open, fp32."""
-    open_ = asked is contract.NumericMode.SERVER_DEFAULT
-    return NumericMode.FP32 if open_ else NumericMode(str(asked))
-
-
 def load(
     checkpoints: CheckpointCache, ref: CheckpointRef, field: str = "checkpoint"
 ) -> LoadedCheckpoint:
@@ -132,15 +103,3 @@ def load(
         return checkpoints.get(ref.name, ref.weights, ref.digest)
     except InvalidArgument as error:
         raise error.moved("checkpoint", field) from error
-
-
-def named(
-    checkpoints: CheckpointCache, ref: CheckpointRef, field: str = "checkpoint"
-) -> CheckpointRef:
-    """The checkpoint that a job measures, weights file and digest included; raises as ``load``."""
-    return load(checkpoints, ref, field).pinned()
-
-
-def spent(context: RequestContext) -> contract.Timing:
-    """Where the time of a request has gone so far."""
-    return contract.Timing(context.queue_seconds, context.compute_seconds, context.total_seconds)

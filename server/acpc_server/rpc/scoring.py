@@ -1,54 +1,75 @@
-"""ScoringService: checkpoint jobs."""
+"""ScoringService and StudyService: checkpoint jobs, and the paper's studies as jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Generic, TypeVar
 
 import grpc
-from acpc.contract import ScoreRequest
+from acpc.contract import (
+    CheckpointRef,
+    NumericMode,
+    ScoreRequest,
+    SensitivityStudy,
+    StudyRequest,
+)
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import scoring_service_pb2_grpc as pb_grpc
+from acpc.v1 import study_service_pb2 as study_pb
+from acpc.v1 import study_service_pb2_grpc as study_grpc
 from google.longrunning import operations_pb2
 
 from acpc_server.encoding import AnchorReaders
 from acpc_server.engine import CheckpointCache
 from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.jobs import JobService, JobState
+from acpc_server.jobs import JobService, JobSpec, JobState
 from acpc_server.numerics import horizon_weights
 from acpc_server.perturb import require_known
 from acpc_server.rpc.operations import OperationWriter, read_name
-from acpc_server.rpc.request import named, read, read_anchors, read_mode
+from acpc_server.rpc.request import load, read, read_anchors
 from acpc_server.scoring import ScoreJobKind, ScoreSpec
+from acpc_server.studies import StudyJobKind, StudySpec
 
+Kind = TypeVar("Kind", ScoreJobKind, StudyJobKind)
 # Radii by draw, or by step, in one result; they travel in one message.
 MAX_RADII = 1_000_000
 
 
-class ScoringServicer(pb_grpc.ScoringServiceServicer):
-    """Accepts checkpoint jobs and streams their progress."""
+class _JobServicer(Generic[Kind]):
+    """Reads the checkpoints and anchors of job requests, and submits jobs."""
 
     def __init__(
         self,
+        kind: Kind,
         checkpoints: CheckpointCache,
-        scoring: ScoreJobKind,
         readers: AnchorReaders,
         jobs: JobService,
         writer: OperationWriter,
     ) -> None:
+        self._kind: Kind = kind
         self._checkpoints = checkpoints
-        self._scoring = scoring
         self._readers = readers
         self._jobs = jobs
         self._writer = writer
+
+    def _pinned(self, ref: CheckpointRef, field: str = "checkpoint") -> CheckpointRef:
+        return load(self._checkpoints, ref, field).pinned()
+
+    def _submit(self, spec: JobSpec, request_id: str) -> operations_pb2.Operation:
+        # Only the message's own id makes a submission idempotent, not a tracing header.
+        return self._writer.write(self._jobs.submit(spec, request_id))
+
+
+class ScoringServicer(_JobServicer[ScoreJobKind], pb_grpc.ScoringServiceServicer):
+    """Accepts checkpoint jobs and streams their progress."""
 
     def ScoreCheckpoint(
         self, request: pb.ScoreCheckpointRequest, context: grpc.ServicerContext
     ) -> operations_pb2.Operation:
         """Queue a job; everything that can be checked is checked before it is queued."""
         spec = self._spec(read(ScoreRequest, request))
-        self._scoring.check(spec)
-        # Only the message's own id makes a submission idempotent, not a tracing header.
-        return self._writer.write(self._jobs.submit(spec, request.request_id))
+        self._kind.check(spec)
+        return self._submit(spec, request.request_id)
 
     def WatchOperation(
         self, request: pb.WatchOperationRequest, context: grpc.ServicerContext
@@ -72,7 +93,7 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
                 f"{request.name} is {job.state}; only a job that succeeded has pictures",
                 reason="OPERATION_NOT_SUCCEEDED",
             )
-        previews = self._scoring.preview(spec, job.result, request.anchors, request.draw)
+        previews = self._kind.preview(spec, job.result, request.anchors, request.draw)
         return previews.to_message()
 
     def _spec(self, asked: ScoreRequest) -> ScoreSpec:
@@ -90,11 +111,33 @@ class ScoringServicer(pb_grpc.ScoringServiceServicer):
         require_known([asked.shift], "perturbation")
         against = asked.reference
         return ScoreSpec(
-            checkpoint=named(self._checkpoints, asked.checkpoint),
-            reference=against and named(self._checkpoints, against, "reference"),
+            checkpoint=self._pinned(asked.checkpoint),
+            reference=against and self._pinned(against, "reference"),
             anchors=source,
             perturbation=asked.shift,
             protocol=protocol,
             thresholds=asked.thresholds,
-            numeric_mode=read_mode(asked.numeric_mode),
+            numeric_mode=asked.numeric_mode or NumericMode.FP32,
         )
+
+
+class StudyServicer(_JobServicer[StudyJobKind], study_grpc.StudyServiceServicer):
+    """Accepts studies."""
+
+    def RunStudy(
+        self, request: study_pb.RunStudyRequest, context: grpc.ServicerContext
+    ) -> operations_pb2.Operation:
+        """Queue a study; everything that can be checked is checked before it is queued."""
+        asked = read(StudyRequest, request)
+        study = asked.study
+        assert study is not None  # noqa: S101 - checked
+        if not isinstance(study, SensitivityStudy):
+            require_known(study.shifts, f"{study.kind}.shifts[{{}}]")
+        spec = StudySpec(
+            anchors=read_anchors(asked.anchors, self._readers, type(study)),
+            checkpoint=self._pinned(asked.checkpoint),
+            study=study,
+            numeric_mode=asked.numeric_mode or NumericMode.FP32,
+        )
+        self._kind.check(spec)
+        return self._submit(spec, request.request_id)

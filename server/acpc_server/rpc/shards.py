@@ -32,11 +32,6 @@ def read_shard(
 ) -> tuple[AnchorBatch, bytes | None]:
     """The anchors of a shard, and their frames as zlib sent them, None when sent plain.
 
-    Args:
-        message: The shard.
-        header: Of its upload.
-        offset: Index of its first anchor.
-
     Raises:
         InvalidArgument: It is not what it says it is, or not what an upload takes; names the field.
     """

@@ -52,7 +52,6 @@ class AdmissionController:
     alone: its time, over itself and those it waited for.
 
     Args:
-        latency: What work costs on the device.
         max_requests: Requests under way at a time, whatever their deadlines.
         max_streams: Streams open at a time; each holds a worker for as long as it lives.
         max_queue: Interactive chunks that may wait for the device.
@@ -101,10 +100,6 @@ class AdmissionController:
     @contextmanager
     def request(self, method: str, context: RequestContext) -> Iterator[None]:
         """Count a request while it computes.
-
-        Args:
-            method: Requests of one method are expected to take alike.
-            context: Its deadline.
 
         Raises:
             ResourceExhausted: The server is full, or the request is expected to be late.
@@ -181,11 +176,6 @@ class CallRequests:
 
     A stream lives as long as its caller wants, each of its messages has its own time. All are
     cancelled when the RPC ends.
-
-    Args:
-        admission: Admits each request.
-        method: Name of the method.
-        call: The RPC.
     """
 
     def __init__(self, admission: AdmissionController, method: str, call: Call) -> None:

@@ -22,7 +22,6 @@ class RequestContext:
     """One request: an interactive call, a message of a stream, or a job.
 
     Attributes:
-        priority: Its class on the device.
         deadline: End of its time by the monotonic clock, or None.
         queue_seconds: Time its chunks have waited for the device so far.
         compute_seconds: Time its chunks have held the device so far.

@@ -38,11 +38,7 @@ class _Estimate:
 
 
 class LatencyModel:
-    """Seconds per unit of every kind of work, an exponential average of what was measured.
-
-    Args:
-        clock: Seconds since any moment.
-    """
+    """Seconds per unit of every kind of work, an exponential average of what was measured."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -62,13 +62,7 @@ class Chunk:
 
 
 class BatchQueue:
-    """Interactive chunks before job chunks that can wait; else first come, first served.
-
-    Args:
-        metrics: Series for the depth of the queue.
-        admission: Says which interactive chunks may wait.
-        limiter: Where further interactive chunks are being prepared.
-    """
+    """Interactive chunks before job chunks that can wait; else first come, first served."""
 
     def __init__(
         self, metrics: Metrics, admission: AdmissionController, limiter: ConcurrencyLimiter

@@ -18,11 +18,9 @@ class WorkerPool(ThreadPoolExecutor):
     """A thread pool that knows when it is saturated.
 
     Args:
-        size: Number of threads.
         max_backlog: Calls that may wait for a thread while all are taken.
 
     Attributes:
-        size: Number of threads.
         spare: Threads beside it for what must not wait behind the calls that keep all of them busy:
             rejections and health checks.
     """
@@ -60,12 +58,6 @@ def read_until_idle(
 
     gRPC waits for a message without end, so a thread of its own waits and this one looks at the
     clock. That thread ends with the call.
-
-    Args:
-        messages: The stream.
-        max_idle_seconds: Longest time without a message.
-        hint: What the caller should do after one.
-        reason: Its reason on the wire.
 
     Raises:
         DeadlineExceeded: No message came in time.

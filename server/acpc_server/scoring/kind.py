@@ -11,6 +11,7 @@ from acpc.contract import AnchorPreviews, Score, ScoreMetadata
 
 from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorJobKind, receipt_to_json
+from acpc_server.engine import require_mode
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, Step, pack, unpack
 from acpc_server.models import ModelCard
@@ -36,7 +37,7 @@ class ScoreJobKind(AnchorJobKind):
             InvalidArgument: A field does not fit the checkpoints or the anchors.
             NotFound, FailedPrecondition: The dataset, the task or the set cannot be used.
         """
-        spec.numeric_mode.require(self.engine.device)
+        require_mode(spec.numeric_mode, self.engine.device)
         cards = {role: self.loaded(spec.named(role)).model.card for role in spec.roles()}
         card = cards["checkpoint"]
         reference = cards.get("reference", card)

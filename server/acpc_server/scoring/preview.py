@@ -31,13 +31,6 @@ def preview_anchors(
 ) -> AnchorPreviews:
     """Pictures of some anchors of a job that succeeded.
 
-    Args:
-        readers: Opens its anchors.
-        spec: The job.
-        result: Its result.
-        indices: The anchors, in the order of the job's per-anchor values.
-        draw: Which draw of the shift.
-
     Raises:
         InvalidArgument: An index or the draw is out of range, or the pictures would not fit one
             answer.

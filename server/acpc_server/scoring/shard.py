@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from acpc.contract import PerturbationSet
 from torch import Tensor
 
 from acpc_server.data import Anchors
-from acpc_server.encoding import AnchorEncoder, DrawnViews
+from acpc_server.encoding import AnchorEncoder
 from acpc_server.engine import DeviceEngine
 from acpc_server.jobs import pack, unpack
 from acpc_server.models import FrozenWorldModel
@@ -91,14 +92,7 @@ class ShardRecord:
 
 
 class ShardScorer:
-    """Encodes every frame of a shard once and rolls its views forward.
-
-    Args:
-        engine: Owner of the device.
-        model: The checkpoint being scored.
-        anchors: All anchors of the job.
-        spec: The job.
-    """
+    """Encodes every frame of a shard once and rolls its views forward."""
 
     def __init__(
         self, engine: DeviceEngine, model: FrozenWorldModel, anchors: Anchors, spec: ScoreSpec
@@ -115,9 +109,7 @@ class ShardScorer:
             anchors,
             history=anchors.history,
             future=range(protocol.horizon),
-            views=DrawnViews(
-                specs=(spec.perturbation,), draws=protocol.draws, seed=protocol.seed, anchor=0
-            ),
+            views=PerturbationSet((spec.perturbation,), protocol.draws, protocol.seed),
         )
 
     def score(self, start: int, stop: int, context: RequestContext) -> ShardRecord:

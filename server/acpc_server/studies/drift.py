@@ -9,6 +9,7 @@ import torch
 from acpc.contract import DriftStudy, Identity
 from torch import Tensor
 
+from acpc_server.encoding import distinct_views
 from acpc_server.numerics import consistency
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies import controls
@@ -21,10 +22,6 @@ CONTROLS = ("acpc_zeroed", "acpc_swapped", "acpc_shuffled")
 
 class DriftMeasurement(Measurement):
     """Encodes anchors, their views and their future, and rolls out under four action sequences.
-
-    Args:
-        bench: What to measure with.
-        study: What to measure.
 
     Raises:
         FailedPrecondition: Too few trajectories for the groups or for the swap.
@@ -77,7 +74,7 @@ class DriftMeasurement(Measurement):
             "drift": drift,
         }
         ids = bench.anchors.anchor_ids[start:stop]
-        views = self._plan.distinct()[:-1]
+        views = distinct_views(self._plan)[:-1]
         named = view_columns(ids, self._plan, views)
         columns = {
             "anchor": named.pop("anchor"),

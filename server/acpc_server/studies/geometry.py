@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from acpc.contract import GeometryStudy
 
+from acpc_server.encoding import distinct_views
 from acpc_server.numerics import local_geometry
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import Bench, Measurement
@@ -20,10 +21,6 @@ class GeometryMeasurement(Measurement):
 
     The encoder space is the projected embedding of the newest history frame, the rollout space the
     H-th predicted one, so that both are the space in which planner costs live.
-
-    Args:
-        bench: What to measure with.
-        study: What to measure.
     """
 
     def __init__(self, bench: Bench, study: GeometryStudy) -> None:
@@ -59,7 +56,7 @@ class GeometryMeasurement(Measurement):
             columns[f"{space}_radius"] = geometry.radius.numpy()
             columns[f"{space}_nearest"] = geometry.nearest.numpy()
             columns[f"{space}_disjoint"] = geometry.disjoint.numpy()
-        distinct = self._plan.distinct()
+        distinct = distinct_views(self._plan)
         named = {
             "view_shift": np.array([view.spec_index for view in distinct], np.int64),
             "view_draw": np.array([view.draw for view in distinct], np.int64),

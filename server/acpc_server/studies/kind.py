@@ -11,6 +11,7 @@ import torch
 from acpc.contract import (
     DriftStudy,
     GeometryStudy,
+    NumericMode,
     PlannerStudy,
     SensitivityStudy,
     StudyMetadata,
@@ -18,7 +19,7 @@ from acpc.contract import (
 )
 
 from acpc_server.encoding import AnchorJobKind, perturbed_views, receipt_from_json, receipt_to_json
-from acpc_server.engine import NumericMode
+from acpc_server.engine import require_mode
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, Step
 from acpc_server.models import ModelCard, check_history
@@ -152,10 +153,10 @@ def _check_study(spec: StudySpec, card: ModelCard) -> None:
 
 
 def _check_mode(spec: StudySpec, device: torch.device) -> None:
-    spec.numeric_mode.require(device)
+    require_mode(spec.numeric_mode, device)
     if isinstance(spec.study, SensitivityStudy) and spec.numeric_mode is not NumericMode.FP32:
         raise InvalidArgument(
             "numeric_mode",
-            f"{spec.numeric_mode} leaves a small difference no digits; a sensitivity study runs "
+            f"{spec.numeric_mode!s} leaves a small difference no digits; a sensitivity study runs "
             "in fp32",
         )

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from acpc.contract import NumericMode, PerturbationSet
 from torch import Tensor
 
 from acpc_server.data import Anchors
-from acpc_server.encoding import AnchorEncoder, DrawnViews, View, check_predictions
-from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode
+from acpc_server.encoding import AnchorEncoder, View, check_predictions
+from acpc_server.engine import DeviceEngine, LoadedCheckpoint
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.table import Table
 
@@ -37,7 +38,7 @@ class Bench:
         now = self.anchors.history
         return self.anchors.action_blocks[:, now - history : now + horizon - 1]
 
-    def encoder(self, history: int, future: Sequence[int], views: DrawnViews) -> AnchorEncoder:
+    def encoder(self, history: int, future: Sequence[int], views: PerturbationSet) -> AnchorEncoder:
         """Encoder of the newest ``history`` frames, their views and some future frames."""
         return AnchorEncoder(
             self.engine,
@@ -84,7 +85,7 @@ class Measurement:
 
 
 def view_columns(
-    anchor_ids: np.ndarray, plan: DrawnViews, views: Sequence[View]
+    anchor_ids: np.ndarray, plan: PerturbationSet, views: Sequence[View]
 ) -> dict[str, np.ndarray]:
     """The columns that say which anchor and which view a row is of, anchor-major."""
     n = len(anchor_ids)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from acpc.contract import PairedPlans, PlannerStudy
+from acpc.contract import PairedPlans, PlannerMoment, PlannerStudy
 
-from acpc_server.encoding import EncodedHistories, View, check_predictions
-from acpc_server.interactive import REDUCTIONS, RETURNS, PairedCem, PlanningRequest, PlanningSession
+from acpc_server.encoding import EncodedHistories, View, check_predictions, distinct_views
+from acpc_server.interactive import RETURNS, PairedCem, PlanningSession
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import Bench, Measurement, view_columns
 from acpc_server.studies.spec import goal_offset, views_of
@@ -19,19 +19,14 @@ NO_LIMIT = 2**63
 
 
 class PlannerMeasurement(Measurement):
-    """Paired CEM runs of every anchor, on latents encoded for the job alone.
-
-    Args:
-        bench: What to measure with.
-        study: What to measure.
-    """
+    """Paired CEM runs of every anchor, on latents encoded for the job alone."""
 
     def __init__(self, bench: Bench, study: PlannerStudy) -> None:
         self._bench = bench
         self._study = study
         # Equal views would repeat their runs.
         self._plan = views_of(study)
-        self._views = self._plan.distinct()
+        self._views = distinct_views(self._plan)
 
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Rows of anchors [start, stop), anchor-major."""
@@ -55,16 +50,13 @@ class PlannerMeasurement(Measurement):
     ) -> tuple[PairedPlans, list[float]]:
         bench, study = self._bench, self._study
         identity = int(bench.anchors.anchor_ids[anchor])
-        past = bench.blocks(study.history, 0)[anchor]  # (h - 1, block width)
-        request = PlanningRequest(
+        request = PlannerMoment(
+            checkpoint=bench.checkpoint.pinned(),
             history=history,
-            past_blocks=past if len(past) else None,
+            past_blocks=bench.blocks(study.history, 0)[anchor],  # (h - 1, block width)
             goal=latents.extra[0].numpy(),
             views=replace(self._plan, anchor=identity),
-            elite_count=study.budget.elites,
-            reduction=REDUCTIONS[study.cost_reduction],
-            endpoint_tolerance=0.0,
-            weights=(),
+            cost_reduction=study.cost_reduction,
             numeric_mode=bench.mode,
         )
         session = PlanningSession(bench.engine, bench.checkpoint, request, NO_LIMIT)

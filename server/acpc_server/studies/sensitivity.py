@@ -23,12 +23,7 @@ Draw: TypeAlias = Callable[..., Tensor]
 
 
 class SensitivityMeasurement(Measurement):
-    """Squared norms of the Jacobian of encoder and rollout along random directions.
-
-    Args:
-        bench: What to measure with.
-        study: What to measure.
-    """
+    """Squared norms of the Jacobian of encoder and rollout along random directions."""
 
     def __init__(self, bench: Bench, study: SensitivityStudy) -> None:
         self._bench = bench

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from acpc.contract import (
     DriftStudy,
     GeometryStudy,
+    PerturbationSet,
     PlannerStudy,
     SensitivityStudy,
     Study,
@@ -14,16 +15,16 @@ from acpc.contract import (
     to_plain,
 )
 
-from acpc_server.encoding import AnchorJobSpec, DrawnViews, digest_json
+from acpc_server.encoding import AnchorJobSpec, digest_json, distinct_views
 from acpc_server.models import ModelCard
 
 # What of a study the digest of its views holds.
 DRAWN = ("shifts", "draws", "seed")
 
 
-def views_of(study: DriftStudy | PlannerStudy | GeometryStudy) -> DrawnViews:
+def views_of(study: DriftStudy | PlannerStudy | GeometryStudy) -> PerturbationSet:
     """The views, as anchor 0 draws them; the distinct ones are measured."""
-    return DrawnViews(study.shifts, study.draws, study.seed, anchor=0)
+    return PerturbationSet(study.shifts, study.draws, study.seed)
 
 
 def goal_offset(study: PlannerStudy) -> int:
@@ -42,7 +43,7 @@ def result_bytes(study: Study, card: ModelCard) -> int:
     """What an anchor adds to the result, about: its columns, arrays and representations."""
     if isinstance(study, SensitivityStudy):
         return 8 * 4 * 2 * study.probes
-    views = len(views_of(study).distinct())
+    views = len(distinct_views(views_of(study)))
     match study:
         case DriftStudy():
             return 8 * (14 * views + 1)

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from acpc.contract import GaussianBlur, GaussianNoise, Identity
-from acpc_server.encoding.views import DrawnViews
-from acpc_server.engine import CheckpointCache, DeviceEngine, NumericMode
+from acpc.contract import CheckpointRef, PairRequest, PerturbationSet
+from acpc_server.engine import CheckpointCache, DeviceEngine
 from acpc_server.engine.latents import ENTRY_BYTES, LatentCache
-from acpc_server.interactive.compare import PairComparer, PairRequest
+from acpc_server.interactive.compare import PairComparer
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
@@ -38,12 +37,10 @@ class Bench:
         """ACPC of an identity view, a noise view and a blurred view."""
         specs = (Identity(), GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=3))
         request = PairRequest(
+            checkpoint=CheckpointRef(name),
             history=history,
             action_blocks=BLOCKS,
-            perturbation=DrawnViews(specs, 1, seed, 0),
-            observed_future=None,
-            weights=(),
-            numeric_mode=NumericMode.FP32,
+            views=PerturbationSet(specs, 1, seed, 0),
         )
         context = RequestContext(Priority.INTERACTIVE)
         answer = self._comparison.compare(self._cache.get(name), request, context)

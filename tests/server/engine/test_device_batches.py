@@ -6,7 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 import torch
-from acpc_server.engine import DeviceEngine, NumericMode
+from acpc.contract import NumericMode
+from acpc_server.engine import DeviceEngine
 from acpc_server.errors import Cancelled, ResourceExhausted
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext

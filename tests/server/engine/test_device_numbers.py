@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from acpc_server.engine import DeviceEngine, NumericMode
+from acpc.contract import NumericMode
+from acpc_server.engine import DeviceEngine, require_mode
 from acpc_server.engine.precision import arithmetic
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import InvalidArgument
@@ -75,11 +76,11 @@ def test_a_job_call_has_a_frame_and_is_no_longer_than_an_interactive_one(
 
 def test_tf32_is_refused_where_there_is_no_cuda() -> None:
     with pytest.raises(InvalidArgument, match="tf32 needs a CUDA device") as refused:
-        NumericMode.TF32.require(CPU)
+        require_mode(NumericMode.TF32, CPU)
     assert refused.value.field == "numeric_mode"
     for mode in (NumericMode.FP32, NumericMode.BF16):
-        mode.require(CPU)
-    NumericMode.TF32.require(torch.device("cuda"))
+        require_mode(mode, CPU)
+    require_mode(NumericMode.TF32, torch.device("cuda"))
 
 
 def test_bf16_is_close_to_fp32_and_not_the_same(

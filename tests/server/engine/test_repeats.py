@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from acpc_server.engine import DeviceEngine, NumericMode
+from acpc.contract import NumericMode
+from acpc_server.engine import DeviceEngine
 from acpc_server.engine.compiled import RepeatedPools
 from acpc_server.engine.compiler import CompilationFailed, compile_pool
 from acpc_server.models import FrozenWorldModel, rollout_pool

@@ -13,7 +13,8 @@ from acpc.contract import (
     Perturbation,
     Resize,
 )
-from acpc_server.interactive.severity import certified_severities
+from acpc_server.encoding.views import all_views
+from acpc_server.interactive.certify import certified_severities
 from hypothesis import given
 from hypothesis import strategies as st
 from planning_world import drawn
@@ -43,7 +44,7 @@ def test_every_milder_draw_counts(data: st.DataObject) -> None:
     ]
     specs = data.draw(st.permutations([spec for kind in kinds for spec in kind]))
     views = drawn(*specs, draws=data.draw(st.integers(1, 3)))
-    flags = st.lists(st.booleans(), min_size=len(views.views()), max_size=len(views.views()))
+    flags = st.lists(st.booleans(), min_size=len(all_views(views)), max_size=len(all_views(views)))
     top1, elite = data.draw(flags), data.draw(flags)
     answers = certified_severities(views, top1=top1, elite=elite)
     assert [a.kind for a in answers] == list(dict.fromkeys(spec.kind for spec in specs))
@@ -51,7 +52,7 @@ def test_every_milder_draw_counts(data: st.DataObject) -> None:
         for certified, found in ((top1, answer.top1), (elite, answer.elite)):
             draws = [
                 (views.specs[view.spec_index].severity, flag)
-                for view, flag in zip(views.views(), certified, strict=True)
+                for view, flag in zip(all_views(views), certified, strict=True)
                 if views.specs[view.spec_index].kind == answer.kind
             ]
             assert found == defined(draws)

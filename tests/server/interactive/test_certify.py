@@ -10,11 +10,10 @@ import pair_reference
 import pixel_reference as pixels
 import pytest
 import torch
-from acpc.contract import GaussianBlur, Identity, PoolCertificate, Resize
+from acpc.contract import CostReduction, GaussianBlur, Identity, PlanStart, PoolCertificate, Resize
 from acpc.v1 import perturbation_pb2
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.interactive.certify import certify_pool
-from acpc_server.interactive.planning import PlanningRequest
 from planning_world import (
     DIM,
     SEEDS,
@@ -38,7 +37,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
 
 
 def answered(
-    world: PlanningWorld, request: PlanningRequest, candidates: np.ndarray, **limits: int
+    world: PlanningWorld, request: PlanStart, candidates: np.ndarray, **limits: int
 ) -> PoolCertificate:
     return certify_pool(world.open(request, **limits), candidates, context())
 
@@ -60,7 +59,8 @@ def test_every_number_is_the_papers(world: PlanningWorld, history: int, mean: bo
     """From uint8 frames to bounds, in float64 loops that share no code with the server."""
     weights = [0.2, 0.3, 0.5]
     request = moment(
-        1, history, views=noise(0.08, seed=1), reduction="mean" if mean else "sum",
+        1, history, views=noise(0.08, seed=1),
+        cost_reduction=CostReduction.MEAN if mean else CostReduction.SUM,
         weights=tuple(weights),
     )  # fmt: skip
     candidates = pool(1, candidates=6)
@@ -240,7 +240,7 @@ def test_receipts_cover_every_parameter(world: PlanningWorld) -> None:
         "draws": (moment(views=noise(1e-4, 1e-2, 0.08, draws=3)), pool()),
         "seed": (moment(views=noise(1e-4, 1e-2, 0.08, seed=1)), pool()),
         "elite_count": (moment(elite_count=5), pool()),
-        "reduction": (moment(reduction="sum"), pool()),
+        "reduction": (moment(cost_reduction=CostReduction.SUM), pool()),
         "tolerance": (moment(endpoint_tolerance=1e-3), pool()),
         "weights": (moment(weights=(0.5, 0.25, 0.25)), pool()),
     }
@@ -287,7 +287,7 @@ def test_moments_that_do_not_fit_are_refused(
 )
 def test_pools_that_do_not_fit_are_refused(
     world: PlanningWorld,
-    request_: PlanningRequest,
+    request_: PlanStart,
     candidates: np.ndarray,
     field: str,
     reason: str,

@@ -17,7 +17,7 @@ from acpc.contract import (
     Identity,
     Jpeg,
     Occlusion,
-    RandomShift,
+    PairRequest,
     Registered,
     Resize,
     VisualChange,
@@ -26,7 +26,7 @@ from acpc_server.engine import equal_rows
 from acpc_server.interactive.certify import ViewCertificate, certify_pool
 from acpc_server.interactive.compare import PairComparer, PairRequest
 from acpc_server.interactive.paired_cem import CemBudget, PairedCem
-from acpc_server.perturb import perturbation
+from acpc_server.perturb import RandomShift, perturbation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planning_world import WIDTH, PlanningWorld, context, drawn, moment, pool
@@ -153,12 +153,11 @@ def test_an_unchanged_view_lies_at_distance_zero(
     scene = moment()
     rng = np.random.default_rng(1)
     request = PairRequest(
+        checkpoint=scene.checkpoint,
         history=scene.history,
         action_blocks=rng.standard_normal((6, WIDTH), np.float32),
-        perturbation=replace(drawn(*specs, *unchanging), draws=draws),
+        views=replace(drawn(*specs, *unchanging), draws=draws),
         observed_future=rng.integers(0, 256, (4, *scene.history.shape[1:]), np.uint8),
-        weights=(),
-        numeric_mode=scene.numeric_mode,
     )
     comparison = PairComparer(world.engine, max_frames=1000)
     for _ in range(2):  # the second time, latents that were kept may serve

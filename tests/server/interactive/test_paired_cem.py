@@ -8,10 +8,10 @@ import numpy as np
 import numpy_reference as metrics
 import pytest
 import torch
-from acpc.contract import GaussianBlur, Identity, PairedPlans
+from acpc.contract import PairedPlans, PlanStart
 from acpc_server.errors import InvalidArgument
 from acpc_server.interactive.paired_cem import CemBudget, PairedCem
-from acpc_server.interactive.planning import PlanningRequest, PlanningSession
+from acpc_server.interactive.planning import PlanningSession
 from acpc_server.numerics.cem import pool_normals
 from planning_world import SEEDS, WIDTH, PlanningWorld, context, drawn, moment, noise
 
@@ -27,7 +27,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
 
 def planned(
     world: PlanningWorld,
-    request: PlanningRequest,
+    request: PlanStart,
     *,
     model: int = 0,
     budget: CemBudget = SMALL,

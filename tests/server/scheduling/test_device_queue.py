@@ -11,7 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 import torch
-from acpc_server.engine import DeviceEngine, NumericMode
+from acpc.contract import NumericMode
+from acpc_server.engine import DeviceEngine
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable
 from acpc_server.observe import Metrics

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from acpc.contract import DriftStudy, GaussianNoise, GeometryStudy, PlannerStudy, SensitivityStudy
+from acpc.contract import DriftStudy, GeometryStudy, NumericMode, PlannerStudy, SensitivityStudy
 from acpc_server.data import AnchorBatch
-from acpc_server.engine import DeviceEngine, LoadedCheckpoint, NumericMode
+from acpc_server.engine import DeviceEngine, LoadedCheckpoint
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive.paired_cem import CemBudget
 from acpc_server.models.folder import CheckpointEntry
