@@ -18,15 +18,16 @@ from acpc.contract import (
     Jpeg,
     Occlusion,
     PairRequest,
+    RandomShift,
     Registered,
     Resize,
     VisualChange,
 )
 from acpc_server.engine import equal_rows
 from acpc_server.interactive.certify import ViewCertificate, certify_pool
-from acpc_server.interactive.compare import PairComparer, PairRequest
+from acpc_server.interactive.compare import PairComparer
 from acpc_server.interactive.paired_cem import CemBudget, PairedCem
-from acpc_server.perturb import RandomShift, perturbation
+from acpc_server.perturb import perturbation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planning_world import WIDTH, PlanningWorld, context, drawn, moment, pool
