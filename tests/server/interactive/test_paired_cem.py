@@ -8,7 +8,7 @@ import numpy as np
 import numpy_reference as metrics
 import pytest
 import torch
-from acpc.contract import PairedPlans, PlanStart
+from acpc.contract import GaussianBlur, Identity, PairedPlans, PlanStart
 from acpc_server.errors import InvalidArgument
 from acpc_server.interactive.paired_cem import CemBudget, PairedCem
 from acpc_server.interactive.planning import PlanningSession

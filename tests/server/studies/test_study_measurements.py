@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from acpc.contract import DriftStudy, GeometryStudy, NumericMode, PlannerStudy, SensitivityStudy
+from acpc.contract import (
+    DriftStudy,
+    GaussianNoise,
+    GeometryStudy,
+    NumericMode,
+    PlannerStudy,
+    SensitivityStudy,
+)
 from acpc_server.data import AnchorBatch
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint
 from acpc_server.errors import FailedPrecondition
