@@ -7,7 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from acpc.contract import CheckpointRef, PairRequest, PerturbationSet
+from acpc.contract import (
+    CheckpointRef,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    PairRequest,
+    PerturbationSet,
+)
 from acpc_server.engine import CheckpointCache, DeviceEngine
 from acpc_server.engine.latents import ENTRY_BYTES, LatentCache
 from acpc_server.interactive.compare import PairComparer
