@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 import grpc
 from acpc.contract import (
     CheckpointRef,
     NumericMode,
+    PlannerStudy,
     ScoreRequest,
     SensitivityStudy,
     StudyRequest,
+    check,
 )
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import scoring_service_pb2_grpc as pb_grpc
@@ -28,7 +31,7 @@ from acpc_server.perturb import require_known
 from acpc_server.rpc.operations import OperationWriter, read_name
 from acpc_server.rpc.request import load, read, read_anchors
 from acpc_server.scoring import ScoreJobKind, ScoreSpec
-from acpc_server.studies import StudyJobKind, StudySpec
+from acpc_server.studies import StudyJobKind, StudySpec, goal_offset
 
 Kind = TypeVar("Kind", ScoreJobKind, StudyJobKind)
 # Radii by draw, or by step, in one result; they travel in one message.
@@ -131,6 +134,9 @@ class StudyServicer(_JobServicer[StudyJobKind], study_grpc.StudyServiceServicer)
         asked = read(StudyRequest, request)
         study = asked.study
         assert study is not None  # noqa: S101 - checked
+        if isinstance(study, PlannerStudy):
+            study = replace(study, goal_offset=goal_offset(study))
+            check(study, study.kind)
         if not isinstance(study, SensitivityStudy):
             require_known(study.shifts, f"{study.kind}.shifts[{{}}]")
         spec = StudySpec(
