@@ -10,18 +10,13 @@ import structlog
 import torch
 from acpc.contract import to_plain
 from acpc.v1 import (
-    anchor_service_pb2,
     anchor_service_pb2_grpc,
-    checkpoint_service_pb2,
     checkpoint_service_pb2_grpc,
-    diagnostic_service_pb2,
     diagnostic_service_pb2_grpc,
-    scoring_service_pb2,
     scoring_service_pb2_grpc,
-    study_service_pb2,
     study_service_pb2_grpc,
 )
-from google.longrunning import operations_pb2, operations_pb2_grpc
+from google.longrunning import operations_pb2_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -51,12 +46,11 @@ from acpc_server.studies import StudyJobKind
 
 log = structlog.get_logger("acpc.app")
 SERVICES = (
-    diagnostic_service_pb2.DESCRIPTOR.services_by_name["DiagnosticService"].full_name,
-    anchor_service_pb2.DESCRIPTOR.services_by_name["AnchorService"].full_name,
-    scoring_service_pb2.DESCRIPTOR.services_by_name["ScoringService"].full_name,
-    study_service_pb2.DESCRIPTOR.services_by_name["StudyService"].full_name,
-    checkpoint_service_pb2.DESCRIPTOR.services_by_name["CheckpointService"].full_name,
-    operations_pb2.DESCRIPTOR.services_by_name["Operations"].full_name,
+    *(
+        f"acpc.v1.{name}Service"
+        for name in ("Diagnostic", "Anchor", "Scoring", "Study", "Checkpoint")
+    ),
+    "google.longrunning.Operations",
 )
 TIDY_SECONDS = 3600.0
 # Unfinished jobs of one state that are searched for an anchor set.
@@ -74,10 +68,8 @@ class Server:
     def __init__(self, settings: Settings, on_evicted: Callable[[], None] = lambda: None) -> None:
         """Build every part; nothing listens yet.
 
-        Args:
-            settings: How to run.
-            on_evicted: Called when another server has taken this one's name among those that
-                share the job record, so that this one must stop.
+        ``on_evicted`` is called when another server has taken this one's name among those that
+        share the job record, so that this one must stop.
         """
         self._settings = settings
         self.port = 0
@@ -307,11 +299,7 @@ def _anchor_limits(settings: Settings) -> AnchorLimits:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device a setting names; ``auto`` prefers CUDA.
-
-    Raises:
-        FailedPrecondition: CUDA was asked for and torch sees none.
-    """
+    """The device a setting names; ``auto`` prefers CUDA. FailedPrecondition if torch sees none."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name)

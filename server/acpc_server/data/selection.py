@@ -5,7 +5,7 @@ import torch
 from acpc.contract import AnchorSource
 from jaxtyping import Float, Float32, Int64
 
-from acpc_server.data.drawn import DrawnAnchors
+from acpc_server.data.dataset_anchors import DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
 from acpc_server.data.statistics import ColumnStatistics, StatisticsCache
 from acpc_server.data.tasks import TaskPreset

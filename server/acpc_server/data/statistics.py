@@ -39,13 +39,10 @@ class ColumnStatistics:
 
 
 def column_statistics(dataset: Hdf5Dataset, column: Column, *, ddof: int) -> ColumnStatistics:
-    """Statistics over the whole column, in float64 and in one pass.
+    """Statistics over the whole column, in float64 and in one pass (the update of Chan et al.).
 
-    ``ddof`` is 1 for the unbiased estimate (the paper), 0 to divide by N (current stable-
-    worldmodel).
-
-    Raises:
-        FailedPrecondition: An infinite value, or fewer than ``ddof + 1`` rows without NaN.
+    ``ddof`` is 1 for the unbiased estimate (the paper), 0 to divide by N. Raises FailedPrecondition
+    at an infinite value, or fewer than ``ddof + 1`` rows without NaN.
     """
     rows, mean, squares = 0, np.zeros(column.width), np.zeros(column.width)
     low, high = np.full(column.width, np.inf), np.full(column.width, -np.inf)

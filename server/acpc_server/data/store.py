@@ -8,8 +8,7 @@ from pathlib import Path
 
 from acpc.contract import AnchorSource
 
-from acpc_server.data.dataset_anchors import DatasetAnchors
-from acpc_server.data.drawn import DrawnAnchors
+from acpc_server.data.dataset_anchors import DatasetAnchors, DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
 from acpc_server.data.paths import resolve_below
 from acpc_server.data.selection import WindowIndex, draw_anchors
@@ -20,14 +19,7 @@ from acpc_server.numerics import Check, go_on
 
 @dataclass(frozen=True)
 class DatasetFit:
-    """What a dataset, read as a task, offers.
-
-    Attributes:
-        windows: Windows of the asked length.
-        episodes: Episodes that have one.
-        frameskip: Environment steps between kept frames.
-        action_dim: Width of one environment action.
-    """
+    """What a dataset, read as a task, offers: windows of the asked length, episodes with one."""
 
     windows: int
     episodes: int
@@ -109,9 +101,6 @@ class DatasetStore:
         """Changes when the dataset file or the task file is replaced or written to.
 
         Unchanged when their volume is mounted again, so that a job can go on at another host.
-
-        Raises:
-            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As ``resolve_below``.
         """
         paths = [resolve_below(self._root, dataset, field="dataset")]
         if task not in preset_names():

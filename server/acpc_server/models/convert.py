@@ -23,12 +23,6 @@ from acpc_server.models.weights import StateDict, StateReader, unwrap
 Container = Literal["pt", "safetensors"]
 DtypeName = Literal["float32", "float16", "bfloat16"]
 
-DTYPES: dict[DtypeName, torch.dtype] = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
-
 
 def convert_object(
     source: Path,
@@ -90,7 +84,7 @@ def convert_weights(
     build_model(reader, torch.device("cpu"), limits)
     state: StateDict = {}
     for name, tensor in reader.tensors.items():
-        state[name] = tensor.to(DTYPES[dtype]) if tensor.is_floating_point() else tensor
+        state[name] = tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
         if not torch.isfinite(state[name]).all():
             raise InvalidArgument(
                 "dtype", f"{dtype} cannot hold {name}, whose largest value is {tensor.abs().max()}"

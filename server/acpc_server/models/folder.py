@@ -185,12 +185,7 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
 
 
 def find_checkpoint(root: Path, name: str, weights: str = "") -> CheckpointEntry:
-    """The pair of folder and weights file that a load would read, unread.
-
-    Raises:
-        InvalidArgument, NotFound, PermissionDenied, UnsafeCheckpoint: As :func:`open_folder`,
-            :func:`choose_weights` and :func:`read_file` for what is not a file.
-    """
+    """The pair of folder and weights file that a load would read, unread; raises as the load."""
     with open_folder(root, name) as folder:
         config = _stat_file(folder, CONFIG_NAME)
         filename = choose_weights(folder, name, weights)

@@ -21,8 +21,7 @@ from acpc_server.models.config import (
 )
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenJepa, ModelCard
-from acpc_server.models.jepa import JepaModel
-from acpc_server.models.predictor import Embedder, Predictor, ProjectionMlp
+from acpc_server.models.jepa import Embedder, JepaModel, Predictor, ProjectionMlp
 from acpc_server.models.vit import ViT
 from acpc_server.models.weights import StateDict, StateReader, bad_weights, count_parameters, fill
 
@@ -110,11 +109,7 @@ def build_network(config: JepaConfig) -> JepaModel:
 
 
 def rename_old_layers(state: StateDict, filename: str) -> StateDict:
-    """The same tensors under the transformer names of transformers 5.x.
-
-    Raises:
-        UnsafeCheckpoint: Both generations name the same tensor.
-    """
+    """The same tensors under the layer names of transformers 5.x; UnsafeCheckpoint if two meet."""
     renamed: StateDict = {}
     for name, tensor in state.items():
         old = OLD_LAYER.match(name)

@@ -72,14 +72,8 @@ def load_checkpoint(
     """Read the checkpoint folder ``name`` below ``root`` without executing anything in it.
 
     Each file is opened once, without following links, and its bytes are what is checked, hashed
-    and parsed; a file changed meanwhile cannot slip past the checks.
-
-    Args:
-        root: The server's checkpoint root.
-        name: Folder relative to ``root``, ``/`` between parts.
-        weights: Weights file in it; ``weights.pt``, or else the only one, when empty.
-        device: Where the model computes.
-        limits: Sizes above which the checkpoint is rejected.
+    and parsed; a file changed meanwhile cannot slip past the checks. Without ``weights`` the file
+    is ``weights.pt``, or else the only one.
 
     Raises:
         InvalidArgument: ``checkpoint.name`` or ``checkpoint.weights`` is malformed or ambiguous.

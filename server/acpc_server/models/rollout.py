@@ -39,14 +39,6 @@ def rollout(
     blocks of the same frames, and appends the last output token. A history shorter than
     ``card.history`` therefore starts with a shorter window that grows.
 
-    Args:
-        model: Frozen world model.
-        history_latents: Latents of the ``h`` history frames, ``1 <= h <= card.history``.
-        blocks: Normalised action blocks of frames ``0 .. h + H - 2``.
-
-    Returns:
-        Latents of frames ``h .. h + H - 1``.
-
     Raises:
         InvalidArgument: ``history`` too long, or ``action_blocks`` too few or of another width.
     """

@@ -18,8 +18,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from acpc_server.models.jepa import JepaModel
-from acpc_server.models.predictor import ConditionalBlock
+from acpc_server.models.jepa import ConditionalBlock, JepaModel
+from acpc_server.models.vit import split_heads
 
 
 @dataclass
@@ -152,9 +152,6 @@ def _attend(layer: ConditionalBlock, normed: Tensor, seen: _Seen, last_only: boo
     v, j, count, width = normed.shape
     tokens = normed.reshape(v * j, count, width)
 
-    def split(x: Tensor) -> Tensor:
-        return x.reshape(v * j, x.shape[1], attention.heads, -1).transpose(1, 2)
-
     if last_only and count > 1:
         weight_q, weight_kv = attention.to_qkv.weight.tensor_split(
             [attention.to_qkv.out_features // 3]
@@ -163,8 +160,8 @@ def _attend(layer: ConditionalBlock, normed: Tensor, seen: _Seen, last_only: boo
         keys, values = F.linear(tokens, weight_kv).chunk(2, dim=-1)
     else:
         queries, keys, values = attention.to_qkv(tokens).chunk(3, dim=-1)
-    keys, values = seen.extend(split(keys), split(values))
-    queries = split(queries)  # (v * j, heads, q, d)
+    keys, values = seen.extend(*(split_heads(x, attention.heads) for x in (keys, values)))
+    queries = split_heads(queries, attention.heads)  # (v * j, heads, q, d)
     asked, total = queries.shape[2], keys.shape[2]
     mask = None
     if 1 < asked < total:

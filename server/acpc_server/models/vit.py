@@ -88,17 +88,13 @@ class SelfAttention(nn.Module):
         self.v_proj = nn.Linear(width, width)
         self.o_proj = nn.Linear(width, width)
 
-    def _split(self, tokens: Float[Tensor, "n t width"]) -> Float[Tensor, "n heads t d"]:
-        n, count, width = tokens.shape
-        return tokens.view(n, count, self.heads, width // self.heads).transpose(1, 2)
-
     def forward(
         self, tokens: Float[Tensor, "n t width"], queries: int
     ) -> Float[Tensor, "n queries width"]:
         """Outputs of the first ``queries`` tokens, each attending to all tokens."""
-        q = self._split(self.q_proj(tokens[:, :queries]))
-        k = self._split(self.k_proj(tokens))
-        v = self._split(self.v_proj(tokens))
+        q = split_heads(self.q_proj(tokens[:, :queries]), self.heads)
+        k = split_heads(self.k_proj(tokens), self.heads)
+        v = split_heads(self.v_proj(tokens), self.heads)
         mixed = F.scaled_dot_product_attention(q, k, v)  # (n, heads, queries, d)
         out: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
         return out
@@ -165,6 +161,11 @@ class ViT(nn.Module):
             tokens = layer(tokens, 1 if index == last else tokens.shape[1])
         cls: Tensor = self.layernorm(tokens[:, 0])
         return cls
+
+
+def split_heads(tokens: Float[Tensor, "n t inner"], heads: int) -> Float[Tensor, "n heads t d"]:
+    """Each token's coordinates, a share for every attention head."""
+    return tokens.reshape(*tokens.shape[:2], heads, -1).transpose(1, 2)
 
 
 def _init_linear(module: nn.Module) -> None:

@@ -15,8 +15,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics.order_statistics import ROOM, bracket, order_statistics
-from acpc_server.numerics.quantiles import QuantileRank, median
+from acpc_server.numerics.quantiles import ROOM, QuantileRank, bracket, median, order_statistics
 
 NEIGHBOURHOOD_QUANTILE = 0.35
 """The paper's d_0.35: a partner lies within this quantile of all pairwise state distances."""
@@ -93,13 +92,7 @@ def neighbourhood_radius(
     quantile: float = NEIGHBOURHOOD_QUANTILE,
     check: Check = go_on,
 ) -> float:
-    """The paper's d_0.35: a quantile of all off-diagonal distances between endpoint states.
-
-    Of standardised states, with linear interpolation.
-
-    Raises:
-        InvalidArgument: Fewer than 2 anchors, a state that is not finite, or a bad quantile.
-    """
+    """The paper's d_0.35: a quantile of all off-diagonal distances between endpoint states."""
     return off_diagonal_quantile(states, quantile, "endpoint_states", check)
 
 
@@ -189,11 +182,9 @@ def _sampled_distances(points: Tensor, size: int) -> np.ndarray:
 def _distances(
     rows: Float64[Tensor, "rows dim"], others: Float64[Tensor, "columns dim"]
 ) -> Float64[Tensor, "rows columns"]:
-    """Every distance between two sets of rows.
-
-    Plain differences: the matrix-product shortcut loses half the digits between near points. A
-    pair's distance is the same number in every block, so one equal to the radius compares as equal.
-    """
+    """Every distance between two sets of rows, by plain differences."""
+    # The matrix-product shortcut loses half the digits between near points. A pair's distance is
+    # the same number in every block, so one equal to the radius compares as equal.
     return torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist")
 
 

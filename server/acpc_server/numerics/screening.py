@@ -99,11 +99,7 @@ def different_state_distance(
 
 
 def check_eligible(eligible: int, anchors: int) -> None:
-    """Rejects anchors on which no SR can be measured.
-
-    Raises:
-        FailedPrecondition: No anchor is eligible.
-    """
+    """Rejects, with FailedPrecondition, anchors of which none has a partner: SR is undefined."""
     if eligible == 0:
         raise FailedPrecondition(
             f"none of the {anchors} anchors has a nearby anchor with another state label, so "

@@ -11,11 +11,7 @@ EPS_SCORE = 1e-12
 
 
 def relative_ir(ir_raw: float, reference_ir_raw: float) -> float:
-    """Relative IR, Eq. ir-relative in the paper: raw IR over the unaugmented reference's.
-
-    Raises:
-        FailedPrecondition: The reference's raw IR is zero or not finite.
-    """
+    """Raw IR over the reference's, Eq. ir-relative in the paper; FailedPrecondition at 0."""
     if not (math.isfinite(reference_ir_raw) and reference_ir_raw > 0):
         raise FailedPrecondition(
             f"the reference checkpoint has raw IR {reference_ir_raw}, so relative IR is undefined; "
@@ -25,11 +21,7 @@ def relative_ir(ir_raw: float, reference_ir_raw: float) -> float:
 
 
 def check_thresholds(t_ir: float, t_sr: float) -> None:
-    """Rejects thresholds by which no checkpoint can be judged.
-
-    Raises:
-        InvalidArgument: t_IR is not finite and above 0, or t_SR is not in (0, 1].
-    """
+    """Rejects, with InvalidArgument, a t_IR not finite and above 0 or a t_SR outside (0, 1]."""
     if not (math.isfinite(t_ir) and t_ir > 0):
         raise InvalidArgument("thresholds.ir", f"is {t_ir}; give a finite value above 0")
     if not 0 < t_sr <= 1:

@@ -66,12 +66,7 @@ def perturbation(
 
 
 def lookup(name: str) -> Perturbation:
-    """The perturbation called ``name``, from the table or from an installed plug-in.
-
-    Raises:
-        InvalidArgument: There is none (field ``name``).
-        FailedPrecondition: The plug-in cannot be loaded or is not what it should be.
-    """
+    """The perturbation called ``name``, from the table or an installed plug-in; as ``resolve``."""
     return _TABLE.get(name) or register(_load(name))
 
 

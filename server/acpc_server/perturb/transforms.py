@@ -51,14 +51,11 @@ def perturb_frames(
 
 
 def draw_generator(name: str, *, seed: int, anchor: int, draw: int) -> Generator:
-    """The generator of one draw.
+    """The generator of one draw; InvalidArgument where a number is not a uint64.
 
     The key holds no severity: all severities of one kind share their numbers (common random
     numbers), so that differences between severities carry no extra sampling noise. Numbers fill the
     frames in C order, so a longer history keeps the numbers of its first frames.
-
-    Raises:
-        InvalidArgument: A number is not a uint64.
     """
     return keyed_generator(_DOMAIN, {"seed": seed, "anchor": anchor, "draw": draw}, name)
 

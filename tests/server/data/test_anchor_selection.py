@@ -182,7 +182,7 @@ def test_frames_read_in_parts_are_those_of_the_batch(
 ) -> None:
     write_public_dataset(tmp_path / "a.h5", public_columns())
     whole = select(tmp_path)
-    monkeypatch.setattr("acpc_server.data.drawn.CUT_BYTES", 4 * whole.frames[0].nbytes)
+    monkeypatch.setattr("acpc_server.data.dataset_anchors.CUT_BYTES", 4 * whole.frames[0].nbytes)
     with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
         drawn = draw_anchors(
             dataset,
@@ -205,7 +205,7 @@ def test_a_batch_too_large_for_memory_is_refused_before_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_public_dataset(tmp_path / "a.h5", public_columns())
-    monkeypatch.setattr("acpc_server.data.drawn.MAX_FRAME_BYTES", 50_000)
+    monkeypatch.setattr("acpc_server.data.dataset_anchors.MAX_FRAME_BYTES", 50_000)
     with pytest.raises(ResourceExhausted, match="25 anchors of 5 frames hold 54000 bytes"):
         select(tmp_path)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from acpc_server.numerics.order_statistics import bracket, order_statistics
+from acpc_server.numerics.quantiles import bracket, order_statistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

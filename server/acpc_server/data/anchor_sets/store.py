@@ -20,8 +20,7 @@ from acpc_server.data.anchor_sets.info import (
     mark_used,
     read_stored,
 )
-from acpc_server.data.anchor_sets.shards import next_offset
-from acpc_server.data.anchor_sets.stored import StoredAnchors
+from acpc_server.data.anchor_sets.shards import StoredAnchors, next_offset
 from acpc_server.data.anchor_sets.uploads import DATA, DONE, AnchorUpload, finished_digest
 from acpc_server.data.anchor_sets.usage import Count, Usage
 from acpc_server.errors import (
@@ -76,11 +75,7 @@ class AnchorStore:
         return StoredAnchors(self._sets / digest, stored.info)
 
     def touch(self, digest: str) -> None:
-        """Records that a set is in use, which postpones its expiry.
-
-        Raises:
-            InvalidArgument, NotFound: As ``get``.
-        """
+        """Records that a set is in use, which postpones its expiry. Raises as ``get``."""
         if not mark_used(self._sets / check_digest(digest)):
             raise _no_set(digest)
 

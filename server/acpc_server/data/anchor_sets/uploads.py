@@ -20,6 +20,7 @@ from acpc_server.data.anchor_sets.info import (
 )
 from acpc_server.data.anchor_sets.shards import (
     DIGEST_BYTES,
+    SMALL,
     next_offset,
     read_members,
     read_small,
@@ -28,9 +29,8 @@ from acpc_server.data.anchor_sets.shards import (
     write_arrays,
     write_shard,
 )
-from acpc_server.data.anchor_sets.stored import SMALL
 from acpc_server.data.anchors import AnchorBatch, anchors_digest
-from acpc_server.data.drawn import DrawnAnchors
+from acpc_server.data.dataset_anchors import DrawnAnchors
 from acpc_server.errors import Aborted, FailedPrecondition, InvalidArgument, ResourceExhausted
 
 DONE, DATA = "done", "set"
@@ -53,13 +53,7 @@ class _Layout(NamedTuple):
 class AnchorUpload:
     """An upload under way; the caller holds its folder.
 
-    Args:
-        folder: Folder of the upload.
-        sets: Folder of the finished sets.
-        trash: Where discarded folders go.
-        header: What the set is going to be.
-        limits: Quotas.
-        reserve: Reserves bytes of the store, or raises ResourceExhausted.
+    ``reserve`` takes bytes of the store's quota, or raises ResourceExhausted.
 
     Attributes:
         next_offset: First anchor that has not arrived.
