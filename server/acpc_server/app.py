@@ -184,8 +184,7 @@ class Server:
         """Resume jobs, then listen.
 
         Raises:
-            FailedPrecondition: The job record cannot be opened, a port is taken, or the TLS files
-                cannot be used.
+            FailedPrecondition: The job record, a port or the TLS files cannot be used.
         """
         settings = self._settings
         self._jobs.start()

@@ -12,12 +12,7 @@ _READ_BYTES = 2**25
 
 
 class Column:
-    """One column: an array whose first axis is the row, read in slices.
-
-    Attributes:
-        name: Its name in the file.
-        shape: ``(rows, ...)``.
-    """
+    """One column: an array of ``shape`` (rows, ...), read in slices."""
 
     def __init__(self, dataset: h5py.Dataset, file: str, name: str) -> None:
         self._dataset = dataset
@@ -40,11 +35,7 @@ class Column:
         return int(self._dataset.chunks[0]) if self._dataset.chunks else 1
 
     def read(self, start: int, stop: int) -> Shaped[np.ndarray, "rows ..."]:
-        """Rows [start, stop).
-
-        Raises:
-            FailedPrecondition: The stored bytes are damaged.
-        """
+        """Rows [start, stop). Raises FailedPrecondition: the stored bytes are damaged."""
         try:
             rows: np.ndarray = self._dataset[start:stop]
         except (OSError, RuntimeError, ValueError) as error:
@@ -72,10 +63,8 @@ class Column:
         return out.reshape(*rows.shape, *self.shape[1:])
 
     def _breaks(self, ordered: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "breaks"]:
-        """Where to end a read: before a chunk that is skipped, and at every few megabytes.
-
-        A read costs more than the chunks in it, so neighbouring ones are read together.
-        """
+        """Where to end a read: before a chunk that is skipped, and at every few megabytes."""
+        # A read costs more than the chunks in it, so neighbouring ones are read together.
         chunk = ordered // self.rows_per_chunk
         together = max(1, _READ_BYTES // (self._row_bytes * self.rows_per_chunk))
         apart = (np.diff(chunk) > 1) | (np.diff(chunk // together) > 0)

@@ -14,15 +14,10 @@ from acpc_server.errors import FailedPrecondition
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """Per-coordinate statistics over the rows of a column that hold no NaN.
+    """Mean and standard deviation of each coordinate over the ``rows`` that hold no NaN.
 
     A coordinate that never changes has standard deviation 0 exactly; standardising divides it by 1,
     so that it becomes 0 and weighs nothing, instead of turning rounding noise into distances.
-
-    Attributes:
-        mean: float64 (width,).
-        std: float64 (width,).
-        rows: Rows counted.
     """
 
     mean: Float64[np.ndarray, "width"]

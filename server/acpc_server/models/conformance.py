@@ -30,12 +30,7 @@ FRAMES, HORIZON, CANDIDATES = 4, 3, 3
 
 @dataclass(frozen=True)
 class Finding:
-    """One promise and whether it is kept.
-
-    Attributes:
-        promise: What the server relies on.
-        problem: How it is broken; empty when it is kept.
-    """
+    """One promise that the server relies on, and how it is broken: empty when it is kept."""
 
     promise: str
     problem: str = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,11 +174,11 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
         relative = Path(path).relative_to(root)
         if len(relative.parts) >= MAX_LISTING_DEPTH:
             folders.clear()
-        config = _regular_file(folder, CONFIG_NAME)
+        config = _status(folder, CONFIG_NAME, stat.S_ISREG)
         if config is None or not relative.parts:
             continue
         for filename in files:
-            weights = _regular_file(folder, filename)
+            weights = _status(folder, filename, stat.S_ISREG)
             if filename.endswith(WEIGHTS_SUFFIXES) and weights is not None:
                 entries.append(_entry(relative.as_posix(), filename, config, weights))
     return sorted(entries, key=lambda entry: (entry.name, entry.weights))
@@ -199,13 +199,13 @@ def _entry(
     return CheckpointEntry(name, filename, weights.st_size, stamp=stamp[0] + stamp[1])
 
 
-def _regular_file(folder: int, filename: str) -> os.stat_result | None:
-    """Status of a regular file; None for anything else and for what is gone meanwhile."""
+def _status(folder: int, filename: str, is_wanted: Callable[[int], bool]) -> os.stat_result | None:
+    """Status of a file of the wanted kind; None for anything else, and for what is gone."""
     try:
         status = os.stat(filename, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
+    except OSError:
         return None
-    return status if stat.S_ISREG(status.st_mode) else None
+    return status if is_wanted(status.st_mode) else None
 
 
 def _stat_file(folder: int, filename: str) -> os.stat_result:
@@ -251,7 +251,7 @@ def _open_part(folder: int, part: str, flags: int, label: str) -> int:
     except FileNotFoundError:
         raise NotFound(f"{label}: {part!r} does not exist") from None
     except OSError as error:
-        if _is_link(folder, part):
+        if _status(folder, part, stat.S_ISLNK):
             raise PermissionDenied(
                 f"{label}: {part!r} is a symbolic link, and links are not followed; put the files "
                 "below the checkpoint root"
@@ -259,10 +259,3 @@ def _open_part(folder: int, part: str, flags: int, label: str) -> int:
         if error.errno == errno.ENOTDIR:
             raise NotFound(f"{label}: {part!r} is not a folder") from None
         raise UnsafeCheckpoint(f"{label}: {part!r} cannot be opened: {error.strerror}") from None
-
-
-def _is_link(folder: int, part: str) -> bool:
-    try:
-        return stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode)
-    except OSError:
-        return False

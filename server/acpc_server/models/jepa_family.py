@@ -41,11 +41,7 @@ NEW_PART = {
 
 @dataclass(frozen=True)
 class JepaFamily:
-    """Builder of the two families, which share one inference graph.
-
-    Attributes:
-        name: ``"lewm"`` or ``"pldm"``.
-    """
+    """Builder of the two families, ``"lewm"`` and ``"pldm"``, which share one inference graph."""
 
     name: str
 

@@ -89,14 +89,11 @@ def load_checkpoint(
 def read_checkpoint(
     root: Path, name: str, weights: str, limits: CheckpointLimits
 ) -> tuple[bytes, StateReader]:
-    """The bytes of ``config.json``, and a reader of the weights; raises as `load_checkpoint`.
-
-    That some family knows the config is checked before the weights are read.
-    """
+    """The bytes of ``config.json``, and a reader of the weights; raises as ``load_checkpoint``."""
     with open_folder(root, name) as folder:
         tree = read_file(folder, CONFIG_NAME, limits.config_bytes)
         config = read_config(tree)
-        _find_family(config)
+        _find_family(config)  # before the weights are read
         filename = choose_weights(folder, name, weights)
         data = read_file(folder, filename, limits.weights_bytes)
     return tree, StateReader(filename, data, config)
@@ -110,12 +107,7 @@ def build_model(
 
 
 def _find_family(config: JsonObject) -> ModelFamily:
-    """The family that knows the config's top-level ``_target_``.
-
-    Raises:
-        UnsafeCheckpoint: The target is absent, not a string, or unknown.
-        FailedPrecondition: An installed plug-in does not load, or two claim the target.
-    """
+    """The family that knows the config's top-level ``_target_``."""
     target = config.get("_target_")
     if not isinstance(target, str):
         raise bad_config("_target_", "a string naming the model class is wanted")

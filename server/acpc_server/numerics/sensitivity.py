@@ -40,11 +40,7 @@ def rademacher_probe(
 def gaussian_probe(
     shape: Sequence[int], *, seed: int, anchor: int, probe: int
 ) -> Float32[Tensor, "..."]:
-    """Independent standard normals.
-
-    Raises:
-        InvalidArgument: A number is not a uint64.
-    """
+    """Independent standard normals. Raises InvalidArgument: a number is not a uint64."""
     key = {"seed": seed, "anchor": anchor, "probe": probe}
     return standard_normals(keyed_generator(_DOMAIN, key, "gaussian"), shape, torch.device("cpu"))
 

@@ -38,67 +38,35 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = _Registry()
-        self.rpc_started = registry.counter(
-            "grpc_server_started", "RPCs started on the server.", RPC_LABELS
-        )
-        self.rpc_handled = registry.counter(
-            "grpc_server_handled",
-            "RPCs completed on the server, by status code.",
-            (*RPC_LABELS, "grpc_code"),
-        )
-        self.rpc_handling = registry.seconds(
-            "grpc_server_handling_seconds",
-            "Time from the start of an RPC to its completion.",
-            RPC_LABELS,
-        )
-        self.queue_wait = registry.seconds(
-            "acpc_queue_wait_seconds",
-            "Time a chunk of device work waited for the device.",
-            ("priority",),
-        )
-        self.compute = registry.seconds(
-            "acpc_compute_seconds",
-            "Time a chunk of work held the device.",
-            ("primitive", "priority"),
-        )
-        self.queue_depth = registry.gauge(
-            "acpc_queue_depth", "Chunks of work waiting for the device.", ("priority",)
-        )
-        self.latent_lookups = registry.counter(
-            "acpc_latent_lookups", "Look-ups of a frame or view in the latent cache.", ("result",)
-        )
-        self.fast_pools = registry.gauge(
-            "acpc_compiled_pools",
-            "Shapes of candidate pools whose rollout is served compiled or as a CUDA graph.",
-        )
+        counter, gauge, seconds = registry.counter, registry.gauge, registry.seconds
         self.build = Info("acpc_build", "Version of the running server.", registry=registry)
-        self._add_jobs_and_stores(registry)
-
-    def _add_jobs_and_stores(self, registry: _Registry) -> None:
-        self.jobs = registry.gauge(
-            "acpc_jobs",
-            "Checkpoint jobs by state; finished ones since the server started.",
-            ("state",),
-        )
-        self.checkpoint_load = registry.seconds(
-            "acpc_checkpoint_load_seconds",
-            "Time to read, check and place a checkpoint on the device.",
-        )
-        self.checkpoints_loaded = registry.gauge(
-            "acpc_checkpoints_loaded", "Checkpoints on the device."
-        )
-        self.anchor_sets = registry.gauge("acpc_anchor_sets", "Anchor sets in the store.")
-        self.anchor_bytes = registry.gauge(
-            "acpc_anchor_store_bytes", "Bytes of the anchor sets and of unfinished uploads."
-        )
-        self.anchor_uploads = registry.gauge(
-            "acpc_anchor_uploads", "Uploads of anchors under way, sets made from datasets included."
-        )
-        self.anchors_stored = registry.counter(
-            "acpc_anchors_stored",
-            "Anchors written to the store, by where they came from.",
-            ("origin",),
-        )
+        self.rpc_started = counter("grpc_server_started", "RPCs started on the server.", RPC_LABELS)
+        text = "RPCs completed on the server, by status code."
+        self.rpc_handled = counter("grpc_server_handled", text, (*RPC_LABELS, "grpc_code"))
+        text = "Time from the start of an RPC to its completion."
+        self.rpc_handling = seconds("grpc_server_handling_seconds", text, RPC_LABELS)
+        text = "Time a chunk of device work waited for the device."
+        self.queue_wait = seconds("acpc_queue_wait_seconds", text, ("priority",))
+        text = "Time a chunk of work held the device."
+        self.compute = seconds("acpc_compute_seconds", text, ("primitive", "priority"))
+        text = "Chunks of work waiting for the device."
+        self.queue_depth = gauge("acpc_queue_depth", text, ("priority",))
+        text = "Look-ups of a frame or view in the latent cache."
+        self.latent_lookups = counter("acpc_latent_lookups", text, ("result",))
+        text = "Shapes of candidate pools whose rollout is served compiled or as a CUDA graph."
+        self.fast_pools = gauge("acpc_compiled_pools", text)
+        text = "Checkpoint jobs by state; finished ones since the server started."
+        self.jobs = gauge("acpc_jobs", text, ("state",))
+        text = "Time to read, check and place a checkpoint on the device."
+        self.checkpoint_load = seconds("acpc_checkpoint_load_seconds", text)
+        self.checkpoints_loaded = gauge("acpc_checkpoints_loaded", "Checkpoints on the device.")
+        self.anchor_sets = gauge("acpc_anchor_sets", "Anchor sets in the store.")
+        text = "Bytes of the anchor sets and of unfinished uploads."
+        self.anchor_bytes = gauge("acpc_anchor_store_bytes", text)
+        text = "Uploads of anchors under way, sets made from datasets included."
+        self.anchor_uploads = gauge("acpc_anchor_uploads", text)
+        text = "Anchors written to the store, by where they came from."
+        self.anchors_stored = counter("acpc_anchors_stored", text, ("origin",))
         for state in JOB_STATES:
             self.jobs.labels(state).set(0)
 

@@ -17,13 +17,7 @@ _PART = ".part"
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
-    """Writes a file that other processes see whole or not at all, also after a power cut.
-
-    Returns its bytes.
-
-    Raises:
-        ResourceExhausted: The volume is full.
-    """
+    """Writes a file that others see whole or not at all, even after a power cut; returns its size."""
     part = path.with_name(path.name + _PART)
     with volume_space(), part.open("wb") as file:
         write(file)
@@ -62,10 +56,7 @@ def volume_space() -> Iterator[None]:
 def held(folder: Path, busy: str) -> Iterator[None]:
     """Locks a folder, made when missing, against other calls, processes and hosts.
 
-    The lock ends with the process, however that ends.
-
-    Raises:
-        Aborted: Another call has the lock.
+    The lock ends with the process, however that ends. Raises Aborted(``busy``) when another has it.
     """
     while True:
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,15 +14,10 @@ INFO = "set.json"
 
 @dataclass(frozen=True)
 class AnchorLimits:
-    """Quotas and retention of the store.
+    """Quotas and retention of the store; all bytes are those on disk.
 
-    Attributes:
-        store_bytes: Bytes of all sets and uploads.
-        set_bytes: Bytes of one set on disk.
-        set_anchors: Anchors of one set.
-        uploads: Uploads that this process takes at a time.
-        keep_seconds: How long a set is kept after its last use; 0: without limit.
-        upload_seconds: An upload without a new shard for this long is dropped.
+    ``uploads`` is how many this process takes at a time. A set is kept for ``keep_seconds`` after
+    its last use (0: without limit), an upload for ``upload_seconds`` after its last shard.
     """
 
     store_bytes: int
@@ -35,11 +30,7 @@ class AnchorLimits:
 
 @dataclass(frozen=True)
 class UploadHeader(contract.UploadHeader):
-    """What a set is going to be, sent before its first shard.
-
-    Attributes:
-        source: The dataset it is drawn from, when the server makes it.
-    """
+    """What a set is going to be; ``source`` is set when the server draws it from a dataset."""
 
     source: AnchorSource | None = field(default=None, metadata={"wire": None})
 

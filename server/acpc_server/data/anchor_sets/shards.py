@@ -33,11 +33,7 @@ _OVERHEAD_BYTES = 4096
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> int:
-    """Writes an NPZ file; returns its bytes.
-
-    Raises:
-        ResourceExhausted: The volume is full.
-    """
+    """Writes an NPZ file; returns its bytes. Raises ResourceExhausted: the volume is full."""
     # NumPy's stub takes the names for its own flags.
     save: Callable[..., None] = np.savez
     return write_whole(path, lambda file: save(file, **arrays))
@@ -84,11 +80,7 @@ def next_offset(folder: Path) -> int:
 
 
 def read_members(path: Path, *names: str) -> list[np.ndarray]:
-    """Some members of a shard.
-
-    Raises:
-        FailedPrecondition: The file is gone or damaged.
-    """
+    """Some members of a shard. Raises FailedPrecondition: the file is gone or damaged."""
     try:
         with np.load(path, allow_pickle=False) as members:
             return [members[name] for name in names]
@@ -107,11 +99,7 @@ def read_small(paths: list[Path]) -> dict[str, np.ndarray]:
 
 
 def read_frames(path: Path, digests: bytes) -> UInt8[np.ndarray, "n steps height width 3"]:
-    """The frames of a shard.
-
-    Raises:
-        FailedPrecondition: The file is gone or damaged.
-    """
+    """The frames of a shard. Raises FailedPrecondition: the file is gone or damaged."""
     stored, shape, deflated = read_members(path, "frames", "frames_shape", "zlib")
     size = int(np.prod(shape))
     try:

@@ -13,13 +13,7 @@ MEASURE_SECONDS = 10.0
 
 
 class Count(NamedTuple):
-    """What is on disk.
-
-    Attributes:
-        sets: Finished sets.
-        staged: Unfinished uploads.
-        total_bytes: Bytes of both.
-    """
+    """What is on disk: finished sets, unfinished uploads, and the bytes of both."""
 
     sets: int
     staged: int
