@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import torch
@@ -64,8 +63,9 @@ def serve(context: typer.Context) -> None:
         raise typer.Exit(2) from None
     keep_freed_memory()
     configure_logs(settings.log_level, settings.log_format)
-    stop = _stop_signal()
-    evicted = threading.Event()
+    stop, evicted = threading.Event(), threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):  # also while the server starts
+        signal.signal(number, lambda *_: stop.set())
 
     def leave() -> None:
         evicted.set()
@@ -83,18 +83,6 @@ def serve(context: typer.Context) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1 if evicted.is_set() else 0)
-
-
-def _stop_signal() -> threading.Event:
-    """Set by SIGTERM and SIGINT, also by a signal that arrives while the server starts."""
-    stop = threading.Event()
-
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
-    return stop
 
 
 @app.command("check-checkpoint")

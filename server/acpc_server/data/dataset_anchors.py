@@ -15,8 +15,7 @@ from acpc_server.data.anchors import (
     anchors_digest,
     frame_digests,
 )
-from acpc_server.data.columns import Column
-from acpc_server.data.hdf5 import Hdf5Dataset
+from acpc_server.data.hdf5 import Column, Hdf5Dataset
 from acpc_server.errors import FailedPrecondition, ResourceExhausted
 
 MAX_FRAME_BYTES = 2**32

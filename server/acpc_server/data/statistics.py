@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Float64
 
-from acpc_server.data.columns import Column
-from acpc_server.data.hdf5 import Hdf5Dataset
+from acpc_server.data.hdf5 import Column, Hdf5Dataset
 from acpc_server.errors import FailedPrecondition
 
 

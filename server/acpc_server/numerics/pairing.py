@@ -87,15 +87,6 @@ def median_split_labels(features: Float64[Tensor, "n features"]) -> Int64[Tensor
     return (above * bits).sum(dim=1)
 
 
-def neighbourhood_radius(
-    states: Float64[Tensor, "n state"],
-    quantile: float = NEIGHBOURHOOD_QUANTILE,
-    check: Check = go_on,
-) -> float:
-    """The paper's d_0.35: a quantile of all off-diagonal distances between endpoint states."""
-    return off_diagonal_quantile(states, quantile, "endpoint_states", check)
-
-
 def off_diagonal_quantile(
     points: Float[Tensor, "n dim"],
     quantile: float,
@@ -139,9 +130,9 @@ def pair_different_labels(
     lowest index is taken. An anchor without one is skipped.
 
     Raises:
-        InvalidArgument: As :func:`neighbourhood_radius`.
+        InvalidArgument: Fewer than 2 anchors, a state that is not finite, or a bad quantile.
     """
-    radius = neighbourhood_radius(states, quantile, check)
+    radius = off_diagonal_quantile(states, quantile, "endpoint_states", check)
     partner = torch.full_like(labels, -1)
     size = max(1, _BLOCK_ENTRIES // len(states))
     for start in range(0, len(states), size):

@@ -50,7 +50,7 @@ def test_merging_blocks_gives_the_statistics_of_the_whole(
 ) -> None:
     values = np.random.default_rng(4).normal(1e6, 1.0, (997, 2))
     values[0:40] = np.nan  # a whole block without a row
-    monkeypatch.setattr("acpc_server.data.columns._READ_BYTES", 16 * 20)
+    monkeypatch.setattr("acpc_server.data.hdf5._READ_BYTES", 16 * 20)
     found = statistics_of(tmp_path, values)
     mean, std = by_loops(values, 1)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-14)

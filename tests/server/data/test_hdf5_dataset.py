@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 from acpc_server.data import Hdf5Dataset
-from acpc_server.data.columns import Column
+from acpc_server.data.hdf5 import Column
 from public_dataset import EPISODES, public_columns, write_public_dataset
 
 
@@ -62,7 +62,7 @@ def test_gather_reads_neighbouring_chunks_together_some_megabytes_at_a_time(
 ) -> None:
     path = write_public_dataset(tmp_path / "a.h5", public_columns())
     rows = np.array([5, 6, 7, 8, 9, 10, 20, 21, 23])
-    monkeypatch.setattr("acpc_server.data.columns._READ_BYTES", 4 * 8)
+    monkeypatch.setattr("acpc_server.data.hdf5._READ_BYTES", 4 * 8)
     with h5py.File(path) as file:
         column = CountingColumn(file["action"], "a.h5", "action")  # 8 bytes a row
         np.testing.assert_array_equal(column.gather(rows[::-1]), file["action"][rows][::-1])

@@ -12,7 +12,6 @@ from acpc_server.numerics import pairing
 from acpc_server.numerics.pairing import (
     SkipReason,
     median_split_labels,
-    neighbourhood_radius,
     off_diagonal_quantile,
     pair_different_labels,
 )
@@ -59,7 +58,7 @@ def test_radius_is_the_quantile_of_all_off_diagonal_distances(
     states: np.ndarray, quantile: float
 ) -> None:
     listed = [math.dist(a, b) for a, b in itertools.permutations(states, 2)]
-    actual = neighbourhood_radius(torch.from_numpy(states), quantile)
+    actual = off_diagonal_quantile(torch.from_numpy(states), quantile)
     assert actual == pytest.approx(np.quantile(listed, quantile), rel=1e-14)
 
 
@@ -124,7 +123,7 @@ def test_near_points_far_from_the_origin_keep_their_distances() -> None:
     """Differences of 1e-4 at 1e6: the matrix-product shortcut would return noise."""
     offsets = torch.tensor([[0.0], [3e-4], [1e-4]], dtype=torch.float64)
     states = 1e6 + offsets
-    radius = neighbourhood_radius(states, 0.0)
+    radius = off_diagonal_quantile(states, 0.0)
     assert radius == (states[2] - states[0]).item()
 
 
@@ -174,7 +173,7 @@ def test_states_that_are_not_finite_are_refused(value: float) -> None:
 
 def test_too_few_anchors_or_features_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="has 1 rows"):
-        neighbourhood_radius(torch.zeros(1, 2, dtype=torch.float64))
+        off_diagonal_quantile(torch.zeros(1, 2, dtype=torch.float64), 0.35)
     with pytest.raises(InvalidArgument, match="makes 0 features"):
         median_split_labels(torch.zeros(3, 0, dtype=torch.float64))
     with pytest.raises(InvalidArgument, match="makes 63 features"):

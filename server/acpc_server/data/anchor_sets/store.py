@@ -12,7 +12,14 @@ from pathlib import Path
 
 from acpc.contract import AnchorSet, from_json, moment, to_json
 
-from acpc_server.data.anchor_sets.files import discard, folder_bytes, held, write_whole
+from acpc_server.data.anchor_sets.files import (
+    Count,
+    Usage,
+    discard,
+    folder_bytes,
+    held,
+    write_whole,
+)
 from acpc_server.data.anchor_sets.info import (
     AnchorLimits,
     StoredSet,
@@ -22,7 +29,6 @@ from acpc_server.data.anchor_sets.info import (
 )
 from acpc_server.data.anchor_sets.shards import StoredAnchors, next_offset
 from acpc_server.data.anchor_sets.uploads import DATA, DONE, AnchorUpload, finished_digest
-from acpc_server.data.anchor_sets.usage import Count, Usage
 from acpc_server.errors import (
     Aborted,
     AlreadyExists,
