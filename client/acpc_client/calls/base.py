@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -121,17 +122,32 @@ def message(request: Wire[M]) -> M:
 
 def _drop_defaults(record: Any, sent: Any) -> None:  # noqa: ANN401 - any record and its message
     """Clears what has the contract's default: the server fills it in, a newer one with its own."""
-    known = sent.DESCRIPTOR
-    for f in fields(record):
-        wire, value = f.metadata.get("wire", f.name), getattr(record, f.name)
+    for name, wire, default, of_oneof in _droppable(type(record)):
+        value = getattr(record, name)
         if isinstance(value, np.ndarray | VisualChange):
             continue
-        if wire in known.fields_by_name and value == f.default:
-            if known.fields_by_name[wire].has_presence or isinstance(value, tuple | WireEnum):
-                sent.ClearField(wire)
+        if not of_oneof and value == default and default is not MISSING:
+            sent.ClearField(wire)
         elif isinstance(value, Wire):
-            member = sent.WhichOneof(wire) if wire in known.oneofs_by_name else wire
-            _drop_defaults(value, getattr(sent, member))
+            _drop_defaults(value, getattr(sent, sent.WhichOneof(wire) if of_oneof else wire))
+
+
+def _find_droppable(cls: type[Any]) -> list[tuple[str, str, Any, bool]]:
+    """Fields that may have their default, or hold a record: name, wire name, default, oneof."""
+    known, found = cls.message_type.DESCRIPTOR, []
+    for f in fields(cls):
+        wire = f.metadata.get("wire", f.name)
+        if wire in known.oneofs_by_name:
+            found.append((f.name, wire, MISSING, True))
+        elif wire in known.fields_by_name:
+            field = known.fields_by_name[wire]
+            cleared = field.has_presence or isinstance(f.default, tuple | WireEnum)
+            if cleared:
+                found.append((f.name, wire, f.default, False))
+    return found
+
+
+_droppable: Callable[[Any], list[tuple[str, str, Any, bool]]] = cache(_find_droppable)
 
 
 def send(method: Method, request: Wire[Any], parse: Callable[[Any], Answer]) -> Call[Answer]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acpc.contract.errors import ArgumentError
+
+UINT8, FLOAT32 = np.dtype("u1"), np.dtype("f4")
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,11 @@ class Axes:
     names: str
     of_frames: bool
 
+    @cached_property
+    def rank(self) -> int:
+        """Number of axes."""
+        return self.names.count(",") + 1
+
     @property
     def wanted(self) -> str:
         """Dtype and axes in words."""
@@ -36,9 +44,10 @@ class Axes:
         array = np.asarray(value)
         if self.of_frames or array.dtype.kind != "f":
             return array
+        if array.dtype == FLOAT32:  # a message's bytes are read-only, which PyTorch warns of
+            return array if array.flags.writeable else array.copy()
         with np.errstate(over="ignore"):
-            # A message's bytes are read-only, which PyTorch warns of.
-            return array.astype(np.float32, copy=not array.flags.writeable)
+            return array.astype(FLOAT32)
 
     def check(self, array: NDArray[Any], name: str) -> None:
         """Checks dtype, axes and values.
@@ -46,13 +55,16 @@ class Axes:
         Raises:
             ArgumentError: Names ``<name>.dtype``, ``.shape`` or ``.data``.
         """
-        kind = "u1" if self.of_frames else "f4"
-        found = f"found {array.dtype} {list(array.shape)}, wanted {self.wanted}"
-        if array.dtype != kind:
-            raise ArgumentError(f"{name}.dtype", found)
-        rank = self.names.count(",") + 1
-        if array.ndim != rank or (self.of_frames and (array.shape[-1] != 3 or 0 in array.shape)):
-            raise ArgumentError(f"{name}.shape", f"{found}{', not empty' * self.of_frames}")
+        shape = array.shape
+        wrong = ""
+        if array.dtype != (UINT8 if self.of_frames else FLOAT32):
+            wrong = "dtype"
+        elif len(shape) != self.rank or (self.of_frames and (shape[-1] != 3 or 0 in shape)):
+            wrong = "shape"
+        if wrong:
+            empty = ", not empty" if self.of_frames and wrong == "shape" else ""
+            found = f"found {array.dtype} {list(shape)}, wanted {self.wanted}{empty}"
+            raise ArgumentError(f"{name}.{wrong}", found)
         if not self.of_frames and not np.isfinite(array).all():
             index = np.argwhere(~np.isfinite(array))[0].tolist()
             raise ArgumentError(f"{name}.data", f"not finite in float32 at index {index}")

@@ -9,13 +9,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
-from functools import cache
+from functools import cache, partial
 from numbers import Integral, Real
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
-
-import numpy as np
 
 from acpc.contract.errors import ArgumentError
 
@@ -25,6 +23,8 @@ SHOWN = 80
 """Characters of a rejected value that its error quotes."""
 
 R = TypeVar("R")
+Convert = Callable[[Any], Any]
+InRange = Callable[[Any], bool]
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,10 @@ class Bounds:
     def _inside(self, value: float) -> bool:
         above = (value >= self.ge and value > self.gt) or self.gt == self.ge == value == -math.inf
         return above and value <= self.le and (value < self.lt or self.lt == math.inf)
+
+    def fits(self, length: int) -> bool:
+        """Whether a length lies in its range."""
+        return self.min_length <= length and (self.max_length is None or length <= self.max_length)
 
     def wanted(self, whole: bool) -> str:
         """The range in words, for example ``a number in (0, 1]``."""
@@ -136,24 +140,60 @@ def normalise(record: Any) -> None:
     Whole numbers of float fields become floats, sequences tuples, NumPy's numbers Python's, and an
     enum's unspecified value the field's default. Called by ``__post_init__``.
     """
-    for f in dataclasses.fields(record):
-        value, hint = getattr(record, f.name), _hints(type(record))[f.name]
-        plain = value
-        if "array" in f.metadata:
-            plain = value if value is None else f.metadata["array"].converted(value)
-        elif isinstance(value, enum.IntEnum):
-            plain = f.default if value == 0 and isinstance(f.default, enum.IntEnum) else value
-        elif isinstance(value, bool | str):
+    for name, exact, convert in _conversions(type(record)):
+        value = getattr(record, name)
+        if type(value) is not exact:
+            plain = convert(value)
+            if plain is not value:
+                object.__setattr__(record, name, plain)
+
+
+def _compile_conversions(cls: type[Any]) -> list[tuple[str, type[Any] | None, Convert]]:
+    """For each field its name, the type whose values need no conversion, and the conversion."""
+    found: list[tuple[str, type[Any] | None, Convert]] = []
+    for f in dataclasses.fields(cls):
+        hint, axes = _hints(cls)[f.name], f.metadata.get("array")
+        if axes is not None:
+            found.append((f.name, type(None), axes.converted))
+        elif hint is str or hint is bool:
             continue
-        elif float in (hint, *get_args(hint)) and isinstance(value, Real):
-            plain = float(value)
-        elif isinstance(value, Integral):
-            plain = int(value)
-        elif get_origin(hint) is tuple and isinstance(value, Iterable):
-            number = float if get_args(hint)[0] is float else lambda item: item
-            plain = tuple(number(item) for item in value)
-        if plain is not value:
-            object.__setattr__(record, f.name, plain)
+        elif isinstance(hint, type) and issubclass(hint, enum.IntEnum):
+            if isinstance(f.default, enum.IntEnum):
+                found.append((f.name, None, partial(_specified, f.default)))
+        elif float in (hint, *get_args(hint)):
+            found.append((f.name, float, _as_float))
+        elif hint is int or int in get_args(hint):
+            found.append((f.name, int, _as_int))
+        elif get_origin(hint) is tuple:
+            exact, convert = (
+                (None, _as_floats) if get_args(hint)[0] is float else (tuple, _as_tuple)
+            )
+            found.append((f.name, exact, convert))
+    return found
+
+
+_conversions: Callable[[Any], list[tuple[str, type[Any] | None, Convert]]]
+_conversions = cache(_compile_conversions)
+
+
+def _specified(default: enum.IntEnum, value: Any) -> Any:
+    return default if value == 0 else value
+
+
+def _as_float(value: Any) -> Any:
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value
+
+
+def _as_int(value: Any) -> Any:
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
+
+
+def _as_floats(value: Any) -> Any:
+    return tuple(map(float, value)) if isinstance(value, Iterable) else value
 
 
 def check(record: Any, path: str = "") -> None:
@@ -170,19 +210,75 @@ def check(record: Any, path: str = "") -> None:
             wanted.
     """
     try:
-        for f in dataclasses.fields(record):
-            _check_field(record, f, getattr(record, f.name))
+        for name, in_range, f in _ranges(type(record)):
+            value = getattr(record, name)
+            if not in_range(value):
+                _check_field(record, f, value)
         if hasattr(record, "check_rules"):
             record.check_rules()
     except ArgumentError as error:
         raise (error.below(path) if path else error) from error
 
 
+def _compile_ranges(cls: type[Any]) -> list[tuple[str, InRange, dataclasses.Field[Any]]]:
+    """For each field its name and a quick test that most right values pass."""
+    found: list[tuple[str, InRange, dataclasses.Field[Any]]] = []
+    for f in dataclasses.fields(cls):
+        hint, bounds = _hints(cls)[f.name], f.metadata.get("bounds", ANY)
+        if hint is bool or (hint is str and bounds is ANY):
+            continue
+        nested = "array" in f.metadata or dataclasses.is_dataclass(hint)
+        test = _nested_test(f, hint) if nested else _quick_test(hint, bounds)
+        found.append((f.name, test, f))
+    return found
+
+
+def _quick_test(hint: Any, bounds: Bounds) -> InRange:
+    """A test of a field's value; False: it needs a closer look."""
+    least, most = bounds.ge, bounds.le
+    if hint is int:
+        return lambda value: type(value) is int and least <= value <= most
+    if hint is float:
+        return lambda value: type(value) is float and bounds.holds(value)
+    if hint is str:
+        return lambda value: type(value) is str and bounds.fits(len(value))
+    if get_origin(hint) is tuple:
+        (item, *_) = get_args(hint)
+        if all(hasattr(part, "checks_itself") for part in get_args(item) or (item,)):
+            return lambda value: type(value) is tuple and bounds.fits(len(value))
+        return lambda value: value == () and not bounds.min_length
+    return lambda value: value is None or type(value) is hint  # an enum
+
+
+def _nested_test(f: dataclasses.Field[Any], hint: Any) -> InRange:
+    """The test of an array, or of a record; raises what ``check`` raises."""
+    name: str = f.metadata.get("wire") or f.name
+    axes: Any = f.metadata.get("array")
+
+    def array_in_range(value: Any) -> bool:
+        if value is not None:
+            axes.check(value, name)
+        return True
+
+    def record_in_range(value: Any) -> bool:
+        if type(value) is hint:
+            check(value, name)
+        return type(value) is hint
+
+    return array_in_range if axes else record_in_range
+
+
 _hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
+_ranges: Callable[[Any], list[tuple[str, InRange, dataclasses.Field[Any]]]]
+_ranges = cache(_compile_ranges)
 
 
-def _is_whole(hint: Any) -> bool:
-    return hint is int or int in get_args(hint)
+def _whole_fields(cls: type[Any]) -> set[str]:
+    """The fields that hold whole numbers."""
+    return {name for name, hint in _hints(cls).items() if hint is int or int in get_args(hint)}
+
+
+_whole: Callable[[Any], set[str]] = cache(_whole_fields)
 
 
 def _check_field(record: Any, f: dataclasses.Field[Any], value: Any) -> None:
@@ -190,10 +286,17 @@ def _check_field(record: Any, f: dataclasses.Field[Any], value: Any) -> None:
     if value is None or isinstance(value, bool):
         return
     name, bounds = f.metadata.get("wire") or f.name, f.metadata.get("bounds", ANY)
-    whole = _is_whole(_hints(type(record))[f.name])
-    if isinstance(value, np.ndarray):
-        if "array" in f.metadata:
-            f.metadata["array"].check(value, name)
+    whole = f.name in _whole(type(record))
+    if isinstance(value, tuple | list):
+        _check_length(value, name, bounds, "entries")
+        for index, item in enumerate(value):
+            if isinstance(item, int | float):
+                _check_number(item, name, bounds, whole)
+            elif not getattr(item, "checks_itself", False):
+                check(item, f"{name}[{index}]")
+    elif hasattr(value, "__dataclass_fields__"):
+        if not getattr(value, "checks_itself", False):
+            check(value, _member(type(record), name, type(value)))
     elif isinstance(value, int | float):
         _check_number(value, name, bounds, whole)
     elif isinstance(value, str):
@@ -202,18 +305,9 @@ def _check_field(record: Any, f: dataclasses.Field[Any], value: Any) -> None:
         _check_length(value, name, bounds, "entries")
         for key, item in value.items():
             _check_number(item, f"{name}.{key}", bounds, whole)
-    elif isinstance(value, Sequence):
-        _check_length(value, name, bounds, "entries")
-        for index, item in enumerate(value):
-            if isinstance(item, int | float):
-                _check_number(item, name, bounds, whole)
-            else:
-                check(item, f"{name}[{index}]")
-    elif dataclasses.is_dataclass(value):
-        check(value, _member(record, name, value))
 
 
-def _member(record: Any, name: str, value: Any) -> str:
+def _find_member(record: type[Any], name: str, value: type[Any]) -> str:
     """Name of the field of a oneof that holds a record; of any other field its own."""
     oneof = getattr(record, "message_type", None)
     oneof = oneof and oneof.DESCRIPTOR.oneofs_by_name.get(name)
@@ -224,6 +318,9 @@ def _member(record: Any, name: str, value: Any) -> str:
     return member
 
 
+_member: Callable[[Any, str, Any], str] = cache(_find_member)
+
+
 def _check_number(value: Any, name: str, bounds: Bounds, whole: bool) -> None:
     fits = isinstance(value, int) if whole else isinstance(value, int | float)
     if not fits or not bounds.holds(value):
@@ -231,6 +328,5 @@ def _check_number(value: Any, name: str, bounds: Bounds, whole: bool) -> None:
 
 
 def _check_length(value: Any, name: str, bounds: Bounds, what: str) -> None:
-    most = math.inf if bounds.max_length is None else bounds.max_length
-    if not bounds.min_length <= len(value) <= most:
+    if not bounds.fits(len(value)):
         raise ArgumentError(name, f"found {len(value)} {what}, wanted {bounds.wanted_length(what)}")

@@ -29,7 +29,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import cache, partial
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, get_args, get_origin
@@ -37,6 +37,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, get_args, ge
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor, OneofDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from acpc.contract.enums import WireEnum
 from acpc.contract.errors import ArgumentError
@@ -46,7 +47,6 @@ M = TypeVar("M", bound=Message)
 Fields = dict[str, Any]
 Load = Callable[[Any], Any]
 Dump = Callable[[Any], Any]
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Wire(Generic[M]):
@@ -115,7 +115,7 @@ def _compile_reader(cls: type[Any], strict: bool) -> Callable[[Any], Any]:
     """A function from a message to an instance."""
     plain: dict[str, str] = {}
     always: list[tuple[str, str, Load]] = []
-    given: list[tuple[str, str, Load | None, Callable[[], Any]]] = []
+    given: list[tuple[str, str, bool, Load | None, Callable[[], Any]]] = []
     oneofs: list[tuple[str, Callable[[Any], Any]]] = []
     hints = typing.get_type_hints(cls, include_extras=True)
     defaults = {f.name: _default(f) for f in dataclasses.fields(cls)}
@@ -126,13 +126,14 @@ def _compile_reader(cls: type[Any], strict: bool) -> Callable[[Any], Any]:
             continue
         load = _loader(field, hint, strict)
         if _optional(hint) or (default is not None and (field.has_presence or default())):
-            given.append((name, wire, load, default or (lambda: None)))
+            given.append((name, wire, field.has_presence, load, default or (lambda: None)))
         elif load is None:
             plain[name] = wire
         else:
             always.append((name, wire, load))
     scalars, get = tuple(plain), _getter(plain.values())
-    presence = {wire: _find(cls, wire).has_presence for _, wire, *_ in given}
+    if scalars == tuple(defaults):
+        return lambda message: cls(*get(message))
 
     def read(message: Any) -> Any:
         values = dict(zip(scalars, get(message), strict=True))
@@ -140,9 +141,9 @@ def _compile_reader(cls: type[Any], strict: bool) -> Callable[[Any], Any]:
         try:
             for name, wire, load in always:
                 values[name] = load(getattr(message, wire))
-            for name, wire, load_given, absent in given:
-                if message.HasField(wire) if presence[wire] else getattr(message, wire):
-                    held = getattr(message, wire)
+            for name, wire, presence, load_given, absent in given:
+                held = getattr(message, wire) if not presence or message.HasField(wire) else None
+                if held if not presence else held is not None:
                     values[name] = held if load_given is None else load_given(held)
                 else:
                     values[name] = absent()
@@ -242,7 +243,7 @@ def _load_one(field: Any, hint: Any, strict: bool) -> Load | None:
         load = _StrictMembers(members).__getitem__ if strict else _Members(members).__getitem__
     elif isinstance(hint, type) and issubclass(hint, Wire):
         load = _reader(hint, strict)
-    elif message is not None and hint is not field.message_type._concrete_class:
+    elif message is not None and hint is not GetMessageClass(field.message_type):
         raise TypeError(f"{field.full_name}: no conversion between {message} and {hint}")
     return load
 
@@ -281,15 +282,10 @@ def _duration(seconds: float) -> Fields:
     return {"seconds": sign * whole, "nanos": sign * nanos}
 
 
-def _timestamp(moment: datetime) -> Fields:
-    since = moment - EPOCH
-    return {"seconds": since.days * 86400 + since.seconds, "nanos": since.microseconds * 1000}
-
-
-_STANDARD: dict[str, tuple[Load, Dump]] = {
+_STANDARD: dict[str, tuple[Load, Dump | None]] = {
     "acpc.v1.Tensor": (read_tensor, tensor_fields),
     "google.protobuf.Duration": (lambda held: held.seconds + held.nanos * 1e-9, _duration),
-    "google.protobuf.Timestamp": (lambda held: held.ToDatetime(tzinfo=UTC), _timestamp),
+    "google.protobuf.Timestamp": (lambda held: held.ToDatetime(tzinfo=UTC), None),
 }
 
 
@@ -300,19 +296,7 @@ def _loader(field: Any, hint: Any, strict: bool) -> Load | None:
     if _is_map(field):
         return dict
     load = _load_one(field, get_args(hint)[0], strict)
-    if load is None:
-        return tuple
-
-    def load_all(held: Iterable[Any]) -> tuple[Any, ...]:
-        values: list[Any] = []
-        try:
-            for item in held:
-                values.append(load(item))
-        except ArgumentError as error:
-            raise error.at(len(values)) from error
-        return tuple(values)
-
-    return load_all
+    return tuple if load is None else _each(load)
 
 
 def _dumper(field: Any, hint: Any) -> Dump | None:
@@ -322,19 +306,22 @@ def _dumper(field: Any, hint: Any) -> Dump | None:
     if not field.is_repeated or _own_codec(hint):
         return _dump_one(field, hint)
     dump = _dump_one(field, get_args(hint)[0])
-    if dump is None:
-        return None
+    return None if dump is None else _each(dump)
 
-    def dump_all(values: Iterable[Any]) -> list[Any]:
-        items: list[Any] = []
+
+def _each(convert: Callable[[Any], Any]) -> Callable[[Iterable[Any]], tuple[Any, ...]]:
+    """Converts every item; an error names the item's index."""
+
+    def convert_all(items: Iterable[Any]) -> tuple[Any, ...]:
+        values: list[Any] = []
         try:
-            for value in values:
-                items.append(dump(value))
+            for item in items:
+                values.append(convert(item))
         except ArgumentError as error:
-            raise error.at(len(items)) from error
-        return items
+            raise error.at(len(values)) from error
+        return tuple(values)
 
-    return dump_all
+    return convert_all
 
 
 def _is_map(field: Any) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, TypeAlias, get_args
 
 from acpc.contract.errors import ArgumentError
@@ -29,6 +29,7 @@ class VisualChange:
     """
 
     kind: ClassVar[str]
+    checks_itself: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         normalise(self)
@@ -306,8 +307,8 @@ def _load(message: pb.PerturbationSpec, *, strict: bool) -> Perturbation | None:
     return spec
 
 
-def _dump(spec: VisualChange) -> dict[str, Any]:
-    return {spec.kind: asdict(spec)}  # type: ignore[call-overload]
+def _dump(spec: Any) -> dict[str, Any]:
+    return {spec.kind: spec.to_message()}
 
 
 Spec: TypeAlias = Annotated[Perturbation, Codec(_load, _dump)]
