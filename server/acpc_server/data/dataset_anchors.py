@@ -56,11 +56,7 @@ class DrawnAnchors(Anchors):
         return anchors_digest(self.history, self.frame_size, self.small_arrays(), of_frames)
 
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """RGB frames of anchors [start, stop), history first.
-
-        Raises:
-            FailedPrecondition: The stored bytes are damaged.
-        """
+        """RGB frames of anchors [start, stop), history first; FailedPrecondition if damaged."""
         return self.pixels.gather(self.frame_rows[start:stop])
 
     def cuts(self) -> Iterator[tuple[int, int]]:
@@ -70,12 +66,7 @@ class DrawnAnchors(Anchors):
             yield start, min(start + step, self.count)
 
     def batch(self, start: int = 0, stop: int | None = None) -> AnchorBatch:
-        """Anchors [start, stop), all by default, with their frames in memory.
-
-        Raises:
-            FailedPrecondition: The stored bytes are damaged.
-            ResourceExhausted: The frames would not fit the limit.
-        """
+        """Anchors [start, stop), all by default, in memory; ResourceExhausted if too many."""
         rows = self.frame_rows[start:stop]
         size = self._frame_bytes(len(rows))
         if size > MAX_FRAME_BYTES:

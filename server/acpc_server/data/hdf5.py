@@ -141,12 +141,7 @@ class Hdf5Dataset:
         return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
     def numeric_column(self, name: str) -> Column:
-        """A column of numbers, (rows,) or (rows, width).
-
-        Raises:
-            FailedPrecondition: No such column, another kind of column, or too short for the
-                episodes.
-        """
+        """A column of numbers, (rows,) or (rows, width); FailedPrecondition for any other kind."""
         found = self._dataset(name)
         if found.dtype.kind not in "fiu" or found.ndim not in (1, 2):
             raise self._bad(
@@ -158,12 +153,7 @@ class Hdf5Dataset:
         return self._covering(found, name)
 
     def pixel_column(self, name: str) -> Column:
-        """A column of RGB frames, uint8 (rows, height, width, 3).
-
-        Raises:
-            FailedPrecondition: No such column, another kind of column, or too short for the
-                episodes.
-        """
+        """A column of RGB frames, uint8 (rows, height, width, 3); FailedPrecondition otherwise."""
         found = self._dataset(name)
         if found.dtype != np.uint8:
             raise self._bad(name, f"must hold uint8 frames; is {_kind(found)}")

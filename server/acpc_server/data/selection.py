@@ -43,11 +43,7 @@ class WindowIndex:
     def locate(
         self, windows: Int64[np.ndarray, "n"]
     ) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
-        """Episode and start row within it of each window index.
-
-        Raises:
-            InvalidArgument: An index outside 0 to ``len(self) - 1``.
-        """
+        """Episode and start row within it of each window index; InvalidArgument beyond them."""
         if windows.size and not 0 <= int(windows.min()) <= int(windows.max()) < len(self):
             raise InvalidArgument("windows", f"must lie between 0 and {len(self) - 1}")
         episode = np.searchsorted(self._ends, windows, side="right")

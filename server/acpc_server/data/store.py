@@ -39,11 +39,8 @@ class DatasetStore:
     ) -> DatasetFit:
         """Checks, without reading rows, that a dataset has what a task needs.
 
-        ``frameskip`` overrides the task's; ``steps`` are the kept frames of a window.
-
-        Raises:
-            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As
-                ``Hdf5Dataset.open``, its columns, ``load_task`` and ``WindowIndex``.
+        ``frameskip`` overrides the task's; ``steps`` are the kept frames of a window. Raises as
+        ``Hdf5Dataset.open``, its columns, ``load_task`` and ``WindowIndex``.
         """
         preset = load_task(task, self._root)
         skip = preset.frameskip if frameskip is None else frameskip
@@ -60,9 +57,7 @@ class DatasetStore:
     def drawn(self, source: AnchorSource, *, history: int, horizon: int) -> Iterator[DrawnAnchors]:
         """Anchors as ``draw_anchors`` draws them; their dataset is open inside the ``with``.
 
-        Raises:
-            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As
-                ``Hdf5Dataset.open``, ``load_task`` and ``draw_anchors``.
+        Raises as ``Hdf5Dataset.open``, ``load_task`` and ``draw_anchors``.
         """
         preset = load_task(source.task, self._root)
         with Hdf5Dataset.open(self._root, source.dataset) as file:
@@ -84,13 +79,9 @@ class DatasetStore:
         frame_digests: bytes = b"",
         check: Check = go_on,
     ) -> DatasetAnchors:
-        """``drawn`` for longer than the file is open.
+        """``drawn`` for longer than the file is open; raises as that.
 
-        ``check`` is called between reads. Known ``frame_digests`` (joined) save reading every
-        frame.
-
-        Raises:
-            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: As ``drawn``.
+        ``check`` is called between reads. Known ``frame_digests``, joined, save reading all frames.
         """
         with self.drawn(source, history=history, horizon=horizon) as drawn:
             reopen = partial(Hdf5Dataset.open, self._root, source.dataset)

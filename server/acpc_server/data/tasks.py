@@ -88,20 +88,12 @@ class TaskPreset(_Model):
     def label_features(
         self, states: Float64[np.ndarray, "n width"]
     ) -> Float64[np.ndarray, "n features"]:
-        """All features of standardised endpoint states, in the order of the rules.
-
-        Raises:
-            FailedPrecondition: As ``check_state_width``.
-        """
+        """All features of standardised endpoint states, rule by rule; the width is checked."""
         self.check_state_width(states.shape[1])
         return np.concatenate([rule.features(states) for rule in self.labels], axis=1)
 
     def check_state_width(self, width: int) -> None:
-        """Checks that every label rule stays within states of ``width`` coordinates.
-
-        Raises:
-            FailedPrecondition: A rule names a coordinate the states do not have.
-        """
+        """Rejects, with FailedPrecondition, a label rule beyond states of ``width`` coordinates."""
         for position, rule in enumerate(self.labels):
             beyond = [index for index in (*rule.of, *rule.minus) if index >= width]
             if beyond:

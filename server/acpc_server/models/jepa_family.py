@@ -81,11 +81,7 @@ class JepaFamily:
 
 
 def build_network(config: JepaConfig) -> JepaModel:
-    """The network of a config, with fresh weights on the current default device.
-
-    Raises:
-        UnsafeCheckpoint: Widths that do not fit together.
-    """
+    """The network of a config, with fresh weights; UnsafeCheckpoint if widths do not fit."""
     encoder = _build_encoder(config.encoder)
     predictor, actions = config.predictor, config.action_encoder
     output_dim = predictor.output_dim or predictor.input_dim

@@ -62,11 +62,7 @@ def sample_pool(
 def fit_proposal(
     candidates: Float[Tensor, "candidates horizon width"], elites: Int64[Tensor, "elites"]
 ) -> Proposal:
-    """Mean and unbiased standard deviation of the elites, in float64 and rounded to float32.
-
-    Raises:
-        InvalidArgument: Fewer than 2 elites, which have no unbiased standard deviation.
-    """
+    """Mean and unbiased standard deviation of 2 or more elites, in float64, rounded to float32."""
     if len(elites) < 2:
         raise InvalidArgument("elites", f"are {len(elites)}; a standard deviation needs 2")
     chosen = candidates[elites.sort().values].double()  # (k, H, width)

@@ -66,10 +66,7 @@ def step_distances(
 def acpc(
     distances: Float64[Tensor, "*batch horizon"], weights: Float64[Tensor, "horizon"]
 ) -> Float64[Tensor, "*batch"]:
-    """ACPC_H, Eq. acpc-h in the paper: sqrt(sum_k alpha_k d_k^2).
-
-    In latent units.
-    """
+    """ACPC_H, Eq. acpc-h in the paper: sqrt(sum_k alpha_k d_k^2), in latent units."""
     return (distances.square() * weights.to(distances.device)).sum(dim=-1).sqrt()
 
 

@@ -226,11 +226,7 @@ def excess_cost(bounds: PoolBounds) -> ExcessCost:
 def elite_indices(
     costs: Float[Tensor, "*batch candidates"], elite_count: int
 ) -> Int64[Tensor, "*batch elites"]:
-    """The k lowest costs, lowest first; of equal costs the lower index comes first.
-
-    Raises:
-        InvalidArgument: ``elite_count`` is not in 1..J.
-    """
+    """The k in 1..J lowest costs, lowest first; of equal costs the lower index comes first."""
     candidates = costs.shape[-1]
     if not 1 <= elite_count <= candidates:
         raise InvalidArgument(
@@ -266,16 +262,14 @@ def elite_certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
 
 
 def _certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
-    """Min over pairs of (C_j - b_j) - (C_i + b_i), which separates into one min and one max.
-
-    A positive margin also proves that the computed order put the true elites first.
-    """
+    """Min over pairs of (C_j - b_j) - (C_i + b_i), which separates into one min and one max."""
     elite = elite_indices(bounds.clean_costs, elite_count)
     outside = torch.ones_like(bounds.clean_costs, dtype=torch.bool)
     outside[elite] = False
     lowest_rival = bounds.lower.masked_fill(~outside, math.inf).amin(dim=-1)  # (...)
     highest_elite = bounds.upper[..., elite].amax(dim=-1)  # (...)
     finite = (torch.isfinite(bounds.lower) & torch.isfinite(bounds.upper)).all(dim=-1)
+    # Above 0 it also proves that the computed order put the true elites first.
     margin = _below(_below(lowest_rival - highest_elite) / bounds.divisor)
     if not outside.any():
         margin = torch.full_like(margin, math.inf)

@@ -34,11 +34,7 @@ class LocalGeometry:
 def local_geometry(
     clean: Float[Tensor, "n dim"], views: Float[Tensor, "n views dim"]
 ) -> LocalGeometry:
-    """Radius, nearest clean neighbour and disjointness of every anchor.
-
-    Raises:
-        InvalidArgument: Fewer than two anchors, or no view.
-    """
+    """Radius, nearest clean neighbour and disjointness of 2 or more anchors with views."""
     n, count = views.shape[:2]
     if n < 2:
         raise InvalidArgument("anchors", f"are {n}; a nearest other anchor needs 2")

@@ -24,12 +24,9 @@ from acpc_server.errors import InvalidArgument
 def keyed_generator(
     domain: bytes, numbers: Mapping[str, int], name: str = ""
 ) -> np.random.Generator:
-    """The generator of one key.
+    """The generator of one key; InvalidArgument where a number is not a uint64.
 
     ``domain`` says what the numbers are for, ends with a zero byte, and no two uses share one.
-
-    Raises:
-        InvalidArgument: A number is not a uint64.
     """
     for field, value in numbers.items():
         if not 0 <= value < 2**64:

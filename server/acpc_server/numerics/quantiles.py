@@ -17,10 +17,7 @@ from acpc_server.errors import InvalidArgument
 
 
 def median(values: Float64[Tensor, "*batch count"]) -> Float64[Tensor, "*batch"]:
-    """Median over the last axis: the mean of the middle two when their number is even.
-
-    ``torch.median`` returns the lower of the two instead.
-    """
+    """Median over the last axis; of an even number the mean of the middle two, not the lower."""
     ordered = values.sort(dim=-1).values
     count = values.shape[-1]
     return (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2

@@ -124,9 +124,5 @@ def separation_rate(distance: Float64[Tensor, "n"], ir_raw: float, margin: float
 
 
 def median_latent_distance(latents: Float[Tensor, "n dim"], check: Check = go_on) -> float:
-    """Median distance between the latents of different anchors; near zero means collapse.
-
-    Raises:
-        InvalidArgument: Fewer than 2 anchors, or a latent that is not finite.
-    """
+    """Median distance between latents of different anchors, 2 or more; near zero means collapse."""
     return off_diagonal_quantile(latents, 0.5, "latents", check)

@@ -27,11 +27,7 @@ _DOMAIN = b"acpc/probe/1\0"
 def rademacher_probe(
     shape: Sequence[int], *, seed: int, anchor: int, probe: int
 ) -> Float32[Tensor, "..."]:
-    """Independent signs, +1 or -1 with equal chance.
-
-    Raises:
-        InvalidArgument: A number is not a uint64.
-    """
+    """Independent signs, +1 or -1 with equal chance; InvalidArgument unless all are uint64."""
     key = {"seed": seed, "anchor": anchor, "probe": probe}
     bits = keyed_generator(_DOMAIN, key, "rademacher").integers(0, 2, tuple(shape), dtype="uint8")
     return torch.from_numpy(bits).float().mul_(2).sub_(1)

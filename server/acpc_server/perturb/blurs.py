@@ -91,10 +91,7 @@ def _blurred(
     reach: int,
     beyond: Iterable[tuple[tuple[int, int], float]],
 ) -> Frames:
-    """Mean with weights that fall from 1 to 0 within one pixel ``beyond`` a shape.
-
-    A shape that shrinks to the centre so becomes the identity without a jump.
-    """
+    """Mean with weights that fall from 1 to 0 within one pixel ``beyond`` a shape: no jump at 0."""
     raw = [(y + reach, x + reach, 1 - d) for (y, x), d in beyond if d < 1]
     total = math.fsum(weight for _, _, weight in raw)
     taps = [(y, x, weight / total) for y, x, weight in raw]

@@ -145,11 +145,7 @@ class Usage:
         return self.measure()
 
     def reserve(self, more: int) -> None:
-        """Takes bytes of the quota; the next count corrects them.
-
-        Raises:
-            ResourceExhausted: There is no room for them.
-        """
+        """Takes bytes of the quota, or raises ResourceExhausted; the next count corrects them."""
         if self._known.total_bytes + more > self._limit:
             self.measure()
         with self._lock:

@@ -62,11 +62,7 @@ class StoredSet:
 
 
 def read_stored(folder: Path) -> StoredSet | None:
-    """The set in a folder, or None when there is none.
-
-    Raises:
-        FailedPrecondition: Its ``set.json`` is damaged, or of another release.
-    """
+    """The set in a folder, None when there is none; FailedPrecondition when it is damaged."""
     path = folder / INFO
     try:
         info, used_time = path.read_bytes(), path.stat().st_mtime

@@ -49,10 +49,7 @@ def shard_bytes(shard: AnchorBatch, packed: bytes | None) -> int:
 def write_shard(
     folder: Path, start: int, shard: AnchorBatch, packed: bytes | None, own_trajectories: bool
 ) -> int:
-    """Writes the shard whose first anchor is ``start``.
-
-    Returns its bytes. ``packed`` are the frames deflated by zlib; None stores them plain.
-    """
+    """Writes the shard that starts at ``start``, frames ``packed`` or plain; returns its size."""
     stored = shard.frames.reshape(-1) if packed is None else np.frombuffer(packed, np.uint8)
     members = {
         **shard.small_arrays(),
@@ -130,10 +127,8 @@ _READERS = ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="a
 class StoredAnchors(Anchors):
     """Anchors of a stored set; every number is checked against the set's digest.
 
-    The small arrays when it is opened, frames whenever they are read. Safe to share among threads.
-
-    Raises:
-        FailedPrecondition: A file is gone or damaged.
+    The small arrays when it is opened, frames whenever they are read; FailedPrecondition where a
+    file is gone or damaged. Safe to share among threads.
     """
 
     def __init__(self, folder: Path, info: SetInfo) -> None:
@@ -162,13 +157,7 @@ class StoredAnchors(Anchors):
         return self.info.digest
 
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """RGB frames of anchors [start, stop), history first.
-
-        Shards are inflated side by side: on a fast device they would be what a score waits for.
-
-        Raises:
-            FailedPrecondition: A file is gone or damaged.
-        """
+        """RGB frames of anchors [start, stop), history first; FailedPrecondition if damaged."""
         first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
         out = np.empty((stop - start, self.history + self.horizon, *self.frame_size, 3), np.uint8)
 
@@ -180,6 +169,7 @@ class StoredAnchors(Anchors):
             if index == last:  # what comes next begins in this shard, or after it
                 self._latest = begin, frames
 
+        # Side by side: on a fast device they would be what a score waits for.
         list(_READERS.map(fill, range(first, last + 1)))
         return out
 

@@ -70,12 +70,7 @@ class AnchorStore:
         self._usage.measure()
 
     def open(self, digest: str) -> StoredAnchors:
-        """The anchors of a set, checked; the set counts as used.
-
-        Raises:
-            InvalidArgument, NotFound: As ``get``.
-            FailedPrecondition: A file of the set is gone or damaged.
-        """
+        """The anchors of a set, now in use; raises as ``get``, or FailedPrecondition if damaged."""
         stored = self.get(digest)
         self.touch(digest)
         return StoredAnchors(self._sets / digest, stored.info)
@@ -86,12 +81,7 @@ class AnchorStore:
             raise _no_set(digest)
 
     def get(self, digest: str) -> StoredSet:
-        """What a set is.
-
-        Raises:
-            InvalidArgument: Not a digest.
-            NotFound: There is no such set.
-        """
+        """What a set is; InvalidArgument for what is no digest, NotFound for no such set."""
         stored = read_stored(self._sets / check_digest(digest))
         if stored is None:
             raise _no_set(digest)
@@ -122,12 +112,7 @@ class AnchorStore:
         return AnchorSet(**{**known, **times})
 
     def delete(self, digest: str, in_use: Callable[[str], bool]) -> None:
-        """Removes a set.
-
-        Raises:
-            InvalidArgument, NotFound: As ``get``.
-            FailedPrecondition: It is in use.
-        """
+        """Removes a set; raises as ``get``, and FailedPrecondition while a job uses it."""
         if not (self._sets / check_digest(digest)).exists():
             raise _no_set(digest)
         if in_use(digest):
@@ -195,21 +180,13 @@ class AnchorStore:
             )
 
     def forget(self, request_id: str) -> None:
-        """Drops what has arrived of an upload that will not be continued.
-
-        Raises:
-            Aborted: Another call works on it.
-        """
+        """Drops what has arrived of an upload that will not go on; Aborted while a call has it."""
         folder = self._folder(request_id)
         with held(folder, f"upload {request_id!r} is in use by another call"):
             discard(folder, self._trash)
 
     def progress(self, request_id: str) -> tuple[int, StoredSet | None]:
-        """First anchor of an upload that has not arrived, and the set once it is complete.
-
-        Raises:
-            NotFound: No such upload.
-        """
+        """First anchor of an upload that is missing, and the set once complete; or NotFound."""
         folder = self._folder(request_id)
         if not (folder / HEADER).exists():
             raise NotFound(f"no upload has request_id {request_id!r}; it may have lapsed")
@@ -265,11 +242,7 @@ def _no_set(digest: str) -> NotFound:
 
 
 def check_digest(digest: str, field: str = "digest") -> str:
-    """The digest itself, once it is known to be one.
-
-    Raises:
-        InvalidArgument: It is not; names ``field``.
-    """
+    """The digest itself, once it is known to be one; InvalidArgument on ``field`` otherwise."""
     if not _DIGEST.fullmatch(digest):
         raise InvalidArgument(field, f"is {digest[:80]!r}; give 64 hexadecimal digits, lower case")
     return digest

@@ -200,10 +200,8 @@ class AnchorUpload:
         """The set, once all of its anchors have arrived.
 
         Raises:
-            FailedPrecondition: Anchors are missing, or a file is damaged; in that case the upload
-                starts again.
-            InvalidArgument: The content has another digest than the expected one; the upload
-                starts again.
+            FailedPrecondition: Anchors are missing; or a file is damaged, the upload starts again.
+            InvalidArgument: The content has not the expected digest; the upload starts again.
         """
         if self.finished is not None:
             return self.finished
