@@ -8,11 +8,7 @@ a real socket; its memory is what the kernel says (resident set before, and its 
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
-import re
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,18 +19,14 @@ from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.sync.client import AcpcClient
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.observe import Metrics
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "harness"))
-
-from server_process import ServerProcess  # noqa: E402
+from common import MIB, forget_peak, memory, parser, publish
+from server_process import ServerProcess
 
 HISTORY, HORIZON, SIDE, PART = 3, 8, 224, 5
 STEPS = HISTORY + HORIZON
 WINDOW_BYTES = STEPS * SIDE * SIDE * 3
 SHARD = 10
 READS = 100
-MIB = 2**20
 
 
 def parts(count: int) -> Iterator[AnchorArrays]:
@@ -54,12 +46,6 @@ def parts(count: int) -> Iterator[AnchorArrays]:
         )
 
 
-def memory(pid: int, what: str) -> int:
-    """A line of the kernel's account of a process, in bytes."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(re.findall(rf"{what}:\s+(\d+) kB", status)[0]) * 1024
-
-
 def measure(count: int, folder: Path) -> dict[str, object]:
     """Uploads ``count`` anchors to a server and reads their set back."""
     for name in ("checkpoints", "datasets"):
@@ -69,7 +55,7 @@ def measure(count: int, folder: Path) -> dict[str, object]:
         AcpcClient(server.address) as client,
     ):
         client.anchors.upload(parts(PART), count=PART)  # loads what the first upload loads
-        Path(f"/proc/{server.pid}/clear_refs").write_text("5")  # the peak begins anew
+        forget_peak(server.pid)
         before = memory(server.pid, "VmRSS")
         started = time.perf_counter()
         stored = client.anchors.upload(parts(count), count=count)
@@ -110,10 +96,9 @@ def read_back(root: Path, digest: str, count: int) -> dict[str, float]:
 
 def main() -> None:
     """Command line entry."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--anchors", type=int, default=10_000, help="anchors n")
-    parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/anchors.json")
-    options = parser.parse_args()
+    arguments = parser(__doc__, "anchors")
+    arguments.add_argument("--anchors", type=int, default=10_000, help="anchors n")
+    options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         measured = measure(options.anchors, Path(folder))
     report = {
@@ -122,9 +107,7 @@ def main() -> None:
         "frames": [STEPS, SIDE, SIDE, 3],
         **measured,
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    publish(report, options.out)
 
 
 if __name__ == "__main__":

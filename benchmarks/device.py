@@ -9,7 +9,6 @@ encoded a second and the share of the matrix-product peak that is; and benchmark
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -25,8 +24,9 @@ import torch
 from acpc.contract import NumericMode
 from acpc_client.sync.client import AcpcClient
 from acpc_server.numerics.pixels import to_model_input
+from common import parser, publish
 from load import quantiles
-from planning import CANDIDATES, ELITES, HISTORY, HORIZON, ROOT, SIDE, WIDTH, PublicWay
+from planning import CANDIDATES, ELITES, HISTORY, HORIZON, SIDE, WIDTH, PublicWay
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 from score_job import count_flops, load_model, make_anchors, matmul_peak
 from server_process import ServerProcess
@@ -145,13 +145,12 @@ def job(device: str, anchors: int) -> dict[str, Any]:
 
 def main() -> None:
     """Command line entry."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cuda", help="cpu or cuda")
-    parser.add_argument("--calls", type=int, default=500, help="certificates of each kind")
-    parser.add_argument("--batch", type=int, default=256, help="frames of one encoder call")
-    parser.add_argument("--anchors", type=int, default=100, help="anchors of the job")
-    parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/device.json")
-    options = parser.parse_args()
+    arguments = parser(__doc__, "device")
+    arguments.add_argument("--device", default="cuda", help="cpu or cuda")
+    arguments.add_argument("--calls", type=int, default=500, help="certificates of each kind")
+    arguments.add_argument("--batch", type=int, default=256, help="frames of one encoder call")
+    arguments.add_argument("--anchors", type=int, default=100, help="anchors of the job")
+    options = arguments.parse_args()
     device, calls = options.device, options.calls
     config = public_config("paper")
     certificates: dict[str, Any] = {}
@@ -174,9 +173,7 @@ def main() -> None:
         "encoding": encoding(device, options.batch, 20),
         "job": job(device, options.anchors),
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    publish(report, options.out)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ repeated shards than kills.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import tempfile
@@ -19,13 +17,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests" / name) for name in ("harness", "reference")]
-
-from job_hosts import Hosts, small  # noqa: E402
-from job_world import JobWorld, job, metadata, write_job_world  # noqa: E402
-from kill_series import run_series, sweep  # noqa: E402
-from postgres_server import PostgresServer, find_programs  # noqa: E402
+from common import parser, publish
+from job_hosts import Hosts, small
+from job_world import JobWorld, job, metadata, write_job_world
+from kill_series import run_series, sweep
+from postgres_server import PostgresServer, find_programs
 
 SWEEP_JOBS = 14
 ROOMS = {"dataset": "rooms.h5", "task": "tworoom", "count": 95}
@@ -152,11 +148,10 @@ def throughput(world: JobWorld, url: str, count: int) -> dict[str, Any]:
 
 def main() -> None:
     """Command line entry."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--jobs", type=int, default=200, help="small jobs on three hosts")
-    parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/durability.json")
-    options = parser.parse_args()
+    arguments = parser(__doc__, "durability")
+    arguments.add_argument("--kills", type=int, default=20)
+    arguments.add_argument("--jobs", type=int, default=200, help="small jobs on three hosts")
+    options = arguments.parse_args()
     programs = find_programs()
     if programs is None:
         sys.exit("no PostgreSQL: apt-get install postgresql")
@@ -176,9 +171,7 @@ def main() -> None:
             ],
         }
         report["machine"]["load_after"] = os.getloadavg()[0]
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    publish(report, options.out)
     sys.exit(not all(report[part]["kept"] for part in ("kill_9", "takeover", "small_jobs")))
 
 

@@ -7,9 +7,6 @@ Ratios are within one run; absolute figures belong to the machine.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -33,14 +30,10 @@ from acpc_server.interactive.planning import Planner
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
+from common import CHECKPOINTS, WORLD, memory, parser, publish
+from dataset import write_dataset
 from load import HISTORY, SIDE, WIDTH, Seen, closed_loop, elsewhere, open_loop, quantiles
-
-ROOT = Path(__file__).resolve().parent.parent
-WORLD = ROOT / "examples" / "two_room"
-sys.path[:0] = [str(ROOT / "tests" / "harness"), str(WORLD)]
-
-from dataset import write_dataset  # noqa: E402
-from server_process import ServerProcess  # noqa: E402
+from server_process import ServerProcess
 
 MODEL = "two-room-base"
 CANDIDATES, HORIZON, ELITES = 64, 5, 8
@@ -58,7 +51,7 @@ def pool_overhead(address: str, rounds: int) -> dict[str, Any]:
     device = torch.device("cpu")
     engine = DeviceEngine(device, metrics)
     cache = CheckpointCache(
-        WORLD / "checkpoints",
+        CHECKPOINTS,
         device,
         metrics,
         limits=CheckpointLimits(),
@@ -154,7 +147,7 @@ def beside_a_job(address: str, seconds: float) -> dict[str, Any]:
 def overload(server: ServerProcess, capacity: float, seconds: float, draws: int) -> dict[str, Any]:
     """Ten times the capacity, open loop; then the time until service is as before."""
     deadline = 0.5
-    before = peak_resident_bytes(server.pid)
+    before = memory(server.pid, "VmHWM")
     arguments = (server.address, MODEL, 10 * capacity, seconds, deadline, draws)
     seen = cast("Seen", elsewhere(open_loop, *arguments))
     time.sleep(1.0)
@@ -166,26 +159,19 @@ def overload(server: ServerProcess, capacity: float, seconds: float, draws: int)
         "answers": seen.summary(),
         "refused": quantiles(refused) if refused else None,
         "peak_resident_bytes": before,
-        "peak_growth_bytes": peak_resident_bytes(server.pid) - before,
+        "peak_growth_bytes": memory(server.pid, "VmHWM") - before,
         "answered_in_time_per_second": len(seen.latencies.get("OK", [])) / seconds,
         "capacity_per_second": capacity,
         "capacity_one_second_after_per_second": after,
     }
 
 
-def peak_resident_bytes(pid: int) -> int:
-    """The most resident memory a process has had; at rest it gives some back, now and then."""
-    status = Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1]
-    return 1024 * int(status.split()[0])
-
-
 def main() -> None:
     """Command line entry."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=6.0, help="length of each load")
-    parser.add_argument("--rounds", type=int, default=200, help="pools of the overhead part")
-    parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/interactive.json")
-    options = parser.parse_args()
+    arguments = parser(__doc__, "interactive")
+    arguments.add_argument("--seconds", type=float, default=6.0, help="length of each load")
+    arguments.add_argument("--rounds", type=int, default=200, help="pools of the overhead part")
+    options = arguments.parse_args()
     torch.set_num_threads(1)
     report: dict[str, Any] = {"model": MODEL, "torch": torch.__version__}
     report |= {"unbatched": {}, "batched": {}, "throughput_ratio": {}}
@@ -194,7 +180,7 @@ def main() -> None:
         (root / "data").mkdir()
         write_dataset(root / "data" / "two-room.h5")
         (root / "data" / "two-room.yaml").write_bytes((WORLD / "two-room.yaml").read_bytes())
-        roots = (WORLD / "checkpoints", root / "data")
+        roots = (CHECKPOINTS, root / "data")
         with ServerProcess(
             *roots, root / "alone", environment={"ACPC_MERGE_REQUESTS": "false"}
         ) as server:
@@ -217,9 +203,7 @@ def main() -> None:
             report["beside_a_job"] = beside_a_job(server.address, options.seconds)
             capacity = throughput(server.address, 8, options.seconds, 48)["per_second"]
             report["overload"] = overload(server, capacity, options.seconds, 48)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    publish(report, options.out)
 
 
 if __name__ == "__main__":

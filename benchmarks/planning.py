@@ -12,9 +12,6 @@ float32.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import tempfile
 import time
 import urllib.request
@@ -29,14 +26,11 @@ from acpc_client.sync.client import AcpcClient
 from acpc_server.models.config import JepaConfig, parse_config
 from acpc_server.models.jepa_family import build_network
 from acpc_server.numerics.pixels import to_model_input
+from common import parser, publish
+from public_checkpoint import public_config, random_state_dict, write_checkpoint
+from server_process import ServerProcess
 from torch import Tensor
 from transformers import ViTConfig, ViTModel
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests" / name) for name in ("harness", "reference")]
-
-from public_checkpoint import public_config, random_state_dict, write_checkpoint  # noqa: E402
-from server_process import ServerProcess  # noqa: E402
 
 WAYS = {"eager": NumericMode.FP32, "compiled": NumericMode.FP32, "bf16": NumericMode.BF16}
 HISTORY, HORIZON, CANDIDATES, ELITES, WIDTH, SIDE = 3, 5, 64, 8, 10, 224
@@ -106,11 +100,10 @@ def wait_until_compiled(server: ServerProcess, plan_step: Callable[[], np.ndarra
 
 def main() -> None:
     """Command line entry."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--iterations", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3, help="planning steps of each way, in turn")
-    parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/planning.json")
-    options = parser.parse_args()
+    arguments = parser(__doc__, "planning")
+    arguments.add_argument("--iterations", type=int, default=8)
+    arguments.add_argument("--rounds", type=int, default=3, help="steps of each way, in turn")
+    options = arguments.parse_args()
     rng = np.random.default_rng(0)
     history, view = rng.integers(0, 256, (2, HISTORY, SIDE, SIDE, 3), dtype=np.uint8)
     goal = rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
@@ -177,9 +170,7 @@ def main() -> None:
                 "ratio": min(plain) / min(ours),
                 "largest_relative_cost_difference": float(np.max(np.abs(served - direct) / direct)),
             }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    publish(report, options.out)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,6 @@ of 96 pixels, which do not fit the memory it may take.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,18 +21,13 @@ import numpy as np
 from acpc.contract import DatasetAnchors, GaussianNoise, ScoreProtocol
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.resources import ScoreJob
-
-ROOT = Path(__file__).resolve().parent.parent
-WORLD = ROOT / "examples" / "two_room"
-sys.path[:0] = [str(ROOT / "tests" / "harness"), str(WORLD)]
-
-from dataset import columns  # noqa: E402
-from server_process import ServerProcess  # noqa: E402
+from common import CHECKPOINTS, MIB, WORLD, forget_peak, memory, parser, publish
+from dataset import columns
+from server_process import ServerProcess
 
 MODEL, SHIFT = "two-room-base", GaussianNoise(0.08)
 EPISODES, BLOCKS, SEED, DRAWS = 160, 24, 9101, 5
 GOAL = 4.3
-MEBIBYTE = 2**20
 
 
 def write_world(path: Path, enlarge: int) -> None:
@@ -95,24 +87,10 @@ def ratio(measure: Callable[[int], float], size: int, rounds: int) -> dict[str, 
     }
 
 
-def memory(pid: int) -> dict[str, float]:
-    """Resident memory of a process now and at its highest, MiB."""
-    text = Path(f"/proc/{pid}/status").read_text()
-    kibibytes = {
-        line.split(":")[0]: int(line.split()[1]) for line in text.splitlines() if "kB" in line
-    }
-    return {"now_mib": kibibytes["VmRSS"] / 1024, "peak_mib": kibibytes["VmHWM"] / 1024}
-
-
-def forget_peak(pid: int) -> None:
-    """Starts the process's highest mark anew."""
-    Path(f"/proc/{pid}/clear_refs").write_text("5")
-
-
 def measure_times(root: Path, anchors: int, rounds: int) -> dict[str, Any]:
     """Ratios of time for anchors, draws and checkpoints."""
     with (
-        ServerProcess(WORLD / "checkpoints", root, root / "times") as server,
+        ServerProcess(CHECKPOINTS, root, root / "times") as server,
         AcpcClient(server.address) as client,
     ):
         seconds(submit(client, 50))  # loads the checkpoint
@@ -129,15 +107,15 @@ def measure_times(root: Path, anchors: int, rounds: int) -> dict[str, Any]:
 def measure_memory(root: Path, anchors: int) -> dict[str, Any]:
     """Memory of a job whose frames are many times what it may hold."""
     with (
-        ServerProcess(WORLD / "checkpoints", root, root / "memory") as server,
+        ServerProcess(CHECKPOINTS, root, root / "memory") as server,
         AcpcClient(server.address) as client,
     ):
         seconds(submit(client, 50, dataset="large.h5"))
         forget_peak(server.pid)
-        before = memory(server.pid)
+        before = memory(server.pid, "VmRSS")
         job = submit(client, anchors, dataset="large.h5")
         taken = seconds(job)
-        after = memory(server.pid)
+        peak = memory(server.pid, "VmHWM")
         started = time.perf_counter()
         client.preview_anchors(job, range(0, anchors, max(1, anchors // 16))[:16])
         previewed = time.perf_counter() - started
@@ -145,24 +123,23 @@ def measure_memory(root: Path, anchors: int) -> dict[str, Any]:
         frame = int(np.prod(file["pixels"].shape[1:]))
     return {
         "anchors": anchors,
-        "frames_mib": anchors * 11 * frame / MEBIBYTE,
+        "frames_mib": anchors * 11 * frame / MIB,
         "seconds": taken,
-        "before_mib": before["now_mib"],
-        "peak_mib": after["peak_mib"],
-        "growth_mib": after["peak_mib"] - before["now_mib"],
-        "record_mib": (root / "memory" / "jobs.sqlite").stat().st_size / MEBIBYTE,
+        "before_mib": before / MIB,
+        "peak_mib": peak / MIB,
+        "growth_mib": (peak - before) / MIB,
+        "record_mib": (root / "memory" / "jobs.sqlite").stat().st_size / MIB,
         "preview_of_16_seconds": previewed,
     }
 
 
 def main() -> None:
     """Command line entry."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--anchors", type=int, default=200, help="anchors N, default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=2, help="default: %(default)s")
-    parser.add_argument("--large", type=int, default=5000, help="default: %(default)s")
-    parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/scaling.json")
-    options = parser.parse_args()
+    arguments = parser(__doc__, "scaling")
+    arguments.add_argument("--anchors", type=int, default=200, help="default: %(default)s")
+    arguments.add_argument("--rounds", type=int, default=2, help="default: %(default)s")
+    arguments.add_argument("--large", type=int, default=5000, help="default: %(default)s")
+    options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "two-room.yaml").write_text((WORLD / "two-room.yaml").read_text())
@@ -172,9 +149,7 @@ def main() -> None:
             **measure_times(root, options.anchors, options.rounds),
             "memory": measure_memory(root, options.large),
         }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    publish(report, options.out)
 
 
 if __name__ == "__main__":

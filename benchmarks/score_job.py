@@ -10,11 +10,8 @@ frames and the same draws, and must give the same IR and SR.
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -38,15 +35,12 @@ from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring.score import different_state_distances, summarise_checkpoint
 from acpc_server.scoring.shard import ShardRecord, ShardScorer
 from acpc_server.scoring.spec import ScoreSpec
+from common import parser, publish
 from load import elsewhere
+from public_checkpoint import public_config, write_checkpoint
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "reference"))
-
-from public_checkpoint import public_config, write_checkpoint  # noqa: E402
 
 HISTORY, HORIZON, DRAWS, SIGMA = 3, 8, 5, 0.08
 
@@ -210,14 +204,13 @@ def measure_plain(count: int, batch: int, device: str) -> dict[str, Any]:
 
 def main() -> None:
     """Command line entry."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--anchors", type=int, default=100, help="anchors n")
-    parser.add_argument(
+    arguments = parser(__doc__, "score_job")
+    arguments.add_argument("--anchors", type=int, default=100, help="anchors n")
+    arguments.add_argument(
         "--batch", type=int, default=55, help="straightforward path: frames a batch"
     )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--out", type=Path, default=ROOT / "build/benchmarks/score_job.json")
-    options = parser.parse_args()
+    arguments.add_argument("--device", default="cpu", help="cpu or cuda")
+    options = arguments.parse_args()
     count = options.anchors
     ours = cast("dict[str, Any]", elsewhere(measure_server, count, options.device))
     plain = cast("dict[str, Any]", elsewhere(measure_plain, count, options.batch, options.device))
@@ -254,9 +247,7 @@ def main() -> None:
             "sr": abs(ours["sr"] - plain["sr"]),
         },
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    publish(report, options.out)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from acpc.contract import AnchorSource, DatasetAnchors, GaussianNoise
@@ -23,10 +21,8 @@ from picture import draw
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from server_process import running_server
+from server_process import HERE, WORLD, dataset_folder, running_server
 
-HERE = Path(__file__).resolve().parent
-WORLD = HERE / "two_room"
 REFERENCE = "two-room-base"
 CHECKPOINTS = {
     REFERENCE: "trained on clean frames only",
@@ -141,13 +137,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE.parent / "build" / "demo")
     out: Path = parser.parse_args().out.resolve()
     console = Console()
-    datasets = out / "datasets"
-    datasets.mkdir(parents=True, exist_ok=True)
     console.print("Writing 120 logged episodes of the two-room world")
-    subprocess.run(  # noqa: S603  our own script
-        [sys.executable, WORLD / "dataset.py", "--out", datasets / "two-room.h5"], check=True
-    )
-    (datasets / "two-room.yaml").write_bytes((WORLD / "two-room.yaml").read_bytes())
+    datasets = dataset_folder(out)
     source = AnchorSource("two-room.h5", "two-room.yaml", count=100)
     anchors = DatasetStore(datasets).anchors(source, history=3, horizon=8)
     console.print("Starting a server and scoring three checkpoints")

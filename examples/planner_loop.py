@@ -37,13 +37,11 @@ from acpc_client.sync.session import PlanSession
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from server_process import running_server
+from server_process import WORLD, running_server
 
-HERE = Path(__file__).resolve().parent
-WORLD = HERE / "two_room"
 sys.path.insert(0, str(WORLD))
 
-from world import FRAMESKIP, SPEED, render, simulate, step  # noqa: E402 - found a line above
+from world import FRAMESKIP, SPEED, render, simulate, step
 
 CHECKPOINTS = ("two-room-base", "two-room-augmented")
 HORIZON, CANDIDATES, ELITES, ITERATIONS, DRAWS = 3, 48, 8, 3, 4

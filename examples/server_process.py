@@ -1,9 +1,10 @@
-"""A real server in a process of its own, for the examples."""
+"""What the examples share: a real server in a process of its own, its datasets, `acpc`."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,31 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+HERE = Path(__file__).resolve().parent
+WORLD = HERE / "two_room"
 PROGRAM = Path(sys.executable).with_name("acpc-server")
+
+
+def dataset_folder(out: Path, name: str = "two-room", *options: str) -> Path:
+    """The folder of an example's datasets, with this one in it.
+
+    A dataset is written once: one that changes under a sweep makes its cells another question.
+    """
+    folder = out / "datasets"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(WORLD / "two-room.yaml", folder)
+    path = folder / f"{name}.h5"
+    if not path.exists():
+        command = [sys.executable, str(WORLD / "dataset.py"), "--out", str(path), *options]
+        subprocess.run(command, check=True)  # noqa: S603  our own script
+    return folder
+
+
+def acpc(address: str, *arguments: str) -> int:
+    """Runs a command of `acpc` against the server; its exit code."""
+    command = [str(PROGRAM.with_name("acpc")), *arguments]
+    given = os.environ | {"ACPC_TARGET": address}
+    return subprocess.run(command, env=given, check=False).returncode  # noqa: S603  our own
 
 
 @contextmanager

@@ -10,9 +10,6 @@ again after an interruption: checkpoints that are measured are not measured agai
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,10 +25,8 @@ from acpc_lab.studies.planner import PlannerSummary
 from acpc_lab.studies.sensitivity import SensitivitySummary
 from rich.console import Console
 from rich.table import Table
-from server_process import running_server
+from server_process import HERE, WORLD, acpc, dataset_folder, running_server
 
-HERE = Path(__file__).resolve().parent
-WORLD = HERE / "two_room"
 HEADER = "task,run,level,checkpoint,dataset,preset"
 # Two sets of episodes of one world stand in for two tasks where a study leaves one out.
 DATASETS = {"two-room": 9101, "two-room-b": 9102}
@@ -197,10 +192,9 @@ def run_study(name: str, study: Study, address: str, out: Path) -> list[Finding]
 
 
 def _acpc(address: str, *arguments: str) -> None:
-    command = [str(Path(sys.executable).with_name("acpc")), *arguments]
-    subprocess.run(  # noqa: S603  our own command
-        command, env=os.environ | {"ACPC_TARGET": address}, check=True
-    )
+    code = acpc(address, *arguments)
+    if code:
+        sys.exit(code)
 
 
 def main() -> None:
@@ -210,15 +204,8 @@ def main() -> None:
     parser.add_argument("--only", choices=STUDIES, action="append", help="repeatable")
     options = parser.parse_args()
     out: Path = options.out.resolve()
-    datasets = out / "datasets"
-    datasets.mkdir(parents=True, exist_ok=True)
-    shutil.copy(WORLD / "two-room.yaml", datasets)
     for name, seed in DATASETS.items():
-        path = datasets / f"{name}.h5"
-        if not path.exists():
-            script = [sys.executable, str(WORLD / "dataset.py")]
-            arguments = ["--out", str(path), "--seed", str(seed), "--episodes", "160"]
-            subprocess.run(script + arguments, check=True)  # noqa: S603
+        datasets = dataset_folder(out, name, "--seed", str(seed), "--episodes", "160")
     table = Table(title="The paper's findings on the demonstration's checkpoints")
     for column in ("study", "finding", "here", "numbers"):
         table.add_column(column, overflow="fold")
