@@ -17,28 +17,3 @@ from acpc_lab.plotting.palette import (
     style_sheet,
 )
 from acpc_lab.plotting.panels import data_uri, hue, joined, marker, panels, zero_line
-
-__all__ = [
-    "COLOURS",
-    "INK",
-    "KINDS",
-    "LEVELS",
-    "MARKERS",
-    "RULE",
-    "SOFT",
-    "TIP",
-    "Draw",
-    "data_uri",
-    "hue",
-    "inline",
-    "joined",
-    "light",
-    "marker",
-    "panel",
-    "panels",
-    "spread",
-    "style_sheet",
-    "styled",
-    "write",
-    "zero_line",
-]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from acpc.contract import ScoreProtocol
@@ -81,43 +82,30 @@ class Check:
 def checks(data: ReportData) -> list[Check]:
     """Whether the cells agree with themselves and can be compared with one another."""
     cells = [cell for cell in data.cells if cell.score is not None]
-    found = [_recomputed(cells)]
     if len(cells) < 2:
-        return found
+        return [_recomputed(cells)]
     per_task = "within each task" if len(data.tasks) > 1 else "everywhere"
-    found += [
-        _same(
-            cells, "anchors", per_task, lambda c: c.task, lambda c: _receipt(c, "anchors_digest")
-        ),
-        _same(
-            cells,
-            "eligible anchors",
-            per_task,
-            lambda c: c.task,
-            lambda c: str(c.score.checkpoint.eligible) if c.score else "",
-        ),
+    return [
+        _recomputed(cells),
+        _same(cells, "anchors", per_task, lambda c: c.task, "receipt.anchors_digest"),
+        _same(cells, "eligible anchors", per_task, lambda c: c.task, "checkpoint.eligible"),
         _same(
             cells,
             "shift, draws and seed",
             "for each shift",
             lambda c: c.shift,
-            lambda c: _receipt(c, "perturbation_digest"),
+            "receipt.perturbation_digest",
         ),
         _same(
             cells,
             "code version, device and arithmetic",
             "everywhere",
             lambda _: "",
-            lambda c: " ".join(
-                _receipt(c, field) for field in ("code_version", "device", "numeric_mode")
-            ),
+            "receipt.code_version",
+            "receipt.device",
+            "receipt.numeric_mode",
         ),
     ]
-    return found
-
-
-def _receipt(cell: Measurement, field: str) -> str:
-    return str(getattr(cell.score.receipt, field)) if cell.score else ""
 
 
 def _recomputed(cells: Iterable[Measurement]) -> Check:
@@ -140,11 +128,13 @@ def _same(
     what: str,
     where: str,
     group: Callable[[Measurement], str],
-    value: Callable[[Measurement], str],
+    *fields: str,
 ) -> Check:
-    values: dict[str, set[str]] = defaultdict(set)
+    """Whether these fields of the scores have one value within each group."""
+    read = attrgetter(*fields)
+    values: dict[str, set[object]] = defaultdict(set)
     for cell in cells:
-        values[group(cell)].add(value(cell))
+        values[group(cell)].add(read(cell.score))
     mixed = [name or "this report" for name, seen in values.items() if len(seen) > 1]
     if mixed:
         return Check(False, f"Different {what} in {_some(mixed)}: compare those rows with care.")

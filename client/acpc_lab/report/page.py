@@ -15,8 +15,8 @@ from acpc_lab.plotting import data_uri, style_sheet
 from acpc_lab.report.figures import MANY_TASKS, Plate, plates
 from acpc_lab.report.headline import headline, tallies
 from acpc_lab.report.measures import checks
-from acpc_lab.report.model import Measurement, Preview, ReportData
-from acpc_lab.report.provenance import common_receipt, digests, protocol_rows
+from acpc_lab.report.model import Measurement, ReportData
+from acpc_lab.report.provenance import common_receipt, protocol_rows
 from acpc_lab.report.tables import STANDINGS, grids, table
 from acpc_lab.report.worst import WorstAnchor, focus, preview_of
 
@@ -40,7 +40,7 @@ def render(data: ReportData) -> str:
     style = style_sheet() + (_ASSETS / "report.css").read_text(encoding="utf-8")
     script = (_ASSETS / "report.js").read_text(encoding="utf-8")
     columns, rows = table(data)
-    worst = [(item, [_pictured(data, item.cell, a) for a in item.anchors]) for item in focus(data)]
+    worst = [(it, [(a, _pictures(data, it.cell, a)) for a in it.anchors]) for it in focus(data)]
     page: str = environment.get_template("report.html.j2").render(
         data=data,
         style=_trusted(style),
@@ -57,7 +57,7 @@ def render(data: ReportData) -> str:
         checks=checks(data),
         protocol=protocol_rows(data),
         receipt=common_receipt(data),
-        digests=digests(data),
+        scored=[cell for cell in data.cells if cell.score is not None],
     )
     return page
 
@@ -103,22 +103,13 @@ def _inline(plate: Plate, key: str) -> Iterator[str]:
         yield _trusted(plotting.inline(figure, f"{key}-{column}", panel.description))
 
 
-@dataclass(frozen=True)
-class Pictured:
-    """An anchor and its pictures as (caption, alternative text, data URI); none without them."""
-
-    anchor: WorstAnchor
-    pictures: tuple[tuple[str, str, str], ...]
-
-
-def _pictured(data: ReportData, cell: Measurement, anchor: WorstAnchor) -> Pictured:
-    preview = preview_of(data, cell, anchor)
-    return Pictured(anchor, () if preview is None else _pictures(preview, cell, anchor))
-
-
 def _pictures(
-    preview: Preview, cell: Measurement, anchor: WorstAnchor
-) -> tuple[tuple[str, str, str], ...]:
+    data: ReportData, cell: Measurement, anchor: WorstAnchor
+) -> list[tuple[str, str, str]]:
+    """Caption, alternative text and data URI of each picture of an anchor; none without them."""
+    preview = preview_of(data, cell, anchor)
+    if preview is None:
+        return []
     which = f"anchor {anchor.identity}"
     shown = [
         ("clean", f"Clean frame of {which}", preview.clean),
@@ -127,7 +118,7 @@ def _pictures(
     if preview.partner is not None:
         text = f"Frame of the nearest different state to {which}"
         shown.append(("different state", text, preview.partner))
-    return tuple((caption, text, data_uri(frames)) for caption, text, frames in shown)
+    return [(caption, text, data_uri(frames)) for caption, text, frames in shown]
 
 
 def _trusted(text: str) -> str:

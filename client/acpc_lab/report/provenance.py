@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from acpc_lab.report.model import Measurement, ProtocolUsed, ReportData
+from acpc_client import Score
+
+from acpc_lab.report.model import ProtocolUsed, ReportData
 
 _COMMON = {
     "code_version": "acpc version",
@@ -26,30 +28,25 @@ def _unknown(value: object) -> str:
 def protocol_rows(data: ReportData) -> list[tuple[str, str]]:
     """The protocol, each entry with all values it takes in the report."""
 
-    def each(read: object) -> str:
-        values = dict.fromkeys(read(cell) for cell in data.cells)  # type: ignore[operator]
-        return "; ".join(values)
+    def each(read: Callable[[ProtocolUsed], object]) -> str:
+        return "; ".join(dict.fromkeys(_unknown(read(cell.protocol)) for cell in data.cells))
 
     def weights(protocol: ProtocolUsed) -> str:
-        if not protocol.weights:
-            return "uniform"
-        return ", ".join(f"{weight:g}" for weight in protocol.weights)
+        return ", ".join(f"{weight:g}" for weight in protocol.weights) or "uniform"
 
-    def thresholds(cell: Measurement) -> str:
-        if cell.score is None:
-            return "-"
-        limits = cell.score.verdict.thresholds
+    def thresholds(score: Score) -> str:
+        limits = score.verdict.thresholds
         return f"relative IR at most {limits.ir:g}, SR at least {limits.sr:g}"
 
-    judged = [cell for cell in data.cells if cell.score is not None]
+    judged = [cell.score for cell in data.cells if cell.score is not None]
     return [
-        ("anchors", each(lambda c: _unknown(c.protocol.anchors))),
-        ("predicted steps H", each(lambda c: _unknown(c.protocol.horizon))),
-        ("draws M per anchor", each(lambda c: _unknown(c.protocol.draws))),
-        ("seed of the draws", each(lambda c: _unknown(c.protocol.seed))),
-        ("quantile q of IR", each(lambda c: _unknown(c.protocol.quantile))),
-        ("margin δ of SR", each(lambda c: _unknown(c.protocol.margin))),
-        ("horizon weights", each(lambda c: weights(c.protocol))),
+        ("anchors", each(lambda protocol: protocol.anchors)),
+        ("predicted steps H", each(lambda protocol: protocol.horizon)),
+        ("draws M per anchor", each(lambda protocol: protocol.draws)),
+        ("seed of the draws", each(lambda protocol: protocol.seed)),
+        ("quantile q of IR", each(lambda protocol: protocol.quantile)),
+        ("margin δ of SR", each(lambda protocol: protocol.margin)),
+        ("horizon weights", each(weights)),
         ("thresholds", "; ".join(dict.fromkeys(map(thresholds, judged))) or "-"),
     ]
 
@@ -64,29 +61,3 @@ def common_receipt(data: ReportData) -> list[tuple[str, tuple[str, ...], int]]:
         if distinct:
             rows.append((name, distinct[:_MANY], max(0, len(distinct) - _MANY)))
     return rows
-
-
-@dataclass(frozen=True)
-class Digests:
-    """Of one cell: the digests that differ from cell to cell, and its job."""
-
-    name: str
-    shift: str
-    checkpoint: str
-    reference: str
-    operation: str
-
-
-def digests(data: ReportData) -> list[Digests]:
-    """One entry per cell with a receipt."""
-    return [
-        Digests(
-            name=cell.name,
-            shift=cell.shift,
-            checkpoint=cell.score.receipt.checkpoint_digest,
-            reference=cell.score.receipt.reference_digest,
-            operation=cell.operation,
-        )
-        for cell in data.cells
-        if cell.score is not None
-    ]

@@ -204,12 +204,6 @@ def logarithmic(axis: Axes, which: str, low: float, high: float) -> None:
     few = high / low > 300
     ticks = [m * 10.0**d for d in decades for m in ((1,) if few else (1, 3))]
     ticks = [tick for tick in ticks if low <= tick <= high]
-    if which == "x":
-        axis.set_xscale("log")
-        axis.set_xlim(low, high)
-        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    else:
-        axis.set_yscale("log")
-        axis.set_ylim(low, high)
-        axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
+    getattr(axis, f"set_{which}ticks")(ticks, [f"{tick:g}" for tick in ticks])
     axis.minorticks_off()
