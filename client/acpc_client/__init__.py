@@ -69,7 +69,7 @@ from acpc.contract import (
 
 from acpc_client import errors
 from acpc_client.aio import AsyncAcpcClient, AsyncPlanSession, AsyncScoreJob, AsyncStudyJob
-from acpc_client.anchor_arrays import SMALL, AnchorArrays, digest_of
+from acpc_client.anchor_arrays import AnchorArrays, digest_of
 from acpc_client.calls import (
     CallOptions,
     CertifyOptions,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+from acpc.contract import SMALL_ARRAYS, anchors_digest, frame_digests
 from numpy.typing import NDArray
 
 from acpc_client.errors import ArgumentError
@@ -15,7 +15,6 @@ from acpc_client.errors import ArgumentError
 CUT_BYTES = 2**23
 """Frames of a shard as they are cut here, 8 MiB."""
 
-SMALL = ("action_blocks", "endpoint_states", "labels", "anchor_ids", "trajectory_ids")
 _WANTED: dict[str, tuple[type[Any], str]] = {
     "frames": (np.uint8, "anchors, history + horizon, height, width, 3"),
     "action_blocks": (np.float32, "anchors, history + horizon - 1, block width"),
@@ -105,7 +104,9 @@ class AnchorArrays:
     def part(self, start: int, stop: int) -> AnchorArrays:
         """Anchors [start, stop), with their frames in memory."""
         small = {
-            name: array[start:stop] for name in SMALL if (array := getattr(self, name)) is not None
+            name: array[start:stop]
+            for name in SMALL_ARRAYS
+            if (array := getattr(self, name)) is not None
         }
         return replace(self, frames=np.ascontiguousarray(self.frames[start:stop]), **small)
 
@@ -128,15 +129,12 @@ class Digest:
         self._history = history
         self._frames: list[bytes] = []
         self._shape: tuple[int, ...] = ()
-        self._small: dict[str, list[NDArray[Any]]] = {name: [] for name in SMALL}
+        self._small: dict[str, list[NDArray[Any]]] = {name: [] for name in SMALL_ARRAYS}
 
     def add(self, part: AnchorArrays) -> None:
         """Takes the next anchors."""
         start = len(self._frames)
-        self._frames += [
-            hashlib.sha256(np.ascontiguousarray(anchor).data).digest()
-            for anchor in part.frames[0 : len(part)]
-        ]
+        self._frames += frame_digests(part.frames[0 : len(part)])
         self._shape = part.frames.shape[1:]
         own = np.arange(start, start + len(part), dtype=np.int64)
         for name, arrays in self._small.items():
@@ -148,15 +146,9 @@ class Digest:
 
     def value(self) -> str:
         """The digest of what has come."""
-        digest = hashlib.sha256(f"acpc/anchors/2 history={self._history}".encode())
-        digest.update(f"\nframes |u1 {(len(self), *self._shape)}\n".encode())
-        digest.update(b"".join(self._frames))
-        for name, arrays in self._small.items():
-            array = np.concatenate(arrays)
-            little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-            digest.update(f"\n{name} {little.dtype.str} {little.shape}\n".encode())
-            digest.update(little.data)
-        return digest.hexdigest()
+        small = {name: np.concatenate(arrays) for name, arrays in self._small.items()}
+        height, width = self._shape[1:3]
+        return anchors_digest(self._history, (height, width), small, self._frames)
 
 
 def digest_of(anchors: AnchorArrays) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import zlib
 
 import numpy as np
-from acpc.contract import AnchorSet, CreateRequest, DatasetAnchors, write_tensor
+from acpc.contract import SMALL_ARRAYS, AnchorSet, CreateRequest, DatasetAnchors, write_tensor
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 
-from acpc_client.anchor_arrays import SMALL, AnchorArrays
+from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls.base import Call, Method, Page, identity, send
 from acpc_client.inputs import unsigned
 
@@ -41,7 +41,7 @@ def shard(part: AnchorArrays, offset: int, compress: bool) -> pb.AnchorShard:
         frame_crc32=zlib.crc32(data),
         **{
             name: write_tensor(array, f"anchors.{name}")
-            for name in SMALL
+            for name in SMALL_ARRAYS
             if (array := getattr(part, name)) is not None
         },
     )

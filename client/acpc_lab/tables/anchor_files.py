@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from acpc_client import SMALL, AnchorArrays
+from acpc.contract import SMALL_ARRAYS
+from acpc_client import AnchorArrays
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
 HISTORY = 3
 """Frames of history where nothing says how many: the paper's."""
 
-_NEEDED = ("frames", *(name for name in SMALL if name != "trajectory_ids"))
+_NEEDED = ("frames", *(name for name in SMALL_ARRAYS if name != "trajectory_ids"))
 _BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 _SKIP_BYTES = 2**20
 

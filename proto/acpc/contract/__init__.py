@@ -1,6 +1,6 @@
 """What the contract means, declared once for server and client: NumPy and protobuf only."""
 
-from acpc.contract.anchor_sets import AnchorSet
+from acpc.contract.anchor_sets import SMALL_ARRAYS, AnchorSet, anchors_digest, frame_digests
 from acpc.contract.arrays import Axes, floats, frames
 from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
 from acpc.contract.enums import CemReturn, CostReduction, NumericMode, WireEnum
@@ -127,6 +127,7 @@ __all__ = [
     "MAX_HORIZON",
     "MAX_NAME",
     "MAX_REQUEST_ID",
+    "SMALL_ARRAYS",
     "Aborted",
     "AcpcError",
     "AlreadyExists",
@@ -226,11 +227,13 @@ __all__ = [
     "VisualChange",
     "Wire",
     "WireEnum",
+    "anchors_digest",
     "bounded",
     "bounds_of",
     "changed",
     "check",
     "floats",
+    "frame_digests",
     "frames",
     "from_json",
     "from_plain",

@@ -1,14 +1,23 @@
-"""Answers of AnchorService."""
+"""Answers of AnchorService, and the digest of anchors."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from acpc.contract.messages import Wire
 from acpc.contract.record import Record
 from acpc.contract.requests import DatasetAnchors
 from acpc.v1 import anchor_service_pb2 as pb
+
+SMALL_ARRAYS = ("action_blocks", "endpoint_states", "labels", "anchor_ids", "trajectory_ids")
+"""Every array of anchors but the frames, in the order of the digest."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -44,3 +53,38 @@ class AnchorSet(Record, Wire[pb.AnchorSet]):
     expire_time: datetime | None
     description: str
     source: DatasetAnchors | None
+
+
+def frame_digests(frames: NDArray[np.uint8]) -> list[bytes]:
+    """sha256 of the frames of each anchor, of uint8 (n, h + H, height, width, 3)."""
+    return [hashlib.sha256(np.ascontiguousarray(anchor).data).digest() for anchor in frames]
+
+
+def anchors_digest(
+    history: int,
+    frame_size: tuple[int, int],
+    small: Mapping[str, NDArray[Any]],
+    of_frames: Iterable[bytes],
+) -> str:
+    """sha256 over the history length and every array: name, dtype, shape, bytes.
+
+    The sha256 of each anchor's frames is used instead of their bytes, so that the digest does not
+    depend on how frames are cut into shards, and a part of them can be checked alone.
+
+    Args:
+        history: Frames h of the history.
+        frame_size: Height and width of a frame, in pixels.
+        small: The ``SMALL_ARRAYS`` by name.
+        of_frames: ``frame_digests`` of all anchors, in order.
+    """
+    count, blocks = small["action_blocks"].shape[:2]
+    digest = hashlib.sha256(f"acpc/anchors/2 history={history}".encode())
+    digest.update(f"\nframes |u1 {(count, blocks + 1, *frame_size, 3)}\n".encode())
+    for of_anchor in of_frames:
+        digest.update(of_anchor)
+    for name in SMALL_ARRAYS:
+        array = np.ascontiguousarray(small[name])
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        digest.update(f"\n{name} {little.dtype.str} {little.shape}\n".encode())
+        digest.update(little.data)
+    return digest.hexdigest()

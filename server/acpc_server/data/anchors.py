@@ -1,17 +1,13 @@
 """Anchors: the logged windows on which a checkpoint is measured."""
 
-import hashlib
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from acpc.contract import SMALL_ARRAYS, anchors_digest, frame_digests
 from jaxtyping import Float32, Float64, Int64, UInt8
 
 from acpc_server.errors import InvalidArgument
-
-SMALL_ARRAYS = ("action_blocks", "endpoint_states", "labels", "anchor_ids", "trajectory_ids")
-"""Every array but the frames, in the order of the digest."""
 
 
 class Anchors:
@@ -122,32 +118,3 @@ class AnchorBatch(Anchors):
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """RGB frames of anchors [start, stop), history first."""
         return self.frames[start:stop]
-
-
-def frame_digests(frames: UInt8[np.ndarray, "n steps height width 3"]) -> list[bytes]:
-    """Sha256 of the frames of each anchor."""
-    return [hashlib.sha256(np.ascontiguousarray(anchor).data).digest() for anchor in frames]
-
-
-def anchors_digest(
-    history: int,
-    frame_size: tuple[int, int],
-    small: Mapping[str, np.ndarray],
-    of_frames: Iterable[bytes],
-) -> str:
-    """Sha256 over the history length and every array: name, dtype, shape, bytes.
-
-    The sha256 of each anchor's frames is used instead of their bytes, so that the digest does not
-    depend on how frames are cut into shards, and a part of them can be checked alone.
-    """
-    count, blocks = small["action_blocks"].shape[:2]
-    digest = hashlib.sha256(f"acpc/anchors/2 history={history}".encode())
-    digest.update(f"\nframes |u1 {(count, blocks + 1, *frame_size, 3)}\n".encode())
-    for of_anchor in of_frames:
-        digest.update(of_anchor)
-    for name in SMALL_ARRAYS:
-        array = np.ascontiguousarray(small[name])
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        digest.update(f"\n{name} {little.dtype.str} {little.shape}\n".encode())
-        digest.update(little.data)
-    return digest.hexdigest()

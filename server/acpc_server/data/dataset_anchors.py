@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from acpc.contract import SMALL_ARRAYS, anchors_digest, frame_digests
 from jaxtyping import Float32, Float64, Int64, UInt8
 
 from acpc_server.data.anchors import (
-    SMALL_ARRAYS,
     AnchorBatch,
     Anchors,
-    anchors_digest,
-    frame_digests,
 )
 from acpc_server.data.hdf5 import Column, Hdf5Dataset
 from acpc_server.errors import FailedPrecondition, ResourceExhausted

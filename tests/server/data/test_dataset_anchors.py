@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from acpc.contract import AnchorSource
+from acpc.contract import SMALL_ARRAYS, AnchorSource
 from acpc_server.data import AnchorBatch, DatasetStore
-from acpc_server.data.anchors import SMALL_ARRAYS
 from acpc_server.data.dataset_anchors import DatasetAnchors
 from acpc_server.errors import FailedPrecondition, NotFound
 from public_dataset import public_columns, write_public_dataset

@@ -13,16 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from acpc.contract import SMALL_ARRAYS, anchors_digest, frame_digests
 from jaxtyping import UInt8
 
 from acpc_server.data.anchor_sets.files import write_whole
 from acpc_server.data.anchor_sets.info import SetInfo
 from acpc_server.data.anchors import (
-    SMALL_ARRAYS,
     AnchorBatch,
     Anchors,
-    anchors_digest,
-    frame_digests,
 )
 from acpc_server.errors import FailedPrecondition
 

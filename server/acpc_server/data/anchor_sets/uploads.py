@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from acpc.contract import to_json
+from acpc.contract import anchors_digest, to_json
 
 from acpc_server.data.anchor_sets.files import discard, sync_folder, write_whole
 from acpc_server.data.anchor_sets.info import (
@@ -29,7 +29,7 @@ from acpc_server.data.anchor_sets.shards import (
     write_arrays,
     write_shard,
 )
-from acpc_server.data.anchors import AnchorBatch, anchors_digest
+from acpc_server.data.anchors import AnchorBatch
 from acpc_server.data.dataset_anchors import DrawnAnchors
 from acpc_server.errors import Aborted, FailedPrecondition, InvalidArgument, ResourceExhausted
 
