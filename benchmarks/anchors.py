@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from acpc_client.anchor_arrays import AnchorArrays
-from acpc_client.sync.client import AcpcClient
+from acpc_client import AcpcClient, AnchorArrays
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.observe import Metrics
 from common import MIB, forget_peak, memory, parser, publish

@@ -22,8 +22,7 @@ from acpc.contract import (
     PlanStart,
     ScoreProtocol,
 )
-from acpc_client import JobState
-from acpc_client.sync.client import AcpcClient
+from acpc_client import AcpcClient, JobState
 from acpc_server.engine import CheckpointCache, DeviceEngine
 from acpc_server.interactive.certify import certify_pool
 from acpc_server.interactive.planning import Planner

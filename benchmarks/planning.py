@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from acpc.contract import NumericMode
-from acpc_client.sync.client import AcpcClient
+from acpc_client import AcpcClient
 from acpc_server.models.config import JepaConfig, parse_config
 from acpc_server.models.jepa_family import build_network
 from acpc_server.numerics.pixels import to_model_input

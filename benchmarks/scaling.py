@@ -19,8 +19,7 @@ import h5py
 import hdf5plugin
 import numpy as np
 from acpc.contract import DatasetAnchors, GaussianNoise, ScoreProtocol
-from acpc_client.sync.client import AcpcClient
-from acpc_client.sync.resources import ScoreJob
+from acpc_client import AcpcClient, ScoreJob
 from common import CHECKPOINTS, MIB, WORLD, forget_peak, memory, parser, publish
 from dataset import columns
 from server_process import ServerProcess

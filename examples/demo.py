@@ -13,9 +13,7 @@ import json
 from pathlib import Path
 
 from acpc.contract import AnchorSource, DatasetAnchors, GaussianNoise
-from acpc_client import Outcome, Score
-from acpc_client.inputs import Pair
-from acpc_client.sync.client import AcpcClient
+from acpc_client import AcpcClient, Outcome, Pair, Score
 from acpc_server.data import Anchors, DatasetStore
 from picture import draw
 from rich.console import Console

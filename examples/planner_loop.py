@@ -32,8 +32,7 @@ from pathlib import Path
 
 import numpy as np
 from acpc.contract import GaussianNoise
-from acpc_client.sync.client import AcpcClient
-from acpc_client.sync.session import PlanSession
+from acpc_client import AcpcClient, PlanSession
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from acpc_client import CHOICES, DEFAULT_TARGET, AcpcClient, Perturbation, Tls, parse, parse_grid
+from acpc.contract import CHOICES, parse, parse_grid
+from acpc_client import DEFAULT_TARGET, AcpcClient, Perturbation, Tls
 from acpc_client.errors import AcpcError, ArgumentError
 from numpy.typing import NDArray
 

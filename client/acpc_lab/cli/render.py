@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
+from acpc.contract import Record
 from acpc_client import (
     AnchorSet,
     Checkpoint,
@@ -17,7 +18,6 @@ from acpc_client import (
     Perturbation,
     PoolCertificate,
     Receipt,
-    Record,
     Score,
     SelectionCertificate,
     ViewCertificate,

@@ -55,7 +55,7 @@ class Output:
 
     def finish(
         self,
-        evidence: studies.AnyEvidence,
+        evidence: studies.Evidence,
         sources: Sequence[Mapping[str, Any]],
         inputs: Mapping[str, bytes],
     ) -> None:

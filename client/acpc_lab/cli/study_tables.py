@@ -13,7 +13,7 @@ from acpc_lab.studies import CONTROLS
 _CHECKPOINT: tuple[Column, ...] = (("task", "task"), ("run", "run"), ("level", "level", "g"))
 
 
-def show(evidence: studies.AnyEvidence) -> None:
+def show(evidence: studies.Evidence) -> None:
     """Prints the summary of a study."""
     line(evidence.study.question)
     _SHOWN[evidence.study.name](evidence.summary)

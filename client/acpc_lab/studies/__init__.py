@@ -8,7 +8,7 @@ extras.
 from acpc_lab.studies import bundle
 from acpc_lab.studies.base import Parameters, Spread
 from acpc_lab.studies.bundle import verify
-from acpc_lab.studies.catalogue import STUDIES, AnyEvidence, Evidence, chosen_elsewhere
+from acpc_lab.studies.catalogue import STUDIES, Evidence, chosen_elsewhere
 from acpc_lab.studies.checkpoints import (
     CheckpointRows,
     StudyCheckpoint,

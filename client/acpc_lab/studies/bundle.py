@@ -22,7 +22,7 @@ from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 
 from acpc_lab import plotting
-from acpc_lab.studies.catalogue import STUDIES, AnyEvidence, AnyStudy, Evidence
+from acpc_lab.studies.catalogue import STUDIES, Evidence, Study
 from acpc_lab.tables import (
     read_npz,
     read_rows,
@@ -52,7 +52,7 @@ class Bundle:
     """
 
     folder: Path
-    study: AnyStudy
+    study: Study
     parameters: Mapping[str, Any]
     sources: Sequence[Mapping[str, Any]]
     files: Mapping[str, str]
@@ -79,7 +79,7 @@ class Bundle:
         """Writes ``study.json``."""
         write_whole(self.folder / MANIFEST, to_json(self._document()))
 
-    def evidence(self) -> AnyEvidence:
+    def evidence(self) -> Evidence:
         """The study, computed again from its rows.
 
         Raises:
@@ -96,7 +96,7 @@ class Bundle:
 
 def write(
     folder: Path,
-    evidence: AnyEvidence,
+    evidence: Evidence,
     *,
     sources: Sequence[Mapping[str, Any]],
     inputs: Mapping[str, bytes] | None = None,
@@ -186,7 +186,7 @@ def digest_of(path: Path) -> str:
     return sha256(path.read_bytes())
 
 
-def draw(held: Bundle, evidence: AnyEvidence) -> Bundle:
+def draw(held: Bundle, evidence: Evidence) -> Bundle:
     """Draws the figures of a study into its folder and notes their digests.
 
     Raises:

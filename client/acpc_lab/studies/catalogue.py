@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 from acpc.contract import Record
@@ -30,48 +30,43 @@ from acpc_lab.tables import Arrays, Rows
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Row = TypeVar("Row", bound=Rows)
-Parameter = TypeVar("Parameter", bound=Parameters)
-Summary = TypeVar("Summary", bound=Record)
-
-
 # Loaded to draw; the figures know this module.
 _FIGURES = "acpc_lab.studies.figures"
 
 
 @dataclass(frozen=True)
-class Study(Generic[Row, Parameter, Summary]):
+class Study:
     """One of the paper's studies."""
 
     name: str
     question: str
-    rows: type[Row]
-    parameters: type[Parameter]
-    summarise: Callable[[Row, Parameter, Arrays], Summary]
+    rows: type[Rows]
+    parameters: type[Parameters]
+    summarise: Callable[[Any, Any, Arrays], Record]
 
 
 @dataclass(frozen=True)
-class Evidence(Generic[Row, Parameter, Summary]):
+class Evidence:
     """A study that has been made: its rows and what follows from them.
 
     Attributes:
         arrays: Representations and the like beside the rows; often none.
     """
 
-    study: Study[Row, Parameter, Summary]
-    rows: Row
-    parameters: Parameter
+    study: Study
+    rows: Any
+    parameters: Any
     arrays: Arrays
-    summary: Summary
+    summary: Any
 
     @classmethod
     def of(
         cls,
-        study: Study[Row, Parameter, Summary],
-        rows: Row,
-        parameters: Parameter | None = None,
+        study: Study,
+        rows: Rows,
+        parameters: Parameters | None = None,
         arrays: Arrays | None = None,
-    ) -> Evidence[Row, Parameter, Summary]:
+    ) -> Evidence:
         """Computes the summary; no parameters mean the paper's.
 
         Raises:
@@ -91,11 +86,7 @@ class Evidence(Generic[Row, Parameter, Summary]):
         return drawn
 
 
-AnyStudy = Study[Any, Any, Any]
-AnyEvidence = Evidence[Any, Any, Any]
-
-
-def _study(name: str, question: str, summarise: Callable[[Any, Any, Arrays], Record]) -> AnyStudy:
+def _study(name: str, question: str, summarise: Callable[[Any, Any, Arrays], Record]) -> Study:
     """A study; what it takes as rows and parameters, the hints of ``summarise`` say."""
     hints = get_type_hints(summarise)
     return Study(name, question, hints["rows"], hints["parameters"], summarise)
@@ -139,10 +130,10 @@ _LISTED = (
         collapse.summarise,
     ),
 )
-STUDIES: dict[str, AnyStudy] = {study.name: study for study in _LISTED}
+STUDIES: dict[str, Study] = {study.name: study for study in _LISTED}
 
 
-def chosen_elsewhere(rows: ShiftRows, evidence: AnyEvidence) -> ShiftRows:
+def chosen_elsewhere(rows: ShiftRows, evidence: Evidence) -> ShiftRows:
     """The rows with the thresholds that were chosen on all tasks but each row's own.
 
     Raises:

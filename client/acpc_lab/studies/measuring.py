@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from acpc.contract import Study
 from acpc_client import (
     AcpcClient,
     NumericMode,
@@ -18,7 +19,6 @@ from acpc_client import (
     Perturbation,
     Score,
     ScoreProtocol,
-    Study,
     StudyResult,
 )
 from acpc_client.errors import ArgumentError, Unknown

@@ -9,7 +9,8 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from acpc_client import Perturbation, parse_grid
+from acpc.contract import parse_grid
+from acpc_client import Perturbation
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.sweeps.reading import Node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -194,30 +194,24 @@ def _seeds(node: Node | None) -> tuple[int, ...]:
     return tuple(seeds)
 
 
+_PROTOCOL: dict[str, Callable[[Node], Any]] = {
+    "draws": lambda node: node.integer(1),
+    "horizon": lambda node: node.integer(1),
+    "quantile": Node.fraction,
+    "margin": Node.number,
+    "weights": lambda node: tuple(item.number() for item in node.items()),
+    "extra_horizons": lambda node: tuple(item.integer(1) for item in node.one_or_many()),
+    "extra_quantiles": lambda node: tuple(item.fraction() for item in node.one_or_many()),
+}
+
+
 def _protocol(node: Node | None) -> ScoreProtocol:
     if node is None:
         return ScoreProtocol()
     if isinstance(node.value, Mapping) and "seed" in node.value:
         raise node.error("seed is no part of it here; list the seeds under seeds")
-    given: dict[str, Any] = {}
-    section = node.section(
-        ("draws", "horizon", "quantile", "margin", "weights", "extra_horizons", "extra_quantiles")
-    )
-    for key, item in section.values.items():
-        match key:
-            case "draws" | "horizon":
-                given[key] = item.integer(1)
-            case "quantile":
-                given[key] = item.fraction()
-            case "margin":
-                given[key] = item.number()
-            case "weights":
-                given[key] = tuple(entry.number() for entry in item.items())
-            case "extra_horizons":
-                given[key] = tuple(entry.integer(1) for entry in item.one_or_many())
-            case "extra_quantiles":
-                given[key] = tuple(entry.fraction() for entry in item.one_or_many())
-    return ScoreProtocol(**given)
+    section = node.section(tuple(_PROTOCOL))
+    return ScoreProtocol(**{key: _PROTOCOL[key](item) for key, item in section.values.items()})
 
 
 def _thresholds(node: Node | None) -> Thresholds:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from acpc_lab.studies.catalogue import STUDIES, AnyEvidence, Evidence
+from acpc_lab.studies.catalogue import STUDIES, Evidence
 from acpc_lab.studies.geometry import GeometryParameters, GeometryRows, embedded, measure
 
 
-def geometry() -> AnyEvidence:
+def geometry() -> Evidence:
     """A small geometry study with representations and their t-SNE coordinates."""
     random = np.random.default_rng(0)
     clean = random.normal(size=(12, 4)).astype(np.float32)

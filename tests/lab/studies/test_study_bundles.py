@@ -15,14 +15,14 @@ import pytest
 from acpc_client.errors import ArgumentError
 from acpc_lab.studies import bundle, paper
 from acpc_lab.studies.bundle import verify
-from acpc_lab.studies.catalogue import STUDIES, AnyEvidence, Evidence
+from acpc_lab.studies.catalogue import STUDIES, Evidence
 from acpc_lab.studies.figures import DRAW
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from study_examples import geometry
 
 
-def write(folder: Path, evidence: AnyEvidence, **options: Any) -> bundle.Bundle:  # noqa: ANN401
+def write(folder: Path, evidence: Evidence, **options: Any) -> bundle.Bundle:  # noqa: ANN401
     source = {"kind": "file", "name": "pairs.csv", "sha256": "00"}
     return bundle.write(folder, evidence, sources=[source], **options)
 

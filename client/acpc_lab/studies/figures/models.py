@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from acpc_lab.extras import load
 from acpc_lab.plotting import INK, RULE, hue, joined, marker, panels, zero_line
-from acpc_lab.studies.catalogue import AnyEvidence
+from acpc_lab.studies.catalogue import Evidence
 from acpc_lab.studies.drift import DriftCell
 from acpc_lab.studies.geometry import (
     SPACES,
@@ -80,7 +80,7 @@ Points = NDArray[np.float64]
 SPACE_TITLES = {"encoder": "encoder", "rollout": "after the rollout"}
 
 
-def draw_geometry(evidence: AnyEvidence) -> Mapping[str, Figure]:
+def draw_geometry(evidence: Evidence) -> Mapping[str, Figure]:
     """The numbers as bars and, where the representations are at hand, the t-SNE panels."""
     summary, parameters = evidence.summary, evidence.parameters
     drawn = {"numbers": numbers(summary)}
@@ -185,7 +185,7 @@ METHOD_NAMES = {"jvp": "Jacobian-vector products", "finite_difference": "finite 
 METHOD_OFFSETS = {"jvp": -0.19, "finite_difference": 0.19}
 
 
-def draw_sensitivity(evidence: AnyEvidence) -> Mapping[str, Figure]:
+def draw_sensitivity(evidence: Evidence) -> Mapping[str, Figure]:
     """The figures of a sensitivity study."""
     held = evidence.summary
     drawn = {"checkpoints": sensitivities(held.checkpoints)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from acpc_lab.plotting import INK, SOFT, hue, light, marker, panels, zero_line
-from acpc_lab.studies.catalogue import AnyEvidence
+from acpc_lab.studies.catalogue import Evidence
 from acpc_lab.studies.collapse import (
     CollapseLine,
 )
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_thresholds(evidence: AnyEvidence) -> Mapping[str, Figure]:
+def draw_thresholds(evidence: Evidence) -> Mapping[str, Figure]:
     """The figures of a threshold study."""
     rows, summary, parameters = evidence.rows, evidence.summary, evidence.parameters
     read = read_training_sweep(rows, recovery=parameters.recovery, clean_loss=parameters.clean_loss)
