@@ -78,19 +78,11 @@ class AnchorJobKind:
         self._checkpoints = checkpoints
 
     def loaded(self, named: CheckpointRef) -> LoadedCheckpoint:
-        """A checkpoint as it was when its job was accepted.
-
-        Raises:
-            FailedPrecondition: Its files have been replaced since.
-        """
+        """A checkpoint as it was when its job was accepted."""
         return self._checkpoints.get(named.name, named.weights, named.digest)
 
     def stamp(self, spec: AnchorJobSpec) -> str:
-        """Changes when the anchors' data is replaced or written to.
-
-        Raises:
-            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: It cannot be found.
-        """
+        """Changes when the anchors' data is replaced or written to."""
         return self.readers.stamp(spec.anchors)
 
     def labels(self, spec: AnchorJobSpec) -> dict[str, str]:

@@ -59,13 +59,8 @@ class HistoryEncoder:
     ) -> EncodedHistories:
         """Latents of everything, each view once however often it is asked for.
 
-        Args:
-            model: The checkpoint.
-            history: uint8 (h, height, width, 3); :func:`check_history_frames` has passed.
-            views: Its other views.
-            extra: uint8 (n, height, width, 3) frames of the same size, or None.
-            context: The request's deadline, priority and times.
-            mode: Arithmetic of the network.
+        ``history``, uint8 (h, height, width, 3), has passed :func:`check_history_frames`; ``extra``
+        are frames (n, height, width, 3) of the same size.
 
         Raises:
             InvalidArgument: Too many frames, or a perturbation that does not fit them.

@@ -57,12 +57,7 @@ def views_digest(views: Views) -> str:
 def perturbed_views(
     history: Float[Tensor, "history 3 height width"], plan: PerturbationSet
 ) -> Float[Tensor, "views history 3 height width"]:
-    """The distinct views of one history, in order.
-
-    Raises:
-        InvalidArgument: A spec does not fit the frames; names its position in the plan.
-        FailedPrecondition: A plug-in that breaks its promise.
-    """
+    """The distinct views of one history, in order."""
     return torch.stack([draw_view(history, plan, view) for view in distinct_views(plan)])
 
 

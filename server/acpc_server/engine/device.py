@@ -120,9 +120,6 @@ class DeviceEngine:
         """Predicted embeddings after each step (Eq. acpc-rollout-objects), float32 on the CPU.
 
         Rows with equal histories and blocks get equal predictions.
-
-        Raises:
-            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: As for :meth:`encode`.
         """
         size = rollouts_per_call(self.device.type, context.priority, model.card, blocks.shape[1])
         parts = list(zip(torch.split(histories, size), torch.split(blocks, size), strict=True))
@@ -147,9 +144,6 @@ class DeviceEngine:
 
         ``past`` are the blocks that leave the earlier history frames. Equal candidates of a pool
         get equal predictions.
-
-        Raises:
-            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: As for :meth:`encode`.
         """
         size = pool_candidates_per_call(self.device.type, len(histories))
         by_candidate = pools.transpose(0, 1)  # (j, 1 or v, horizon, width)
@@ -188,7 +182,6 @@ class DeviceEngine:
 
         Raises:
             FailedPrecondition: The model's family hides its derivative.
-            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: As for :meth:`encode`.
         """
         load_derivatives()
         frames = frames_per_call(self.device.type, context.priority, *histories.shape[3:])

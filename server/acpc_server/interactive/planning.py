@@ -50,11 +50,7 @@ class Planner:
         self._max_predictions = max_predictions
 
     def prepare(self, checkpoint: LoadedCheckpoint, request: PlannerMoment) -> PlanningSession:
-        """A session without latents, so that a pool can be checked before anything is computed.
-
-        Raises:
-            InvalidArgument: A field does not fit the checkpoint; names the field.
-        """
+        """A session without latents, so that a pool can be checked before anything is computed."""
         session = PlanningSession(self._engine, checkpoint, request, self._max_predictions)
         require_mode(session.mode, self._engine.device)
         _check_fit(session)
@@ -179,10 +175,6 @@ class PlanningSession:
         """Finite float32 latents (n, J, H, dim) of every candidate of a pool per history.
 
         Histories are latents (n, h, dim), pools (n, J, H, block width), or (1, ...) for one of all.
-
-        Raises:
-            FailedPrecondition: A prediction is not finite.
-            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
         past = self.request.past_blocks
         if past is None:

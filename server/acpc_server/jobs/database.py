@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from acpc_server.jobs.record import JobFilter, JobState
+from acpc_server.jobs.kind import JobFilter, JobState
 
 QUEUE = "acpc-score"
 # DBOS's names of the states of a job.
@@ -105,11 +105,7 @@ class JobDatabase:
         )
 
     def open(self) -> None:
-        """Connect, and make the table of hosts when there is none.
-
-        Raises:
-            ImportError: The database's driver is not installed.
-        """
+        """Connect, and make the table of hosts when there is none."""
         self._engine = self._connect()
         with self._begin() as connection:
             if self._postgres:

@@ -28,8 +28,7 @@ from dbos import error as dbos_error
 from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.jobs.database import POSTGRES_CONNECTION, QUEUE, STATES, first_line
-from acpc_server.jobs.kind import Json
-from acpc_server.jobs.record import JobFailure, JobState, Row
+from acpc_server.jobs.kind import JobFailure, JobState, Json, Row
 
 log = structlog.get_logger("acpc.jobs")
 QUEUE_SECONDS = 0.2

@@ -109,7 +109,6 @@ class Lease:
 
         Raises:
             FailedPrecondition: Another running server has the name.
-            SQLAlchemyError: The database cannot be reached.
         """
         self._host = Host(executor_id, uuid.uuid4().hex, folder)
         found = self._database.hosts().get(executor_id)

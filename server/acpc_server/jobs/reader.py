@@ -13,8 +13,7 @@ from acpc.contract import from_plain
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.jobs import durable
 from acpc_server.jobs.database import JobDatabase
-from acpc_server.jobs.kind import JobKind
-from acpc_server.jobs.record import Job, JobFilter, JobState, Progress, Row
+from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobState, Progress, Row
 from acpc_server.jobs.running import RunningJobs
 
 # Hosts report the progress of their jobs about once a second.
@@ -58,22 +57,25 @@ class JobReader:
         return self._jobs([rows[job_id] for job_id in ids if job_id in rows])
 
     def _jobs(self, rows: Collection[Row]) -> list[Job]:
-        recorded = self._database.steps([row.job_id for row in rows if self._must_count(row)])
-        jobs = (self._job(row, recorded.get(row.job_id, 0)) for row in rows)
-        return [job for job in jobs if job is not None]
-
-    def _must_count(self, row: Row) -> bool:
-        here = self._running.progress(row.job_id) is not None
-        return bool(row.attempts) and not here and row.state is not JobState.SUCCEEDED
-
-    def _job(self, row: Row, recorded: int) -> Job | None:
-        kind = self._kinds[row.kind]
-        try:
-            spec = from_plain(kind.spec_type, row.recorded)
-        except InvalidArgument:
-            return None
-        progress = self._progress(row.job_id, row.state, recorded, kind.count_steps(spec))
-        return Job(**vars(row), spec=spec, progress=progress)
+        counted = [
+            row.job_id
+            for row in rows
+            if row.attempts
+            and row.state is not JobState.SUCCEEDED
+            and self._running.progress(row.job_id) is None
+        ]
+        recorded = self._database.steps(counted)
+        jobs: list[Job] = []
+        for row in rows:
+            kind = self._kinds[row.kind]
+            try:
+                spec = from_plain(kind.spec_type, row.recorded)
+            except InvalidArgument:  # written by a newer release
+                continue
+            done = recorded.get(row.job_id, 0)
+            progress = self._progress(row.job_id, row.state, done, kind.count_steps(spec))
+            jobs.append(Job(**vars(row), spec=spec, progress=progress))
+        return jobs
 
     def _progress(self, job_id: str, state: JobState, recorded: int, total: int) -> Progress:
         if state is JobState.SUCCEEDED:

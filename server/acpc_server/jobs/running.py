@@ -22,8 +22,7 @@ from acpc.contract import from_plain
 from acpc_server.errors import AcpcError, Cancelled, InvalidArgument, Unavailable
 from acpc_server.jobs import durable
 from acpc_server.jobs.durable import Withdrawn
-from acpc_server.jobs.kind import JobKind, JobSpec, Json
-from acpc_server.jobs.record import JobFailure, Progress
+from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Progress
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 
@@ -135,12 +134,7 @@ class RunningJobs:
         self._closed = threading.Event()
 
     def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str) -> Json:
-        """Run a job to its end, in the calling thread.
-
-        Raises:
-            Withdrawn: It was cancelled, taken over, or cannot be read, or the server stops.
-            Exception: The job failed, as by :func:`durable.fail`.
-        """
+        """Run a job to its end, in the calling thread."""
         with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
             try:
                 run = JobRun(kind, from_plain(kind.spec_type, spec), stamp)

@@ -21,10 +21,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from acpc_server.errors import AlreadyExists, FailedPrecondition, Unavailable
 from acpc_server.jobs import durable
 from acpc_server.jobs.database import JobDatabase, first_line
-from acpc_server.jobs.kind import JobKind, JobSpec, Json
+from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobSpec, JobState, Json, Progress
 from acpc_server.jobs.lease import Lease, LeaseTerms
 from acpc_server.jobs.reader import JobReader
-from acpc_server.jobs.record import Job, JobFilter, JobState, Progress
 from acpc_server.jobs.retention import Retention
 from acpc_server.jobs.running import RunningJobs
 from acpc_server.jobs.state_folder import StateFolder

@@ -172,9 +172,6 @@ def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
 
     ``state=<state>``, ``kind=<kind>``, ``checkpoint=<name>``, ``created>=<RFC 3339 time>``; a
     value may stand in double quotes.
-
-    Raises:
-        InvalidArgument: Not of that form; says what is wrong where.
     """
     if len(text) > MAX_FILTER:
         raise InvalidArgument("filter", f"{len(text)} characters are over {MAX_FILTER}")

@@ -10,20 +10,14 @@ MAX_OFFSET = 2**31
 
 
 def read_page(page_size: int, page_token: str) -> range:
-    """The rows a list request asks for.
-
-    Raises:
-        InvalidArgument: A negative or too large page, or a token this server did not give.
-    """
+    """The rows a list request asks for."""
     if not 0 <= page_size <= MAX_PAGE:
         raise InvalidArgument("page_size", f"{page_size} is not in 0 to {MAX_PAGE}")
-    start = 0
-    if page_token:
-        if not (page_token.isascii() and page_token.isdecimal() and len(page_token) <= 10):
-            raise InvalidArgument("page_token", "not a token of an earlier answer")
-        start = int(page_token)
-        if start > MAX_OFFSET:
-            raise InvalidArgument("page_token", "not a token of an earlier answer")
+    token = page_token or "0"
+    plain = token.isascii() and token.isdecimal() and len(token) <= 10
+    start = int(token) if plain else MAX_OFFSET + 1
+    if start > MAX_OFFSET:
+        raise InvalidArgument("page_token", "not a token of an earlier answer")
     return range(start, start + (page_size or DEFAULT_PAGE))
 
 

@@ -70,12 +70,7 @@ def require_views(asked: Views | None) -> None:
 def read_anchors(
     asked: DatasetAnchors | str | None, readers: AnchorReaders, study: type[Study] | None = None
 ) -> AnySource:
-    """The anchors of a job, nothing left open.
-
-    Raises:
-        InvalidArgument: No digest, or a set with too few anchors or too many.
-        NotFound: There is no such anchor set.
-    """
+    """The anchors of a job, nothing left open."""
     if isinstance(asked, DatasetAnchors):
         defaults = (study.anchor_count, study.one_per_episode) if study else ()
         return asked.resolved(*defaults)
@@ -93,12 +88,7 @@ def read_anchors(
 def load(
     checkpoints: CheckpointCache, ref: CheckpointRef, field: str = "checkpoint"
 ) -> LoadedCheckpoint:
-    """The checkpoint that the request's ``field`` names.
-
-    Raises:
-        InvalidArgument: A name that is not a plain relative path.
-        NotFound, FailedPrecondition, PermissionDenied: From the loader.
-    """
+    """The checkpoint that the request's ``field`` names."""
     try:
         return checkpoints.get(ref.name, ref.weights, ref.digest)
     except InvalidArgument as error:

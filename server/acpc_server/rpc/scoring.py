@@ -30,7 +30,7 @@ from acpc_server.numerics import horizon_weights
 from acpc_server.perturb import require_known
 from acpc_server.rpc.operations import OperationWriter, read_name
 from acpc_server.rpc.request import load, read, read_anchors
-from acpc_server.scoring import ScoreJobKind, ScoreSpec
+from acpc_server.scoring import ScoreJobKind, ScoreSpec, preview_anchors
 from acpc_server.studies import StudyJobKind, StudySpec, goal_offset
 
 Kind = TypeVar("Kind", ScoreJobKind, StudyJobKind)
@@ -96,7 +96,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind], pb_grpc.ScoringServiceServicer
                 f"{request.name} is {job.state}; only a job that succeeded has pictures",
                 reason="OPERATION_NOT_SUCCEEDED",
             )
-        previews = self._kind.preview(spec, job.result, request.anchors, request.draw)
+        previews = preview_anchors(self._readers, spec, job.result, request.anchors, request.draw)
         return previews.to_message()
 
     def _spec(self, asked: ScoreRequest) -> ScoreSpec:

@@ -30,11 +30,7 @@ _SMALL: tuple[tuple[str, type[Any], int], ...] = (
 def read_shard(
     message: pb.AnchorShard, header: UploadHeader, offset: int
 ) -> tuple[AnchorBatch, bytes | None]:
-    """The anchors of a shard, and their frames as zlib sent them, None when sent plain.
-
-    Raises:
-        InvalidArgument: It is not what it says it is, or not what an upload takes; names the field.
-    """
+    """The anchors of a shard, and their frames as zlib sent them, None when sent plain."""
     shape = _frames_shape(message.frames, header)
     data = message.frames.data  # a copy, every time it is asked for
     found = zlib.crc32(data)

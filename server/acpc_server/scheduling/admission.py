@@ -75,11 +75,7 @@ class AdmissionController:
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """Count a stream for as long as it is open.
-
-        Raises:
-            ResourceExhausted: As many as the server takes are open.
-        """
+        """Count a stream for as long as it is open."""
         if not self._streams.acquire(blocking=False):
             raise ResourceExhausted(
                 f"{self._max_streams} streams are open, as many as this server takes",
@@ -99,11 +95,7 @@ class AdmissionController:
 
     @contextmanager
     def request(self, method: str, context: RequestContext) -> Iterator[None]:
-        """Count a request while it computes.
-
-        Raises:
-            ResourceExhausted: The server is full, or the request is expected to be late.
-        """
+        """Count a request while it computes."""
         turns = self._admit(method, context.remaining())
         started = time.monotonic()
         measured = False
@@ -148,11 +140,7 @@ class AdmissionController:
             return 1.0 + (wait / alone if alone else ahead)
 
     def chunk(self, work: Work, ahead: Sequence[Work], context: RequestContext) -> None:
-        """Admit an interactive chunk to the device's queue; with none ahead it may always try.
-
-        Raises:
-            ResourceExhausted: The queue is full, or the chunk would be late.
-        """
+        """Admit an interactive chunk to the device's queue; with none ahead it may always try."""
         if len(ahead) >= self._max_queue:
             raise ResourceExhausted(
                 f"{len(ahead)} chunks of work wait for the device, as many as may",
@@ -187,12 +175,7 @@ class CallRequests:
 
     @contextmanager
     def admitted(self) -> Iterator[RequestContext]:
-        """The next request, counted while the block computes it.
-
-        Raises:
-            ResourceExhausted: As :meth:`AdmissionController.request`.
-            Cancelled: The RPC has ended.
-        """
+        """The next request, counted while the block computes it."""
         remaining = self._call.time_remaining()
         seconds = MAX_REQUEST_SECONDS if remaining is None else min(remaining, MAX_REQUEST_SECONDS)
         context = self._current = RequestContext(Priority.INTERACTIVE, seconds)

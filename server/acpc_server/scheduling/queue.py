@@ -75,12 +75,7 @@ class BatchQueue:
         self._closed = False
 
     def put(self, chunk: Chunk) -> None:
-        """Queue a chunk.
-
-        Raises:
-            Unavailable: The queue is closed.
-            ResourceExhausted: An interactive chunk is not admitted.
-        """
+        """Queue a chunk."""
         priority = chunk.context.priority
         with self._changed:
             waiting = self._waiting[priority]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import torch
-from acpc.contract import AnchorPreviews, Score, ScoreMetadata
+from acpc.contract import Score, ScoreMetadata
 
 from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorJobKind, receipt_to_json
@@ -19,7 +19,6 @@ from acpc_server.numerics import pairing, screening
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import RequestContext
 from acpc_server.scoring import score
-from acpc_server.scoring.preview import preview_anchors
 from acpc_server.scoring.shard import ShardRecord, ShardScorer
 from acpc_server.scoring.spec import Role, ScoreSpec
 
@@ -31,12 +30,7 @@ class ScoreJobKind(AnchorJobKind):
     spec_type = ScoreSpec
 
     def check(self, spec: ScoreSpec) -> None:
-        """Reject a spec that cannot work, before it is queued.
-
-        Raises:
-            InvalidArgument: A field does not fit the checkpoints or the anchors.
-            NotFound, FailedPrecondition: The dataset, the task or the set cannot be used.
-        """
+        """Reject a spec that cannot work, before it is queued."""
         require_mode(spec.numeric_mode, self.engine.device)
         cards = {role: self.loaded(spec.named(role)).model.card for role in spec.roles()}
         card = cards["checkpoint"]
@@ -49,26 +43,19 @@ class ScoreJobKind(AnchorJobKind):
                     f"{field} is {theirs}, but the checkpoint's is {ours}; the reference must be "
                     "the unaugmented checkpoint of the same task, run and family",
                 )
-        self._check_shift(spec, card)
-        self.readers.check(spec.anchors, card, history=card.history, horizon=spec.protocol.horizon)
-
-    def _check_shift(self, spec: ScoreSpec, card: ModelCard) -> None:
         frames = torch.zeros(1, 3, card.image_size, card.image_size)
         try:
             perturb_frames(frames, spec.perturbation, seed=0, anchor=0, draw=0)
         except InvalidArgument as error:
             raise error.below(f"perturbation.{spec.perturbation.kind}") from error
+        self.readers.check(spec.anchors, card, history=card.history, horizon=spec.protocol.horizon)
 
     def count_steps(self, spec: ScoreSpec) -> int:
         """One step to read the anchors, one per shard, one summary per checkpoint."""
         return 1 + len(spec.roles()) * (len(spec.shards()) + 1)
 
     def run(self, spec: ScoreSpec, stamp: str, step: Step, context: RequestContext) -> Json:
-        """Every step of a job, in order; see :class:`~acpc_server.jobs.JobKind`.
-
-        Raises:
-            FailedPrecondition: The anchors are no longer those the job was accepted with.
-        """
+        """Every step of a job, in order; see :class:`~acpc_server.jobs.JobKind`."""
         opened = step("reading anchors", lambda: self.open(spec, stamp, context))
         scores: dict[Role, Json] = {}
         for role in spec.roles():
@@ -88,12 +75,7 @@ class ScoreJobKind(AnchorJobKind):
         return self.conclude(spec, opened, scores)
 
     def open(self, spec: ScoreSpec, stamp: str, context: RequestContext) -> Json:
-        """First step: pin down what the anchors are, and pair them.
-
-        Raises:
-            FailedPrecondition: The data is not what it was at submission, or no anchor has a
-                partner, so that there is no SR to measure.
-        """
+        """First step: pin down what the anchors are, and pair them."""
         card = self.loaded(spec.checkpoint).model.card
         anchors, identity = self.readers.open(
             spec.anchors,
@@ -169,12 +151,6 @@ class ScoreJobKind(AnchorJobKind):
     def answer(self, spec: ScoreSpec, result: Mapping[str, Any]) -> Score:
         """The answer of a job that succeeded, from its record."""
         return score.read_score(spec, result)
-
-    def preview(
-        self, spec: ScoreSpec, result: Mapping[str, Any], anchors: Sequence[int], draw: int
-    ) -> AnchorPreviews:
-        """What the model saw at some anchors of a job; as :func:`preview_anchors`."""
-        return preview_anchors(self.readers, spec, result, anchors, draw)
 
     def _anchors(self, spec: ScoreSpec, opened: Json, card: ModelCard) -> Anchors:
         return self.readers.reopen(

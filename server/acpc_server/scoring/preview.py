@@ -29,13 +29,7 @@ def preview_anchors(
     indices: Sequence[int],
     draw: int,
 ) -> AnchorPreviews:
-    """Pictures of some anchors of a job that succeeded.
-
-    Raises:
-        InvalidArgument: An index or the draw is out of range, or the pictures would not fit one
-            answer.
-        NotFound, FailedPrecondition: The anchors are gone, or no longer what was scored.
-    """
+    """Pictures of some anchors of a job that succeeded."""
     _check(spec, indices, draw)
     seen = result["seen"]
     anchors = readers.reopen(

@@ -63,14 +63,9 @@ class ShardRecord:
     ) -> ShardRecord:
         """Reduces the measurements of a shard to what is kept.
 
-        Horizons below the spec's have uniform weights and their own motion scale.
-
-        Args:
-            spec: The job.
-            steps: Clean-perturbed distance per draw and predicted step, float64 (n, M, H).
-            observed: Embeddings u_0..u_H, of the last history frame and the observed future,
-                float32 (n, H + 1, dim).
-            history: Clean history embeddings, float32 (n, h, dim).
+        Horizons below the spec's have uniform weights and their own motion scale. ``steps`` is the
+        clean-perturbed distance per draw and predicted step, float64 (n, M, H), ``observed`` the
+        embeddings u_0..u_H, (n, H + 1, dim), ``history`` those of the clean history, (n, h, dim).
         """
         moves = screening.transitions(observed)  # (n, H)
         scale = screening.motion_scale(moves)

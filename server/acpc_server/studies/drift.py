@@ -20,7 +20,7 @@ from acpc_server.studies.table import Table
 CONTROLS = ("acpc_zeroed", "acpc_swapped", "acpc_shuffled")
 
 
-class DriftMeasurement(Measurement):
+class DriftMeasurement(Measurement[DriftStudy]):
     """Encodes anchors, their views and their future, and rolls out under four action sequences.
 
     Raises:
@@ -28,9 +28,7 @@ class DriftMeasurement(Measurement):
     """
 
     def __init__(self, bench: Bench, study: DriftStudy) -> None:
-        self._bench = bench
-        self._study = study
-        self._history = bench.checkpoint.model.card.history
+        super().__init__(bench, study)
         self._weights = consistency.horizon_weights((), study.horizon)
         # The unchanged view comes last and takes part in everything.
         self._plan = replace(views_of(study), specs=(*study.shifts, Identity()))
@@ -59,8 +57,19 @@ class DriftMeasurement(Measurement):
         errors = consistency.prediction_error(recorded, observed, self._weights)
         clean_error, perturbed_error = errors[:, :1].expand_as(acpc), errors[:, 1:]
         drift = consistency.error_drift(clean_error, perturbed_error)
-        _check_identity(acpc[:, -1])
-        self._check_bound(acpc, clean_error, perturbed_error, drift)
+        if acpc[:, -1].any():
+            raise RuntimeError(
+                f"the unchanged view has an ACPC of up to {float(acpc[:, -1].max())}, not zero"
+            )
+        bound = consistency.drift_bound(
+            acpc,
+            clean_error,
+            perturbed_error,
+            horizon=study.horizon,
+            dim=bench.checkpoint.model.card.latent_dim,
+        )
+        if bool((drift > bound).any()):
+            raise RuntimeError("an error drift exceeds ACPC, against Prop. target-free-error-drift")
         measured = {
             "encoder_shift": consistency.encoder_shift(history[:, None], latents.views),
             "acpc_one_step": steps[..., 0],
@@ -97,21 +106,3 @@ class DriftMeasurement(Measurement):
             horizon=self._study.horizon,
             seed=self._study.seed,
         )
-
-    def _check_bound(
-        self, acpc: Tensor, clean_error: Tensor, perturbed_error: Tensor, drift: Tensor
-    ) -> None:
-        bound = consistency.drift_bound(
-            acpc,
-            clean_error,
-            perturbed_error,
-            horizon=self._study.horizon,
-            dim=self._bench.checkpoint.model.card.latent_dim,
-        )
-        if bool((drift > bound).any()):
-            raise RuntimeError("an error drift exceeds ACPC, against Prop. target-free-error-drift")
-
-
-def _check_identity(acpc: Tensor) -> None:
-    if acpc.any():
-        raise RuntimeError(f"the unchanged view has an ACPC of up to {float(acpc.max())}, not zero")

@@ -16,7 +16,7 @@ from acpc_server.studies.table import Table
 SPACES = ("encoder", "rollout")
 
 
-class GeometryMeasurement(Measurement):
+class GeometryMeasurement(Measurement[GeometryStudy]):
     """Clean and perturbed representations at the encoder and after the rollout.
 
     The encoder space is the projected embedding of the newest history frame, the rollout space the
@@ -24,9 +24,7 @@ class GeometryMeasurement(Measurement):
     """
 
     def __init__(self, bench: Bench, study: GeometryStudy) -> None:
-        self._bench = bench
-        self._study = study
-        self._history = bench.checkpoint.model.card.history
+        super().__init__(bench, study)
         self._plan = views_of(study)
 
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:

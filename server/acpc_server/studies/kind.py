@@ -43,12 +43,7 @@ class StudyJobKind(AnchorJobKind):
     spec_type = StudySpec
 
     def check(self, spec: StudySpec) -> None:
-        """Reject a spec that cannot work, before it is queued.
-
-        Raises:
-            InvalidArgument: A field does not fit the checkpoint or the anchors.
-            NotFound, PermissionDenied, FailedPrecondition: The anchors cannot be used.
-        """
+        """Reject a spec that cannot work, before it is queued."""
         _check_mode(spec, self.engine.device)
         card = self.loaded(spec.checkpoint).model.card
         try:
@@ -74,12 +69,7 @@ class StudyJobKind(AnchorJobKind):
         return 1 + len(spec.shards())
 
     def run(self, spec: StudySpec, stamp: str, step: Step, context: RequestContext) -> Json:
-        """Every step of a study, in order; see :class:`~acpc_server.jobs.JobKind`.
-
-        Raises:
-            FailedPrecondition: The anchors are no longer those the job was accepted with, or are
-                too few trajectories for the study.
-        """
+        """Every step of a study, in order; see :class:`~acpc_server.jobs.JobKind`."""
         opened = step("reading anchors", lambda: self._open(spec, stamp, context))
         phase = f"measuring {spec.study.kind}"
         parts = [
@@ -105,7 +95,7 @@ class StudyJobKind(AnchorJobKind):
     ) -> Json:
         return self._measurement(spec, opened).measure(start, stop, context).to_json()
 
-    def _measurement(self, spec: StudySpec, opened: Json) -> Measurement:
+    def _measurement(self, spec: StudySpec, opened: Json) -> Measurement[Any]:
         checkpoint = self.loaded(spec.checkpoint)
         history, horizon = window(spec.study, checkpoint.model.card)
         anchors = self.readers.reopen(spec.anchors, opened, history=history, horizon=horizon)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from acpc.contract import NumericMode, PerturbationSet
+from acpc.contract import NumericMode, PerturbationSet, Study
 from torch import Tensor
 
 from acpc_server.data import Anchors
@@ -15,6 +16,8 @@ from acpc_server.encoding import AnchorEncoder, View, check_predictions
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.table import Table
+
+S = TypeVar("S", bound=Study)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,6 @@ class Bench:
 
         Raises:
             FailedPrecondition: A prediction is not finite.
-            Cancelled, Unavailable, ResourceExhausted: From the engine.
         """
         shapes = histories.shape[:-2], blocks.shape[:-2]
         leading = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
@@ -72,8 +74,13 @@ class Bench:
         return latents.reshape(*leading, *latents.shape[1:])
 
 
-class Measurement:
+class Measurement(Generic[S]):
     """One study of one checkpoint on its anchors; part by part, then as a whole."""
+
+    def __init__(self, bench: Bench, study: S) -> None:
+        self._bench = bench
+        self._study = study
+        self._history = bench.checkpoint.model.card.history
 
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """The part of anchors [start, stop)."""

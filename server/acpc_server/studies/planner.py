@@ -18,12 +18,11 @@ from acpc_server.studies.table import Table
 NO_LIMIT = 2**63
 
 
-class PlannerMeasurement(Measurement):
+class PlannerMeasurement(Measurement[PlannerStudy]):
     """Paired CEM runs of every anchor, on latents encoded for the job alone."""
 
     def __init__(self, bench: Bench, study: PlannerStudy) -> None:
-        self._bench = bench
-        self._study = study
+        super().__init__(bench, study)
         # Equal views would repeat their runs.
         self._plan = views_of(study)
         self._views = distinct_views(self._plan)

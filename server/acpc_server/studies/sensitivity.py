@@ -22,13 +22,11 @@ Draw: TypeAlias = Callable[..., Tensor]
 """A probe of a shape, by seed, anchor and probe."""
 
 
-class SensitivityMeasurement(Measurement):
+class SensitivityMeasurement(Measurement[SensitivityStudy]):
     """Squared norms of the Jacobian of encoder and rollout along random directions."""
 
     def __init__(self, bench: Bench, study: SensitivityStudy) -> None:
-        self._bench = bench
-        self._study = study
-        self._history = bench.checkpoint.model.card.history
+        super().__init__(bench, study)
         self._weights = horizon_weights((), study.horizon)
 
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
