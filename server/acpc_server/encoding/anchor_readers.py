@@ -70,13 +70,8 @@ class AnchorReaders:
     ) -> None:
         """Reject anchors that cannot be used, before a job is queued.
 
-        Args:
-            source: Where they come from.
-            card: The checkpoint they are for.
-            history: Frames of history wanted.
-            horizon: Future frames wanted.
-            exact: Reject a set that has more of either. Its endpoint states and labels belong to
-                its own horizon, so what is measured by them needs that very horizon.
+        With ``exact`` also a set that has more frames of history, or more future ones: its endpoint
+        states and labels belong to its own horizon.
 
         Raises:
             InvalidArgument: They do not fit; names ``anchor_set`` or the field below ``dataset``.
@@ -149,12 +144,7 @@ class AnchorReaders:
     ) -> tuple[Anchors, dict[str, Any]]:
         """The anchors, and the identity by which :meth:`reopen` knows them again.
 
-        Args:
-            source: Where they come from.
-            stamp: What :meth:`stamp` gave when the job was accepted.
-            history: Frames of history wanted.
-            horizon: Future frames wanted.
-            check: Called between reads; may raise to end them.
+        ``stamp`` is what :meth:`stamp` gave when the job was accepted.
 
         Raises:
             FailedPrecondition: The dataset has changed since, or the set is gone.

@@ -86,7 +86,10 @@ class AnchorEncoder:
         clean = read_inputs(self._anchors, group, self._kept, self._model)
         views = torch.stack(
             [
-                perturbed_views(clean[row, : self._history], self._views_of(anchor))
+                perturbed_views(
+                    clean[row, : self._history],
+                    replace(self._views, anchor=int(self._anchors.anchor_ids[anchor])),
+                )
                 for row, anchor in enumerate(group)
             ]
         )  # (n, views, h, 3, height, width)
@@ -114,9 +117,6 @@ class AnchorEncoder:
                 f"the checkpoint encodes equal frames up to {float(apart.max()):g} apart, so it "
                 "does not repeat itself; check that it is deterministic when it is not trained"
             )
-
-    def _views_of(self, anchor: int) -> PerturbationSet:
-        return replace(self._views, anchor=int(self._anchors.anchor_ids[anchor]))
 
 
 def read_inputs(

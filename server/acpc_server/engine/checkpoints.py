@@ -105,23 +105,18 @@ class CheckpointCache:
         try:
             stored = find_checkpoint(self._root, name, weights)
         except NotFound:
-            vanished = self._vanished(name, weights)
-            if vanished is None:
+            with self._lock:
+                kept = [loaded.stored for loaded in self._loaded.values()]
+            found = [one for one in kept if one.name == name and weights in ("", one.weights)]
+            if not found:
                 raise
-            stored = vanished
+            stored = found[0]
         key = _key(stored)
         with self._lock:
             self._pinned.discard(key)
             self._loaded.pop(key, None)
             self._report()
         return self._status(stored)
-
-    def _vanished(self, name: str, weights: str) -> CheckpointEntry | None:
-        with self._lock:
-            for loaded in self._loaded.values():
-                if loaded.name == name and weights in ("", loaded.weights):
-                    return loaded.stored
-        return None
 
     def _obtain(self, name: str, weights: str) -> LoadedCheckpoint:
         while True:
@@ -165,13 +160,10 @@ class CheckpointCache:
 
     def _evict(self, keep: Key) -> None:
         for key in list(self._loaded):
-            if self._bytes() <= self._budget:
+            if sum(_held_bytes(loaded.model) for loaded in self._loaded.values()) <= self._budget:
                 return
             if key != keep and key not in self._pinned:
                 del self._loaded[key]
-
-    def _bytes(self) -> int:
-        return sum(_held_bytes(loaded.model) for loaded in self._loaded.values())
 
     def _report(self) -> None:
         self._metrics.checkpoints_loaded.set(len(self._loaded))

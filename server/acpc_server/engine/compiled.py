@@ -119,11 +119,7 @@ class RepeatedPools:
 
 
 def capture(model: FrozenWorldModel, inputs: tuple[Tensor, ...]) -> Compute:
-    """The rollout as a CUDA graph: one launch instead of hundreds.
-
-    Raises:
-        RuntimeError: The rollout does something a graph cannot hold.
-    """
+    """The rollout as a CUDA graph: one launch instead of hundreds."""
     held = [x.clone() for x in inputs]
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())

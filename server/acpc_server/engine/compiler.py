@@ -55,10 +55,6 @@ def compile_pool(
     """A compiled rollout for inputs of these very shapes, computing on ``threads`` CPU threads.
 
     Blocks for a minute or more. Needs a C++ compiler.
-
-    Raises:
-        CompilationFailed: The model shows no network or cannot be pickled, or the child could not
-            compile.
     """
     if not isinstance(model, HasNetwork):
         raise CompilationFailed("the model's family does not show its network")

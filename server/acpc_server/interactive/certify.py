@@ -51,42 +51,36 @@ def certify_pool(
         Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
     """
     with session.slot(context):
-        return _certify_pool(session, candidates, context)
-
-
-def _certify_pool(
-    session: PlanningSession, candidates: np.ndarray, context: RequestContext
-) -> PoolCertificate:
-    check_pool(session, candidates.shape)
-    k = session.elite_count
-    weights = consistency.horizon_weights(session.weights, candidates.shape[1])  # (H,)
-    pool = torch.from_numpy(candidates)
-    histories = torch.cat([session.clean[None], session.views])  # (1 + views, h, dim)
-    group = max(1, GROUP_STEPS // (pool.shape[0] * pool.shape[1]))
-    first, *others = torch.split(histories, group)
-    rollouts = session.rollout(first, pool[None], context)
-    clean = rollouts[0]  # (J, H, dim)
-    rollouts = session.share_clean(first[1:], rollouts[1:], clean)
-    measured = certify_views(session, clean, rollouts, weights, k)
-    for part in others:
-        rollouts = session.share_clean(part, session.rollout(part, pool[None], context), clean)
-        measured += certify_views(session, clean, rollouts, weights, k)
-    views = tuple(replace(measured[row], **view._asdict()) for view, row in session.view_rows)
-    costs = cost_bounds.goal_costs(clean[:, -1], session.goal, reduction=session.reduction)
-    return PoolCertificate(
-        clean_costs=costs.numpy(),
-        clean_winner=int(costs.argmin()),
-        clean_elites=tuple(cost_bounds.elite_indices(costs, k).tolist()) if k else (),
-        views=views,
-        top1_certified_fraction=sum(view.top1.certified for view in views) / len(views),
-        elite_certified_fraction=sum(_holds(view.elite) for view in views) / len(views),
-        certified_severities=certified_severities(
-            session.asked_views,
-            top1=[view.top1.certified for view in views],
-            elite=[_holds(view.elite) for view in views],
-        ),
-        receipt=session.receipt(session.selection, candidates),
-    )
+        check_pool(session, candidates.shape)
+        k = session.elite_count
+        weights = consistency.horizon_weights(session.weights, candidates.shape[1])  # (H,)
+        pool = torch.from_numpy(candidates)
+        histories = torch.cat([session.clean[None], session.views])  # (1 + views, h, dim)
+        group = max(1, GROUP_STEPS // (pool.shape[0] * pool.shape[1]))
+        first, *others = torch.split(histories, group)
+        rollouts = session.rollout(first, pool[None], context)
+        clean = rollouts[0]  # (J, H, dim)
+        rollouts = session.share_clean(first[1:], rollouts[1:], clean)
+        measured = certify_views(session, clean, rollouts, weights, k)
+        for part in others:
+            rollouts = session.share_clean(part, session.rollout(part, pool[None], context), clean)
+            measured += certify_views(session, clean, rollouts, weights, k)
+        views = tuple(replace(measured[row], **view._asdict()) for view, row in session.view_rows)
+        costs = cost_bounds.goal_costs(clean[:, -1], session.goal, reduction=session.reduction)
+        return PoolCertificate(
+            clean_costs=costs.numpy(),
+            clean_winner=int(costs.argmin()),
+            clean_elites=tuple(cost_bounds.elite_indices(costs, k).tolist()) if k else (),
+            views=views,
+            top1_certified_fraction=sum(view.top1.certified for view in views) / len(views),
+            elite_certified_fraction=sum(_holds(view.elite) for view in views) / len(views),
+            certified_severities=certified_severities(
+                session.asked_views,
+                top1=[view.top1.certified for view in views],
+                elite=[_holds(view.elite) for view in views],
+            ),
+            receipt=session.receipt(session.selection, candidates),
+        )
 
 
 def draw_pool(session: PlanningSession, asked: contract.Proposal) -> np.ndarray:

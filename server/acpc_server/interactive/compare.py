@@ -54,37 +54,32 @@ class PairComparer:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
         with self._engine.limiter.slot(context):
-            return self._compare(checkpoint, request, context)
-
-    def _compare(
-        self, checkpoint: LoadedCheckpoint, request: PairRequest, context: RequestContext
-    ) -> PairComparison:
-        model, mode = checkpoint.model, request.numeric_mode or NumericMode.FP32
-        weights = consistency.horizon_weights(request.weights, _horizon(request))  # (H,)
-        require_mode(mode, self._engine.device)
-        _check_fit(model.card, request)
-        views = request.views
-        assert views is not None  # noqa: S101 - checked
-        latents = self._encoder.encode(
-            model, request.history, views, request.observed_future, context, mode
-        )
-        histories = torch.cat([latents.clean[None], latents.views])  # (1 + views, h, dim)
-        blocks = torch.from_numpy(request.action_blocks).expand(len(histories), -1, -1)
-        rollouts = self._engine.rollout(model, histories, blocks, context, mode)
-        measured = _measure(rollouts, latents, weights)
-        arrays = ("history", "action_blocks", "observed_future")
-        receipt = make_receipt(
-            mode,
-            self._engine.device,
-            checkpoint_digest=model.card.digest,
-            anchors_digest=ArraysDigest((name, getattr(request, name)) for name in arrays).hex,
-            perturbation_digest=views_digest(views),
-            parameters={"weights": list(request.weights)},
-        )
-        return PairComparison(
-            tuple(replace(measured[row], **view._asdict()) for view, row in view_rows(views)),
-            receipt,
-        )
+            model, mode = checkpoint.model, request.numeric_mode or NumericMode.FP32
+            weights = consistency.horizon_weights(request.weights, _horizon(request))  # (H,)
+            require_mode(mode, self._engine.device)
+            _check_fit(model.card, request)
+            views = request.views
+            assert views is not None  # noqa: S101 - checked
+            latents = self._encoder.encode(
+                model, request.history, views, request.observed_future, context, mode
+            )
+            histories = torch.cat([latents.clean[None], latents.views])  # (1 + views, h, dim)
+            blocks = torch.from_numpy(request.action_blocks).expand(len(histories), -1, -1)
+            rollouts = self._engine.rollout(model, histories, blocks, context, mode)
+            measured = _measure(rollouts, latents, weights)
+            arrays = ("history", "action_blocks", "observed_future")
+            receipt = make_receipt(
+                mode,
+                self._engine.device,
+                checkpoint_digest=model.card.digest,
+                anchors_digest=ArraysDigest((name, getattr(request, name)) for name in arrays).hex,
+                perturbation_digest=views_digest(views),
+                parameters={"weights": list(request.weights)},
+            )
+            return PairComparison(
+                tuple(replace(measured[row], **view._asdict()) for view, row in view_rows(views)),
+                receipt,
+            )
 
 
 def _horizon(request: PairRequest) -> int:

@@ -121,34 +121,31 @@ class PairedCem:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
         with self._session.slot(context):
-            return self._run(context)
-
-    def _run(self, context: RequestContext) -> tuple[PairedPlans, list[float]]:
-        session = self._session
-        clean = _Run(self)
-        iterations = [
-            self._clean_iteration(clean, t, context) for t in range(self.budget.iterations)
-        ]
-        group = max(1, GROUP_STEPS // (2 * self.budget.candidates * self.budget.horizon))
-        ended: list[tuple[Tensor, list[PairedIteration]]] = []
-        for views in torch.split(session.views, group):
-            ended += self._perturbed_runs(views, iterations, context)
-        regrets = self._regrets(clean.plan, [plan for plan, _ in ended], context)
-        plans = PairedPlans(
-            clean_plan=clean.plan.numpy(),
-            views=tuple(
-                self._paired_plan(view, *ended[row], regrets[row])
-                for view, row in session.view_rows
-            ),
-            receipt=session.receipt(
-                {
-                    "budget": asdict(self.budget),
-                    "sampling_seed": self._seed,
-                    "returns": self.returns,
-                }
-            ),
-        )
-        return plans, [iteration.gap for iteration in iterations]
+            session = self._session
+            clean = _Run(self)
+            iterations = [
+                self._clean_iteration(clean, t, context) for t in range(self.budget.iterations)
+            ]
+            group = max(1, GROUP_STEPS // (2 * self.budget.candidates * self.budget.horizon))
+            ended: list[tuple[Tensor, list[PairedIteration]]] = []
+            for views in torch.split(session.views, group):
+                ended += self._perturbed_runs(views, iterations, context)
+            regrets = self._regrets(clean.plan, [plan for plan, _ in ended], context)
+            plans = PairedPlans(
+                clean_plan=clean.plan.numpy(),
+                views=tuple(
+                    self._paired_plan(view, *ended[row], regrets[row])
+                    for view, row in session.view_rows
+                ),
+                receipt=session.receipt(
+                    {
+                        "budget": asdict(self.budget),
+                        "sampling_seed": self._seed,
+                        "returns": self.returns,
+                    }
+                ),
+            )
+            return plans, [iteration.gap for iteration in iterations]
 
     def _paired_plan(
         self, view: View, plan: Tensor, record: list[PairedIteration], regret: float

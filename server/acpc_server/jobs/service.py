@@ -102,7 +102,12 @@ class JobService:
         """
         folder = self._folder.claim()
         try:
-            self._open(self._options.executor_id or folder, folder)
+            options, executor_id = self._options, self._options.executor_id or folder
+            self._database.open()
+            # Before the launch, which at once resumes whatever the name has left unfinished.
+            self._lease.acquire(executor_id, folder)
+            durable.launch(options.database_url, executor_id, options.concurrency, self._run)
+            log.info("jobs_open", executor_id=executor_id)
         except (*durable.RECORD_ERRORS, ImportError) as error:
             self._close()
             raise FailedPrecondition(
@@ -113,14 +118,6 @@ class JobService:
             raise
         self._lease.start()
         self._retention.start()
-
-    def _open(self, executor_id: str, folder: str) -> None:
-        self._database.open()
-        # Before the launch, which at once resumes whatever the name has left unfinished.
-        self._lease.acquire(executor_id, folder)
-        options = self._options
-        durable.launch(options.database_url, executor_id, options.concurrency, self._run)
-        log.info("jobs_open", executor_id=executor_id)
 
     def drain(self) -> None:
         """End every wait and watch, so that they do not hold up the server's stop."""

@@ -10,8 +10,7 @@ from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1 import checkpoint_service_pb2_grpc as pb_grpc
 
 from acpc_server.engine import CheckpointCache
-from acpc_server.rpc.paging import read_page, write_token
-from acpc_server.rpc.request import load, read, request_id
+from acpc_server.rpc.request import load, read, read_page, request_id, write_token
 
 
 class CheckpointServicer(pb_grpc.CheckpointServiceServicer):

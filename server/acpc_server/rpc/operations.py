@@ -15,7 +15,7 @@ from google.rpc import error_details_pb2
 
 from acpc_server.errors import InvalidArgument, NotFound
 from acpc_server.jobs import Job, JobFilter, JobService
-from acpc_server.rpc.paging import read_page, write_token
+from acpc_server.rpc.request import read_page, write_token
 from acpc_server.rpc.status import DOMAIN, plain_status
 
 PREFIX = "operations/"

@@ -19,7 +19,7 @@ from acpc_server.numerics import pairing, screening
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import RequestContext
 from acpc_server.scoring import score
-from acpc_server.scoring.shard import ShardRecord, ShardScorer
+from acpc_server.scoring.shard import ShardRecord, score_shard
 from acpc_server.scoring.spec import Role, ScoreSpec
 
 
@@ -107,8 +107,7 @@ class ScoreJobKind(AnchorJobKind):
         """One shard of one checkpoint."""
         model = self.loaded(spec.named(role)).model
         anchors = self._anchors(spec, opened, model.card)
-        record = ShardScorer(self.engine, model, anchors, spec).score(start, stop, context)
-        return record.to_json()
+        return score_shard(self.engine, model, anchors, spec, (start, stop), context).to_json()
 
     def summarise(
         self,

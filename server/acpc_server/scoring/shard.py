@@ -86,49 +86,42 @@ class ShardRecord:
         )
 
 
-class ShardScorer:
-    """Encodes every frame of a shard once and rolls its views forward."""
+def score_shard(
+    engine: DeviceEngine,
+    model: FrozenWorldModel,
+    anchors: Anchors,
+    spec: ScoreSpec,
+    rows: tuple[int, int],
+    context: RequestContext,
+) -> ShardRecord:
+    """Measure anchors ``rows``, [start, stop): each frame is encoded once, views rolled forward.
 
-    def __init__(
-        self, engine: DeviceEngine, model: FrozenWorldModel, anchors: Anchors, spec: ScoreSpec
-    ) -> None:
-        self._engine = engine
-        self._model = model
-        self._anchors = anchors
-        self._plan = spec
-        protocol = spec.protocol
-        self._encoder = AnchorEncoder(
-            engine,
-            model,
-            spec.numeric_mode,
-            anchors,
-            history=anchors.history,
-            future=range(protocol.horizon),
-            views=PerturbationSet((spec.perturbation,), protocol.draws, protocol.seed),
-        )
-
-    def score(self, start: int, stop: int, context: RequestContext) -> ShardRecord:
-        """Measure anchors [start, stop).
-
-        A deterministic shift is evaluated once and its distances repeated over the M draws.
-        """
-        history = self._anchors.history
-        latents = self._encoder.encode(start, stop, context)
-        clean = latents.clean  # (n, h + H, dim)
-        views = torch.cat([clean[:, None, :history], latents.views], dim=1)
-        # (n, 1 + distinct, h, dim)
-        blocks = torch.from_numpy(self._anchors.action_blocks[start:stop])  # (n, h+H-1, width)
-        blocks = blocks[:, None].expand(-1, views.shape[1], -1, -1)
-        rollouts = self._engine.rollout(
-            self._model, views.flatten(0, 1), blocks.flatten(0, 1), context, self._plan.numeric_mode
-        )
-        rollouts = rollouts.reshape(*views.shape[:2], *rollouts.shape[1:])
-        # (n, 1 + distinct, H, dim)
-        steps = consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])
-        repeats = self._plan.protocol.draws // steps.shape[1]
-        return ShardRecord.measured(
-            self._plan,
-            steps.repeat_interleave(repeats, dim=1),  # (n, M, H)
-            clean[:, history - 1 :],
-            clean[:, :history],
-        )
+    A deterministic shift is evaluated once and its distances repeated over the M draws.
+    """
+    history, protocol = anchors.history, spec.protocol
+    encoder = AnchorEncoder(
+        engine,
+        model,
+        spec.numeric_mode,
+        anchors,
+        history=history,
+        future=range(protocol.horizon),
+        views=PerturbationSet((spec.perturbation,), protocol.draws, protocol.seed),
+    )
+    latents = encoder.encode(*rows, context)
+    clean = latents.clean  # (n, h + H, dim)
+    views = torch.cat([clean[:, None, :history], latents.views], dim=1)  # (n, 1 + distinct, h, dim)
+    blocks = torch.from_numpy(anchors.action_blocks[slice(*rows)])  # (n, h + H - 1, width)
+    blocks = blocks[:, None].expand(-1, views.shape[1], -1, -1)
+    rollouts = engine.rollout(
+        model, views.flatten(0, 1), blocks.flatten(0, 1), context, spec.numeric_mode
+    )
+    rollouts = rollouts.reshape(*views.shape[:2], *rollouts.shape[1:])  # (n, 1 + distinct, H, dim)
+    steps = consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])
+    repeats = protocol.draws // steps.shape[1]
+    return ShardRecord.measured(
+        spec,
+        steps.repeat_interleave(repeats, dim=1),  # (n, M, H)
+        clean[:, history - 1 :],
+        clean[:, :history],
+    )

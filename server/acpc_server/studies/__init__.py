@@ -2,4 +2,3 @@
 
 from acpc_server.studies.kind import StudyJobKind
 from acpc_server.studies.spec import StudySpec, goal_offset
-from acpc_server.studies.table import Arrays, Table

@@ -13,9 +13,8 @@ from acpc_server.encoding import distinct_views
 from acpc_server.numerics import consistency
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies import controls
-from acpc_server.studies.measurement import Bench, Measurement, view_columns
+from acpc_server.studies.measurement import Bench, Measurement, Table, view_columns
 from acpc_server.studies.spec import views_of
-from acpc_server.studies.table import Table
 
 CONTROLS = ("acpc_zeroed", "acpc_swapped", "acpc_shuffled")
 

@@ -9,9 +9,8 @@ from acpc.contract import GeometryStudy
 from acpc_server.encoding import distinct_views
 from acpc_server.numerics import local_geometry
 from acpc_server.scheduling import RequestContext
-from acpc_server.studies.measurement import Bench, Measurement
+from acpc_server.studies.measurement import Bench, Measurement, Table
 from acpc_server.studies.spec import views_of
-from acpc_server.studies.table import Table
 
 SPACES = ("encoder", "rollout")
 

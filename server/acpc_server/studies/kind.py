@@ -26,11 +26,10 @@ from acpc_server.models import ModelCard, check_history
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
-from acpc_server.studies.measurement import Bench, Measurement
+from acpc_server.studies.measurement import Bench, Measurement, Table
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
 from acpc_server.studies.spec import StudySpec, result_bytes, views_of, window
-from acpc_server.studies.table import Table
 
 # A result travels in one message, of which the default limit is 64 MiB.
 RESULT_BYTES = 2**25
@@ -44,7 +43,13 @@ class StudyJobKind(AnchorJobKind):
 
     def check(self, spec: StudySpec) -> None:
         """Reject a spec that cannot work, before it is queued."""
-        _check_mode(spec, self.engine.device)
+        require_mode(spec.numeric_mode, self.engine.device)
+        if isinstance(spec.study, SensitivityStudy) and spec.numeric_mode is not NumericMode.FP32:
+            raise InvalidArgument(
+                "numeric_mode",
+                f"{spec.numeric_mode!s} leaves a small difference no digits; a sensitivity study "
+                "runs in fp32",
+            )
         card = self.loaded(spec.checkpoint).model.card
         try:
             _check_size(spec, card)
@@ -139,14 +144,4 @@ def _check_study(spec: StudySpec, card: ModelCard) -> None:
             "groups",
             f"{study.groups} groups need as many trajectories, and {spec.anchors.count} anchors "
             "come from no more than one each; ask for fewer groups or for more anchors",
-        )
-
-
-def _check_mode(spec: StudySpec, device: torch.device) -> None:
-    require_mode(spec.numeric_mode, device)
-    if isinstance(spec.study, SensitivityStudy) and spec.numeric_mode is not NumericMode.FP32:
-        raise InvalidArgument(
-            "numeric_mode",
-            f"{spec.numeric_mode!s} leaves a small difference no digits; a sensitivity study runs "
-            "in fp32",
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -14,8 +14,47 @@ from torch import Tensor
 from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorEncoder, View, check_predictions
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint
+from acpc_server.jobs import Json, pack, unpack
 from acpc_server.scheduling import RequestContext
-from acpc_server.studies.table import Table
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A part of a study, or all of it.
+
+    Attributes:
+        columns: Arrays of one axis and one length, in the order of the contract.
+        arrays: What does not fit a column; the first axis grows from part to part.
+    """
+
+    columns: Arrays
+    arrays: Arrays = field(default_factory=dict)
+
+    @classmethod
+    def join(cls, parts: Sequence[Table]) -> Table:
+        """The parts, one after the other."""
+        return cls(
+            {name: np.concatenate([p.columns[name] for p in parts]) for name in parts[0].columns},
+            {name: np.concatenate([p.arrays[name] for p in parts]) for name in parts[0].arrays},
+        )
+
+    def to_json(self) -> Json:
+        """Form in the job record, which restores every bit."""
+        return {
+            "columns": [[name, pack(values)] for name, values in self.columns.items()],
+            "arrays": [[name, pack(values)] for name, values in self.arrays.items()],
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Table:
+        """Inverse of :meth:`to_json`."""
+        return cls(
+            {name: unpack(values) for name, values in record["columns"]},
+            {name: unpack(values) for name, values in record["arrays"]},
+        )
+
 
 S = TypeVar("S", bound=Study)
 

@@ -10,9 +10,8 @@ from acpc.contract import PairedPlans, PlannerMoment, PlannerStudy
 from acpc_server.encoding import EncodedHistories, View, check_predictions, distinct_views
 from acpc_server.interactive import RETURNS, PairedCem, PlanningSession
 from acpc_server.scheduling import RequestContext
-from acpc_server.studies.measurement import Bench, Measurement, view_columns
+from acpc_server.studies.measurement import Bench, Measurement, Table, view_columns
 from acpc_server.studies.spec import goal_offset, views_of
-from acpc_server.studies.table import Table
 
 # A job has no limit of its own on predicted steps: rpc limits the plan.
 NO_LIMIT = 2**63

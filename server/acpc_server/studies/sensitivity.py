@@ -14,8 +14,7 @@ from acpc_server.encoding import read_inputs
 from acpc_server.engine import frames_per_call
 from acpc_server.numerics import horizon_weights, sensitivity
 from acpc_server.scheduling import Priority, RequestContext
-from acpc_server.studies.measurement import Bench, Measurement
-from acpc_server.studies.table import Table
+from acpc_server.studies.measurement import Bench, Measurement, Table
 
 JACOBIAN, DIFFERENCE = 0, 1
 Draw: TypeAlias = Callable[..., Tensor]

@@ -3,7 +3,7 @@
 import grpc
 import pytest
 from acpc_server import errors
-from acpc_server.rpc.paging import MAX_OFFSET, read_page, write_token
+from acpc_server.rpc.request import MAX_OFFSET, read_page, write_token
 from acpc_server.rpc.status import MAX_TEXT_BYTES, plain_status, to_status
 from hypothesis import given
 from hypothesis import strategies as st

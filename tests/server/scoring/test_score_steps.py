@@ -30,7 +30,7 @@ from acpc_server.numerics.verdict import Outcome
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import score
-from acpc_server.scoring.shard import ShardRecord, ShardScorer
+from acpc_server.scoring.shard import ShardRecord, score_shard
 from acpc_server.scoring.spec import ScoreSpec
 from public_checkpoint import public_config, write_checkpoint
 from reference_model import ReferenceModel
@@ -93,10 +93,9 @@ def plan(shift: VisualChange) -> ScoreSpec:
 def measured(
     engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, asked: ScoreSpec
 ) -> ShardRecord:
-    scorer = ShardScorer(engine, model, anchors, asked)
     context = RequestContext(Priority.JOB)
     return ShardRecord.concatenate(
-        [scorer.score(start, stop, context) for start, stop in asked.shards()]
+        [score_shard(engine, model, anchors, asked, rows, context) for rows in asked.shards()]
     )
 
 
@@ -204,4 +203,4 @@ def test_a_withdrawn_job_ends_between_chunks(
     with pytest.raises(Cancelled):
         score.summarise_checkpoint(asked, record, np.ones(COUNT), PARTNER, context.check)
     with pytest.raises(Cancelled):
-        ShardScorer(engine, model, anchors, asked).score(0, 5, context)
+        score_shard(engine, model, anchors, asked, (0, 5), context)

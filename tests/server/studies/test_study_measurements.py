@@ -27,10 +27,9 @@ from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
-from acpc_server.studies.measurement import Bench
+from acpc_server.studies.measurement import Bench, Table
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
-from acpc_server.studies.table import Table
 from plain_model import PlainModel
 
 N, HISTORY, HORIZON = 6, 3, 4
