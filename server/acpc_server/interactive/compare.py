@@ -105,7 +105,14 @@ def _measure(rollouts: Tensor, latents: EncodedHistories, weights: Tensor) -> li
     shift = consistency.encoder_shift(latents.clean[None], latents.views)  # (views,)
     drifts: list[ErrorDrift | None] = [None] * len(acpc)
     if len(latents.extra):
-        drifts[:] = _error_drifts(rollouts, latents.extra, weights, acpc)
+        errors = consistency.prediction_error(rollouts, latents.extra[None], weights)
+        clean, perturbed = errors[:1], errors[1:]  # of (1 + views,)
+        drift = consistency.error_drift(clean, perturbed)  # (views,)
+        bound = consistency.drift_bound(
+            acpc, clean, perturbed, horizon=rollouts.shape[1], dim=rollouts.shape[2]
+        )  # (views,)
+        changes = zip(perturbed.tolist(), drift.tolist(), bound.tolist(), strict=True)
+        drifts[:] = [ErrorDrift(float(clean), *change) for change in changes]
     rows = zip(acpc.tolist(), steps.tolist(), shift.tolist(), drifts, strict=True)
     return [
         PairResult(
@@ -119,16 +126,3 @@ def _measure(rollouts: Tensor, latents: EncodedHistories, weights: Tensor) -> li
         )
         for row, (pair_acpc, distances, shifted, drift) in enumerate(rows)
     ]
-
-
-def _error_drifts(
-    rollouts: Tensor, future: Tensor, weights: Tensor, acpc: Tensor
-) -> list[ErrorDrift]:
-    errors = consistency.prediction_error(rollouts, future[None], weights)  # (1 + views,)
-    clean, perturbed = errors[:1], errors[1:]
-    drift = consistency.error_drift(clean, perturbed)  # (views,)
-    bound = consistency.drift_bound(
-        acpc, clean, perturbed, horizon=rollouts.shape[1], dim=rollouts.shape[2]
-    )  # (views,)
-    rows = zip(perturbed.tolist(), drift.tolist(), bound.tolist(), strict=True)
-    return [ErrorDrift(float(clean), *row) for row in rows]

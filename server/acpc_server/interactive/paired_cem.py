@@ -200,7 +200,8 @@ class PairedCem:
             )
             for row, pool, rollout in zip(apart, own, on_own, strict=True):
                 runs[row].advance(pool, rollout)
-                records[row].append(_apart(certificates[row]))
+                own_pool = _together(certificates[row], False)
+                records[row].append(replace(own_pool, elite=UNCERTIFIED, top1=UNCERTIFIED))
             for row in sorted({*range(len(views))} - {*apart}):
                 elites = runs[row].advance(shared.pool, on_shared[row])
                 same = torch.equal(elites, shared.elites)
@@ -233,7 +234,3 @@ def _together(certificate: ViewCertificate, same: bool) -> PairedIteration:
         acpc_one_step_q90=certificate.acpc_one_step_q90,
         acpc_q90=certificate.acpc_q90,
     )
-
-
-def _apart(certificate: ViewCertificate) -> PairedIteration:
-    return replace(_together(certificate, False), elite=UNCERTIFIED, top1=UNCERTIFIED)

@@ -79,18 +79,11 @@ class JobFailure:
 
 @dataclass(frozen=True)
 class JobFilter:
-    """Which jobs to list; None lets every job through.
-
-    Attributes:
-        state: Where the job is in its life.
-        kind: Name of its kind.
-        created_since: Earliest time of submission; knows its time zone.
-        labels: Labels that its kind gave it; see :meth:`JobKind.labels`.
-    """
+    """Which jobs to list, by state, kind, labels and time; None lets every job through."""
 
     state: JobState | None = None
     kind: str | None = None
-    created_since: datetime | None = None
+    created_since: datetime | None = None  # knows its time zone
     labels: Mapping[str, str] = field(default_factory=dict)
 
 

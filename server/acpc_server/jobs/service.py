@@ -6,6 +6,8 @@ hosts on one record need. A process runs one JobService at a time.
 
 from __future__ import annotations
 
+import datetime
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +26,6 @@ from acpc_server.jobs.database import JobDatabase, first_line
 from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobSpec, JobState, Json, Progress
 from acpc_server.jobs.lease import Lease, LeaseTerms
 from acpc_server.jobs.reader import JobReader
-from acpc_server.jobs.retention import Retention
 from acpc_server.jobs.running import RunningJobs
 from acpc_server.jobs.state_folder import StateFolder
 from acpc_server.observe import Metrics
@@ -37,6 +38,9 @@ RETRY_SECONDS = 2.0
 FIRST_LOOK_SECONDS = 0.1
 LOOK_SECONDS = 1.0
 LOOK_SHARE = 0.05
+SWEEP_SECONDS = 600.0
+# Jobs deleted at a time, so that no transaction is long.
+BATCH = 100
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class JobService:
         self._database = JobDatabase(options.database_url)
         self._running = RunningJobs(metrics)
         self._reader = JobReader(self._kinds, self._running, self._database)
-        self._retention = Retention(list(self._kinds), options.retention_days)
+        self._retention = _Retention(list(self._kinds), options.retention_days)
         self._lease = Lease(
             self._database,
             self._running,
@@ -243,3 +247,46 @@ class JobService:
         waited = time.monotonic() - since
         pause = min(max(FIRST_LOOK_SECONDS, LOOK_SHARE * waited), LOOK_SECONDS, longest)
         return self._running.draining.wait(pause)
+
+
+class _Retention:
+    """A sweep in the background. Several hosts may sweep one record; a job is deleted once.
+
+    Args:
+        days: How long a finished job is kept; zero keeps all.
+    """
+
+    def __init__(self, kinds: Sequence[str], days: float) -> None:
+        self._kinds = list(kinds)
+        self._days = days
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="acpc-retention", daemon=True)
+
+    def start(self) -> None:
+        """Sweep now and every ten minutes."""
+        if self._days:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End after the batch at hand."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _keep(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.sweep()
+            except SQLAlchemyError as error:
+                log.warning("retention_sweep_failed", cause=first_line(error))
+            self._stop.wait(SWEEP_SECONDS)
+
+    def sweep(self) -> None:
+        """Delete every job whose retention time is over."""
+        before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=self._days)
+        while not self._stop.is_set():
+            expired = durable.ended_before(before, self._kinds, BATCH)
+            if not expired:
+                return
+            durable.delete(expired)
+            log.info("jobs_deleted", jobs=len(expired))

@@ -44,7 +44,13 @@ def preview_anchors(
     previews: list[AnchorPreview] = []
     for index in indices:
         clean = history(index)  # (h, 3, height, width)
-        _check_size(len(indices), clean.numel())
+        total = 3 * len(indices) * clean.numel()  # clean, perturbed, partner; a byte a channel
+        if total > MAX_PICTURE_BYTES:
+            raise InvalidArgument(
+                "anchors",
+                f"pictures of {len(indices)} anchors are {total} bytes, over {MAX_PICTURE_BYTES}; "
+                f"ask for {max(1, MAX_PICTURE_BYTES // (3 * clean.numel()))} at a time",
+            )
         perturbed = perturb_frames(
             clean,
             spec.perturbation,
@@ -78,14 +84,4 @@ def _check(spec: ScoreSpec, indices: Sequence[int], draw: int) -> None:
             "draw",
             f"is {draw}, but the job has {spec.protocol.draws} draws, 0 to "
             f"{spec.protocol.draws - 1}",
-        )
-
-
-def _check_size(previews: int, history_bytes: int) -> None:
-    total = 3 * previews * history_bytes  # clean, perturbed and partner; a byte a channel
-    if total > MAX_PICTURE_BYTES:
-        raise InvalidArgument(
-            "anchors",
-            f"pictures of {previews} anchors are {total} bytes, over {MAX_PICTURE_BYTES}; ask for "
-            f"{max(1, MAX_PICTURE_BYTES // (3 * history_bytes))} at a time",
         )
