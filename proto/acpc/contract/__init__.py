@@ -1,7 +1,6 @@
 """What the contract means, declared once for server and client: NumPy and protobuf only."""
 
 from acpc.contract.anchor_sets import SMALL_ARRAYS, AnchorSet, anchors_digest, frame_digests
-from acpc.contract.arrays import Axes, floats, frames
 from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
 from acpc.contract.enums import CemReturn, CostReduction, NumericMode, WireEnum
 from acpc.contract.errors import (
@@ -118,7 +117,7 @@ from acpc.contract.studies import (
     Study,
     StudyRequest,
 )
-from acpc.contract.tensor import read_tensor, write_tensor
+from acpc.contract.tensor import Axes, floats, frames, read_tensor, write_tensor
 
 __all__ = [
     "CHOICES",

@@ -51,6 +51,10 @@ class AcpcError(Exception):
     code: ClassVar[str] = "UNKNOWN"
     default_reason: ClassVar[str] = ""
 
+    def __init_subclass__(cls, *, code: str = "", reason: str = "") -> None:
+        if code:
+            cls.code, cls.default_reason = code, reason or code
+
     def __init__(
         self,
         message: str,
@@ -82,11 +86,8 @@ class AcpcError(Exception):
         }
 
 
-class InvalidArgument(AcpcError):
+class InvalidArgument(AcpcError, code="INVALID_ARGUMENT", reason="INVALID_FIELD"):
     """The request can never work, whatever the state of the server."""
-
-    code = "INVALID_ARGUMENT"
-    default_reason = "INVALID_FIELD"
 
 
 class ArgumentError(InvalidArgument, ValueError):
@@ -134,97 +135,61 @@ def joined(parent: str, field: str) -> str:
     return f"{parent}{dot}{field}"
 
 
-class NotFound(AcpcError):
+class NotFound(AcpcError, code="NOT_FOUND"):
     """The named resource does not exist."""
 
-    code = default_reason = "NOT_FOUND"
 
-
-class AlreadyExists(AcpcError):
+class AlreadyExists(AcpcError, code="ALREADY_EXISTS", reason="REQUEST_ID_REUSED"):
     """The request id belongs to a different request."""
 
-    code = "ALREADY_EXISTS"
-    default_reason = "REQUEST_ID_REUSED"
 
-
-class FailedPrecondition(AcpcError):
+class FailedPrecondition(AcpcError, code="FAILED_PRECONDITION"):
     """The resource exists, but not in a state the call can use."""
 
-    code = default_reason = "FAILED_PRECONDITION"
 
-
-class PermissionDenied(AcpcError):
+class PermissionDenied(AcpcError, code="PERMISSION_DENIED", reason="PATH_OUTSIDE_ROOT"):
     """The caller may not do this, for example leave the configured root."""
 
-    code = "PERMISSION_DENIED"
-    default_reason = "PATH_OUTSIDE_ROOT"
 
-
-class Unauthenticated(AcpcError):
+class Unauthenticated(AcpcError, code="UNAUTHENTICATED"):
     """The caller gave no valid credentials."""
 
-    code = default_reason = "UNAUTHENTICATED"
 
-
-class ResourceExhausted(AcpcError):
+class ResourceExhausted(AcpcError, code="RESOURCE_EXHAUSTED", reason="LIMIT_EXCEEDED"):
     """Over a limit, or no room at the moment."""
 
-    code = "RESOURCE_EXHAUSTED"
-    default_reason = "LIMIT_EXCEEDED"
 
-
-class DeadlineExceeded(AcpcError):
+class DeadlineExceeded(AcpcError, code="DEADLINE_EXCEEDED"):
     """The call did not finish, or could not have finished, before its deadline."""
 
-    code = default_reason = "DEADLINE_EXCEEDED"
 
-
-class Cancelled(AcpcError):
+class Cancelled(AcpcError, code="CANCELLED"):
     """The call or the job was withdrawn."""
 
-    code = default_reason = "CANCELLED"
 
-
-class Aborted(AcpcError):
+class Aborted(AcpcError, code="ABORTED", reason="CONCURRENT_CALL"):
     """Another call is doing this right now."""
 
-    code = "ABORTED"
-    default_reason = "CONCURRENT_CALL"
 
-
-class OutOfRange(AcpcError):
+class OutOfRange(AcpcError, code="OUT_OF_RANGE"):
     """The call went past the end of something."""
 
-    code = default_reason = "OUT_OF_RANGE"
 
-
-class Unavailable(AcpcError):
+class Unavailable(AcpcError, code="UNAVAILABLE", reason="DRAINING"):
     """There is no server at the target, or it is draining."""
 
-    code = "UNAVAILABLE"
-    default_reason = "DRAINING"
 
-
-class Unimplemented(AcpcError):
+class Unimplemented(AcpcError, code="UNIMPLEMENTED", reason="NOT_IN_THIS_RELEASE"):
     """The server's release does not have this method."""
 
-    code = "UNIMPLEMENTED"
-    default_reason = "NOT_IN_THIS_RELEASE"
 
-
-class DataLoss(AcpcError):
+class DataLoss(AcpcError, code="DATA_LOSS"):
     """The server lost data."""
 
-    code = default_reason = "DATA_LOSS"
 
-
-class Internal(AcpcError):
+class Internal(AcpcError, code="INTERNAL"):
     """A fault of the server."""
 
-    code = default_reason = "INTERNAL"
 
-
-class Unknown(AcpcError):
+class Unknown(AcpcError, code="UNKNOWN"):
     """A status without a class of its own."""
-
-    code = default_reason = "UNKNOWN"

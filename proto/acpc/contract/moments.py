@@ -8,7 +8,6 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from acpc.contract.arrays import Axes, floats, frames
 from acpc.contract.enums import CemReturn, CostReduction, NumericMode
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import UINT32, bounded, seed_field, sized
@@ -21,7 +20,7 @@ from acpc.contract.requests import (
     PerturbationSet,
     Request,
 )
-from acpc.contract.tensor import read_tensor, tensor_fields
+from acpc.contract.tensor import Axes, floats, frames, read_tensor, tensor_fields
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 Views: TypeAlias = PerturbationSet | NDArray[Any]

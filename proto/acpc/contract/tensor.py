@@ -1,8 +1,13 @@
-"""NumPy arrays as Tensor messages: little-endian, C-contiguous, unpadded."""
+"""Arrays of fields: their dtype and axes, declared once, and their Tensor messages.
+
+A Tensor is little-endian, C-contiguous and unpadded.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import MISSING, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +20,7 @@ from acpc.v1 import tensor_pb2
 MAX_RANK = 8
 MAX_ELEMENTS = 2**40
 
+UINT8, FLOAT32 = np.dtype("u1"), np.dtype("f4")
 DTYPES: dict[int, np.dtype[Any]] = {
     tensor_pb2.DTYPE_UINT8: np.dtype("u1"),
     tensor_pb2.DTYPE_INT32: np.dtype("<i4"),
@@ -27,31 +33,31 @@ DTYPES: dict[int, np.dtype[Any]] = {
 _CODES = {dtype.str[1:]: code for code, dtype in DTYPES.items()}  # of either byte order
 
 
-def read_tensor(tensor: tensor_pb2.Tensor, field: str = "") -> NDArray[Any]:
+def read_tensor(tensor: tensor_pb2.Tensor, path: str = "") -> NDArray[Any]:
     """The array of a message; shares the message's bytes and is read-only.
 
     Raises:
         ArgumentError: Unknown dtype, an absurd shape, or bytes that do not fill the shape; names
-            the part of ``field`` at fault.
+            the part of ``path`` at fault.
     """
     dtype, shape, data = DTYPES.get(tensor.dtype), tuple(tensor.shape), tensor.data
     if dtype is None:
-        raise ArgumentError(joined(field, "dtype"), f"unknown element type {tensor.dtype}")
+        raise ArgumentError(joined(path, "dtype"), f"unknown element type {tensor.dtype}")
     if len(shape) > MAX_RANK:  # before their product, which takes long for thousands of extents
-        _check_shape(shape, field)
+        _check_shape(shape, path)
     expected = math.prod(shape) * dtype.itemsize
     if len(data) != expected or not expected or min(shape, default=1) < 0:
-        _check_shape(shape, field)
+        _check_shape(shape, path)
         if len(data) != expected:
             raise ArgumentError(
-                joined(field, "data"),
+                joined(path, "data"),
                 f"{len(data)} bytes, but shape {list(shape)} of {dtype.name} takes {expected}",
             )
     values = np.frombuffer(data, dtype=dtype).reshape(shape)
     return values if dtype.isnative else values.astype(dtype.newbyteorder("="))
 
 
-def _check_shape(shape: tuple[int, ...], field: str) -> None:
+def _check_shape(shape: tuple[int, ...], path: str) -> None:
     problem = ""
     if len(shape) > MAX_RANK:
         problem = f"rank {len(shape)} is over {MAX_RANK}"
@@ -60,26 +66,92 @@ def _check_shape(shape: tuple[int, ...], field: str) -> None:
     elif math.prod(max(extent, 1) for extent in shape) > MAX_ELEMENTS:
         problem = f"{list(shape)} is too large for any tensor here"
     if problem:
-        raise ArgumentError(joined(field, "shape"), problem)
+        raise ArgumentError(joined(path, "shape"), problem)
 
 
-def write_tensor(array: ArrayLike, field: str = "") -> tensor_pb2.Tensor:
+def write_tensor(array: ArrayLike, path: str = "") -> tensor_pb2.Tensor:
     """The message of an array of any layout and byte order.
 
     Raises:
-        ArgumentError: The dtype has no place on the wire; names ``field``.
+        ArgumentError: The dtype has no place on the wire; names ``path``.
     """
-    return tensor_pb2.Tensor(**tensor_fields(array, field))
+    return tensor_pb2.Tensor(**tensor_fields(array, path))
 
 
-def tensor_fields(array: ArrayLike, field: str = "") -> dict[str, Any]:
+def tensor_fields(array: ArrayLike, path: str = "") -> dict[str, Any]:
     """The fields of :func:`write_tensor`'s message."""
     values = np.asarray(array)
     layout = values.dtype.str
     code = _CODES.get(layout[1:])
     if code is None:
         names = ", ".join(dtype.name for dtype in DTYPES.values())
-        raise ArgumentError(field, f"dtype {values.dtype} cannot be sent; use {names}")
+        raise ArgumentError(path, f"dtype {values.dtype} cannot be sent; use {names}")
     if layout[0] == ">":
         values = values.astype(DTYPES[code])
     return {"dtype": code, "shape": values.shape, "data": values.tobytes()}
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What an array field holds.
+
+    Attributes:
+        names: The axes, comma-separated, for example ``"h, height, width, 3"``.
+        of_frames: uint8 RGB with the channel last; otherwise finite float32.
+    """
+
+    names: str
+    of_frames: bool
+
+    @cached_property
+    def rank(self) -> int:
+        """Number of axes."""
+        return self.names.count(",") + 1
+
+    @property
+    def wanted(self) -> str:
+        """Dtype and axes in words."""
+        return f"{'uint8' if self.of_frames else 'float32'} ({self.names})"
+
+    def converted(self, value: Any) -> NDArray[Any]:
+        """The value as an array; real values rounded to float32, nothing else converted.
+
+        Floats are no frames: a guess at their range would change every number.
+        """
+        array = np.asarray(value)
+        if self.of_frames or array.dtype.kind != "f":
+            return array
+        if array.dtype == FLOAT32:  # a message's bytes are read-only, which PyTorch warns of
+            return array if array.flags.writeable else array.copy()
+        with np.errstate(over="ignore"):
+            return array.astype(FLOAT32)
+
+    def check(self, array: NDArray[Any], name: str) -> None:
+        """Checks dtype, axes and values.
+
+        Raises:
+            ArgumentError: Names ``<name>.dtype``, ``.shape`` or ``.data``.
+        """
+        shape = array.shape
+        wrong = ""
+        if array.dtype != (UINT8 if self.of_frames else FLOAT32):
+            wrong = "dtype"
+        elif len(shape) != self.rank or (self.of_frames and (shape[-1] != 3 or 0 in shape)):
+            wrong = "shape"
+        if wrong:
+            empty = ", not empty" if self.of_frames and wrong == "shape" else ""
+            found = f"found {array.dtype} {list(shape)}, wanted {self.wanted}{empty}"
+            raise ArgumentError(f"{name}.{wrong}", found)
+        if not self.of_frames and not np.isfinite(array).all():
+            index = np.argwhere(~np.isfinite(array))[0].tolist()
+            raise ArgumentError(f"{name}.data", f"not finite in float32 at index {index}")
+
+
+def frames(axes: str, default: Any = MISSING) -> Any:
+    """A dataclass field of frames, uint8 RGB, with the axes ``axes``, channel last."""
+    return field(default=default, metadata={"array": Axes(axes, of_frames=True)})
+
+
+def floats(axes: str, default: Any = MISSING) -> Any:
+    """A dataclass field of finite float32 values with the axes ``axes``."""
+    return field(default=default, metadata={"array": Axes(axes, of_frames=False)})
