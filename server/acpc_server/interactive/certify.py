@@ -170,11 +170,7 @@ def _holds(selection: SelectionCertificate | None) -> bool:
 
 
 def check_pool(session: PlanningSession, shape: tuple[int, ...]) -> None:
-    """Reject a pool, (J, H, block width), that does not fit the session or a limit.
-
-    Raises:
-        InvalidArgument: Names the field ``candidates.shape`` or the session's.
-    """
+    """Reject a pool, (J, H, block width), that does not fit the session or a limit."""
     count, horizon, width = shape
     if count < 1 or not 1 <= horizon <= MAX_HORIZON:
         raise InvalidArgument(

@@ -45,12 +45,7 @@ class StepFailed(BaseException):
 
 
 class JobRun:
-    """One run of one job in this process.
-
-    Attributes:
-        context: The job's priority and times; cancelling it withdraws the run at its next chunk.
-        progress: How far the run has come.
-    """
+    """One run of one job in this process."""
 
     def __init__(self, kind: JobKind[Any], spec: JobSpec, stamp: str) -> None:
         self.context = RequestContext(Priority.JOB)

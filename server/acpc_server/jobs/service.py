@@ -48,12 +48,8 @@ class JobOptions:
     """Where jobs are recorded, and how this server runs them.
 
     Attributes:
-        database_url: ``sqlite:///path`` or ``postgresql://...``.
-        state_dir: Folder of this server alone; exists.
         executor_id: This server's name among those that share the record; empty: the name of its
             state folder.
-        concurrency: Jobs measured at the same time.
-        terms: When a host is declared dead.
         retention_days: How long finished jobs are kept; zero keeps all.
     """
 

@@ -78,12 +78,7 @@ class ConcurrencyLimiter:
             self._release(context)
 
     def result(self, future: Future[T], context: RequestContext) -> T:
-        """The result of a request's device call; its slot is another's while it waits.
-
-        Raises:
-            Cancelled: The future was cancelled.
-            DeadlineExceeded: There is no result in time; the request holds no slot any more.
-        """
+        """The result of a request's device call; its slot is another's while it waits."""
         try:
             if not context.holds_slot:
                 return future.result(context.remaining())

@@ -35,9 +35,6 @@ class Chunk:
         kind: Chunks of one kind run at one speed per row, and a network in one mode.
         inputs: Tensors on the CPU whose first axis is rows.
         compute: From inputs on the device to the output, row by row.
-        context: The request it is part of.
-        mergeable: Whether it may share a device call with others of its kind.
-        max_rows: Rows one device call may have.
     """
 
     primitive: str

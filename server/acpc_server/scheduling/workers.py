@@ -58,9 +58,6 @@ def read_until_idle(
 
     gRPC waits for a message without end, so a thread of its own waits and this one looks at the
     clock. That thread ends with the call.
-
-    Raises:
-        DeadlineExceeded: No message came in time.
     """
     reader = ThreadPoolExecutor(1, thread_name_prefix="stream-reader")
     try:

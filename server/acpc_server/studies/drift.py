@@ -20,11 +20,7 @@ CONTROLS = ("acpc_zeroed", "acpc_swapped", "acpc_shuffled")
 
 
 class DriftMeasurement(Measurement[DriftStudy]):
-    """Encodes anchors, their views and their future, and rolls out under four action sequences.
-
-    Raises:
-        FailedPrecondition: Too few trajectories for the groups or for the swap.
-    """
+    """Encodes anchors, their views and their future, and rolls out under four action sequences."""
 
     def __init__(self, bench: Bench, study: DriftStudy) -> None:
         super().__init__(bench, study)

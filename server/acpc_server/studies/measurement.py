@@ -64,10 +64,7 @@ class Bench:
     """What a study measures with.
 
     Attributes:
-        engine: Owner of the device.
-        checkpoint: What it measures.
         anchors: What it measures on; their history may be longer than the study's.
-        mode: Arithmetic of the network.
     """
 
     engine: DeviceEngine
