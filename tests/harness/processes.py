@@ -96,12 +96,20 @@ def left_running() -> list[str]:
     known = {_guard.pid} if _guard is not None else set()
     found = dict(_running)
     for task in Path("/proc/self/task").glob("*/children"):
-        for pid in map(int, task.read_text().split()):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        for pid in map(int, _text(task).split()):
+            command = _text(Path(f"/proc/{pid}/cmdline")).replace("\0", " ")
             # Python's own helper of multiprocessing lasts as long as the process.
             if pid not in known and "resource_tracker" not in command:
                 found.setdefault(pid, command)
     return [f"{pid}: {command}" for pid, command in found.items()]
+
+
+def _text(path: Path) -> str:
+    """What a file of /proc says; nothing when its thread or program has just ended."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _tell_guard(line: str) -> None:
