@@ -133,21 +133,31 @@ class AnchorSet(_message.Message):
     sha256 digests of the frames of each anchor.
     """
     anchors: _builtins.int
+    """Anchors n, at least 1."""
     history: _builtins.int
     """Frames per history, and future frames after it."""
     horizon: _builtins.int
+    """Future frames H, 1 to 256."""
     action_block_dim: _builtins.int
+    """Width of an action block: frameskip x action width."""
     state_dim: _builtins.int
+    """Width of an endpoint state."""
     size_bytes: _builtins.int
+    """Bytes on the server's disk."""
     description: _builtins.str
     """Free text from the uploader."""
     height: _builtins.int
     """Size of a frame in pixels."""
     width: _builtins.int
+    """Width of a frame, in pixels."""
     @_builtins.property
-    def create_time(self) -> _timestamp_pb2.Timestamp: ...
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was made."""
+
     @_builtins.property
-    def expire_time(self) -> _timestamp_pb2.Timestamp: ...
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When the set goes, unless a job uses it before; absent: never."""
+
     @_builtins.property
     def source(self) -> Global___DatasetAnchors:
         """Where the server drew the anchors; absent for an upload."""
@@ -265,6 +275,7 @@ class AnchorShard(_message.Message):
     offset: _builtins.int
     """Index of the first anchor in this shard: the one that is next."""
     frame_compression: Global___Compression.ValueType
+    """How the bytes of `frames` are packed."""
     frame_crc32: _builtins.int
     """CRC-32 of the frame bytes as sent."""
     @_builtins.property
@@ -447,6 +458,7 @@ class GetAnchorSetRequest(_message.Message):
 
     DIGEST_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
+    """The set's sha256, in hexadecimal."""
     def __init__(
         self,
         *,
@@ -487,7 +499,9 @@ class ListAnchorSetsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
+    """At most 1000; zero means 100."""
     page_token: _builtins.str
+    """`next_page_token` of the page before; empty: the first page."""
     def __init__(
         self,
         *,
@@ -509,8 +523,11 @@ class ListAnchorSetsResponse(_message.Message):
     ANCHOR_SETS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
+    """Empty on the last page."""
     @_builtins.property
-    def anchor_sets(self) -> _containers.RepeatedCompositeFieldContainer[Global___AnchorSet]: ...
+    def anchor_sets(self) -> _containers.RepeatedCompositeFieldContainer[Global___AnchorSet]:
+        """One page of sets."""
+
     def __init__(
         self,
         *,
@@ -531,6 +548,7 @@ class DeleteAnchorSetRequest(_message.Message):
 
     DIGEST_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
+    """The set's sha256, in hexadecimal."""
     def __init__(
         self,
         *,

@@ -55,6 +55,7 @@ class Checkpoint(_message.Message):
     weights: _builtins.str
     """The weights file this entry stands for."""
     state: Global___CheckpointState.ValueType
+    """On disk, or on the device."""
     size_bytes: _builtins.int
     """Size of the weights file."""
     pinned: _builtins.bool
@@ -104,6 +105,7 @@ class ModelCard(_message.Message):
     action_block_dim: _builtins.int
     """Width of one action block: frameskip x action_dim."""
     parameter_count: _builtins.int
+    """Number of parameters."""
     def __init__(
         self,
         *,
@@ -132,6 +134,7 @@ class ListCheckpointsRequest(_message.Message):
     page_size: _builtins.int
     """At most 1000; zero means 100."""
     page_token: _builtins.str
+    """`next_page_token` of the page before; empty: the first page."""
     def __init__(
         self,
         *,
@@ -153,8 +156,11 @@ class ListCheckpointsResponse(_message.Message):
     CHECKPOINTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
+    """Empty on the last page."""
     @_builtins.property
-    def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Checkpoint]: ...
+    def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Checkpoint]:
+        """One page of checkpoints."""
+
     def __init__(
         self,
         *,
@@ -217,6 +223,7 @@ class LoadCheckpointRequest(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     PIN_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """At most 128 characters; empty: the server makes one."""
     pin: _builtins.bool
     """Keep it loaded until it is unloaded."""
     @_builtins.property
@@ -245,7 +252,9 @@ class LoadCheckpointResponse(_message.Message):
     @_builtins.property
     def checkpoint(self) -> Global___Checkpoint: ...
     @_builtins.property
-    def timing(self) -> _receipt_pb2.Timing: ...
+    def timing(self) -> _receipt_pb2.Timing:
+        """Seconds the load took."""
+
     def __init__(
         self,
         *,
@@ -267,6 +276,7 @@ class UnloadCheckpointRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """At most 128 characters; empty: the server makes one."""
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
     def __init__(

@@ -81,6 +81,7 @@ class ComparePairRequest(_message.Message):
     Length: 0 to 128.
     """
     numeric_mode: _receipt_pb2.NumericMode.ValueType
+    """Arithmetic of the network; default: fp32."""
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
     @_builtins.property
@@ -226,7 +227,9 @@ class ErrorDrift(_message.Message):
     DRIFT_FIELD_NUMBER: _builtins.int
     BOUND_FIELD_NUMBER: _builtins.int
     clean_error: _builtins.float
+    """Of the rollout from the clean history."""
     perturbed_error: _builtins.float
+    """Of the rollout from the other view."""
     drift: _builtins.float
     """|perturbed_error - clean_error|; never above `bound`."""
     bound: _builtins.float
@@ -361,6 +364,7 @@ class CertifyPoolRequest(_message.Message):
     Range: [0, inf); default 0.
     """
     numeric_mode: _receipt_pb2.NumericMode.ValueType
+    """Arithmetic of the network; default: fp32."""
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
     @_builtins.property
@@ -430,9 +434,11 @@ class CertifyPoolResponse(_message.Message):
     TIMING_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     clean_winner: _builtins.int
+    """Index of the lowest clean cost."""
     top1_certified_fraction: _builtins.float
     """Fraction of views whose winner (elite set) provably cannot change."""
     elite_certified_fraction: _builtins.float
+    """The same for the elite set, in [0, 1]."""
     @_builtins.property
     def clean_costs(self) -> _tensor_pb2.Tensor:
         """C_j, float64 (candidates)."""
