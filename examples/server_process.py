@@ -28,8 +28,10 @@ def dataset_folder(out: Path, name: str = "two-room", *options: str) -> Path:
     shutil.copy(WORLD / "two-room.yaml", folder)
     path = folder / f"{name}.h5"
     if not path.exists():
-        command = [sys.executable, str(WORLD / "dataset.py"), "--out", str(path), *options]
+        part = path.with_suffix(".part")  # a file of this name is whole, whatever interrupts us
+        command = [sys.executable, str(WORLD / "dataset.py"), "--out", str(part), *options]
         subprocess.run(command, check=True)  # noqa: S603  our own script
+        part.replace(path)
     return folder
 
 

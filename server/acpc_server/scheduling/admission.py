@@ -94,28 +94,30 @@ class AdmissionController:
         )
 
     @contextmanager
-    def request(self, method: str, context: RequestContext) -> Iterator[None]:
-        """Count a request while it computes."""
-        turns = self._admit(method, context.remaining())
+    def request(
+        self, method: str, context: RequestContext, max_wait_share: float = MAX_WAIT_SHARE
+    ) -> Iterator[None]:
+        """Count a request while it computes; it may wait for this share of its time."""
+        work = Work(method, self._admit(method, context.remaining(), max_wait_share))
         started = time.monotonic()
-        measured = False
         try:
             yield
-            measured = True
+            self.latency.learn(work, time.monotonic() - started)
         except (Cancelled, DeadlineExceeded):
-            measured = True  # it took at least as long
+            # It would have taken longer still: this teaches only that the method is slower.
+            elapsed = time.monotonic() - started
+            if elapsed > work.units * self.latency.unit_seconds(method):
+                self.latency.learn(work, elapsed)
             raise
         finally:
-            # A request that was rejected for what it asks took no time, and must teach nothing.
-            if measured:
-                self.latency.learn(Work(method, turns), time.monotonic() - started)
             with self._lock:
                 self._under_way[method] -= 1
 
-    def _admit(self, method: str, remaining: float | None) -> float:
+    def _admit(self, method: str, remaining: float | None, max_wait_share: float) -> float:
         """Count a request in; returns its turns, itself and those it waits for in its own length.
 
-        A method that has not been measured yet is taken for longer than the others.
+        A method that has not been measured yet is taken for longer than the others, but its first
+        request is not late: it is what measures the method.
         """
         with self._lock:
             ahead = self._under_way.total()
@@ -124,8 +126,11 @@ class AdmissionController:
                 count * min(self.latency.unit_seconds(other), alone or math.inf)
                 for other, count in self._under_way.items()
             )
-            late = remaining is not None and (
-                wait > MAX_WAIT_SHARE * remaining or wait + alone > remaining
+            measures = not alone and not self._under_way[method]
+            late = (
+                remaining is not None
+                and not measures
+                and (wait > max_wait_share * remaining or wait + alone > remaining)
             )
             if ahead >= self._max_requests or (ahead and late):
                 if late:
@@ -163,7 +168,8 @@ class CallRequests:
     """The requests of one RPC: one of a unary call, one a message of a stream.
 
     A stream lives as long as its caller wants, each of its messages has its own time. All are
-    cancelled when the RPC ends.
+    cancelled when the RPC ends. An open stream was admitted once: its later messages are rejected
+    only when they would be late, since a planner cannot continue without them.
     """
 
     def __init__(self, admission: AdmissionController, method: str, call: Call) -> None:
@@ -171,6 +177,7 @@ class CallRequests:
         self._method = method
         self._call = call
         self._current = RequestContext(Priority.INTERACTIVE)
+        self._max_wait_share = MAX_WAIT_SHARE
         call.add_callback(self._cancel)
 
     @contextmanager
@@ -182,7 +189,8 @@ class CallRequests:
         if not self._call.is_active():
             context.cancel()
         context.check()
-        with self._admission.request(self._method, context):
+        with self._admission.request(self._method, context, self._max_wait_share):
+            self._max_wait_share = 1.0
             yield context
 
     def check(self) -> None:

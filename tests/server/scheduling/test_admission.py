@@ -157,6 +157,40 @@ def test_a_request_that_ran_out_of_time_teaches_that_it_took_it() -> None:
     assert admission.latency.unit_seconds(SHORT) > 0
 
 
+def test_requests_that_are_cancelled_at_once_do_not_look_quick() -> None:
+    """A caller who sends and cancels must not make the server believe that requests are quick."""
+    admission = knowing(ComparePair=1.0)
+    for _ in range(30):
+        with pytest.raises(Cancelled), admission.request(SHORT, context()):
+            raise Cancelled("gone")
+    assert admission.latency.unit_seconds(SHORT) == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_method_that_was_never_measured_gets_in_beside_a_busy_one() -> None:
+    """However busy another method keeps the server, one request of a new one may measure it."""
+    admission = knowing(CertifyPool=1.0)
+    with ExitStack() as entered:
+        enter(entered, admission, "CertifyPool", 7)
+        with admission.request(SHORT, context(0.5)):
+            assert rejection(admission, SHORT, 0.5) is not None, "one is enough"
+
+
+def test_later_messages_of_an_open_stream_wait_as_long_as_they_have() -> None:
+    """A stream was admitted once; a planner cannot go on without its next answer."""
+    admission, rpc = knowing(ComparePair=1.0, Plan=1.0), Rpc(10.0)
+    requests = CallRequests(admission, "Plan", rpc)
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 6)
+        with pytest.raises(ResourceExhausted), requests.admitted():
+            raise AssertionError("never admitted")
+    with requests.admitted():
+        pass
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 6)
+        with requests.admitted():
+            pass
+
+
 def test_one_slow_chunk_does_not_lock_its_kind_out() -> None:
     """What is rejected is not measured; the estimate has to come down all the same."""
     clock = Clock()
@@ -247,7 +281,7 @@ class Rpc:
 
 
 def test_each_message_of_a_stream_is_a_request_and_all_end_with_the_call() -> None:
-    admission, rpc = knowing(ComparePair=1.0, Plan=1.0), Rpc(10.0)
+    admission, rpc = knowing(ComparePair=1.0, Plan=1.0), Rpc(5.0)
     requests = CallRequests(admission, "Plan", rpc)
     with requests.admitted() as first:
         assert not first.cancelled
