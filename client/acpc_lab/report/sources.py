@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from acpc.contract import changed
 from acpc_client import (
     CheckpointRef,
     DatasetAnchors,
@@ -224,16 +225,14 @@ def recipe(request: ScoreRequest) -> str:
     if request.shift is None:
         return ""
     anchors = request.anchors or ""
-    protocol = _given(dataclasses.asdict(request.protocol))
+    protocol = changed(request.protocol)
     document: dict[str, Any] = {
         "checkpoints": [_named(request.checkpoint)],
-        "anchors": {"set": anchors}
-        if isinstance(anchors, str)
-        else _given(dataclasses.asdict(anchors)),
+        "anchors": {"set": anchors} if isinstance(anchors, str) else changed(anchors),
         "shifts": [{request.shift.kind: dataclasses.asdict(request.shift)}],
         "seeds": [protocol.pop("seed", 0)],
         "protocol": protocol,
-        "thresholds": _given(dataclasses.asdict(request.thresholds)),
+        "thresholds": changed(request.thresholds),
         "numeric_mode": request.numeric_mode.name.lower(),
     }
     if request.reference is not None:
@@ -250,7 +249,3 @@ def again(document: Mapping[str, Any]) -> str:
 def _named(checkpoint: CheckpointRef) -> dict[str, str]:
     named = {"name": checkpoint.name}
     return named | ({"weights": checkpoint.weights} if checkpoint.weights else {})
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value not in (None, (), [])}

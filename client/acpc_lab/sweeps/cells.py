@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from acpc.contract import from_plain, to_plain
+from acpc.contract import changed, from_plain, to_plain
 from acpc_client import (
     CheckpointRef,
     DatasetAnchors,
@@ -26,6 +26,8 @@ from acpc_lab.sweeps.reading import Label
 
 NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
 _SLUG_LENGTH = 80
+# Records whose fields a sweep file may leave open.
+_OPEN = ("anchors", "protocol", "thresholds")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,9 @@ class Cell:
         reference: The unaugmented checkpoint; None: relative IR stays unknown.
         anchors: A dataset, or the digest of an anchor set.
         labels: What the file says about the checkpoint; no number depends on them.
+        stated: Fields, for example ``protocol.draws``, that are stated although they have their
+            default value. They belong to the ids: a file that states a default asks for another
+            job than one that leaves the value to the server.
     """
 
     checkpoint: CheckpointRef
@@ -46,6 +51,11 @@ class Cell:
     thresholds: Thresholds
     numeric_mode: NumericMode
     labels: Mapping[str, Label]
+    stated: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        at_default = (f"{part}.{name}" for part in _OPEN for name in self._at_default(part))
+        object.__setattr__(self, "stated", self.stated.intersection(at_default))
 
     @property
     def seed(self) -> int:
@@ -74,15 +84,34 @@ class Cell:
         return str(uuid.uuid5(NAMESPACE, json.dumps([sweep, self._content(), attempt])))
 
     def to_document(self) -> dict[str, Any]:
-        """The cell as plain values."""
+        """The cell as plain values; None: not stated, so that it has its default value."""
         document: dict[str, Any] = to_plain(self)
+        del document["stated"]
+        for part in _OPEN:
+            for name in self._at_default(part):
+                if f"{part}.{name}" not in self.stated:
+                    document[part][name] = None
         return document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Cell:
         """The cell that ``to_document`` was asked of; other keys are passed over."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        return from_plain(cls, {key: v for key, v in document.items() if key in known})
+        known = {field.name for field in dataclasses.fields(cls)} - {"stated"}
+        plain = {key: value for key, value in document.items() if key in known}
+        stated = []
+        for part in _OPEN:
+            if isinstance(plain.get(part), Mapping):
+                plain[part] = {k: v for k, v in plain[part].items() if v is not None}
+                stated += [f"{part}.{name}" for name in plain[part]]
+        return dataclasses.replace(from_plain(cls, plain), stated=frozenset(stated))
+
+    def _at_default(self, part: str) -> list[str]:
+        """Fields of a part that have a default value, and have it now."""
+        record = getattr(self, part)
+        if isinstance(record, str):
+            return []
+        names = (field.name for field in dataclasses.fields(record) if field.default != ())
+        return [name for name in names if name not in changed(record)]
 
     def _content(self) -> str:
         """Everything that can change a number, in one canonical text.
@@ -90,23 +119,14 @@ class Cell:
         What is left to the paper or the server is left out, so that a release with one more field
         of that kind finds the jobs of this one.
         """
-        document = {
-            "checkpoint": _said(self.checkpoint),
-            "reference": self.reference and _said(self.reference),
-            "anchors": self.anchors if isinstance(self.anchors, str) else _said(self.anchors),
-            "shift": to_plain(self.shift),
-            "protocol": {**_said(self.protocol), "seed": self.seed},
-            "thresholds": _said(self.thresholds),
-            "numeric_mode": self.numeric_mode.name.lower(),
-        }
-        said = {key: value for key, value in document.items() if value}
-        return json.dumps(said, sort_keys=True, separators=(",", ":"))
+        document: dict[str, Any] = _given({**self.to_document(), "labels": None})
+        document.setdefault("protocol", {})["seed"] = self.seed
+        return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
-def _said(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
-    """The fields of a record that are not as they are by default."""
-    return {
-        field.name: value
-        for field in dataclasses.fields(record)
-        if (value := getattr(record, field.name)) not in (field.default, None, "", ())
-    }
+def _given(value: Any) -> Any:  # noqa: ANN401 - any plain value
+    """A document without what is None or empty."""
+    if not isinstance(value, Mapping):
+        return value
+    given = {key: _given(item) for key, item in value.items()}
+    return {key: item for key, item in given.items() if item not in (None, "", [], {})}

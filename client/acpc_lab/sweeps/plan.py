@@ -95,6 +95,13 @@ def _cells_of(
         reference = _reference(group.reference, group.node, fills, listing)
     filled = group.anchors.filled(lambda text: _fill(text, fills, group.anchors.node))
     anchors = store(filled)
+    parts = {**spec.document, "anchors": group.anchors.node.value}
+    stated = frozenset(
+        f"{part}.{name}"
+        for part in ("anchors", "protocol", "thresholds")
+        for name, value in (parts.get(part) or {}).items()
+        if value is not None
+    )
     for shift in spec.shifts:
         for seed in spec.seeds:
             yield Cell(
@@ -106,6 +113,7 @@ def _cells_of(
                 thresholds=spec.thresholds,
                 numeric_mode=spec.numeric_mode,
                 labels=labels,
+                stated=stated | {"protocol.seed"},
             )
 
 
