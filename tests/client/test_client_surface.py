@@ -108,7 +108,8 @@ PUBLIC = [
 
 SWEEPS = [
     "Cell", "CellResult", "CellStatus", "OutOfTime", "RunEnded", "RunOptions", "ServerAway",
-    "Stopped", "Sweep", "SweepFileError", "SweepProgress", "SweepResults", "SweepSpec", "TaskState",
+    "Stopped", "SubmitOptions", "Sweep", "SweepFileError", "SweepProgress", "SweepResults",
+    "SweepSpec", "TaskState", "WatchOptions",
 ]  # fmt: skip
 INTEGRATIONS = [
     "CallbackOptions", "CemCertificates", "EpochScore", "EpochScorer", "IterationCertificate",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from acpc_client.errors import (
@@ -38,6 +38,14 @@ class OutOfTime(RunEnded, DeadlineExceeded):
 
 class Stopped(RunEnded, Cancelled):
     """Somebody asked the run to stop."""
+
+
+def check_options(call: str, given: Iterable[str], known: type) -> None:
+    """Raises TypeError, which lists the options there are, when ``call`` is given another one."""
+    options = known.__annotations__
+    unknown = [name for name in given if name not in options]
+    if unknown:
+        raise TypeError(f"{call} takes no {', '.join(unknown)}; known: {', '.join(options)}")
 
 
 def passing(error: AcpcError) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from acpc_client import DEFAULT_TARGET, AcpcClient, Score, Tls
@@ -31,10 +31,11 @@ from acpc_lab.sweeps import (
     Cell,
     CellResult,
     CellStatus,
-    RunOptions,
     ServerAway,
+    SubmitOptions,
     Sweep,
     SweepResults,
+    WatchOptions,
     example,
 )
 from acpc_lab.tables import TABLE_FORMATS, write_whole
@@ -109,15 +110,17 @@ class Running:
     def run(self, sweep: Sweep, server: SweepServer, *, live: bool) -> SweepResults:
         """Runs, watches or submits, and shows how it goes."""
         with server.connect(sweep) as client, shown(_VIEW, live=live) as on_update:
-            options: RunOptions = {
+            options: SubmitOptions = {
                 "timeout": self.timeout,
                 "max_absence": self.max_absence,
                 "on_update": on_update,
             }
             if self.watch:
-                return sweep.watch(client, **options)
-            options |= {"rescan": self.rescan, "drop": self.drop, "concurrency": self.concurrency}
-            return (sweep.submit if self.submit_only else sweep.run)(client, **options)
+                return sweep.watch(client, **cast(WatchOptions, options))
+            options |= {"rescan": self.rescan, "drop": self.drop}
+            if self.submit_only:
+                return sweep.submit(client, **options)
+            return sweep.run(client, **options, concurrency=self.concurrency)
 
 
 @command(app)

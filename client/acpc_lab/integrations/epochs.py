@@ -41,7 +41,15 @@ from acpc_client import (
 )
 from acpc_client.errors import AcpcError, FailedPrecondition, ResourceExhausted, Unknown
 
-from acpc_lab.campaigns import MAX_ABSENCE_S, Campaign, Link, Options, RunEnded
+from acpc_lab.campaigns import (
+    MAX_ABSENCE_S,
+    Campaign,
+    Link,
+    Options,
+    RunEnded,
+    TaskStatus,
+    check_options,
+)
 
 _POLL_S = 0.5
 # A call on a client that is not ours ends by itself.
@@ -138,6 +146,7 @@ class _EpochTask:
     request: dict[str, Any]
     score: Score | None = None
     kept: bool = False
+    handed_out: bool = False
     identity: uuid.UUID = field(default_factory=uuid.uuid4)
 
     @property
@@ -180,9 +189,7 @@ class EpochScorer:
         shifts: Perturbation | Sequence[Perturbation],
         **options: Unpack[ScoringOptions],
     ) -> None:
-        unknown = options.keys() - ScoringOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"EpochScorer takes no {', '.join(sorted(unknown))}")
+        check_options("EpochScorer", options, ScoringOptions)
         self._owned = isinstance(server, str)
         self._client = (
             AcpcClient(server, tls=options.get("tls")) if isinstance(server, str) else server
@@ -263,31 +270,44 @@ class EpochScorer:
                 if self._stop.is_set():
                     return
                 continue
-            try:
-                self._score(epoch)
-            except Exception as error:  # noqa: BLE001 - training must not lose its scorer
-                self._give_up(epoch, Unknown(f"{type(error).__name__}: {error}"))
+            self._score(epoch)
             with self._idle:
                 self._under_way -= 1
                 self._idle.notify_all()
 
     def _score(self, epoch: _Epoch) -> None:
-        """Has one job per shift, and waits for all."""
+        """Has one job per shift, and hands each score out as soon as its job ends."""
         tasks = [_EpochTask(epoch, self._anchors, shift, self._request) for shift in self._shifts]
         link = Link(max_absence=self._max_absence, timeout=self._timeout, stop=self._stop)
-        campaign = Campaign(self._client, link, tasks, Options(poll=_POLL_S))
-        failure: AcpcError | None = None
+        campaign = Campaign(
+            self._client,
+            link,
+            tasks,
+            Options(poll=_POLL_S),
+            on_update=lambda now: self._hand_out(now.changed),
+        )
         try:
             campaign.run()
         except RunEnded as error:
-            failure = error
-        for status in campaign.statuses:
-            task, operation = status.task, status.operation
+            self._hand_out(campaign.statuses, error)
+        except Exception as error:  # noqa: BLE001 - training must not lose its scorer
+            unknown = Unknown(f"{type(error).__name__}: {error}")
+            self._hand_out(campaign.statuses, unknown)
+
+    def _hand_out(
+        self, statuses: Sequence[TaskStatus[_EpochTask]], failure: AcpcError | None = None
+    ) -> None:
+        """Hands out what is done; after a failure of the campaign, all that is left."""
+        for status in statuses:
+            task, epoch = status.task, status.task.epoch
+            if task.handed_out or not (status.state.done or failure):
+                continue
+            task.handed_out = True
             problem = None if task.score is not None else status.problem or failure
             self._arrived.append(
                 EpochScore(
-                    epoch.number, epoch.step, epoch.checkpoint, task.shift, operation, task.score,
-                    problem,
+                    epoch.number, epoch.step, epoch.checkpoint, task.shift, status.operation,
+                    task.score, problem,
                 )
             )  # fmt: skip
 

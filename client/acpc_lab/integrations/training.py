@@ -35,6 +35,7 @@ from typing import Any, Self, Unpack
 from acpc_client import AcpcClient, CheckpointRef, DatasetAnchors, Perturbation
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
+from acpc_lab.campaigns import check_options
 from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions
 
 Export = Callable[[Any, Any, int], str | CheckpointRef | None]
@@ -104,9 +105,7 @@ class ScoreCheckpointCallback:
         export: Export,
         **options: Unpack[CallbackOptions],
     ) -> None:
-        unknown = options.keys() - CallbackOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"ScoreCheckpointCallback takes no {', '.join(sorted(unknown))}")
+        check_options("ScoreCheckpointCallback", options, CallbackOptions)
         self._every = options.get("every", 1)
         if self._every < 1:
             raise ArgumentError("every", f"found {self._every}, wanted at least 1")

@@ -8,7 +8,7 @@ from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.reading import Node, SweepFileError
 from acpc_lab.sweeps.results import CellResult, SweepResults
 from acpc_lab.sweeps.spec import SweepSpec, example, read_spec
-from acpc_lab.sweeps.sweep import RunOptions, Sweep
+from acpc_lab.sweeps.sweep import RunOptions, SubmitOptions, Sweep, WatchOptions
 from acpc_lab.sweeps.tasks import CellStatus, SweepFolder, SweepProgress
 
 __all__ = [
@@ -20,10 +20,12 @@ __all__ = [
     "RunOptions",
     "ServerAway",
     "Stopped",
+    "SubmitOptions",
     "Sweep",
     "SweepFileError",
     "SweepProgress",
     "SweepResults",
     "SweepSpec",
     "TaskState",
+    "WatchOptions",
 ]

@@ -20,6 +20,7 @@ from acpc_lab.campaigns import (
     Link,
     Options,
     Records,
+    check_options,
 )
 from acpc_lab.sweeps.anchors import Depot, named
 from acpc_lab.sweeps.plan import Plan, check_dropped, make_plan
@@ -37,8 +38,15 @@ def _nobody(_: SweepProgress) -> None:
     """Listens to nothing."""
 
 
-class RunOptions(TypedDict, total=False):
-    """How a sweep is run, submitted or watched; defaults in brackets.
+class _LinkOptions(TypedDict, total=False):
+    timeout: float | None
+    max_absence: float
+    on_update: OnUpdate
+    stop: threading.Event | None
+
+
+class WatchOptions(_LinkOptions, total=False):
+    """How a sweep is watched; defaults in brackets.
 
     Attributes:
         timeout: Seconds for the whole run; None: until it is done.
@@ -46,19 +54,33 @@ class RunOptions(TypedDict, total=False):
         poll: Seconds between two looks at the server [0.5].
         on_update: Called in this thread whenever anything has changed.
         stop: Ends the run when set, from any thread.
-        concurrency: Jobs in flight at most, for ``run`` alone [the file's].
+    """
+
+    poll: float
+
+
+class SubmitOptions(_LinkOptions, total=False):
+    """How a sweep is submitted: as ``WatchOptions`` without ``poll``, and these.
+
+    Attributes:
         rescan: Resolve the names of the file again: checkpoints that are new join the sweep.
         drop: Leave out cells that were submitted and are no longer in the file.
     """
 
-    timeout: float | None
-    max_absence: float
-    poll: float
-    on_update: OnUpdate
-    stop: threading.Event | None
-    concurrency: int | None
     rescan: bool
     drop: bool
+
+
+class RunOptions(SubmitOptions, total=False):
+    """How a sweep is run: as ``SubmitOptions``, and these.
+
+    Attributes:
+        poll: Seconds between two looks at the server [0.5].
+        concurrency: Jobs in flight at most [the file's].
+    """
+
+    poll: float
+    concurrency: int | None
 
 
 class Sweep:
@@ -110,29 +132,32 @@ class Sweep:
             RunEnded: The server was away for too long, the time is over, or ``stop`` was set;
                 what was measured is kept.
         """
+        check_options("run", options, RunOptions)
         limit = options.get("concurrency") or self.spec.concurrency
         how = Options(limit, self.spec.retries, poll=options.get("poll", 0.5))
         with self._opened(client, how, options) as campaign:
             campaign.run()
         return self.results()
 
-    def submit(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
+    def submit(self, client: AcpcClient, **options: Unpack[SubmitOptions]) -> SweepResults:
         """Submits every cell that has no score yet, all at once, and waits for none.
 
-        The arguments and errors are those of ``run``.
+        The errors are those of ``run``.
         """
+        check_options("submit", options, SubmitOptions)
         how = Options(None, self.spec.retries, follow=False)
         with self._opened(client, how, options) as campaign:
             campaign.run()
         return self.results()
 
-    def watch(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
+    def watch(self, client: AcpcClient, **options: Unpack[WatchOptions]) -> SweepResults:
         """Follows the jobs that were submitted until they are done; submits none.
 
         Raises:
             FailedPrecondition: The sweep was not submitted yet, or another process runs it.
             RunEnded: As for ``run``.
         """
+        check_options("watch", options, WatchOptions)
         self._planned()
         how = Options(None, self.spec.retries, submit=False, poll=options.get("poll", 0.5))
         with self._opened(client, how, options) as campaign:
@@ -199,7 +224,7 @@ class Sweep:
 
     @contextlib.contextmanager
     def _opened(
-        self, client: AcpcClient, how: Options, options: RunOptions
+        self, client: AcpcClient, how: Options, options: Mapping[str, Any]
     ) -> Iterator[Campaign[CellTask]]:
         """A campaign over the plan, which is made first where it has to be."""
         on_update = options.get("on_update", _nobody)
@@ -211,12 +236,13 @@ class Sweep:
         )
         journal = self._disk.journal
         with journal.writing():
+            self._disk.make_results()
             plan = self._plan(client, link, options) if how.submit else self._planned()
             tasks = [CellTask(cell, plan.name, self._disk) for cell in plan.cells]
             records = Records(journal, journal.entries())
             yield Campaign(client, link, tasks, how, records, on_update)
 
-    def _plan(self, client: AcpcClient, link: Link, options: RunOptions) -> Plan:
+    def _plan(self, client: AcpcClient, link: Link, options: Mapping[str, Any]) -> Plan:
         """The plan on disk while the file says the same; otherwise a new one in its place."""
         before = self._disk.read_plan()
         same = before is not None and before.document == self.spec.document

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,9 +133,22 @@ class SweepFolder:
 
     def save(self, cell: Cell, score: Score) -> None:
         """Keeps the score of a cell."""
-        path = self.result_path(cell)
-        path.parent.mkdir(exist_ok=True)
-        save_score(score, path)
+        self.make_results()
+        save_score(score, self.result_path(cell))
+
+    def make_results(self) -> None:
+        """Makes the folder of the scores.
+
+        Raises:
+            FailedPrecondition: It cannot be made, or not be written.
+        """
+        folder = self.path / "results"
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise FailedPrecondition(f"cannot make {folder}: {error.strerror}") from error
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise FailedPrecondition(f"cannot write {folder}: permission denied")
 
     def load(self, cell: Cell) -> Score | None:
         """The score of a cell, or None when there is none that can be read."""

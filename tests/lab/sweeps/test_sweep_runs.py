@@ -287,6 +287,31 @@ def test_a_file_that_grows_goes_on_and_one_that_shrinks_says_what_changed(
     assert len(party.jobs) == 8
 
 
+def test_an_option_that_there_is_not_is_named(sweep_of: Make, client: AcpcClient) -> None:
+    sweep = sweep_of()
+    for call, given, known in (
+        (sweep.run, "timout", "timeout"),
+        (sweep.run, "patience", "max_absence"),
+        (sweep.submit, "concurrency", "rescan"),
+        (sweep.submit, "poll", "drop"),
+        (sweep.watch, "rescan", "poll"),
+    ):
+        with pytest.raises(TypeError, match=f"takes no {given}; known: .*{known}"):
+            call(client, **{given: 3})
+    assert not sweep.folder.exists()
+
+
+def test_without_a_place_for_results_nothing_is_submitted(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    sweep = sweep_of()
+    sweep.folder.mkdir()
+    (sweep.folder / "results").write_text("in the way")
+    with pytest.raises(FailedPrecondition, match=r"cannot make .*results: "):
+        sweep.run(client, poll=POLL)
+    assert not party.jobs
+
+
 def test_new_checkpoints_join_when_asked_to(
     sweep_of: Make, client: AcpcClient, party: JobParty
 ) -> None:
