@@ -154,21 +154,6 @@ def test_an_interrupted_measurement_goes_on_with_the_same_jobs(
     assert not list(out.iterdir()), "nothing is left of the measurement"
 
 
-def test_a_journal_of_an_earlier_release_is_gone_on_with(
-    acpc: Callable[..., Any], client: AcpcClient, tmp_path: Path, rows: tuple[StudyCheckpoint, ...]
-) -> None:
-    """It was one JSON file, with the names of the jobs by index and the attempts that failed."""
-    out = tmp_path / "study"
-    noted = interrupted(client, rows, out)
-    header = json.loads((out / JOURNAL).read_bytes())
-    for file in out.iterdir():
-        file.unlink()
-    old = {**header, "dropped": {}, "jobs": {"0": noted[0], "1": noted[1]}}
-    (out / JOURNAL).write_text(json.dumps(old, indent=1))
-    measured = measure(client, rows, ASK, out)
-    assert [item.operation.name for item in measured] == noted
-
-
 def test_failures_have_exit_codes_and_leave_no_study(
     acpc: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import enum
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -97,18 +97,21 @@ class Journal:
 
     def append(self, event: str, task: str, **details: Any) -> None:  # noqa: ANN401 - plain values
         """Adds an event of a task; it is on the disk when this returns."""
-        if self._file is None:
-            raise FailedPrecondition(f"{self.folder} is not open for writing")
+        file = self._open()
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         # Earlier releases called every task a cell.
         line = json.dumps({"time": now, "event": event, "cell": task, **details})
-        self._file.write(f"{line}\n".encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        file.write(f"{line}\n".encode())
+        file.flush()
+        os.fsync(file.fileno())
 
-    def entries(self, before: Mapping[str, Entry] | None = None) -> dict[str, Entry]:
+    def clear(self) -> None:
+        """Deletes every event; the journal stays open for writing."""
+        self._open().truncate(0)
+
+    def entries(self) -> dict[str, Entry]:
         """What is known of every task that ever had an event, by its id."""
-        entries = dict(before or {})
+        entries: dict[str, Entry] = {}
         for event in self.events():
             entries[event["cell"]] = _after(entries.get(event["cell"], Entry()), event)
         return entries
@@ -139,6 +142,11 @@ class Journal:
         """Deletes the journal; the campaign is over."""
         self._path.unlink(missing_ok=True)
         self._lock_path.unlink(missing_ok=True)
+
+    def _open(self) -> IO[bytes]:
+        if self._file is None:
+            raise FailedPrecondition(f"{self.folder} is not open for writing")
+        return self._file
 
     def _release(self) -> None:
         for file in (self._file, self._lock):

@@ -28,7 +28,6 @@ from google.protobuf.message import Message
 from acpc_lab.campaigns import (
     Campaign,
     CampaignProgress,
-    Entry,
     Journal,
     Link,
     OnUpdate,
@@ -40,6 +39,9 @@ from acpc_lab.studies.checkpoints import StudyCheckpoint
 from acpc_lab.tables import write_whole
 
 JOURNAL = "measuring.json"
+"""Which measurement a folder is in the middle of."""
+EVENTS = "measuring.jsonl"
+"""What happened to its jobs."""
 CONCURRENCY = 5
 """Jobs at the server at a time."""
 
@@ -165,8 +167,8 @@ class MeasuringTask(Generic[Answer]):
 
     @property
     def id(self) -> str:
-        """The index."""
-        return str(self.index)
+        """The index in this measurement: events of another one in the folder are not its own."""
+        return f"{self.identity}.{self.index}"
 
     @property
     def title(self) -> str:
@@ -199,7 +201,7 @@ def measure(
     on_update: OnUpdate[MeasuringTask[Answer]] = lambda _: None,
     timeout: float | None = None,
 ) -> list[Measured[Answer]]:
-    """Has every checkpoint measured and waits for all, ``timeout`` seconds at most.
+    """Has every checkpoint measured and waits for all, ``timeout`` seconds at most in total.
 
     The names of the jobs are kept in the folder, so that the same call resumes an interrupted
     measurement.
@@ -209,16 +211,23 @@ def measure(
         RunEnded: ``timeout`` passed, or the server was away for too long; the jobs go on.
         AcpcError: A job failed; the others go on, and the next call does it again.
     """
-    journal = Journal(folder, "study", "measuring.jsonl", "measuring.lock")
+    path, digest = folder / JOURNAL, _digest(rows, ask)
+    _identity(path, digest)  # before anything is written
+    journal = Journal(folder, "study", EVENTS, "measuring.lock")
     with journal.writing():
-        identity, entries = _begin(folder, _digest(rows, ask))
+        identity = _identity(path, digest)
+        if identity is None:
+            journal.clear()
+            identity = uuid.uuid4()
+            begun = {"digest": digest, "identity": str(identity)}
+            write_whole(path, json.dumps(begun, indent=1).encode())
         tasks = [MeasuringTask(index, row, ask, identity) for index, row in enumerate(rows)]
         campaign = Campaign(
             client,
             Link(timeout=timeout),
             tasks,
             Options(concurrency=CONCURRENCY, stop_at_failure=True),
-            Records(journal, journal.entries(entries)),
+            Records(journal, journal.entries()),
             on_update,
         )
         campaign.run()
@@ -227,36 +236,29 @@ def measure(
             ended = (TaskState.FAILED, TaskState.CANCELLED)
             failed = next(status for status in campaign.statuses if status.state in ended)
             raise failed.problem or Unknown(f"{failed.task.title} has no answer")
-        (folder / JOURNAL).unlink()
+        journal.clear()
+        path.unlink()
         journal.remove()
     return measured
 
 
-def _begin(folder: Path, digest: str) -> tuple[uuid.UUID, dict[str, Entry]]:
-    """Identity of the measurement in a folder, and the jobs that an earlier release noted there."""
-    path = folder / JOURNAL
-    if not path.exists():
-        identity = uuid.uuid4()
-        begun = {"digest": digest, "identity": str(identity), "dropped": {}, "jobs": {}}
-        write_whole(path, json.dumps(begun, indent=1).encode())
-        return identity, {}
+def _identity(path: Path, digest: str) -> uuid.UUID | None:
+    """Identity of the measurement that a folder is in the middle of; None: it is in none."""
+    files = f"{path} and {EVENTS} beside it"
     try:
         document = json.loads(path.read_bytes())
         found, identity = document["digest"], uuid.UUID(document["identity"])
-        # Attempts that ended without an answer, and the name of the last job, by index.
-        ended = {index: int(count) for index, count in document["dropped"].items()}
-        entries = {index: Entry(attempt=count) for index, count in ended.items()}
-        for index, name in document["jobs"].items():
-            entries[index] = Entry(TaskState.QUEUED, ended.get(index, 0) + 1, str(name))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArgumentError(str(path), f"is no journal: {error}; delete it") from error
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArgumentError(str(path), f"is no journal: {error}; delete {files}") from error
     if found != digest:
         raise ArgumentError(
-            str(folder),
+            str(path.parent),
             "is in the middle of a measurement with other checkpoints or parameters; name "
-            f"another folder, or delete {path}",
+            f"another folder, or delete {files}",
         )
-    return identity, entries
+    return identity
 
 
 def _plain(message: Message) -> dict[str, Any]:
