@@ -12,8 +12,8 @@ import argparse
 import json
 from pathlib import Path
 
-from acpc.contract import AnchorSource, DatasetAnchors, GaussianNoise
-from acpc_client import AcpcClient, Outcome, Pair, Score
+from acpc.contract import AnchorSource
+from acpc_client import AcpcClient, DatasetAnchors, GaussianNoise, Outcome, Pair, Score
 from acpc_server.data import Anchors, DatasetStore
 from picture import draw
 from rich.console import Console

@@ -31,8 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from acpc.contract import GaussianNoise
-from acpc_client import AcpcClient, PlanSession
+from acpc_client import AcpcClient, GaussianNoise, PlanSession
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table

@@ -10,9 +10,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import acpc_client
 import pytest
 from house import Module, cycles, graph, imports, modules, words
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 EXCEPTIONS = Path(__file__).with_name("exceptions.txt")
 MAX_FUNCTION_LINES = 50
 MAX_PARAMETERS = 8
@@ -150,3 +152,18 @@ def test_packages_import_in_one_direction() -> None:
 
 if __name__ == "__main__":
     print("\n".join(sorted(violations())))
+
+
+def test_examples_import_from_the_client_what_it_offers() -> None:
+    past = []
+    for file in EXAMPLES.rglob("*.py"):
+        found = [n for n in ast.walk(ast.parse(file.read_bytes())) if isinstance(n, ast.ImportFrom)]
+        names = {(n.module or "", alias.name) for n in found for alias in n.names}
+        if any(module == "acpc_client" for module, _ in names):
+            past += [
+                f"{file.name}: {module}.{name}"
+                for module, name in sorted(names)
+                if module.startswith("acpc_client.")
+                or (module == "acpc.contract" and name in acpc_client.__all__)
+            ]
+    assert not past

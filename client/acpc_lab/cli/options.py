@@ -127,7 +127,7 @@ Timeout = Annotated[
     typer.Option(
         min=0.001,
         metavar="SECONDS",
-        help="Deadline of each call; where the command waits for a job, of the wait.",
+        help="Deadline of each call; where the command waits for jobs, of the wait for all.",
         rich_help_panel=_SERVER,
     ),
 ]

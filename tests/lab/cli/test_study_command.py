@@ -152,3 +152,8 @@ def test_help_tells_question_columns_and_an_example(acpc: Command, name: str) ->
     assert answer.exit_code == 0
     for word in ("Columns", "task", f"acpc study {name}", "?"):
         assert word in answer.stdout
+
+
+def test_help_tells_that_the_time_is_for_all_checkpoints_together(acpc: Command) -> None:
+    shown = " ".join(acpc("study", "drift", "--help").stdout.replace("│", " ").split())
+    assert "where the command waits for jobs, of the wait for all" in shown
