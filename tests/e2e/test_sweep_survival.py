@@ -151,9 +151,10 @@ def test_frozen_anchors_give_the_scores_of_their_dataset(
     file = write_sweep(world.root / "frozen", "frozen", anchors=anchors, checkpoints=model)
     sweep = Sweep.load(file)
     with AcpcClient(server.address) as client:
+        before = {stored.digest for stored in client.anchors.list()}
         results = sweep.run(client, poll=0.05)
-        (stored,) = list(client.anchors.list())
-    assert {item.cell.anchors for item in results} == {stored.digest}
+        (digest,) = {stored.digest for stored in client.anchors.list()} - before
+    assert {item.cell.anchors for item in results} == {digest}
     assert scores(results) == undisturbed[4:8], "base, model and twin have four cells each"
 
 
