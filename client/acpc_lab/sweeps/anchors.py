@@ -118,19 +118,22 @@ class Depot:
         return self.link.ask(lambda: upload(arrays, description=described)).digest
 
     def _frozen(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
-        history = anchors.history or HISTORY
-        content = [self.sweep, dataclasses.asdict(source), history, self.horizon]
-        request_id = str(uuid.uuid5(NAMESPACE, json.dumps(content)))
         made = self.link.ask(
             lambda: self.client.anchors.create(
                 source,
-                history=history,
+                history=anchors.history or HISTORY,
                 horizon=self.horizon,
                 description=f"sweep {self.sweep}",
-                request_id=request_id,
+                request_id=self.request_id(anchors, source),
             )
         )
         return made.digest
+
+    def request_id(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
+        """Of the job that makes a set; as in a cell's ids, what the file leaves open is open."""
+        said = {**dataclasses.asdict(source), "seed": anchors.node.value.get("seed")}
+        content = [self.sweep, said, anchors.history or HISTORY, self.horizon]
+        return str(uuid.uuid5(NAMESPACE, json.dumps(content)))
 
 
 def named(anchors: AnchorPlace, folder: Path) -> Source:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from acpc.contract import ScoreProtocol, Thresholds
 from acpc_client import AcpcClient, Checkpoint, CheckpointState
+from acpc_lab.campaigns import Link
 from acpc_lab.report import from_sweep, render
-from acpc_lab.sweeps import Cell, Sweep, SweepFolder
+from acpc_lab.sweeps import Cell, Node, Sweep, SweepFolder
+from acpc_lab.sweeps.anchors import Depot, read_anchors
 from acpc_lab.sweeps.plan import Plan, make_plan
 from acpc_lab.tables import save_score
 from job_counterparty import JobParty
@@ -266,6 +268,24 @@ def test_ids_follow_from_what_the_file_says(
 ) -> None:
     cell = cell_of(sweep_of(**{"shifts": SHIFTS, **said}))
     assert (cell.id, cell.request_id("mine", 1)) == (id, request_id)
+
+
+@pytest.mark.parametrize(
+    ("said", "request_id"),
+    [
+        ({}, "dad97b9b-38ef-5b82-b316-dd72117979ff"),
+        ({"seed": 9101}, "3a5f7c60-2af1-52cf-ac07-76fe603f292e"),
+        ({"seed": 3}, "e8bd8e1d-d20e-51eb-93ab-026a417d5304"),
+    ],
+)
+def test_a_dataset_is_frozen_by_the_same_job(
+    said: dict[str, int], request_id: str, client: AcpcClient, tmp_path: Path
+) -> None:
+    document = {"dataset": "rooms.h5", "task": "tworoom", "freeze": True, **said}
+    anchors = read_anchors(Node(document))
+    assert anchors.dataset is not None
+    depot = Depot(client, Link(), "mine", tmp_path, horizon=8)
+    assert depot.request_id(anchors, anchors.dataset) == request_id
 
 
 def test_a_default_that_is_stated_is_measured_like_one_that_is_not(sweep_of: Make) -> None:
