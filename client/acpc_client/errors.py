@@ -72,13 +72,19 @@ _DETAILS_KEY = "grpc-status-details-bin"
 class ClientClosed(FailedPrecondition):
     """A call on a client that was closed."""
 
+    default_reason = ""
+
 
 class SessionClosed(FailedPrecondition):
     """A pool for a planning session that was not entered yet, or has ended."""
 
+    default_reason = ""
+
 
 class MalformedAnswer(Internal):
     """The server's answer breaks the contract, so no number was taken from it."""
+
+    default_reason = ""
 
 
 _CLASSES: dict[str, type[AcpcError]] = {

@@ -153,5 +153,6 @@ class WatchPlan:
 
     def _out_of_time(self) -> DeadlineExceeded:
         return DeadlineExceeded(
-            f"{self._name} was still going on when the wait for it ended; it goes on at the server"
+            f"{self._name} was still going on when the wait for it ended; it goes on at the server",
+            reason="",
         )

@@ -15,9 +15,10 @@ from acpc_client.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from acpc_client.results import Operation
 from acpc_client.sync.client import AcpcClient
 from client_counterparty import Counterparty
-from client_messages import retry_info, status
+from client_messages import operation, retry_info, status
 from google.rpc import error_details_pb2, status_pb2
 
 FAILURES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
@@ -89,12 +90,24 @@ def test_a_status_of_the_future_is_unknown() -> None:
 
 
 def test_nobody_at_the_target(side_of: Any, unused_target: str) -> None:
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable) as caught:
         side_of(unused_target).ask(lambda client: client.checkpoints.get("a"), timeout=5)
+    assert caught.value.reason == ""
 
 
 def test_a_closed_client_says_so(target: str) -> None:
     client = AcpcClient(target)
     client.close()
-    with pytest.raises(ClientClosed, match="GetCheckpoint"):
+    with pytest.raises(ClientClosed, match="GetCheckpoint") as caught:
         client.checkpoints.get("a")
+    assert caught.value.reason == ""
+
+
+def test_only_a_server_gives_a_reason() -> None:
+    for own in (ClientClosed, errors.SessionClosed, errors.MalformedAnswer):
+        assert own("why").reason == ""
+    with pytest.raises(errors.FailedPrecondition) as caught:
+        Operation.from_message(operation("operations/1")).result()
+    assert caught.value.reason == ""
+    for code in FAILURES:
+        assert errors.from_status(status(code, "why")).reason == ""

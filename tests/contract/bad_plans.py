@@ -63,6 +63,12 @@ def _floats(*shape: int, value: float = 0.0) -> Tensor:
     return wire.tensor(np.full(shape, value, np.float32))
 
 
+def _none(dtype: str) -> Tensor:
+    """No blocks, which is what one frame of history needs, but of a wrong type."""
+    return wire.tensor(np.zeros((0, wire.WIDTH), dtype))
+
+
+ONE = {"history": wire.tensor(wire.frames(1))}
 # Fields of the moment that all three requests share.
 MOMENTS: Table = [
     ("no-goal", {"goal": None}, "goal"),
@@ -77,6 +83,19 @@ MOMENTS: Table = [
     ("past-short", {"past_blocks": _floats(1, wire.WIDTH)}, "past_blocks.shape"),
     ("past-width", {"past_blocks": _floats(2, 9)}, "past_blocks.shape"),
     ("past-nan", {"past_blocks": _floats(2, wire.WIDTH, value=np.nan)}, "past_blocks.data"),
+    ("past-scalar", {"past_blocks": _floats()}, "past_blocks.shape"),
+    ("past-empty-rank-1", {**ONE, "past_blocks": _floats(0)}, "past_blocks.shape"),
+    ("past-empty-rank-3", {**ONE, "past_blocks": _floats(0, 2, 3)}, "past_blocks.shape"),
+    (
+        "past-empty-int",
+        {**ONE, "past_blocks": wire.tensor(np.zeros((0, 10), "i4"))},
+        "past_blocks.dtype",
+    ),
+    (
+        "past-empty-bool",
+        {**ONE, "past_blocks": wire.tensor(np.zeros((0, 10), "?"))},
+        "past_blocks.dtype",
+    ),
     ("reduction", {"cost_reduction": 9}, "cost_reduction"),
 ]
 

@@ -58,12 +58,15 @@ def statement(record: type[Any], name: str) -> str:
     """What the comment of a bounded field says, for example the range and default of q."""
     bounds = bounds_of(record)[name]
     (field,) = (f for f in dataclasses.fields(record) if f.name == name)
-    if bounds.max_length is not None:
-        text = f"Length: {bounds.min_length} to {bounds.max_length}"
+    length = f"Length: {bounds.min_length} to {bounds.max_length}"
+    if bounds.max_length is not None and bounds.ge == bounds.gt:
+        text = length
     elif "int" in str(field.type):
         text = f"Range: {int(bounds.ge)} to {int(bounds.le)}"
     else:
         text = f"Range: {bounds.wanted(False).removeprefix('a number in ')}"
+    if bounds.max_length is not None and text != length:
+        text += f". {length}"
     if isinstance(field.default, int | float):
         text += f"; default {field.default:g}"
     return text + "."

@@ -104,7 +104,7 @@ class AsyncPlanSession(SessionBase):
                 answer = await self._stream.read()
         except TimeoutError as raised:
             overdue = self._overdue(limit)
-            raise DeadlineExceeded(overdue, request_id=self.request_id) from raised
+            raise DeadlineExceeded(overdue, reason="", request_id=self.request_id) from raised
         except grpc.RpcError as raised:
             raise from_rpc_error(raised, self.request_id) from raised
         return None if answer is grpc.aio.EOF else answer

@@ -39,13 +39,14 @@ def compare_pair(
         TypeError: An unknown option.
     """
     check_options(options, PairOptions)
+    weights: Any = options.get("weights", ())  # a sequence, which becomes a tuple
     request = PairRequest(
         **common(checkpoint, options),
         history=history,
         action_blocks=action_blocks,
         views=views(options),
         observed_future=options.get("observed_future"),
-        weights=tuple(options.get("weights", ())),
+        weights=weights,
     )
     return send(COMPARE_PAIR, request, PairComparison.from_message)
 

@@ -23,6 +23,7 @@ from google.protobuf import duration_pb2
 
 from acpc_client.calls.base import Call, Method, Page, common, send, source
 from acpc_client.calls.options import ScoreOptions, check_options
+from acpc_client.calls.scene import only_perturbation
 from acpc_client.inputs import unsigned
 from acpc_client.results import Operation
 
@@ -56,7 +57,7 @@ def score_checkpoint(
     asked = contract.ScoreRequest(
         **common(checkpoint, options),
         anchors=source(anchors),
-        shift=shift,
+        shift=only_perturbation(shift, "shift"),
         reference=None if against is None else CheckpointRef.of(against),
         protocol=options.get("protocol") or ScoreProtocol(),
         thresholds=options.get("thresholds") or Thresholds(),

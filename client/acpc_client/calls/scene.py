@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from acpc.contract import ArgumentError, CheckpointRef, CostReduction, PerturbationSet, Views
+from acpc.contract import (
+    ArgumentError,
+    CheckpointRef,
+    CostReduction,
+    Perturbation,
+    PerturbationSet,
+    Views,
+    VisualChange,
+)
 from numpy.typing import NDArray
 
 from acpc_client.calls.base import common
@@ -16,10 +24,10 @@ def views(options: ViewOptions) -> Views:
     """The other views of a history.
 
     Raises:
-        ArgumentError: Both or neither of perturbations and views.
+        ArgumentError: Both or neither of perturbations and views, or something else.
     """
-    given = options.get("perturbations", ())
-    specs = given if isinstance(given, Sequence) else (given,)
+    given: Any = options.get("perturbations")
+    specs = () if given is None else perturbations(given)
     own = options.get("views")
     if bool(specs) == (own is not None):
         found = "both" if specs else "neither"
@@ -27,8 +35,26 @@ def views(options: ViewOptions) -> Views:
     if own is not None:
         return own
     return PerturbationSet(
-        tuple(specs), options.get("draws", 1), options.get("seed", 0), options.get("anchor", 0)
+        specs, options.get("draws", 1), options.get("seed", 0), options.get("anchor", 0)
     )
+
+
+def perturbations(given: Any) -> tuple[Perturbation, ...]:  # noqa: ANN401 - checked here
+    """One or several perturbations as a tuple; raises ArgumentError for anything else."""
+    several = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    return tuple(
+        only_perturbation(spec, "perturbations") for spec in (given if several else (given,))
+    )
+
+
+def only_perturbation(given: Any, name: str) -> Perturbation:  # noqa: ANN401 - checked here
+    """``given`` itself; raises ArgumentError, which names the argument, when it is none."""
+    if not isinstance(given, VisualChange):
+        raise ArgumentError(
+            name, f"found {given!r:.80}, wanted a perturbation, for example GaussianNoise(0.08)"
+        )
+    checked: Perturbation = given  # type: ignore[assignment]
+    return checked
 
 
 def moment(

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from acpc.contract import (
+    ArgumentError,
     CheckpointRef,
     JobState,
     Progress,
@@ -46,7 +47,8 @@ class Operation(Record):
         error: Why it ended without an answer.
         score: The answer of a scoring job that succeeded; lists leave it out.
         study: The answer of a study that succeeded; lists leave it out.
-        request: What a scoring job was asked; None for other jobs.
+        request: What a scoring job was asked; None for other jobs, and when a newer server allows
+            what this client does not know.
     """
 
     name: str
@@ -113,12 +115,16 @@ class Operation(Record):
         if answer is not None:
             return answer
         if not self.done:
-            raise FailedPrecondition(f"{self.name} has not ended; it is {self.state.name.lower()}")
+            raise _unanswered(f"{self.name} has not ended; it is {self.state.name.lower()}")
         if self.score is not None or self.study is not None:
-            raise FailedPrecondition(f"{self.name} is no {wanted}; its answer is {other}()")
+            raise _unanswered(f"{self.name} is no {wanted}; its answer is {other}()")
         if self.state is JobState.SUCCEEDED:
-            raise FailedPrecondition(f"{self.name} was listed without its answer; get it by name")
+            raise _unanswered(f"{self.name} was listed without its answer; get it by name")
         raise MalformedAnswer(f"{self.name} has ended with neither a {wanted} nor an error")
+
+
+def _unanswered(message: str) -> FailedPrecondition:
+    return FailedPrecondition(message, reason="")
 
 
 def _state_of(message: operations_pb2.Operation, error: AcpcError | None) -> JobState:
@@ -133,13 +139,22 @@ def _state_of(message: operations_pb2.Operation, error: AcpcError | None) -> Job
 def _metadata(
     message: operations_pb2.Operation,
 ) -> tuple[ScoreMetadata | StudyMetadata, CheckpointRef]:
-    """The metadata of either kind of job, and the checkpoint it names; empty when neither."""
+    """The metadata of either kind of job, and the checkpoint it names; empty when neither.
+
+    A newer server's request may be out of the ranges known here: it is left out, and the operation
+    can still be watched and listed. The request of a study is not part of an ``Operation``.
+    """
     held = study_service_pb2.RunStudyMetadata()
     if message.metadata.Unpack(held):
-        study = read_answer(StudyMetadata, held)
-        return study, study.request.checkpoint
+        checkpoint = read_answer(CheckpointRef, held.request.checkpoint)
+        held.ClearField("request")
+        return read_answer(StudyMetadata, held), checkpoint
     other = scoring_service_pb2.ScoreCheckpointMetadata()
     message.metadata.Unpack(other)
+    try:
+        ScoreRequest.from_message(other.request)
+    except ArgumentError:
+        other.ClearField("request")
     score = read_answer(ScoreMetadata, other)
     return score, score.checkpoint
 

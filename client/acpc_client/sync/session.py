@@ -137,7 +137,7 @@ class PlanSession(SessionBase):
 
     def _exchange(self, request: pb.PlanRequest, limit: float) -> pb.PlanResponse | None:
         """Sends one message and waits for its answer; None: the server has ended the stream."""
-        overdue = DeadlineExceeded(self._overdue(limit), request_id=self.request_id)
+        overdue = DeadlineExceeded(self._overdue(limit), reason="", request_id=self.request_id)
         late = threading.Event()
         with self._alarm(limit, late):
             try:

@@ -235,6 +235,7 @@ class Upload:
         if wanted not in ("", anchor_set.digest):
             raise DataLoss(
                 f"the server stored {anchor_set.digest}, but what was sent has digest {wanted}",
+                reason="",
                 request_id=self.request_id,
             )
         self._tell(self._source.total)

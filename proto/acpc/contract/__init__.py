@@ -30,7 +30,6 @@ from acpc.contract.fields import (
     changed,
     check,
     given,
-    normalise,
     seed_field,
     sized,
 )
@@ -47,6 +46,7 @@ from acpc.contract.moments import (
     Views,
     goal_kind,
 )
+from acpc.contract.normal_form import normalise
 from acpc.contract.pairs import ErrorDrift, PairComparison, PairResult
 from acpc.contract.perturbations import (
     KINDS,

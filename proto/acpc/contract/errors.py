@@ -9,7 +9,7 @@ AcpcError
 ├── PermissionDenied    PERMISSION_DENIED    a path that leaves its configured root
 ├── Unauthenticated     UNAUTHENTICATED      no valid credentials
 ├── ResourceExhausted   RESOURCE_EXHAUSTED   over a limit; ``retry_after`` when it may pass later
-├── DeadlineExceeded    DEADLINE_EXCEEDED    cannot, or did not, finish in time
+├── DeadlineExceeded    DEADLINE_EXCEEDED    did not finish in time
 ├── Cancelled           CANCELLED            the call or the job was withdrawn
 ├── Aborted             ABORTED              lost against a concurrent call
 ├── OutOfRange          OUT_OF_RANGE         past the end
@@ -160,7 +160,7 @@ class ResourceExhausted(AcpcError, code="RESOURCE_EXHAUSTED", reason="LIMIT_EXCE
 
 
 class DeadlineExceeded(AcpcError, code="DEADLINE_EXCEEDED"):
-    """The call did not finish, or could not have finished, before its deadline."""
+    """The deadline passed; a call that would be late is RESOURCE_EXHAUSTED when it arrives."""
 
 
 class Cancelled(AcpcError, code="CANCELLED"):

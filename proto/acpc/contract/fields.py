@@ -7,13 +7,12 @@ its ranges: the client before it sends a request, the server when it has read on
 from __future__ import annotations
 
 import dataclasses
-import enum
 import math
-from collections.abc import Callable, Iterable, Mapping
+import types
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field
-from functools import cache, partial
-from numbers import Integral, Real
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from acpc.contract.errors import ArgumentError
 
@@ -23,7 +22,6 @@ SHOWN = 80
 """Characters of a rejected value that its error quotes."""
 
 R = TypeVar("R")
-Convert = Callable[[Any], Any]
 InRange = Callable[[Any], bool]
 
 
@@ -88,9 +86,10 @@ def bounded(
     le: float = math.inf,
     lt: float = math.inf,
     unit: str = "",
+    most: int | None = None,
 ) -> Any:
-    """A dataclass field of a number, or of a sequence of numbers, with a range."""
-    bounds = Bounds(ge=ge, gt=gt, le=le, lt=lt, unit=unit)
+    """A dataclass field of a number, or of a sequence of ``most`` numbers, with a range."""
+    bounds = Bounds(ge=ge, gt=gt, le=le, lt=lt, unit=unit, max_length=most)
     return field(default=default, metadata={"bounds": bounds})
 
 
@@ -134,68 +133,6 @@ def given(cls: type[R], **values: Any) -> R:
     return cls(**{name: value for name, value in values.items() if value is not None})
 
 
-def normalise(record: Any) -> None:
-    """Makes the values of a new record what its hints say, where they mean the same.
-
-    Whole numbers of float fields become floats, sequences tuples, NumPy's numbers Python's, and an
-    enum's unspecified value the field's default. Called by ``__post_init__``.
-    """
-    for name, exact, convert in _conversions(type(record)):
-        value = getattr(record, name)
-        if type(value) is not exact:
-            plain = convert(value)
-            if plain is not value:
-                object.__setattr__(record, name, plain)
-
-
-def _compile_conversions(cls: type[Any]) -> list[tuple[str, type[Any] | None, Convert]]:
-    """For each field its name, the type whose values need no conversion, and the conversion."""
-    found: list[tuple[str, type[Any] | None, Convert]] = []
-    for f in dataclasses.fields(cls):
-        hint, axes = _hints(cls)[f.name], f.metadata.get("array")
-        if axes is not None:
-            found.append((f.name, type(None), axes.converted))
-        elif hint is str or hint is bool:
-            continue
-        elif isinstance(hint, type) and issubclass(hint, enum.IntEnum):
-            if isinstance(f.default, enum.IntEnum):
-                found.append((f.name, None, partial(_specified, f.default)))
-        elif float in (hint, *get_args(hint)):
-            found.append((f.name, float, _as_float))
-        elif hint is int or int in get_args(hint):
-            found.append((f.name, int, _as_int))
-        elif get_origin(hint) is tuple:
-            exact, convert = (
-                (None, _as_floats) if get_args(hint)[0] is float else (tuple, _as_tuple)
-            )
-            found.append((f.name, exact, convert))
-    return found
-
-
-_conversions: Callable[[Any], list[tuple[str, type[Any] | None, Convert]]]
-_conversions = cache(_compile_conversions)
-
-
-def _specified(default: enum.IntEnum, value: Any) -> Any:
-    return default if value == 0 else value
-
-
-def _as_float(value: Any) -> Any:
-    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value
-
-
-def _as_int(value: Any) -> Any:
-    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
-
-
-def _as_floats(value: Any) -> Any:
-    return tuple(map(float, value)) if isinstance(value, Iterable) else value
-
-
 def check(record: Any, path: str = "") -> None:
     """Checks every field of a record, and of the records in it, against its range.
 
@@ -224,8 +161,8 @@ def _compile_ranges(cls: type[Any]) -> list[tuple[str, InRange, dataclasses.Fiel
     """For each field its name and a quick test that most right values pass."""
     found: list[tuple[str, InRange, dataclasses.Field[Any]]] = []
     for f in dataclasses.fields(cls):
-        hint, bounds = _hints(cls)[f.name], f.metadata.get("bounds", ANY)
-        if hint is bool or (hint is str and bounds is ANY):
+        hint, bounds = hints_of(cls)[f.name], f.metadata.get("bounds", ANY)
+        if hint is bool:
             continue
         nested = "array" in f.metadata or dataclasses.is_dataclass(hint)
         test = _nested_test(f, hint) if nested else _quick_test(hint, bounds)
@@ -241,24 +178,38 @@ def _quick_test(hint: Any, bounds: Bounds) -> InRange:
     if hint is float:
         return lambda value: type(value) is float and bounds.holds(value)
     if hint is str:
-        return lambda value: type(value) is str and bounds.fits(len(value))
+        shortest, longest = bounds.min_length, bounds.max_length or math.inf
+        return lambda value: type(value) is str and shortest <= len(value) <= longest
     if get_origin(hint) is tuple:
-        (item, *_) = get_args(hint)
-        if all(hasattr(part, "checks_itself") for part in get_args(item) or (item,)):
-            return lambda value: type(value) is tuple and bounds.fits(len(value))
-        return lambda value: value == () and not bounds.min_length
-    return lambda value: value is None or type(value) is hint  # an enum
+        items = frozenset(parts_of(get_args(hint)[0]))
+        if all(hasattr(item, "checks_itself") for item in items):
+            return lambda value: (
+                type(value) is tuple
+                and bounds.fits(len(value))
+                and items.issuperset(map(type, value))
+            )
+        return lambda value: type(value) is tuple and not value and not bounds.min_length
+    return _instance_test(hint)
+
+
+def _instance_test(hint: Any) -> InRange:
+    """The test of an enum, or of a record that has checked itself."""
+    itself = frozenset(part for part in parts_of(hint) if hasattr(part, "checks_itself"))
+    if optional(hint):
+        return lambda value: value is None or type(value) in itself
+    return lambda value: type(value) is hint or type(value) in itself
 
 
 def _nested_test(f: dataclasses.Field[Any], hint: Any) -> InRange:
     """The test of an array, or of a record; raises what ``check`` raises."""
     name: str = f.metadata.get("wire") or f.name
     axes: Any = f.metadata.get("array")
+    may_be_none = optional(hint)
 
     def array_in_range(value: Any) -> bool:
         if value is not None:
             axes.check(value, name)
-        return True
+        return value is not None or may_be_none
 
     def record_in_range(value: Any) -> bool:
         if type(value) is hint:
@@ -268,14 +219,34 @@ def _nested_test(f: dataclasses.Field[Any], hint: Any) -> InRange:
     return array_in_range if axes else record_in_range
 
 
-_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
+def parts_of(hint: Any) -> tuple[Any, ...]:
+    """The members of a union, None apart, or the hint itself."""
+    union = get_origin(hint) in (types.UnionType, Union)
+    return tuple(part for part in get_args(hint) if part is not type(None)) if union else (hint,)
+
+
+def optional(hint: Any) -> bool:
+    """Whether None is a value of the hint."""
+    return type(None) in get_args(hint)
+
+
+hints_of: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
 _ranges: Callable[[Any], list[tuple[str, InRange, dataclasses.Field[Any]]]]
 _ranges = cache(_compile_ranges)
 
 
+_WORDS = {
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "ndarray": "an array",
+    "tuple": "a sequence",
+}
+
+
 def _whole_fields(cls: type[Any]) -> set[str]:
     """The fields that hold whole numbers."""
-    return {name for name, hint in _hints(cls).items() if hint is int or int in get_args(hint)}
+    return {name for name, hint in hints_of(cls).items() if hint is int or int in get_args(hint)}
 
 
 _whole: Callable[[Any], set[str]] = cache(_whole_fields)
@@ -283,28 +254,53 @@ _whole: Callable[[Any], set[str]] = cache(_whole_fields)
 
 def _check_field(record: Any, f: dataclasses.Field[Any], value: Any) -> None:
     """Checks the value of one field; its errors name it as the message does."""
-    if value is None or isinstance(value, bool):
-        return
     name, bounds = f.metadata.get("wire") or f.name, f.metadata.get("bounds", ANY)
-    whole = f.name in _whole(type(record))
+    hint, whole = hints_of(type(record))[f.name], f.name in _whole(type(record))
+    if value is None and optional(hint):
+        return
+    _check_type(value, name, hint)
     if isinstance(value, tuple | list):
-        _check_length(value, name, bounds, "entries")
+        check_length(len(value), name, bounds)
         for index, item in enumerate(value):
             if isinstance(item, int | float):
                 _check_number(item, name, bounds, whole)
-            elif not getattr(item, "checks_itself", False):
+                continue
+            _check_type(item, f"{name}[{index}]", get_args(hint)[0])
+            if not getattr(item, "checks_itself", False):
                 check(item, f"{name}[{index}]")
     elif hasattr(value, "__dataclass_fields__"):
         if not getattr(value, "checks_itself", False):
             check(value, _member(type(record), name, type(value)))
-    elif isinstance(value, int | float):
+    elif isinstance(value, int | float) and not isinstance(value, bool):
         _check_number(value, name, bounds, whole)
     elif isinstance(value, str):
-        _check_length(value, name, bounds, "characters")
+        check_length(len(value), name, bounds, "characters")
     elif isinstance(value, Mapping):
-        _check_length(value, name, bounds, "entries")
+        check_length(len(value), name, bounds)
         for key, item in value.items():
             _check_number(item, f"{name}.{key}", bounds, whole)
+
+
+def _check_type(value: Any, name: str, hint: Any) -> None:
+    """Raises ArgumentError for a value of another kind than the hint's; ranges come later."""
+    kinds, accepted = _accepted(hint)
+    if isinstance(value, accepted) and (type(value) is not bool or bool in kinds):
+        return
+    wanted = " or ".join(_WORDS.get(kind.__name__, kind.__name__) for kind in kinds)
+    if hasattr(kinds[0], "checks_itself"):
+        wanted = "a perturbation"
+    raise ArgumentError(name, f"found {value!r:.{SHOWN}}, wanted {wanted}")
+
+
+def _find_accepted(hint: Any) -> tuple[tuple[type[Any], ...], tuple[type[Any], ...]]:
+    """The types that a hint names, and those whose values are looked at more closely."""
+    kinds = tuple(get_origin(part) or part for part in parts_of(hint))
+    numbers = any(issubclass(kind, int | float) for kind in kinds)
+    return kinds, (*kinds, *((int, float) if numbers else ()), *((list,) if tuple in kinds else ()))
+
+
+_accepted: Callable[[Any], tuple[tuple[type[Any], ...], tuple[type[Any], ...]]]
+_accepted = cache(_find_accepted)
 
 
 def _find_member(record: type[Any], name: str, value: type[Any]) -> str:
@@ -327,6 +323,7 @@ def _check_number(value: Any, name: str, bounds: Bounds, whole: bool) -> None:
         raise ArgumentError(name, f"found {value!r:.{SHOWN}}, wanted {bounds.wanted(whole)}")
 
 
-def _check_length(value: Any, name: str, bounds: Bounds, what: str) -> None:
-    if not bounds.fits(len(value)):
-        raise ArgumentError(name, f"found {len(value)} {what}, wanted {bounds.wanted_length(what)}")
+def check_length(length: int, name: str, bounds: Bounds, what: str = "entries") -> None:
+    """Raises ArgumentError, which names the field, when a length is out of its range."""
+    if not bounds.fits(length):
+        raise ArgumentError(name, f"found {length} {what}, wanted {bounds.wanted_length(what)}")

@@ -25,7 +25,6 @@ has one. Each class is compiled once, at its first use.
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass
@@ -41,6 +40,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from acpc.contract.enums import WireEnum
 from acpc.contract.errors import ArgumentError
+from acpc.contract.fields import ANY, Bounds, bounds_of, check_length, optional, parts_of
 from acpc.contract.tensor import read_tensor, tensor_fields
 
 M = TypeVar("M", bound=Message)
@@ -119,13 +119,14 @@ def _compile_reader(cls: type[Any], strict: bool) -> Callable[[Any], Any]:
     oneofs: list[tuple[str, Callable[[Any], Any]]] = []
     hints = typing.get_type_hints(cls, include_extras=True)
     defaults = {f.name: _default(f) for f in dataclasses.fields(cls)}
+    bounds = bounds_of(cls)
     for name, wire in wire_names(cls).items():
         field, default, hint = _find(cls, wire), defaults[name], hints[name]
         if isinstance(field, OneofDescriptor):
             oneofs.append((name, _oneof_reader(field, hint, default, strict)))
             continue
-        load = _loader(field, hint, strict)
-        if _optional(hint) or (default is not None and (field.has_presence or default())):
+        load = _loader(field, hint, strict, bounds.get(name, ANY))
+        if optional(hint) or (default is not None and (field.has_presence or default())):
             given.append((name, wire, field.has_presence, load, default or (lambda: None)))
         elif load is None:
             plain[name] = wire
@@ -219,19 +220,9 @@ def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
     return None if field.default is MISSING else lambda: field.default
 
 
-def _parts(hint: Any) -> tuple[Any, ...]:
-    """The members of a union, or the hint itself."""
-    union = get_origin(hint) in (types.UnionType, typing.Union)
-    return tuple(part for part in get_args(hint) if part is not type(None)) if union else (hint,)
-
-
-def _optional(hint: Any) -> bool:
-    return type(None) in get_args(hint)
-
-
 def _load_one(field: Any, hint: Any, strict: bool) -> Load | None:
     """What turns one value of a field into Python's; None: nothing has to."""
-    (hint, *_) = _parts(hint)
+    (hint, *_) = parts_of(hint)
     message = field.message_type and field.message_type.full_name
     load: Load | None = None
     if codec := _own_codec(hint):
@@ -250,7 +241,7 @@ def _load_one(field: Any, hint: Any, strict: bool) -> Load | None:
 
 def _dump_one(field: Any, hint: Any) -> Dump | None:
     """What turns one value into the constructor's argument; None: nothing has to."""
-    (hint, *_) = _parts(hint)
+    (hint, *_) = parts_of(hint)
     if codec := _own_codec(hint):
         return codec.dump
     if field.message_type and field.message_type.full_name in _STANDARD:
@@ -289,14 +280,23 @@ _STANDARD: dict[str, tuple[Load, Dump | None]] = {
 }
 
 
-def _loader(field: Any, hint: Any, strict: bool) -> Load | None:
+def _loader(field: Any, hint: Any, strict: bool, bounds: Bounds) -> Load | None:
     """What turns the content of a field into the value; None: nothing has to."""
     if not field.is_repeated or _own_codec(hint):
         return _load_one(field, hint, strict)
     if _is_map(field):
-        return dict
-    load = _load_one(field, get_args(hint)[0], strict)
-    return tuple if load is None else _each(load)
+        load: Load = dict
+    else:
+        load_one = _load_one(field, get_args(hint)[0], strict)
+        load = tuple if load_one is None else _each(load_one)
+    return load if bounds.max_length is None else partial(_load_counted, load, bounds)
+
+
+def _load_counted(load: Load, bounds: Bounds, held: Any) -> Any:
+    """Counts the entries before it loads them: a message holds millions of small ones."""
+    if len(held) > (bounds.max_length or 0):
+        check_length(len(held), "", bounds)
+    return load(held)
 
 
 def _dumper(field: Any, hint: Any) -> Dump | None:
@@ -333,7 +333,7 @@ def _members(oneof: OneofDescriptor, hint: Any) -> dict[str, tuple[Any, Any]]:
     return {
         field.name: (field, part)
         for field in oneof.fields
-        for part in _parts(hint)
+        for part in parts_of(hint)
         if _fits(field, part)
     }
 
@@ -368,7 +368,7 @@ def _oneof_reader(
     def read(message: Any) -> Any:
         kind = message.WhichOneof(oneof.name)
         if kind not in loads:
-            if default is None and not _optional(hint):
+            if default is None and not optional(hint):
                 raise ArgumentError(oneof.name, f"give one of {', '.join(loads)}")
             return None if default is None else default()
         load, held = loads[kind], getattr(message, kind)

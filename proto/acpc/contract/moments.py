@@ -20,7 +20,7 @@ from acpc.contract.requests import (
     PerturbationSet,
     Request,
 )
-from acpc.contract.tensor import Axes, floats, frames, read_tensor, tensor_fields
+from acpc.contract.tensor import FLOAT32, Axes, floats, frames, read_tensor, tensor_fields
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 Views: TypeAlias = PerturbationSet | NDArray[Any]
@@ -104,7 +104,7 @@ class PairRequest(_Moment, Wire[pb.ComparePairRequest]):
 
     action_blocks: NDArray[Any] = floats("h + H - 1, block width")
     observed_future: NDArray[Any] | None = frames("H, height, width, 3", None)
-    weights: tuple[float, ...] = ()
+    weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
 
     def check_rules(self) -> None:
         """The blocks leave a horizon, and frames have one size."""
@@ -140,7 +140,8 @@ class PlannerMoment(_Moment):
         super().__post_init__()
         goal = np.asarray(self.goal)
         object.__setattr__(self, "goal", GOALS[goal_kind(goal)].converted(goal))
-        if self.past_blocks is not None and not len(self.past_blocks):
+        past = self.past_blocks
+        if past is not None and past.dtype == FLOAT32 and past.ndim == 2 and not len(past):
             object.__setattr__(self, "past_blocks", None)
 
     def check_rules(self) -> None:
@@ -165,7 +166,7 @@ class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
 
     elite_count: int = bounded(0, ge=0, le=UINT32)
     endpoint_tolerance: float = bounded(0.0, ge=0)
-    weights: tuple[float, ...] = ()
+    weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

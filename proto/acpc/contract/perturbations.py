@@ -15,8 +15,9 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, TypeAlias, get_args
 
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import bounded, check, normalise, sized
+from acpc.contract.fields import bounded, check, sized
 from acpc.contract.messages import Codec, Wire
+from acpc.contract.normal_form import normalise
 from acpc.contract.plain import to_plain
 from acpc.v1 import perturbation_pb2 as pb
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import UINT32, bounded, normalise, seed_field, sized
+from acpc.contract.fields import UINT32, bounded, seed_field, sized
 from acpc.contract.messages import Wire
+from acpc.contract.normal_form import normalise
 from acpc.contract.perturbations import Spec
 from acpc.v1 import (
     anchor_service_pb2,
@@ -181,9 +182,9 @@ class ScoreProtocol(Request, Wire[scoring_service_pb2.ScoreProtocol]):
     horizon: int = bounded(8, ge=1, le=MAX_LOGGED)
     quantile: float = bounded(0.90, ge=0, le=1)
     margin: float = bounded(0.10, ge=0)
-    weights: tuple[float, ...] = ()
-    extra_horizons: tuple[int, ...] = bounded((), ge=1, le=MAX_LOGGED)
-    extra_quantiles: tuple[float, ...] = bounded((), ge=0, le=1)
+    weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
+    extra_horizons: tuple[int, ...] = bounded((), ge=1, le=MAX_LOGGED, most=MAX_EXTRAS)
+    extra_quantiles: tuple[float, ...] = bounded((), ge=0, le=1, most=MAX_EXTRAS)
 
     def check_rules(self) -> None:
         """Extra horizons are not above the main one, and extras not too many."""

@@ -108,7 +108,9 @@ class ComparePairRequest(_message.Message):
 
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Horizon weights alpha_1..alpha_H: nonnegative, summing to 1. Empty: 1/H."""
+        """Horizon weights alpha_1..alpha_H: nonnegative, summing to 1. Empty: 1/H.
+        Length: 0 to 1024.
+        """
 
     def __init__(
         self,
@@ -389,7 +391,9 @@ class CertifyPoolRequest(_message.Message):
     def explicit_views(self) -> _tensor_pb2.Tensor: ...
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Horizon weights of the ACPC summaries. Empty: 1/H."""
+        """Horizon weights of the ACPC summaries. Empty: 1/H.
+        Length: 0 to 1024.
+        """
 
     def __init__(
         self,
@@ -686,7 +690,9 @@ class PlanStart(_message.Message):
     @_builtins.property
     def explicit_views(self) -> _tensor_pb2.Tensor: ...
     @_builtins.property
-    def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Length: 0 to 1024."""
+
     def __init__(
         self,
         *,

@@ -188,17 +188,19 @@ class ScoreProtocol(_message.Message):
     """
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Horizon weights. Empty: 1/H."""
+        """Horizon weights. Empty: 1/H.
+        Length: 0 to 1024.
+        """
 
     @_builtins.property
     def extra_horizons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """More (horizon, quantile) summaries to report beside the main one.
-        Range: 1 to 256.
+        Range: 1 to 256. Length: 0 to 64.
         """
 
     @_builtins.property
     def extra_quantiles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Range: [0, 1]."""
+        """Range: [0, 1]. Length: 0 to 64."""
 
     def __init__(
         self,

@@ -1,0 +1,117 @@
+"""Makes the values of a new record what its hints say, where they mean the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterable, Mapping, Sized
+from dataclasses import MISSING
+from functools import cache, partial
+from numbers import Integral, Real
+from typing import Any, get_args, get_origin
+
+from acpc.contract.fields import ANY, Bounds, check_length, hints_of, optional
+
+Convert = Callable[[Any], Any]
+
+
+def normalise(record: Any) -> None:
+    """Makes the values of a new record what its hints say, where they mean the same.
+
+    Whole numbers of float fields become floats, sequences tuples, NumPy's numbers Python's. None,
+    an enum's unspecified value, and an empty sequence where one is needed are the field's default.
+    Called by ``__post_init__``.
+
+    Raises:
+        ArgumentError: A sequence is too long to be converted; names its field.
+    """
+    for name, exact, convert in _conversions(type(record)):
+        value = getattr(record, name)
+        if type(value) is not exact:
+            plain = convert(value)
+            if plain is not value:
+                object.__setattr__(record, name, plain)
+
+
+def _compile_conversions(cls: type[Any]) -> list[tuple[str, type[Any] | None, Convert]]:
+    """For each field its name, the type whose values need no conversion, and the conversion."""
+    found: list[tuple[str, type[Any] | None, Convert]] = []
+    for f in dataclasses.fields(cls):
+        hint, bounds = hints_of(cls)[f.name], f.metadata.get("bounds", ANY)
+        if axes := f.metadata.get("array"):
+            found.append((f.name, type(None), axes.converted))
+            continue
+        exact, convert = _conversion(hint, f.metadata.get("wire") or f.name, bounds)
+        has_default = f.default is not MISSING or f.default_factory is not MISSING
+        if has_default and not optional(hint):
+            needed = get_origin(hint) is tuple and bounds.min_length > 0
+            if isinstance(f.default, enum.IntEnum):
+                exact, convert = None, partial(_specified, f.default)
+            else:
+                exact = None if needed else exact
+                convert = partial(_or_default, f, needed, convert)
+        elif convert is _same:
+            continue
+        found.append((f.name, exact, convert))
+    return found
+
+
+def _conversion(hint: Any, name: str, bounds: Bounds) -> tuple[type[Any] | None, Convert]:
+    if float in (hint, *get_args(hint)) and get_origin(hint) is not tuple:
+        return float, _as_float
+    if get_origin(hint) is tuple:
+        (item, *_) = get_args(hint)
+        exact, convert = (None, _as_floats) if item is float else (tuple, _as_tuple)
+        return exact, partial(convert, name, bounds)
+    if hint is int or int in get_args(hint):
+        return int, _as_int
+    return get_origin(hint) or hint, _same
+
+
+_conversions: Callable[[Any], list[tuple[str, type[Any] | None, Convert]]]
+_conversions = cache(_compile_conversions)
+_FLOATS = frozenset({float})
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _specified(default: enum.IntEnum, value: Any) -> Any:
+    return default if value is None or value == 0 else value
+
+
+def _or_default(f: dataclasses.Field[Any], needed: bool, convert: Convert, value: Any) -> Any:
+    """The field's default in place of None, and of an empty sequence where one is needed."""
+    if value is None or (needed and isinstance(value, tuple | list) and not value):
+        return f.default if f.default_factory is MISSING else f.default_factory()
+    return convert(value)
+
+
+def _as_float(value: Any) -> Any:
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value
+
+
+def _as_int(value: Any) -> Any:
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
+def _as_tuple(name: str, bounds: Bounds, value: Any) -> Any:
+    if isinstance(value, tuple | str | Mapping) or not isinstance(value, Iterable):
+        return value
+    try:
+        if isinstance(value, Sized):
+            check_length(len(value), name, bounds)
+        return tuple(value)
+    except TypeError:  # an array of rank 0
+        return value
+
+
+def _as_floats(name: str, bounds: Bounds, value: Any) -> Any:
+    if type(value) is tuple and _FLOATS.issuperset(map(type, value)):
+        return value
+    plain = _as_tuple(name, bounds, value)
+    if not isinstance(plain, tuple):
+        return plain
+    check_length(len(plain), name, bounds)
+    return tuple(map(_as_float, plain))

@@ -1,0 +1,122 @@
+"""Nothing given means the contract's default, and a wrong type an error that names the argument."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from acpc.contract import (
+    ArgumentError,
+    CemBudget,
+    CheckpointRef,
+    DatasetAnchors,
+    DriftStudy,
+    GaussianNoise,
+    GeometryStudy,
+    MotionBlur,
+    PerturbationSet,
+    PlannerStudy,
+    Registered,
+    ScoreProtocol,
+    SensitivityStudy,
+    Thresholds,
+    bounds_of,
+    check,
+)
+from acpc_client.calls import diagnostics, jobs, studies
+
+RECORDS: list[type[Any]] = [
+    DriftStudy, PlannerStudy, GeometryStudy, SensitivityStudy, ScoreProtocol, Thresholds, CemBudget,
+]  # fmt: skip
+ANCHORS = DatasetAnchors("d.h5", "t")
+NOISE = GaussianNoise(0.1)
+HISTORY, BLOCKS = np.zeros((1, 4, 5, 3), np.uint8), np.zeros((2, 6), np.float32)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_none_is_the_default(record: type[Any]) -> None:
+    for name in (field.name for field in dataclasses.fields(record)):
+        assert record(**{name: None}) == record()
+
+
+@pytest.mark.parametrize("record", [DriftStudy, PlannerStudy, GeometryStudy])
+@pytest.mark.parametrize("empty", [(), []], ids=["tuple", "list"])
+def test_no_shifts_are_the_default(record: type[Any], empty: Any) -> None:  # noqa: ANN401
+    assert record(shifts=empty) == record()
+
+
+def test_none_is_the_default_elsewhere() -> None:
+    assert MotionBlur(3.0, None) == MotionBlur(3.0)  # type: ignore[arg-type]
+    assert Registered("n", None) == Registered("n")  # type: ignore[arg-type]
+    assert CheckpointRef("a", None, None) == CheckpointRef("a")  # type: ignore[arg-type]
+    assert PerturbationSet((NOISE,), None) == PerturbationSet((NOISE,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+@pytest.mark.parametrize(
+    "wrong",
+    ["text", {"a": 1}, object(), NOISE, np.array(3.5), True],
+    ids=lambda wrong: type(wrong).__name__,
+)
+def test_a_wrong_type_names_its_field(record: type[Any], wrong: Any) -> None:  # noqa: ANN401
+    for name in bounds_of(record):
+        with pytest.raises(ArgumentError, match=r"found .*, wanted ") as caught:
+            check(record(**{name: wrong}))
+        assert caught.value.field.startswith(name)
+
+
+def _score(**options: Any) -> object:  # noqa: ANN401
+    return jobs.score_checkpoint("a", ANCHORS, **{"shift": NOISE, **options})
+
+
+def _pair(**options: Any) -> object:  # noqa: ANN401
+    given = {"history": HISTORY, "action_blocks": BLOCKS, "perturbations": NOISE, **options}
+    return diagnostics.compare_pair("a", **given)
+
+
+def _study(study: Any) -> object:  # noqa: ANN401
+    return studies.run_study("a", ANCHORS, study)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: _score(shift=42), "shift"),
+        (lambda: _score(shift=None), "shift"),
+        (lambda: _score(shift="gaussian_noise:0.1"), "shift"),
+        (lambda: _score(protocol=42), "protocol"),
+        (lambda: _score(thresholds="strict"), "thresholds"),
+        (lambda: _score(numeric_mode="fp32"), "numeric_mode"),
+        (lambda: _score(request_id=5), "request_id"),
+        (lambda: _pair(perturbations="gaussian_noise:0.1"), "perturbations"),
+        (lambda: _pair(perturbations=["gaussian_noise:0.1"]), "perturbations"),
+        (lambda: _pair(perturbations=42), "perturbations"),
+        (lambda: _pair(draws="2"), "perturbations.draws"),
+        (lambda: _pair(weights="half"), "weights"),
+        (lambda: _pair(weights=["a", "b"]), "weights[0]"),
+        (lambda: _pair(weights=0.5), "weights"),
+        (lambda: _pair(history=None), "history"),
+        (lambda: _pair(action_blocks=None), "action_blocks"),
+        (lambda: _study(42), "study"),
+        (lambda: _study(NOISE), "study"),
+        (lambda: _study(DriftStudy(shifts=NOISE)), "drift.shifts"),  # type: ignore[arg-type]
+        (lambda: _study(DriftStudy(shifts=("noise",))), "drift.shifts[0]"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_argument_is_named_with_what_was_found_and_wanted(
+    call: Callable[[], object], argument: str
+) -> None:
+    with pytest.raises(ArgumentError, match=r"found .*, wanted ") as caught:
+        call()
+    assert caught.value.argument == argument
+
+
+def test_nothing_given_to_a_call_is_the_default() -> None:
+    everything = dict.fromkeys(("draws", "seed", "anchor", "weights", "numeric_mode"))
+    assert _pair(request_id="r", **everything) == _pair(request_id="r")
+    options = dict.fromkeys(("protocol", "thresholds", "numeric_mode", "reference"))
+    sent: Any = _score(request_id="r", **options)
+    assert sent.request == jobs.score_checkpoint("a", ANCHORS, NOISE, request_id="r").request
