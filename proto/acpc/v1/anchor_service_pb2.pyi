@@ -194,9 +194,13 @@ class UploadAnchorsRequest(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def header(self) -> Global___UploadHeader: ...
+    def header(self) -> Global___UploadHeader:
+        """First message of a stream: what the whole upload holds."""
+
     @_builtins.property
-    def shard(self) -> Global___AnchorShard: ...
+    def shard(self) -> Global___AnchorShard:
+        """Every later message: some of the anchors."""
+
     def __init__(
         self,
         *,
@@ -357,6 +361,7 @@ class GetUploadRequest(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """Id of the upload. Length: 1 to 128."""
     def __init__(
         self,
         *,
@@ -414,7 +419,9 @@ class CreateAnchorSetRequest(_message.Message):
     description: _builtins.str
     """Length: 0 to 1024."""
     @_builtins.property
-    def source(self) -> Global___DatasetAnchors: ...
+    def source(self) -> Global___DatasetAnchors:
+        """Where the anchors are drawn."""
+
     def __init__(
         self,
         *,
@@ -438,7 +445,9 @@ class CreateAnchorSetResponse(_message.Message):
 
     ANCHOR_SET_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def anchor_set(self) -> Global___AnchorSet: ...
+    def anchor_set(self) -> Global___AnchorSet:
+        """The set, stored."""
+
     def __init__(
         self,
         *,
@@ -478,7 +487,9 @@ class GetAnchorSetResponse(_message.Message):
 
     ANCHOR_SET_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def anchor_set(self) -> Global___AnchorSet: ...
+    def anchor_set(self) -> Global___AnchorSet:
+        """The set."""
+
     def __init__(
         self,
         *,

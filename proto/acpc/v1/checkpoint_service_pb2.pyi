@@ -52,6 +52,7 @@ class Checkpoint(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     PINNED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    """Folder path below the server's root."""
     weights: _builtins.str
     """The weights file this entry stands for."""
     state: Global___CheckpointState.ValueType
@@ -96,6 +97,7 @@ class ModelCard(_message.Message):
     family: _builtins.str
     """"lewm", "pldm", or the name of a plug-in."""
     digest: _builtins.str
+    """sha256 over config and tensors, hex."""
     image_size: _builtins.int
     """Side of the square input, in pixels."""
     latent_dim: _builtins.int
@@ -181,7 +183,9 @@ class GetCheckpointRequest(_message.Message):
 
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
+    def checkpoint(self) -> _receipt_pb2.CheckpointRef:
+        """The checkpoint."""
+
     def __init__(
         self,
         *,
@@ -201,7 +205,9 @@ class GetCheckpointResponse(_message.Message):
 
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def checkpoint(self) -> Global___Checkpoint: ...
+    def checkpoint(self) -> Global___Checkpoint:
+        """The checkpoint."""
+
     def __init__(
         self,
         *,
@@ -227,7 +233,9 @@ class LoadCheckpointRequest(_message.Message):
     pin: _builtins.bool
     """Keep it loaded until it is unloaded."""
     @_builtins.property
-    def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
+    def checkpoint(self) -> _receipt_pb2.CheckpointRef:
+        """The checkpoint."""
+
     def __init__(
         self,
         *,
@@ -250,7 +258,9 @@ class LoadCheckpointResponse(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def checkpoint(self) -> Global___Checkpoint: ...
+    def checkpoint(self) -> Global___Checkpoint:
+        """The checkpoint."""
+
     @_builtins.property
     def timing(self) -> _receipt_pb2.Timing:
         """Seconds the load took."""
@@ -278,7 +288,9 @@ class UnloadCheckpointRequest(_message.Message):
     request_id: _builtins.str
     """At most 128 characters; empty: the server makes one."""
     @_builtins.property
-    def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
+    def checkpoint(self) -> _receipt_pb2.CheckpointRef:
+        """The checkpoint."""
+
     def __init__(
         self,
         *,
@@ -299,7 +311,9 @@ class UnloadCheckpointResponse(_message.Message):
 
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def checkpoint(self) -> Global___Checkpoint: ...
+    def checkpoint(self) -> Global___Checkpoint:
+        """The checkpoint."""
+
     def __init__(
         self,
         *,

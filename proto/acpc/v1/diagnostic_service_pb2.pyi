@@ -83,7 +83,9 @@ class ComparePairRequest(_message.Message):
     numeric_mode: _receipt_pb2.NumericMode.ValueType
     """Arithmetic of the network; default: fp32."""
     @_builtins.property
-    def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
+    def checkpoint(self) -> _receipt_pb2.CheckpointRef:
+        """The checkpoint that predicts."""
+
     @_builtins.property
     def history(self) -> _tensor_pb2.Tensor:
         """Clean history, uint8 (h, height, width, 3), 1 <= h <= the model's history."""
@@ -95,7 +97,9 @@ class ComparePairRequest(_message.Message):
         """
 
     @_builtins.property
-    def perturbations(self) -> _perturbation_pb2.PerturbationSet: ...
+    def perturbations(self) -> _perturbation_pb2.PerturbationSet:
+        """Visual changes that the server applies; either these or explicit_views."""
+
     @_builtins.property
     def explicit_views(self) -> _tensor_pb2.Tensor:
         """Views made by the caller, uint8 (views, h, height, width, 3)."""
@@ -144,14 +148,19 @@ class ComparePairResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """The id of the request, or the one the server gave it."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairResult]:
         """One per view: spec-major, then draw; or in the order of explicit_views."""
 
     @_builtins.property
-    def receipt(self) -> _receipt_pb2.Receipt: ...
+    def receipt(self) -> _receipt_pb2.Receipt:
+        """What the numbers were computed from."""
+
     @_builtins.property
-    def timing(self) -> _receipt_pb2.Timing: ...
+    def timing(self) -> _receipt_pb2.Timing:
+        """Where the seconds went, by the server's clock."""
+
     def __init__(
         self,
         *,
@@ -261,7 +270,9 @@ class ComparePairsRequest(_message.Message):
     pair_id: _builtins.str
     """Returned with the answer, so that the caller can match the two."""
     @_builtins.property
-    def pair(self) -> Global___ComparePairRequest: ...
+    def pair(self) -> Global___ComparePairRequest:
+        """The pair; its checkpoint may differ from pair to pair."""
+
     def __init__(
         self,
         *,
@@ -284,10 +295,15 @@ class ComparePairsResponse(_message.Message):
     RESPONSE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     pair_id: _builtins.str
+    """Id of the pair in its request."""
     @_builtins.property
-    def response(self) -> Global___ComparePairResponse: ...
+    def response(self) -> Global___ComparePairResponse:
+        """The answer."""
+
     @_builtins.property
-    def error(self) -> _status_pb2.Status: ...
+    def error(self) -> _status_pb2.Status:
+        """Why this pair was rejected; the stream goes on."""
+
     def __init__(
         self,
         *,
@@ -361,6 +377,7 @@ class CertifyPoolRequest(_message.Message):
     Range: 0 to 4294967295; default 0.
     """
     cost_reduction: Global___CostReduction.ValueType
+    """How costs are reduced over latent coordinates; default: the sum."""
     endpoint_tolerance: _builtins.float
     """Every endpoint may be off by this l2 distance; widens the bounds.
     Range: [0, inf); default 0.
@@ -368,7 +385,9 @@ class CertifyPoolRequest(_message.Message):
     numeric_mode: _receipt_pb2.NumericMode.ValueType
     """Arithmetic of the network; default: fp32."""
     @_builtins.property
-    def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
+    def checkpoint(self) -> _receipt_pb2.CheckpointRef:
+        """The checkpoint."""
+
     @_builtins.property
     def history(self) -> _tensor_pb2.Tensor:
         """uint8 (h, height, width, 3)."""
@@ -380,15 +399,21 @@ class CertifyPoolRequest(_message.Message):
         """
 
     @_builtins.property
-    def goal(self) -> Global___Goal: ...
+    def goal(self) -> Global___Goal:
+        """Where the planner wants to go."""
+
     @_builtins.property
     def candidates(self) -> _tensor_pb2.Tensor:
         """Candidate action sequences, float32 (candidates, H, block width)."""
 
     @_builtins.property
-    def perturbations(self) -> _perturbation_pb2.PerturbationSet: ...
+    def perturbations(self) -> _perturbation_pb2.PerturbationSet:
+        """Visual changes that the server applies; either these or explicit_views."""
+
     @_builtins.property
-    def explicit_views(self) -> _tensor_pb2.Tensor: ...
+    def explicit_views(self) -> _tensor_pb2.Tensor:
+        """Views of the caller: uint8 (views, h, height, width, 3)."""
+
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Horizon weights of the ACPC summaries. Empty: 1/H.
@@ -437,6 +462,7 @@ class CertifyPoolResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """The id of the request, or the one the server gave it."""
     clean_winner: _builtins.int
     """Index of the lowest clean cost."""
     top1_certified_fraction: _builtins.float
@@ -452,7 +478,9 @@ class CertifyPoolResponse(_message.Message):
         """Indices of the k lowest clean costs, lowest first."""
 
     @_builtins.property
-    def views(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewCertificate]: ...
+    def views(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewCertificate]:
+        """One for each view: spec by spec, draw by draw."""
+
     @_builtins.property
     def certified_severities(self) -> _containers.RepeatedCompositeFieldContainer[Global___CertifiedSeverity]:
         """Per perturbation kind in the request, the largest severity up to which
@@ -460,9 +488,13 @@ class CertifyPoolResponse(_message.Message):
         """
 
     @_builtins.property
-    def receipt(self) -> _receipt_pb2.Receipt: ...
+    def receipt(self) -> _receipt_pb2.Receipt:
+        """What the numbers were computed from."""
+
     @_builtins.property
-    def timing(self) -> _receipt_pb2.Timing: ...
+    def timing(self) -> _receipt_pb2.Timing:
+        """Where the seconds went, by the server's clock."""
+
     def __init__(
         self,
         *,
@@ -505,13 +537,19 @@ class ViewCertificate(_message.Message):
     ACPC_ONE_STEP_Q90_FIELD_NUMBER: _builtins.int
     ACPC_Q90_FIELD_NUMBER: _builtins.int
     spec_index: _builtins.int
+    """Which spec of the request, from 0; 0 for explicit views."""
     draw: _builtins.int
+    """Which draw of the spec, or which explicit view, from 0."""
     perturbed_winner: _builtins.int
+    """Index of the lowest perturbed cost."""
     excess_cost: _builtins.float
     """Clean cost of the perturbed winner minus the clean winner's, and its bound."""
     excess_cost_bound: _builtins.float
+    """Upper bound of excess_cost (Prop. on candidate-pool costs)."""
     acpc_one_step_q90: _builtins.float
+    """0.9 quantile over candidates of acpc_one_step, in latent units."""
     acpc_q90: _builtins.float
+    """0.9 quantile over candidates of acpc, in latent units."""
     @_builtins.property
     def perturbed_costs(self) -> _tensor_pb2.Tensor:
         """Perturbed costs, float64 (candidates)."""
@@ -529,13 +567,21 @@ class ViewCertificate(_message.Message):
         """b_j through ACPC_H / sqrt(alpha_H), float64 (candidates)."""
 
     @_builtins.property
-    def acpc_one_step(self) -> _tensor_pb2.Tensor: ...
+    def acpc_one_step(self) -> _tensor_pb2.Tensor:
+        """ACPC_1 of each candidate in latent units, float64 (candidates)."""
+
     @_builtins.property
-    def acpc(self) -> _tensor_pb2.Tensor: ...
+    def acpc(self) -> _tensor_pb2.Tensor:
+        """ACPC_H of each candidate in latent units, float64 (candidates)."""
+
     @_builtins.property
-    def top1(self) -> Global___SelectionCertificate: ...
+    def top1(self) -> Global___SelectionCertificate:
+        """Whether the winner provably stays."""
+
     @_builtins.property
-    def elite(self) -> Global___SelectionCertificate: ...
+    def elite(self) -> Global___SelectionCertificate:
+        """Whether the elite set provably stays; absent without elite_count."""
+
     def __init__(
         self,
         *,
@@ -601,6 +647,7 @@ class CertifiedSeverity(_message.Message):
     top1: _builtins.float
     """Absent when even the mildest severity has an uncertified draw."""
     elite: _builtins.float
+    """The same for the elite set."""
     def __init__(
         self,
         *,
@@ -630,9 +677,13 @@ class PlanRequest(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def start(self) -> Global___PlanStart: ...
+    def start(self) -> Global___PlanStart:
+        """First message of a stream."""
+
     @_builtins.property
-    def pool(self) -> Global___PlanPool: ...
+    def pool(self) -> Global___PlanPool:
+        """Every later message."""
+
     def __init__(
         self,
         *,
@@ -674,21 +725,35 @@ class PlanStart(_message.Message):
     elite_count: _builtins.int
     """Range: 0 to 4294967295; default 0."""
     cost_reduction: Global___CostReduction.ValueType
+    """How costs are reduced over latent coordinates; default: the sum."""
     endpoint_tolerance: _builtins.float
     """Range: [0, inf); default 0."""
     numeric_mode: _receipt_pb2.NumericMode.ValueType
+    """Arithmetic of the network; default: fp32."""
     @_builtins.property
-    def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
+    def checkpoint(self) -> _receipt_pb2.CheckpointRef:
+        """The checkpoint."""
+
     @_builtins.property
-    def history(self) -> _tensor_pb2.Tensor: ...
+    def history(self) -> _tensor_pb2.Tensor:
+        """Clean frames, uint8 (h, height, width, 3)."""
+
     @_builtins.property
-    def past_blocks(self) -> _tensor_pb2.Tensor: ...
+    def past_blocks(self) -> _tensor_pb2.Tensor:
+        """As in CertifyPoolRequest, float32 (h - 1, block width)."""
+
     @_builtins.property
-    def goal(self) -> Global___Goal: ...
+    def goal(self) -> Global___Goal:
+        """Where the planner wants to go."""
+
     @_builtins.property
-    def perturbations(self) -> _perturbation_pb2.PerturbationSet: ...
+    def perturbations(self) -> _perturbation_pb2.PerturbationSet:
+        """Visual changes that the server applies; either these or explicit_views."""
+
     @_builtins.property
-    def explicit_views(self) -> _tensor_pb2.Tensor: ...
+    def explicit_views(self) -> _tensor_pb2.Tensor:
+        """Views of the caller: uint8 (views, h, height, width, 3)."""
+
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Length: 0 to 1024."""
@@ -727,8 +792,11 @@ class PlanPool(_message.Message):
     CANDIDATES_FIELD_NUMBER: _builtins.int
     PROPOSAL_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
+    """Number of the pool in its session, as the caller counts."""
     @_builtins.property
-    def candidates(self) -> _tensor_pb2.Tensor: ...
+    def candidates(self) -> _tensor_pb2.Tensor:
+        """The pool, float32 (candidates, H, block width)."""
+
     @_builtins.property
     def proposal(self) -> Global___GaussianProposal:
         """The server samples the pool."""
@@ -772,7 +840,9 @@ class GaussianProposal(_message.Message):
         """float32 (H, block width)."""
 
     @_builtins.property
-    def std(self) -> _tensor_pb2.Tensor: ...
+    def std(self) -> _tensor_pb2.Tensor:
+        """Standard deviations, not negative, float32 (H, block width)."""
+
     def __init__(
         self,
         *,
@@ -796,9 +866,13 @@ class PlanResponse(_message.Message):
     STARTED_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def started(self) -> Global___PlanStarted: ...
+    def started(self) -> Global___PlanStarted:
+        """Answer to the start."""
+
     @_builtins.property
-    def certificate(self) -> Global___PlanCertificate: ...
+    def certificate(self) -> Global___PlanCertificate:
+        """Answer to a pool."""
+
     def __init__(
         self,
         *,
@@ -823,10 +897,15 @@ class PlanStarted(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """The id of the request, or the one the server gave it."""
     @_builtins.property
-    def receipt(self) -> _receipt_pb2.Receipt: ...
+    def receipt(self) -> _receipt_pb2.Receipt:
+        """What the numbers were computed from."""
+
     @_builtins.property
-    def timing(self) -> _receipt_pb2.Timing: ...
+    def timing(self) -> _receipt_pb2.Timing:
+        """Where the seconds went, by the server's clock."""
+
     def __init__(
         self,
         *,
@@ -850,8 +929,11 @@ class PlanCertificate(_message.Message):
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     CANDIDATES_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
+    """Number of the pool in its session, as the caller counts."""
     @_builtins.property
-    def certificate(self) -> Global___CertifyPoolResponse: ...
+    def certificate(self) -> Global___CertifyPoolResponse:
+        """The certificates of the pool."""
+
     @_builtins.property
     def candidates(self) -> _tensor_pb2.Tensor:
         """The sampled pool when the request carried a proposal."""
@@ -930,22 +1012,39 @@ class PlanPairedRequest(_message.Message):
     Range: 0 to 18446744073709551615; default 0.
     """
     returns: Global___CemReturn.ValueType
+    """Which plan a run returns; default: the final mean."""
     cost_reduction: Global___CostReduction.ValueType
+    """How costs are reduced over latent coordinates; default: the sum."""
     numeric_mode: _receipt_pb2.NumericMode.ValueType
+    """Arithmetic of the network; default: fp32."""
     @_builtins.property
-    def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
+    def checkpoint(self) -> _receipt_pb2.CheckpointRef:
+        """The checkpoint."""
+
     @_builtins.property
-    def history(self) -> _tensor_pb2.Tensor: ...
+    def history(self) -> _tensor_pb2.Tensor:
+        """Clean frames, uint8 (h, height, width, 3)."""
+
     @_builtins.property
-    def past_blocks(self) -> _tensor_pb2.Tensor: ...
+    def past_blocks(self) -> _tensor_pb2.Tensor:
+        """As in CertifyPoolRequest, float32 (h - 1, block width)."""
+
     @_builtins.property
-    def goal(self) -> Global___Goal: ...
+    def goal(self) -> Global___Goal:
+        """Where the planner wants to go."""
+
     @_builtins.property
-    def perturbations(self) -> _perturbation_pb2.PerturbationSet: ...
+    def perturbations(self) -> _perturbation_pb2.PerturbationSet:
+        """Visual changes that the server applies; either these or explicit_views."""
+
     @_builtins.property
-    def explicit_views(self) -> _tensor_pb2.Tensor: ...
+    def explicit_views(self) -> _tensor_pb2.Tensor:
+        """Views of the caller: uint8 (views, h, height, width, 3)."""
+
     @_builtins.property
-    def budget(self) -> Global___CemBudget: ...
+    def budget(self) -> Global___CemBudget:
+        """Size of both runs."""
+
     def __init__(
         self,
         *,
@@ -982,16 +1081,23 @@ class PlanPairedResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """The id of the request, or the one the server gave it."""
     @_builtins.property
     def clean_plan(self) -> _tensor_pb2.Tensor:
         """float32 (H, block width)."""
 
     @_builtins.property
-    def views(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairedPlan]: ...
+    def views(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairedPlan]:
+        """One for each view: spec by spec, draw by draw."""
+
     @_builtins.property
-    def receipt(self) -> _receipt_pb2.Receipt: ...
+    def receipt(self) -> _receipt_pb2.Receipt:
+        """What the numbers were computed from."""
+
     @_builtins.property
-    def timing(self) -> _receipt_pb2.Timing: ...
+    def timing(self) -> _receipt_pb2.Timing:
+        """Where the seconds went, by the server's clock."""
+
     def __init__(
         self,
         *,
@@ -1021,7 +1127,9 @@ class PairedPlan(_message.Message):
     CERTIFIED_FIELD_NUMBER: _builtins.int
     SELECTION_REGRET_FIELD_NUMBER: _builtins.int
     spec_index: _builtins.int
+    """Which spec of the request, from 0; 0 for explicit views."""
     draw: _builtins.int
+    """Which draw of the spec, or which explicit view, from 0."""
     first_divergence: _builtins.int
     """First iteration whose elite sets differ; absent when none does."""
     certified: _builtins.bool
@@ -1029,9 +1137,13 @@ class PairedPlan(_message.Message):
     selection_regret: _builtins.float
     """(C_h(perturbed plan) - C_h(clean plan))_+."""
     @_builtins.property
-    def perturbed_plan(self) -> _tensor_pb2.Tensor: ...
+    def perturbed_plan(self) -> _tensor_pb2.Tensor:
+        """The plan from this view, float32 (H, block width)."""
+
     @_builtins.property
-    def iterations(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairedIteration]: ...
+    def iterations(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairedIteration]:
+        """One for each CEM iteration, in order."""
+
     def __init__(
         self,
         *,
@@ -1068,12 +1180,19 @@ class PairedIteration(_message.Message):
     ACPC_ONE_STEP_Q90_FIELD_NUMBER: _builtins.int
     ACPC_Q90_FIELD_NUMBER: _builtins.int
     same_elites: _builtins.bool
+    """Whether both runs picked the same elite set."""
     acpc_one_step_q90: _builtins.float
+    """0.9 quantile over candidates of acpc_one_step, in latent units."""
     acpc_q90: _builtins.float
+    """0.9 quantile over candidates of acpc, in latent units."""
     @_builtins.property
-    def elite(self) -> Global___SelectionCertificate: ...
+    def elite(self) -> Global___SelectionCertificate:
+        """Whether the clean elite set provably stays."""
+
     @_builtins.property
-    def top1(self) -> Global___SelectionCertificate: ...
+    def top1(self) -> Global___SelectionCertificate:
+        """Whether the clean winner provably stays."""
+
     def __init__(
         self,
         *,

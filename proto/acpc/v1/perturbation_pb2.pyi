@@ -40,29 +40,53 @@ class PerturbationSpec(_message.Message):
     MOTION_BLUR_FIELD_NUMBER: _builtins.int
     REGISTERED_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def identity(self) -> Global___Identity: ...
+    def identity(self) -> Global___Identity:
+        """The unchanged view."""
+
     @_builtins.property
-    def gaussian_noise(self) -> Global___GaussianNoise: ...
+    def gaussian_noise(self) -> Global___GaussianNoise:
+        """Noise on every pixel."""
+
     @_builtins.property
-    def gaussian_blur(self) -> Global___GaussianBlur: ...
+    def gaussian_blur(self) -> Global___GaussianBlur:
+        """Gaussian blur."""
+
     @_builtins.property
-    def resize(self) -> Global___Resize: ...
+    def resize(self) -> Global___Resize:
+        """Down and up again."""
+
     @_builtins.property
-    def brightness(self) -> Global___Brightness: ...
+    def brightness(self) -> Global___Brightness:
+        """Brighter or darker."""
+
     @_builtins.property
-    def contrast(self) -> Global___Contrast: ...
+    def contrast(self) -> Global___Contrast:
+        """More or less contrast."""
+
     @_builtins.property
-    def color_jitter(self) -> Global___ColorJitter: ...
+    def color_jitter(self) -> Global___ColorJitter:
+        """Random brightness, contrast, saturation and hue."""
+
     @_builtins.property
-    def jpeg(self) -> Global___Jpeg: ...
+    def jpeg(self) -> Global___Jpeg:
+        """JPEG artefacts."""
+
     @_builtins.property
-    def occlusion(self) -> Global___Occlusion: ...
+    def occlusion(self) -> Global___Occlusion:
+        """A grey rectangle."""
+
     @_builtins.property
-    def random_shift(self) -> Global___RandomShift: ...
+    def random_shift(self) -> Global___RandomShift:
+        """A shift by whole pixels."""
+
     @_builtins.property
-    def defocus_blur(self) -> Global___DefocusBlur: ...
+    def defocus_blur(self) -> Global___DefocusBlur:
+        """Mean over a disk."""
+
     @_builtins.property
-    def motion_blur(self) -> Global___MotionBlur: ...
+    def motion_blur(self) -> Global___MotionBlur:
+        """Mean over a line."""
+
     @_builtins.property
     def registered(self) -> Global___RegisteredPerturbation:
         """Any perturbation the server has registered, by name."""

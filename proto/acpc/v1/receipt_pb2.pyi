@@ -103,9 +103,11 @@ class Receipt(_message.Message):
     code_version: _builtins.str
     """Version of the acpc distribution that computed the answer."""
     numeric_mode: Global___NumericMode.ValueType
+    """Arithmetic of the network."""
     device: _builtins.str
     """For example "cpu" or "cuda:0 NVIDIA H200"."""
     torch_version: _builtins.str
+    """Version of PyTorch."""
     image_codec: _builtins.str
     """Codec of JPEG perturbations, for example "libjpeg-turbo 3.1.2". It can
     change a number only where one was asked for.

@@ -113,22 +113,31 @@ class ScoreCheckpointRequest(_message.Message):
     anchor_set: _builtins.str
     """Digest of an anchor set."""
     numeric_mode: _receipt_pb2.NumericMode.ValueType
+    """Arithmetic of the network; default: fp32."""
     @_builtins.property
-    def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
+    def checkpoint(self) -> _receipt_pb2.CheckpointRef:
+        """The checkpoint to judge."""
+
     @_builtins.property
     def reference(self) -> _receipt_pb2.CheckpointRef:
         """The unaugmented checkpoint of the same task, run and family."""
 
     @_builtins.property
-    def dataset(self) -> _anchor_service_pb2.DatasetAnchors: ...
+    def dataset(self) -> _anchor_service_pb2.DatasetAnchors:
+        """Anchors drawn from a dataset."""
+
     @_builtins.property
     def perturbation(self) -> _perturbation_pb2.PerturbationSpec:
         """The visual shift."""
 
     @_builtins.property
-    def protocol(self) -> Global___ScoreProtocol: ...
+    def protocol(self) -> Global___ScoreProtocol:
+        """How IR and SR are measured. Absent: the paper's protocol."""
+
     @_builtins.property
-    def thresholds(self) -> Global___Thresholds: ...
+    def thresholds(self) -> Global___Thresholds:
+        """Of the screen. Absent: the paper's."""
+
     def __init__(
         self,
         *,
@@ -283,15 +292,21 @@ class ScoreCheckpointResponse(_message.Message):
     VERDICT_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def checkpoint(self) -> Global___CheckpointScore: ...
+    def checkpoint(self) -> Global___CheckpointScore:
+        """The checkpoint's score."""
+
     @_builtins.property
     def reference(self) -> Global___CheckpointScore:
         """Present when the request named a reference."""
 
     @_builtins.property
-    def verdict(self) -> Global___Verdict: ...
+    def verdict(self) -> Global___Verdict:
+        """What the screen says."""
+
     @_builtins.property
-    def receipt(self) -> _receipt_pb2.Receipt: ...
+    def receipt(self) -> _receipt_pb2.Receipt:
+        """What the numbers were computed from."""
+
     def __init__(
         self,
         *,
@@ -324,18 +339,27 @@ class CheckpointScore(_message.Message):
     ir_raw: _builtins.float
     """Raw IR: quantile over anchors of the mean normalised radius."""
     sr: _builtins.float
+    """Separation rate over the eligible anchors, in [0, 1]."""
     anchors: _builtins.int
+    """Anchors n."""
     eligible: _builtins.int
     """Anchors with, and without, a different-label partner in reach."""
     skipped: _builtins.int
+    """Anchors without such a partner."""
     median_latent_distance: _builtins.float
     """Median pairwise distance of clean endpoint latents; near zero: collapse."""
     @_builtins.property
-    def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
+    def checkpoint(self) -> _receipt_pb2.CheckpointRef:
+        """The checkpoint."""
+
     @_builtins.property
-    def summaries(self) -> _containers.RepeatedCompositeFieldContainer[Global___IrSummary]: ...
+    def summaries(self) -> _containers.RepeatedCompositeFieldContainer[Global___IrSummary]:
+        """Raw IR at each horizon and quantile asked for."""
+
     @_builtins.property
-    def anchor_values(self) -> Global___AnchorValues: ...
+    def anchor_values(self) -> Global___AnchorValues:
+        """The values of each anchor."""
+
     def __init__(
         self,
         *,
@@ -365,8 +389,11 @@ class IrSummary(_message.Message):
     QUANTILE_FIELD_NUMBER: _builtins.int
     IR_RAW_FIELD_NUMBER: _builtins.int
     horizon: _builtins.int
+    """Predicted steps H."""
     quantile: _builtins.float
+    """Quantile over anchors, in [0, 1]."""
     ir_raw: _builtins.float
+    """Raw IR there, in units of the motion scale."""
     def __init__(
         self,
         *,
@@ -463,6 +490,7 @@ class Verdict(_message.Message):
     THRESHOLDS_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
+    """Passed, failed, or inconclusive."""
     ir_relative: _builtins.float
     """Present when the request named a reference."""
     score: _builtins.float
@@ -470,11 +498,15 @@ class Verdict(_message.Message):
     delta_score: _builtins.float
     """S(checkpoint; reference) - S(reference; reference)."""
     ir_passed: _builtins.bool
+    """Whether relative IR is at most its threshold; absent without a reference."""
     sr_passed: _builtins.bool
+    """Whether SR is at least its threshold."""
     summary: _builtins.str
     """One sentence that says what decided the outcome."""
     @_builtins.property
-    def thresholds(self) -> Global___Thresholds: ...
+    def thresholds(self) -> Global___Thresholds:
+        """The thresholds that were used."""
+
     def __init__(
         self,
         *,
@@ -528,18 +560,31 @@ class ScoreCheckpointMetadata(_message.Message):
     attempts: _builtins.int
     """Times the job was started, restarts included."""
     state: Global___JobState.ValueType
+    """State of the job."""
     @_builtins.property
-    def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
+    def checkpoint(self) -> _receipt_pb2.CheckpointRef:
+        """The checkpoint, its digest pinned."""
+
     @_builtins.property
-    def create_time(self) -> _timestamp_pb2.Timestamp: ...
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When the job was accepted."""
+
     @_builtins.property
-    def start_time(self) -> _timestamp_pb2.Timestamp: ...
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was first started; absent while it is queued."""
+
     @_builtins.property
-    def end_time(self) -> _timestamp_pb2.Timestamp: ...
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ended; absent before."""
+
     @_builtins.property
-    def progress(self) -> Global___Progress: ...
+    def progress(self) -> Global___Progress:
+        """How far the job is."""
+
     @_builtins.property
-    def timing(self) -> _receipt_pb2.Timing: ...
+    def timing(self) -> _receipt_pb2.Timing:
+        """Where the seconds went, by the server's clock."""
+
     @_builtins.property
     def request(self) -> Global___ScoreCheckpointRequest:
         """What is being measured: defaults filled in, digests pinned."""
@@ -577,7 +622,9 @@ class Progress(_message.Message):
     phase: _builtins.str
     """What the job is doing, for example "encoding anchors"."""
     completed: _builtins.int
+    """Steps done."""
     total: _builtins.int
+    """Steps of the whole job."""
     seconds_left: _builtins.float
     """Estimated seconds left; absent until there is a rate."""
     steps_per_second: _builtins.float
@@ -634,7 +681,9 @@ class WatchOperationResponse(_message.Message):
 
     OPERATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def operation(self) -> _operations_pb2.Operation: ...
+    def operation(self) -> _operations_pb2.Operation:
+        """The operation each time it changes; the last one is done."""
+
     def __init__(
         self,
         *,
@@ -684,7 +733,9 @@ class PreviewAnchorsResponse(_message.Message):
 
     PREVIEWS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def previews(self) -> _containers.RepeatedCompositeFieldContainer[Global___AnchorPreview]: ...
+    def previews(self) -> _containers.RepeatedCompositeFieldContainer[Global___AnchorPreview]:
+        """In the order of the request."""
+
     def __init__(
         self,
         *,
@@ -711,10 +762,15 @@ class AnchorPreview(_message.Message):
     PERTURBED_FIELD_NUMBER: _builtins.int
     PARTNER_FIELD_NUMBER: _builtins.int
     anchor: _builtins.int
+    """Index of the anchor."""
     @_builtins.property
-    def clean(self) -> _tensor_pb2.Tensor: ...
+    def clean(self) -> _tensor_pb2.Tensor:
+        """The history."""
+
     @_builtins.property
-    def perturbed(self) -> _tensor_pb2.Tensor: ...
+    def perturbed(self) -> _tensor_pb2.Tensor:
+        """The history under the drawn perturbation."""
+
     @_builtins.property
     def partner(self) -> _tensor_pb2.Tensor:
         """History of the different-label partner; absent where skipped."""

@@ -45,20 +45,31 @@ class RunStudyRequest(_message.Message):
     anchor_set: _builtins.str
     """Digest of an anchor set."""
     numeric_mode: _receipt_pb2.NumericMode.ValueType
+    """Arithmetic of the network; default: fp32."""
     @_builtins.property
-    def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
+    def checkpoint(self) -> _receipt_pb2.CheckpointRef:
+        """The checkpoint to measure."""
+
     @_builtins.property
     def dataset(self) -> _anchor_service_pb2.DatasetAnchors:
         """one_per_episode is true where absent for a drift or planner study."""
 
     @_builtins.property
-    def drift(self) -> Global___DriftStudy: ...
+    def drift(self) -> Global___DriftStudy:
+        """ACPC and the change of the prediction error."""
+
     @_builtins.property
-    def planner(self) -> Global___PlannerStudy: ...
+    def planner(self) -> Global___PlannerStudy:
+        """ACPC and the cost of plan changes."""
+
     @_builtins.property
-    def geometry(self) -> Global___GeometryStudy: ...
+    def geometry(self) -> Global___GeometryStudy:
+        """Local geometry of perturbed views."""
+
     @_builtins.property
-    def sensitivity(self) -> Global___SensitivityStudy: ...
+    def sensitivity(self) -> Global___SensitivityStudy:
+        """Local sensitivity to noise."""
+
     def __init__(
         self,
         *,
@@ -205,6 +216,7 @@ class PlannerStudy(_message.Message):
     cost_reduction: _diagnostic_service_pb2.CostReduction.ValueType
     """Unspecified: the mean over coordinates, as in the paper's study."""
     returns: _diagnostic_service_pb2.CemReturn.ValueType
+    """Which plan a run returns; default: the final mean."""
     history: _builtins.int
     """Frames of history, the newest ones. Absent: 1, the current frame alone.
     Range: 1 to 256; default 1.
@@ -402,7 +414,9 @@ class RunStudyResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def checkpoint(self) -> _receipt_pb2.CheckpointRef: ...
+    def checkpoint(self) -> _receipt_pb2.CheckpointRef:
+        """The checkpoint, its digest pinned."""
+
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedTensor]:
         """Columns of one table, of equal length, in the order given above. Numbers
@@ -414,7 +428,9 @@ class RunStudyResponse(_message.Message):
         """Arrays beside the table."""
 
     @_builtins.property
-    def receipt(self) -> _receipt_pb2.Receipt: ...
+    def receipt(self) -> _receipt_pb2.Receipt:
+        """What the numbers were computed from."""
+
     @_builtins.property
     def request(self) -> Global___RunStudyRequest:
         """What was measured: defaults filled in, digests pinned, no request id."""
@@ -443,8 +459,11 @@ class NamedTensor(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    """Name of the column or array."""
     @_builtins.property
-    def values(self) -> _tensor_pb2.Tensor: ...
+    def values(self) -> _tensor_pb2.Tensor:
+        """Its values."""
+
     def __init__(
         self,
         *,
@@ -476,16 +495,27 @@ class RunStudyMetadata(_message.Message):
     attempts: _builtins.int
     """Times the job was started, restarts included."""
     state: _scoring_service_pb2.JobState.ValueType
+    """State of the job."""
     @_builtins.property
-    def create_time(self) -> _timestamp_pb2.Timestamp: ...
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When the job was accepted."""
+
     @_builtins.property
-    def start_time(self) -> _timestamp_pb2.Timestamp: ...
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was first started; absent while it is queued."""
+
     @_builtins.property
-    def end_time(self) -> _timestamp_pb2.Timestamp: ...
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ended; absent before."""
+
     @_builtins.property
-    def progress(self) -> _scoring_service_pb2.Progress: ...
+    def progress(self) -> _scoring_service_pb2.Progress:
+        """How far the job is."""
+
     @_builtins.property
-    def timing(self) -> _receipt_pb2.Timing: ...
+    def timing(self) -> _receipt_pb2.Timing:
+        """Where the seconds went, by the server's clock."""
+
     @_builtins.property
     def request(self) -> Global___RunStudyRequest:
         """What is being measured: defaults filled in, digests pinned."""

@@ -59,9 +59,13 @@ class Tensor(_message.Message):
     SHAPE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     dtype: Global___Dtype.ValueType
+    """Element type."""
     data: _builtins.bytes
+    """Elements in C order, little-endian, without padding."""
     @_builtins.property
-    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Extents, none negative; at most 8 axes."""
+
     def __init__(
         self,
         *,
