@@ -21,7 +21,7 @@ from plain_model import PlainModel
 from public_checkpoint import write_checkpoint
 
 CPU = torch.device("cpu")
-SECONDS = 240.0
+SECONDS = 840.0  # a compiler beside eight busy processes takes minutes
 
 
 @pytest.fixture(scope="module")
