@@ -1,13 +1,10 @@
-"""Writes files whole or not at all, and reads and writes archives of plain arrays."""
+"""Reads and writes archives of plain arrays."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
-import os
-import uuid
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,25 +13,6 @@ from typing import Any
 import numpy as np
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file so that a crash at any moment leaves the old content or the new one.
-
-    Raises:
-        OSError: The folder cannot be written.
-    """
-    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        with fresh.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
-        raise
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:

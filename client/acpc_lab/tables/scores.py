@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acpc_client import Score
+from acpc_client import Score, write_whole
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
 from acpc_lab.extras import pyarrow
-from acpc_lab.tables.files import write_whole
 
 FORMATS = (".json", ".npz", ".parquet")
 _DOCUMENT = "score"

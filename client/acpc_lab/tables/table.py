@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from acpc_client import write_whole
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.extras import pyarrow
-from acpc_lab.tables.files import write_whole
 
 TABLE_FORMATS = (".csv", ".parquet", ".json")
 Row = dict[str, Any]
