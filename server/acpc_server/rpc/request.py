@@ -6,6 +6,7 @@ import uuid
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
+import grpc
 from acpc.contract import (
     MAX_ANCHORS,
     MAX_REQUEST_ID,
@@ -19,6 +20,7 @@ from acpc.contract import (
 )
 from google.protobuf.message import Message
 
+from acpc_server.access import LOCAL, Principal
 from acpc_server.encoding import AnchorReaders, AnySource
 from acpc_server.engine import CheckpointCache, LoadedCheckpoint
 from acpc_server.errors import InvalidArgument
@@ -28,6 +30,11 @@ from acpc_server.perturb import require_known
 CALL_ID: ContextVar[str] = ContextVar("call_id")
 
 Asked = TypeVar("Asked", bound=Wire[Any])
+
+
+def principal(context: grpc.ServicerContext) -> Principal:
+    """Who makes the call."""
+    return getattr(context, "principal", LOCAL)
 
 
 class _Identified(Protocol):

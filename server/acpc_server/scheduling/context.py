@@ -22,15 +22,26 @@ class RequestContext:
     """One request: an interactive call, a message of a stream, or a job.
 
     Attributes:
+        caller: Who asks: what fair turns and quotas count by.
+        tenant: Whose anchor sets it may read.
         deadline: End of its time by the monotonic clock, or None.
         queue_seconds: Time its chunks have waited for the device so far.
         compute_seconds: Time its chunks have held the device so far.
         holds_slot: Whether it holds a slot of the concurrency limit, which sets this.
     """
 
-    def __init__(self, priority: Priority, seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        priority: Priority,
+        seconds: float | None = None,
+        *,
+        caller: str = "",
+        tenant: str = "",
+    ) -> None:
         """Begin a request that has ``seconds`` from now, or no deadline."""
         self.priority = priority
+        self.caller = caller
+        self.tenant = tenant
         self.deadline = None if seconds is None else time.monotonic() + seconds
         self.queue_seconds = 0.0
         self.compute_seconds = 0.0
