@@ -39,7 +39,7 @@ from acpc_server.rpc import (
     ScoringServicer,
     StudyServicer,
 )
-from acpc_server.scheduling import AdmissionController, WorkerPool
+from acpc_server.scheduling import AdmissionController, Quota, WorkerPool
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyJobKind
@@ -274,6 +274,17 @@ def _channel_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.http2.min_ping_interval_without_data_ms", 5000),
     ]
+
+
+def caller_quota(settings: Settings) -> Quota:
+    """What a caller may use that the access file says nothing else of."""
+    return Quota(
+        calls=settings.caller_calls,
+        streams=settings.caller_streams,
+        waits=settings.caller_waits,
+        uploads=settings.caller_uploads,
+        calls_per_second=settings.caller_rate,
+    )
 
 
 def _make_state_folder(settings: Settings) -> None:

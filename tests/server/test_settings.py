@@ -46,7 +46,7 @@ def other_value(name: str, field: FieldInfo, tmp_path: Path) -> object:
     others = {
         bool: lambda usual: not usual,
         int: lambda usual: usual + 1,
-        float: lambda usual: usual / 2,
+        float: lambda usual: usual / 2 or 0.5,
         str: lambda _: "other",
     }
     assert field.annotation in others, f"say here how to choose a value for {name}"
@@ -105,6 +105,8 @@ BAD = {
     "torch_threads": "-1",
     "rpc_threads": "3",
     "max_message_mib": "0",
+    "caller_calls": "-1",
+    "caller_rate": "nan",
     "max_queue": "many",
     "max_frames": "0",
     "max_predictions": "0",

@@ -5,6 +5,7 @@ from acpc_server.scheduling.admission import (
     AdmissionController,
     CallRequests,
 )
+from acpc_server.scheduling.callers import CallerLimits, Held, Quota
 from acpc_server.scheduling.concurrency import ConcurrencyLimiter
 from acpc_server.scheduling.context import Priority, RequestContext
 from acpc_server.scheduling.latency import LatencyModel, Work

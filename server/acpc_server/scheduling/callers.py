@@ -1,0 +1,218 @@
+"""Limits per caller: what each may hold at a time and ask for per second, and its fair share.
+
+A limit that is reached is RESOURCE_EXHAUSTED with RetryInfo, one of these reasons, and a sentence
+that says whose limit it is:
+
+    TOO_MANY_CALLS, _STREAMS, _WAITS, _UPLOADS    the caller, or the server, has as many as it may
+    TOO_MANY_BYTES                                messages that are being received hold too much
+    CALL_RATE                                     more calls per second than the caller may make
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from acpc_server.errors import ResourceExhausted
+from acpc_server.scheduling.admission import RETRY_SECONDS
+
+# The last places of the server: of these, a caller gets its fair share and no more.
+RESERVED_SHARE = 0.25
+# Seconds in which a caller that was silent may use up the calls of as many seconds at once.
+BURST_SECONDS = 1.0
+# Callers without anything open whose rate is remembered until it no longer matters.
+MAX_RESTING = 10_000
+
+
+class Held(enum.StrEnum):
+    """What a caller holds for as long as a call lasts; each is a field of :class:`Quota`."""
+
+    CALLS = "calls"
+    STREAMS = "streams"
+    WAITS = "waits"
+    UPLOADS = "uploads"
+    BYTES = "message_bytes"
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What one caller may use of a server, or what the server gives in all; 0: no limit.
+
+    Attributes:
+        calls: Calls at a time, streams and waits included.
+        streams: Streams at a time.
+        waits: Calls at a time that wait for a job.
+        uploads: Uploads of anchors at a time.
+        message_bytes: Bytes of messages that are being received or wait for a worker.
+        calls_per_second: Calls begun per second, averaged over about a second.
+        queued_jobs: Jobs of its tenant that wait to run.
+        stored_bytes: Bytes of its tenant's anchor sets and unfinished uploads.
+    """
+
+    calls: int = 0
+    streams: int = 0
+    waits: int = 0
+    uploads: int = 0
+    message_bytes: int = 0
+    calls_per_second: float = 0.0
+    queued_jobs: int = 0
+    stored_bytes: int = 0
+
+
+NO_QUOTA = Quota()
+
+
+@dataclass
+class _Caller:
+    """What a caller holds; by ``next_call`` its calls at its rate are all made (a GCRA bucket)."""
+
+    held: Counter[Held] = field(default_factory=Counter)
+    next_call: float = 0.0
+
+
+class CallerLimits:
+    """Counts what callers hold; safe to use from any thread, and never waits.
+
+    Until three quarters of what the server gives are taken, a caller's own quota decides alone. Of
+    the last quarter a caller gets only what keeps it within an equal share of those that hold any
+    and of one that may come, or its first: no caller takes the last places from the others.
+
+    A caller that has left is forgotten; its rate is, as soon as that no longer limits it.
+
+    Args:
+        total: What the server gives in all.
+        each: The quota of a caller that comes without one of its own.
+    """
+
+    def __init__(
+        self,
+        total: Quota = NO_QUOTA,
+        each: Quota = NO_QUOTA,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._total = total
+        self._each = each
+        self._clock = clock
+        self._callers: dict[str, _Caller] = {}
+        self._resting: OrderedDict[str, None] = OrderedDict()
+        self._used: Counter[Held] = Counter()
+        self._holders: Counter[Held] = Counter()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def entered(
+        self, caller: str, *what: Held, quota: Quota | None = None, amount: int = 1
+    ) -> Iterator[None]:
+        """Count ``amount`` of each of ``what`` for a caller while the block runs.
+
+        ``caller`` is a principal's name, or the address of an unknown one; ``quota`` is its own,
+        and the server's for each caller when None.
+
+        Raises:
+            ResourceExhausted: Over the caller's quota or its fair share; nothing is counted.
+        """
+        self.enter(caller, *what, quota=quota, amount=amount)
+        try:
+            yield
+        finally:
+            self.leave(caller, *what, amount=amount)
+
+    def enter(self, caller: str, *what: Held, quota: Quota | None = None, amount: int = 1) -> None:
+        """Count until :meth:`leave` with the same arguments; raises as :meth:`entered`."""
+        quota = quota or self._each
+        with self._lock:
+            self._forget_rested()
+            known = self._callers.get(caller)
+            state = known or _Caller()
+            for one in what:
+                self._check(state, one, quota, amount)
+            if Held.CALLS in what and quota.calls_per_second:
+                state.next_call = self._check_rate(state, quota.calls_per_second)
+            self._callers[caller] = state
+            self._resting.pop(caller, None)
+            for one in what:
+                self._holders[one] += not state.held[one]
+                state.held[one] += amount
+                self._used[one] += amount
+
+    def leave(self, caller: str, *what: Held, amount: int = 1) -> None:
+        """Undo an :meth:`enter`."""
+        with self._lock:
+            state = self._callers[caller]
+            for one in what:
+                state.held[one] -= amount
+                self._used[one] -= amount
+                self._holders[one] -= not state.held[one]
+            if not any(state.held.values()):
+                self._rest(caller, state)
+
+    @property
+    def known(self) -> int:
+        """Callers that are remembered."""
+        return len(self._callers)
+
+    def used(self, what: Held) -> int:
+        """What all callers hold."""
+        return self._used[what]
+
+    def _check(self, state: _Caller, what: Held, quota: Quota, amount: int) -> None:
+        own, used = state.held[what], self._used[what]
+        noun = "bytes of messages" if what is Held.BYTES else str(what)
+        limit: int = getattr(quota, what)
+        if limit and own + amount > limit:
+            raise _rejected(
+                what,
+                f"this caller has {own} {noun} under way, and its quota is {limit}; wait for some "
+                "to end",
+            )
+        total: int = getattr(self._total, what)
+        if not total or used + amount <= total - int(total * RESERVED_SHARE):
+            return
+        # One share is for whoever comes next.
+        share = total // (self._holders[what] + (not own) + 1)
+        if used + amount > total or (own and own + amount > share):
+            raise _rejected(
+                what,
+                f"the server has {used} {noun} under way, {own} of this caller, and takes {total}; "
+                "the last are for callers that have few",
+            )
+
+    def _check_rate(self, state: _Caller, rate: float) -> float:
+        """The time by which the caller's calls, this one included, are made at its rate."""
+        now = self._clock()
+        following = max(state.next_call, now) + 1.0 / rate
+        early = following - now - max(BURST_SECONDS, 1.0 / rate)
+        if early > 1e-9:
+            raise ResourceExhausted(
+                f"this caller's quota is {rate:g} calls per second; wait {early:.3f} s",
+                reason="CALL_RATE",
+                retry_after=math.ceil(early * 1e3) / 1e3,
+            )
+        return following
+
+    def _rest(self, caller: str, state: _Caller) -> None:
+        if state.next_call <= self._clock():
+            del self._callers[caller]
+            return
+        self._resting[caller] = None
+        if len(self._resting) > MAX_RESTING:
+            del self._callers[self._resting.popitem(last=False)[0]]
+
+    def _forget_rested(self) -> None:
+        """Forget callers whose rate limits them no more: two at a time, one more than can come."""
+        for _ in range(2):
+            caller = next(iter(self._resting), None)
+            if caller is None or self._callers[caller].next_call > self._clock():
+                return
+            del self._resting[caller], self._callers[caller]
+
+
+def _rejected(what: Held, message: str) -> ResourceExhausted:
+    name = "BYTES" if what is Held.BYTES else what.name
+    return ResourceExhausted(message, reason=f"TOO_MANY_{name}", retry_after=RETRY_SECONDS)

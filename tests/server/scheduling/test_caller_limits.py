@@ -1,0 +1,150 @@
+"""What callers may hold at a time: quotas, fair shares, rates, and what is remembered of them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+from acpc_server.errors import ResourceExhausted
+from acpc_server.scheduling import CallerLimits, Held, Quota, callers
+
+CALLS, STREAMS, BYTES = Held.CALLS, Held.STREAMS, Held.BYTES
+
+
+class Clock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def reason(limits: CallerLimits, caller: str, *what: Held, quota: Quota | None = None) -> str:
+    """Why a caller may not enter now; empty when it may. It leaves at once."""
+    try:
+        with limits.entered(caller, *what, quota=quota):
+            return ""
+    except ResourceExhausted as error:
+        assert error.retry_after is not None
+        assert error.retry_after > 0
+        return error.reason
+
+
+@pytest.mark.parametrize("what", list(Held))
+def test_a_caller_is_rejected_above_its_quota_and_others_are_not(what: Held) -> None:
+    limits = CallerLimits(each=Quota(**{str(what): 2}))
+    with limits.entered("a", what), limits.entered("a", what):
+        assert reason(limits, "a", what).startswith("TOO_MANY_")
+        assert reason(limits, "b", what) == ""
+    assert reason(limits, "a", what) == ""
+
+
+def test_a_rejection_names_the_limit_and_counts_nothing() -> None:
+    limits = CallerLimits(each=Quota(calls=9, streams=1))
+    with limits.entered("a", CALLS, STREAMS):
+        with pytest.raises(ResourceExhausted, match="1 streams under way, and its quota is 1"):
+            limits.enter("a", CALLS, STREAMS)
+        assert limits.used(CALLS) == 1
+
+
+def test_a_quota_of_its_own_replaces_the_default() -> None:
+    limits, large = CallerLimits(each=Quota(calls=1)), Quota(calls=3)
+    with limits.entered("a", CALLS, quota=large), limits.entered("a", CALLS, quota=large):
+        assert reason(limits, "a", CALLS, quota=large) == ""
+        assert reason(limits, "a", CALLS) == "TOO_MANY_CALLS"
+
+
+def test_one_caller_with_very_many_leaves_the_last_places_to_others() -> None:
+    limits = CallerLimits(Quota(calls=40))
+    with ExitStack() as held:
+        taken = 0
+        while not reason(limits, "greedy", CALLS):
+            held.enter_context(limits.entered("greedy", CALLS))
+            taken += 1
+        assert taken == 30, "three quarters"
+        for _ in range(5):
+            held.enter_context(limits.entered("modest", CALLS))
+        assert reason(limits, "greedy", CALLS) == "TOO_MANY_CALLS"
+        assert reason(limits, "newcomer", CALLS) == ""
+
+
+def test_a_newcomer_gets_in_while_there_is_any_place_and_none_when_all_are_taken() -> None:
+    limits = CallerLimits(Quota(streams=8))
+    with ExitStack() as held:
+        for caller in range(8):
+            held.enter_context(limits.entered(str(caller), STREAMS))
+            assert reason(limits, "0", STREAMS) == ("" if caller < 5 else "TOO_MANY_STREAMS")
+        assert reason(limits, "late", STREAMS) == "TOO_MANY_STREAMS"
+    assert reason(limits, "late", STREAMS) == ""
+
+
+def test_bytes_count_by_their_number() -> None:
+    limits = CallerLimits(Quota(message_bytes=1000))
+    with limits.entered("a", BYTES, amount=700):
+        with pytest.raises(ResourceExhausted, match="700 bytes of messages") as rejected:
+            limits.enter("a", BYTES, amount=100)
+        assert rejected.value.reason == "TOO_MANY_BYTES"
+        with limits.entered("b", BYTES, amount=300):
+            assert limits.used(BYTES) == 1000
+    assert limits.used(BYTES) == 0
+
+
+def test_calls_above_the_rate_are_told_when_to_come_again() -> None:
+    clock = Clock()
+    limits = CallerLimits(each=Quota(calls_per_second=10.0), clock=clock)
+    assert [reason(limits, "a", CALLS) for _ in range(11)] == [""] * 10 + ["CALL_RATE"]
+    assert reason(limits, "b", CALLS) == "", "another caller's rate is its own"
+    with pytest.raises(ResourceExhausted, match="10 calls per second") as rejected:
+        limits.enter("a", CALLS)
+    assert rejected.value.retry_after == pytest.approx(0.1)
+    clock.now += rejected.value.retry_after
+    assert reason(limits, "a", CALLS) == ""
+    assert reason(limits, "a", CALLS) == "CALL_RATE"
+    assert reason(limits, "a", STREAMS) == "", "a message of an open stream is no call"
+
+
+def test_a_slow_rate_lets_one_call_through_at_a_time() -> None:
+    clock = Clock()
+    limits = CallerLimits(each=Quota(calls_per_second=0.1), clock=clock)
+    assert [reason(limits, "a", CALLS) for _ in range(2)] == ["", "CALL_RATE"]
+    clock.now += 10.0
+    assert reason(limits, "a", CALLS) == ""
+
+
+def test_callers_that_have_left_are_forgotten() -> None:
+    clock = Clock()
+    plain = CallerLimits(Quota(calls=8))
+    rated = CallerLimits(each=Quota(calls_per_second=2.0), clock=clock)
+    for number in range(1000):
+        assert reason(plain, str(number), CALLS) == ""
+        assert reason(rated, str(number), CALLS) == ""
+    assert plain.known == 0
+    assert rated.known == 1000, "their calls still count against their rates"
+    clock.now += 1.0
+    for _ in range(500):
+        reason(rated, "other", STREAMS)
+    assert rated.known == 0
+
+
+def test_callers_without_end_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callers, "MAX_RESTING", 10)
+    limits = CallerLimits(each=Quota(calls_per_second=2.0), clock=Clock())
+    with limits.entered("stays", CALLS):
+        for number in range(1000):
+            assert reason(limits, str(number), CALLS) == ""
+        assert limits.known == 11
+
+
+def test_many_threads_leave_nothing_behind() -> None:
+    limits = CallerLimits(Quota(calls=1000), Quota(calls=4))
+
+    def work(number: int) -> int:
+        return sum(not reason(limits, str(number % 7), CALLS) for _ in range(300))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(work, range(8))) > 0
+    assert limits.used(CALLS) == 0
+    assert limits.known == 0
