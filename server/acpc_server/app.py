@@ -109,6 +109,9 @@ class Server:
                 state_dir=settings.state_dir,
                 executor_id=settings.executor_id,
                 concurrency=settings.job_concurrency,
+                max_running=settings.max_running_jobs,
+                max_queued=settings.max_queued_jobs,
+                max_queued_per_tenant=settings.max_queued_jobs_per_tenant,
                 terms=LeaseTerms(settings.job_heartbeat_seconds, settings.job_lease_seconds),
                 retention_days=settings.job_retention_days,
             ),
@@ -218,7 +221,7 @@ class Server:
         return any(
             digest in str(to_plain(job.spec))
             for state in (JobState.QUEUED, JobState.RUNNING)
-            for job in self._jobs.list(0, MAX_JOBS, JobFilter(state=state))
+            for job in self._jobs.list(0, MAX_JOBS, JobFilter(state=state), None)
         )
 
     def _tidy(self) -> None:

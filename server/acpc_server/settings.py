@@ -116,7 +116,21 @@ class Settings(BaseSettings):
     max_checkpoint_mib: int = Field(
         2048, ge=1, description="largest weights file the server reads, MiB"
     )
-    job_concurrency: int = Field(1, ge=1, le=64, description="checkpoint jobs run at a time")
+    job_concurrency: int = Field(
+        1, ge=1, le=64, description="checkpoint jobs of one tenant run at a time"
+    )
+    max_running_jobs: int = Field(
+        8,
+        ge=1,
+        le=32,
+        description="checkpoint jobs of all authenticated tenants run at a time",
+    )
+    max_queued_jobs: int = Field(
+        10_000, ge=1, description="jobs that may wait in the job record; more are rejected"
+    )
+    max_queued_jobs_per_tenant: int = Field(
+        2_000, ge=1, description="those of one authenticated tenant"
+    )
     job_heartbeat_seconds: float = Field(
         5.0, gt=0, description="time between two heartbeats on a shared job record, seconds"
     )

@@ -36,12 +36,16 @@ class Counting:
     Attributes:
         stamped: What its data looks like at the moment.
         held_at: Steps from this one on do not end, until it is set to None.
+        run_for: Tenants and callers for whom it has run.
     """
 
     name = "counting"
     spec_type = CountingPlan
     stamped = "fresh"
     held_at: int | None = None
+
+    def __init__(self) -> None:
+        self.run_for: set[tuple[str, str]] = set()
 
     def stamp(self, plan: CountingPlan) -> str:
         return self.stamped
@@ -53,6 +57,7 @@ class Counting:
         return plan.steps
 
     def run(self, plan: CountingPlan, stamp: str, step: Step, context: RequestContext) -> Json:
+        self.run_for.add((context.tenant, context.caller))
         if stamp != self.stamped:
             raise FailedPrecondition("the data changed", reason="CHANGED")
         seen = [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from acpc_server.jobs import Job, JobOptions, JobService, JobState, LeaseTerms
+from acpc_server.jobs import Job, JobKind, JobOptions, JobService, JobState, LeaseTerms
 from acpc_server.observe import Metrics
 from counting_jobs import Counting, counting_plan
 from waiting import GENEROUS_SECONDS
@@ -22,13 +23,16 @@ class Desk:
         self.folder = folder
         self.url = url or f"sqlite:///{folder / 'jobs.sqlite'}"
         self.kind = Counting()
+        self.other_kinds: list[JobKind[Any]] = []
         self.metrics = Metrics()
         self._services: list[JobService] = []
 
     def service(self, **changed: object) -> JobService:
         given = {"database_url": self.url, "state_dir": self.folder, "terms": TERMS, **changed}
         evicted = given.pop("on_evicted", lambda: None)
-        service = JobService([self.kind], self.metrics, JobOptions(**given), evicted)
+        service = JobService(
+            [self.kind, *self.other_kinds], self.metrics, JobOptions(**given), evicted
+        )
         self._services.append(service)
         return service
 
@@ -53,5 +57,5 @@ def always() -> bool:
     return True
 
 
-def ended(service: JobService, job_id: str) -> Job:
-    return service.wait(job_id, GENEROUS_SECONDS, always)
+def ended(service: JobService, job_id: str, tenant: str = "") -> Job:
+    return service.wait(job_id, GENEROUS_SECONDS, always, tenant)

@@ -1,6 +1,7 @@
 """Durable long-running work, on one host or many."""
 
 from acpc_server.jobs.kind import (
+    NOBODY,
     Job,
     JobFailure,
     JobFilter,
@@ -8,6 +9,7 @@ from acpc_server.jobs.kind import (
     JobSpec,
     JobState,
     Json,
+    Owner,
     Progress,
     Step,
     pack,

@@ -14,9 +14,12 @@ from dataclasses import asdict, dataclass
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from acpc_server.jobs.kind import JobFilter, JobState
+from acpc_server.jobs.kind import JobFilter, JobState, Owner
 
 QUEUE = "acpc-score"
+"""The queue of the tenant "": jobs run in the order of their submission."""
+TENANT_QUEUE = "acpc-tenants"
+"""The other tenants' queue, in which each has a partition of its own, named as it is."""
 # DBOS's names of the states of a job.
 STATES = {
     "ENQUEUED": JobState.QUEUED,
@@ -83,10 +86,11 @@ class JobDatabase:
             sa.Column("running", sa.Text, nullable=False),
         )
         dbos = "dbos" if self._postgres else None
-        columns = ("workflow_uuid", "name", "status", "queue_name", "executor_id", "created_at")
+        columns = ("workflow_uuid", "name", "status", "executor_id", "created_at")
+        queue = ("queue_name", "queue_partition_key")
         self._jobs = sa.table(
             "workflow_status",
-            *map(sa.column, columns),
+            *map(sa.column, columns + queue),
             sa.column("attributes", sa.JSON),
             schema=dbos,
         )
@@ -174,24 +178,63 @@ class JobDatabase:
     ) -> bool:
         return connection.execute(sa.update(self._hosts).where(where).values(values)).rowcount == 1
 
-    def queued(self) -> int:
-        """Jobs that wait for a host."""
+    def queued(self) -> dict[str, int]:
+        """Jobs that wait for a host, of every tenant that has any."""
         jobs = self._jobs.c
-        query = (
-            sa.select(sa.func.count())
-            .select_from(self._jobs)
-            .where(jobs.status == "ENQUEUED", jobs.queue_name == QUEUE)
+        tenant, count = jobs.queue_partition_key, sa.func.count()
+        own = sa.select(sa.null().label("tenant"), count).where(*self._at("ENQUEUED", QUEUE))
+        others = sa.select(tenant, count).where(*self._at("ENQUEUED", TENANT_QUEUE))
+        others = others.where(tenant.is_not(None)).group_by(tenant)
+        with self._begin() as connection:
+            found = connection.execute(sa.union_all(own, others))
+            return {name or "": waiting for name, waiting in found if waiting}
+
+    def queued_of(self, owner: Owner) -> int:
+        """Jobs of one caller that wait for a host."""
+        jobs = self._jobs.c
+        queue = TENANT_QUEUE if owner.tenant else QUEUE
+        query = sa.select(sa.func.count()).where(
+            *self._at("ENQUEUED", queue),
+            self._is_of(owner.tenant),
+            jobs.attributes["caller"].as_string() == owner.caller,
         )
         with self._begin() as connection:
             return int(connection.execute(query).scalar_one())
 
+    def _is_of(self, tenant: str) -> sa.ColumnElement[bool]:
+        key = self._jobs.c.queue_partition_key
+        return key == tenant if tenant else key.is_(None)
+
+    def _at(self, status: str, *queues: str) -> list[sa.ColumnElement[bool]]:
+        # Literals: SQLite uses the partial indexes of DBOS only for a status that it can read.
+        jobs = self._jobs.c
+        in_flight = jobs.status.in_(
+            [sa.literal_column("'ENQUEUED'"), sa.literal_column("'PENDING'")]
+        )
+        return [
+            jobs.queue_name.in_(queues),
+            jobs.status == sa.literal_column(f"'{status}'"),
+            in_flight,
+        ]
+
     def page(
-        self, kinds: Collection[str], wanted: JobFilter, *, offset: int, limit: int
+        self,
+        kinds: Collection[str],
+        wanted: JobFilter,
+        tenant: str | None,
+        *,
+        offset: int,
+        limit: int,
     ) -> list[str]:
-        """Ids of the jobs that pass a filter, of ``kinds`` unless it names one, newest first."""
+        """Ids of the jobs that pass a filter, of ``kinds`` unless it names one, newest first.
+
+        Those of one tenant, or of all when it is None.
+        """
         jobs = self._jobs.c
         named = kinds if wanted.kind is None else [wanted.kind]
         query = sa.select(jobs.workflow_uuid).where(jobs.name.in_(named))
+        if tenant is not None:
+            query = query.where(self._is_of(tenant))
         if wanted.state is not None:
             statuses = [status for status, state in STATES.items() if state is wanted.state]
             query = query.where(jobs.status.in_(statuses))
@@ -210,7 +253,7 @@ class JobDatabase:
         """Ids of the jobs that a host has taken up and not ended, with the host's executor id."""
         jobs = self._jobs.c
         query = sa.select(jobs.workflow_uuid, jobs.executor_id).where(
-            jobs.status == "PENDING", jobs.queue_name == QUEUE
+            *self._at("PENDING", QUEUE, TENANT_QUEUE)
         )
         with self._begin() as connection:
             return {job: executor or "" for job, executor in connection.execute(query)}

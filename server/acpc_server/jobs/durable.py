@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, astuple
 from datetime import datetime
 from functools import cache
 from typing import Any, NoReturn
@@ -20,6 +21,7 @@ from dbos import (
     DBOSConfig,
     DBOSPortableJSONSerializer,
     PortableWorkflowError,
+    SetEnqueueOptions,
     SetWorkflowAttributes,
     SetWorkflowID,
     WorkflowStatus,
@@ -27,8 +29,14 @@ from dbos import (
 from dbos import error as dbos_error
 from sqlalchemy.exc import SQLAlchemyError
 
-from acpc_server.jobs.database import POSTGRES_CONNECTION, QUEUE, STATES, first_line
-from acpc_server.jobs.kind import JobFailure, JobState, Json, Row
+from acpc_server.jobs.database import (
+    POSTGRES_CONNECTION,
+    QUEUE,
+    STATES,
+    TENANT_QUEUE,
+    first_line,
+)
+from acpc_server.jobs.kind import NOBODY, JobFailure, JobState, Json, Owner, Row
 
 log = structlog.get_logger("acpc.jobs")
 QUEUE_SECONDS = 0.2
@@ -40,8 +48,8 @@ ENDED = [status for status, state in STATES.items() if state.done]
 RECORD_ERRORS = (SQLAlchemyError, dbos_error.DBOSException)
 """What the calls below raise when the job record cannot be reached."""
 
-Runner = Callable[[str, str, Json, str], Json]
-"""Runs a job, by its kind, id and spec, and the stamp it was accepted with."""
+Runner = Callable[[str, str, Json, str, Owner], Json]
+"""Runs a job, by its kind, id and spec, the stamp it was accepted with, and its owner."""
 _runner: Runner | None = None
 
 
@@ -53,14 +61,14 @@ class Withdrawn(BaseException):
 
 
 @cache
-def workflow(kind: str) -> Callable[[Json, str], Json]:
+def workflow(kind: str) -> Callable[..., Json]:
     """The durable body of the jobs of one kind; registered under the kind's name before launch."""
 
     @DBOS.workflow(name=kind, max_recovery_attempts=MAX_STARTS)
-    def run_job(spec: Json, stamp: str) -> Json:
+    def run_job(spec: Json, stamp: str, *owner: str) -> Json:
         if _runner is None:
             raise RuntimeError("no job service is started in this process")
-        return _runner(kind, DBOS.workflow_id or "", spec, stamp)
+        return _runner(kind, DBOS.workflow_id or "", spec, stamp, Owner(*owner))
 
     return run_job
 
@@ -103,10 +111,44 @@ def close() -> None:
     DBOS.destroy()
 
 
-def enqueue(kind: str, job_id: str, spec: Json, stamp: str, labels: dict[str, str]) -> None:
-    """Queue a job; one that has this id already is left as it is."""
-    with SetWorkflowID(job_id), SetWorkflowAttributes(labels):
-        DBOS.enqueue_workflow(QUEUE, workflow(kind), spec, stamp)
+def serve_tenants(concurrency: int, total: int) -> None:
+    """Take jobs of tenants too: each has a queue of its own, so that none waits for another's.
+
+    Args:
+        concurrency: Jobs of one tenant that run here at a time.
+        total: Jobs of all of them that run here at a time.
+    """
+    DBOS.register_queue(
+        TENANT_QUEUE,
+        worker_concurrency=max(concurrency, total),
+        partition_worker_concurrency=concurrency,
+        polling_interval_sec=QUEUE_SECONDS,
+        on_conflict="always_update",
+    )
+
+
+def tenants_known() -> bool:
+    """Whether the record has had jobs of tenants."""
+    return DBOS.retrieve_queue(TENANT_QUEUE) is not None
+
+
+def enqueue(
+    kind: str, job_id: str, spec: Json, stamp: str, labels: dict[str, str], owner: Owner
+) -> None:
+    """Queue a job; one that has this id already is left as it is, whatever its kind.
+
+    One without an owner is recorded as before there were tenants.
+    """
+    queue, given = (TENANT_QUEUE if owner.tenant else QUEUE), ()
+    if owner != NOBODY:
+        given, labels = astuple(owner), {**labels, "caller": owner.caller}
+    with (
+        SetWorkflowID(job_id),
+        SetWorkflowAttributes(labels),
+        SetEnqueueOptions(queue_partition_key=owner.tenant or None),
+        suppress(dbos_error.DBOSConflictingWorkflowError),
+    ):
+        DBOS.enqueue_workflow(queue, workflow(kind), spec, stamp, *given)
 
 
 def step(phase: str, work: Callable[[], Json]) -> Json:
@@ -138,7 +180,9 @@ def cancel(job_id: str) -> None:
 
 def requeue(job_id: str) -> None:
     """Queue a job again, whoever holds it."""
-    DBOS.resume_workflow(job_id, queue_name=QUEUE)
+    status = DBOS.get_workflow_status(job_id)
+    if status is not None:
+        DBOS.resume_workflow(job_id, queue_name=status.queue_name or QUEUE)
 
 
 def take_over(executor_id: str) -> int:
@@ -186,10 +230,12 @@ def _row(status: WorkflowStatus) -> Row:
     state = STATES[status.status]
     arguments: Any = status.input or {}
     output: Any = status.output
+    recorded, _, *owner = arguments.get("args", [{}, ""])
     return Row(
         job_id=status.workflow_id,
+        owner=Owner(*owner),
         kind=status.name,
-        recorded=arguments.get("args", [{}])[0],
+        recorded=recorded,
         state=state,
         created=(status.created_at or 0) / 1000,
         started=None if status.dequeued_at is None else status.dequeued_at / 1000,

@@ -78,6 +78,23 @@ class JobFailure:
 
 
 @dataclass(frozen=True)
+class Owner:
+    """Who submitted a job.
+
+    Attributes:
+        tenant: Whose job it is: no other tenant sees it. Empty on a server without authentication.
+        caller: Who of that tenant; empty when unknown.
+    """
+
+    tenant: str = ""
+    caller: str = ""
+
+
+NOBODY = Owner()
+"""Whose jobs are on a server without authentication."""
+
+
+@dataclass(frozen=True)
 class JobFilter:
     """Which jobs to list, by state, kind, labels and time; None lets every job through."""
 
@@ -92,6 +109,7 @@ class Row:
     """One job as recorded. Times are seconds since the epoch; a listed job has no result."""
 
     job_id: str
+    owner: Owner
     kind: str
     recorded: Json
     state: JobState

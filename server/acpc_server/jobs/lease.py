@@ -170,7 +170,7 @@ class Lease:
 
     def _look_after_own(self) -> None:
         """Withdraw runs whose job was cancelled or taken over, and report on the others."""
-        self._on_queued(self._database.queued())
+        self._on_queued(sum(self._database.queued().values()))
         ours = self._running.ids()
         if ours:
             held = self._database.held()

@@ -33,15 +33,15 @@ class JobReader:
         self._reports: dict[str, Progress] = {}
         self._reported = -REPORT_SECONDS
 
-    def get(self, job_id: str) -> Job:
-        """The job, with its result if it has one.
+    def get(self, job_id: str, tenant: str) -> Job:
+        """The job of a tenant, with its result if it has one.
 
         Raises:
-            NotFound: There is no such job.
+            NotFound: The tenant has no such job.
             FailedPrecondition: A newer release accepted it, in a form that this one cannot read.
         """
         row = durable.get(job_id)
-        if row is None or row.kind not in self._kinds:
+        if row is None or row.owner.tenant != tenant or row.kind not in self._kinds:
             raise NotFound(f"no operation is named operations/{job_id}")
         for job in self._jobs([row]):
             return job
@@ -50,9 +50,9 @@ class JobReader:
             reason="NEWER_RELEASE",
         )
 
-    def page(self, offset: int, limit: int, wanted: JobFilter) -> list[Job]:
+    def page(self, offset: int, limit: int, wanted: JobFilter, tenant: str | None) -> list[Job]:
         """Jobs without their results, newest first; those of a newer release are left out."""
-        ids = self._database.page(list(self._kinds), wanted, offset=offset, limit=limit)
+        ids = self._database.page(list(self._kinds), wanted, tenant, offset=offset, limit=limit)
         rows = durable.rows(ids) if ids else {}
         return self._jobs([rows[job_id] for job_id in ids if job_id in rows])
 

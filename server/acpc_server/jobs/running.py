@@ -22,7 +22,7 @@ from acpc.contract import from_plain
 from acpc_server.errors import AcpcError, Cancelled, InvalidArgument, Unavailable
 from acpc_server.jobs import durable
 from acpc_server.jobs.durable import Withdrawn
-from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Progress
+from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Owner, Progress
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 
@@ -47,8 +47,8 @@ class StepFailed(BaseException):
 class JobRun:
     """One run of one job in this process."""
 
-    def __init__(self, kind: JobKind[Any], spec: JobSpec, stamp: str) -> None:
-        self.context = RequestContext(Priority.JOB)
+    def __init__(self, kind: JobKind[Any], spec: JobSpec, stamp: str, owner: Owner) -> None:
+        self.context = RequestContext(Priority.JOB, caller=owner.caller, tenant=owner.tenant)
         self._kind = kind
         self._spec = spec
         self._stamp = stamp
@@ -128,11 +128,11 @@ class RunningJobs:
         self.draining = threading.Event()
         self._closed = threading.Event()
 
-    def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str) -> Json:
+    def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
         """Run a job to its end, in the calling thread."""
         with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
             try:
-                run = JobRun(kind, from_plain(kind.spec_type, spec), stamp)
+                run = JobRun(kind, from_plain(kind.spec_type, spec), stamp, owner)
             except InvalidArgument:
                 # Written by a newer release; the lease queues it again for a host that can read it.
                 log.warning("job_unreadable")

@@ -20,10 +20,26 @@ import structlog
 from acpc.contract import to_plain
 from sqlalchemy.exc import SQLAlchemyError
 
-from acpc_server.errors import AlreadyExists, FailedPrecondition, Unavailable
+from acpc_server.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
 from acpc_server.jobs import durable
 from acpc_server.jobs.database import JobDatabase, first_line
-from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobSpec, JobState, Json, Progress
+from acpc_server.jobs.kind import (
+    NOBODY,
+    Job,
+    JobFilter,
+    JobKind,
+    JobSpec,
+    JobState,
+    Json,
+    Owner,
+    Progress,
+)
 from acpc_server.jobs.lease import Lease, LeaseTerms
 from acpc_server.jobs.reader import JobReader
 from acpc_server.jobs.running import RunningJobs
@@ -34,6 +50,8 @@ log = structlog.get_logger("acpc.jobs")
 NAMESPACE = uuid.UUID("5f6f3c1e-7c1b-4d0f-9a57-0f2b8f6d4a10")
 # When a caller should try again while the record cannot be reached.
 RETRY_SECONDS = 2.0
+# The same while the queue is full: about the time of a short job.
+FULL_SECONDS = 10.0
 # Pause between two looks at a job: at first, at most, and as a share of the time waited so far.
 FIRST_LOOK_SECONDS = 0.1
 LOOK_SECONDS = 1.0
@@ -50,6 +68,10 @@ class JobOptions:
     Attributes:
         executor_id: This server's name among those that share the record; empty: the name of its
             state folder.
+        concurrency: Jobs of one tenant that run here at a time.
+        max_running: Jobs of all tenants that run here at a time, beside those of the tenant "".
+        max_queued: Jobs that may wait for a host.
+        max_queued_per_tenant: Those of one tenant, other than "".
         retention_days: How long finished jobs are kept; zero keeps all.
     """
 
@@ -57,6 +79,9 @@ class JobOptions:
     state_dir: Path
     executor_id: str = ""
     concurrency: int = 1
+    max_running: int = 8
+    max_queued: int = 10_000
+    max_queued_per_tenant: int = 2_000
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     retention_days: float = 0.0
 
@@ -80,6 +105,7 @@ class JobService:
         for name in self._kinds:
             durable.workflow(name)
         self._options = options
+        self._tenants_served = False
         self._folder = StateFolder(options.state_dir)
         self._database = JobDatabase(options.database_url)
         self._running = RunningJobs(metrics)
@@ -107,6 +133,8 @@ class JobService:
             # Before the launch, which at once resumes whatever the name has left unfinished.
             self._lease.acquire(executor_id, folder)
             durable.launch(options.database_url, executor_id, options.concurrency, self._run)
+            if durable.tenants_known():
+                self._serve_tenants()
             log.info("jobs_open", executor_id=executor_id)
         except (*durable.RECORD_ERRORS, ImportError) as error:
             self._close()
@@ -153,54 +181,99 @@ class JobService:
             log.warning("job_database_away", cause=first_line(error))
             raise away from error
 
-    def submit(self, spec: JobSpec, request_id: str) -> Job:
-        """Queue a job of the kind its spec belongs to; the same request id gives the same job.
+    def submit(
+        self, spec: JobSpec, request_id: str, owner: Owner = NOBODY, max_queued: int = 0
+    ) -> Job:
+        """Queue a job of the kind its spec belongs to.
+
+        The same request id of the same tenant gives the same job.
+
+        Args:
+            spec: What to do.
+            request_id: The caller's name for it; empty: a job of its own every time.
+            owner: Whose it is.
+            max_queued: Jobs of this caller that may wait for a host; zero: as many as the tenant's.
 
         Raises:
             AlreadyExists: The request id belongs to a job with another spec.
+            ResourceExhausted: Too many jobs wait; nothing is recorded.
             Unavailable: The job record cannot be reached, here and in every call below.
         """
-        job_id = str(uuid.uuid5(NAMESPACE, request_id) if request_id else uuid.uuid4())
-        kind = self._kind_of[type(spec)]
-        stamp, labels = kind.stamp(spec), kind.labels(spec)
-        with self._record():
-            durable.enqueue(kind.name, job_id, to_plain(spec), stamp, labels)
-        job = self.get(job_id)
+        job_id, kind = _job_id(owner.tenant, request_id), self._kind_of[type(spec)]
+        job = self._find(job_id, owner.tenant) if request_id else None
+        if job is None:
+            stamp, labels = kind.stamp(spec), kind.labels(spec)
+            with self._record():
+                self._require_room(owner, max_queued)
+                if owner.tenant and not self._tenants_served:
+                    self._serve_tenants()
+                durable.enqueue(kind.name, job_id, to_plain(spec), stamp, labels, owner)
+            log.info("job_submitted", job=job_id, kind=kind.name)
+            job = self.get(job_id, owner.tenant)
         if job.spec != spec:
+            other = "another" if job.kind == kind.name else f"a {job.kind}"
             raise AlreadyExists(
-                f"request_id {request_id!r} was used for another job, operations/{job_id}; "
+                f"request_id {request_id!r} was used for {other} job, operations/{job_id}; "
                 "use a new request_id"
             )
-        log.info("job_submitted", job=job_id, kind=kind.name)
         return job
 
-    def _run(self, kind: str, job_id: str, spec: Json, stamp: str) -> Json:
-        return self._running.run(self._kinds[kind], job_id, spec, stamp)
+    def _find(self, job_id: str, tenant: str) -> Job | None:
+        try:
+            return self.get(job_id, tenant)
+        except NotFound:
+            return None
 
-    def get(self, job_id: str) -> Job:
-        """The job, or NotFound."""
+    def _require_room(self, owner: Owner, max_queued: int) -> None:
+        waiting, options = self._database.queued(), self._options
+        of_tenant = waiting.get(owner.tenant, 0)
+        limits = [("", sum(waiting.values()), options.max_queued)]
+        if owner.tenant:
+            limits.append((" of your tenant", of_tenant, options.max_queued_per_tenant))
+        if 0 < max_queued <= of_tenant:  # a caller has no more than its tenant
+            limits.append((" of yours", self._database.queued_of(owner), max_queued))
+        for whose, found, limit in limits:
+            if found >= limit:
+                raise ResourceExhausted(
+                    f"{found} jobs{whose} are queued and at most {limit} may be; wait until some "
+                    "have run, or cancel some",
+                    reason="TOO_MANY_JOBS",
+                    retry_after=FULL_SECONDS,
+                )
+
+    def _serve_tenants(self) -> None:
+        durable.serve_tenants(self._options.concurrency, self._options.max_running)
+        self._tenants_served = True
+
+    def _run(self, kind: str, job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
+        return self._running.run(self._kinds[kind], job_id, spec, stamp, owner)
+
+    def get(self, job_id: str, tenant: str = "") -> Job:
+        """A tenant's job; NotFound when it has no such job, here and in every call below."""
         with self._record():
-            return self._reader.get(job_id)
+            return self._reader.get(job_id, tenant)
 
-    def list(self, offset: int, limit: int, wanted: JobFilter | None = None) -> list[Job]:
-        """Jobs without their results, newest first."""
+    def list(
+        self, offset: int, limit: int, wanted: JobFilter | None = None, tenant: str | None = ""
+    ) -> list[Job]:
+        """A tenant's jobs without their results, newest first; with None those of all tenants."""
         with self._record():
-            return self._reader.page(offset, limit, wanted or JobFilter())
+            return self._reader.page(offset, limit, wanted or JobFilter(), tenant)
 
-    def cancel(self, job_id: str) -> None:
+    def cancel(self, job_id: str, tenant: str = "") -> None:
         """Stop a job at its next chunk, on whatever host it runs; no effect once it has ended."""
         with self._record():
             cancelled = self._running.cancel(
                 job_id,
-                done=lambda: self.get(job_id).state.done,
+                done=lambda: self.get(job_id, tenant).state.done,
                 cancel=lambda: durable.cancel(job_id),
             )
         if cancelled:
             log.info("job_cancelled", job=job_id)
 
-    def delete(self, job_id: str) -> None:
+    def delete(self, job_id: str, tenant: str = "") -> None:
         """Forget a finished job; FailedPrecondition while it is not done."""
-        if not self.get(job_id).state.done:
+        if not self.get(job_id, tenant).state.done:
             raise FailedPrecondition(
                 f"operations/{job_id} is not done; cancel it first", reason="OPERATION_RUNNING"
             )
@@ -208,28 +281,29 @@ class JobService:
             durable.delete([job_id])
         self._running.forget(job_id)  # its request id may be used again
 
-    def wait(self, job_id: str, seconds: float, wanted: Callable[[], bool]) -> Job:
+    def wait(
+        self, job_id: str, seconds: float, wanted: Callable[[], bool], tenant: str = ""
+    ) -> Job:
         """The job once it is done, after ``seconds``, or when it is no longer wanted."""
         since = time.monotonic()
-        job = self.get(job_id)
+        job = self.get(job_id, tenant)
         while not job.state.done and wanted():
             left = since + seconds - time.monotonic()
             if left <= 0 or self._pause(since, left):
                 break
-            job = self.get(job_id)
+            job = self.get(job_id, tenant)
         return job
 
-    def watch(self, job_id: str, wanted: Callable[[], bool]) -> Iterator[Job]:
+    def watch(self, job_id: str, wanted: Callable[[], bool], tenant: str = "") -> Iterator[Job]:
         """The job now, and again whenever it has changed, until done or no longer wanted.
 
         Raises:
-            NotFound: No such job.
             Unavailable: The server stops; the job continues once it is back.
         """
         last: tuple[JobState, Progress] | None = None
         changed = time.monotonic()
         while wanted():
-            job = self.get(job_id)
+            job = self.get(job_id, tenant)
             if (job.state, job.progress) != last:
                 last, changed = (job.state, job.progress), time.monotonic()
                 yield job
@@ -243,6 +317,13 @@ class JobService:
         waited = time.monotonic() - since
         pause = min(max(FIRST_LOOK_SECONDS, LOOK_SHARE * waited), LOOK_SECONDS, longest)
         return self._running.draining.wait(pause)
+
+
+def _job_id(tenant: str, request_id: str) -> str:
+    if not request_id:
+        return str(uuid.uuid4())
+    space = uuid.uuid5(NAMESPACE, f"tenant {tenant}") if tenant else NAMESPACE
+    return str(uuid.uuid5(space, request_id))
 
 
 class _Retention:

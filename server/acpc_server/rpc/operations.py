@@ -15,7 +15,7 @@ from google.rpc import error_details_pb2
 
 from acpc_server.errors import InvalidArgument, NotFound
 from acpc_server.jobs import Job, JobFilter, JobService
-from acpc_server.rpc.request import read_page, write_token
+from acpc_server.rpc.request import principal, read_page, write_token
 from acpc_server.rpc.status import DOMAIN, plain_status
 
 PREFIX = "operations/"
@@ -104,7 +104,8 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignor
         self, request: operations_pb2.GetOperationRequest, context: grpc.ServicerContext
     ) -> operations_pb2.Operation:
         """One operation."""
-        return self._writer.write(self._jobs.get(read_name(request.name)))
+        job = self._jobs.get(read_name(request.name), principal(context).tenant)
+        return self._writer.write(job)
 
     def ListOperations(
         self, request: operations_pb2.ListOperationsRequest, context: grpc.ServicerContext
@@ -117,7 +118,8 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignor
             raise InvalidArgument("name", f"{request.name!r}; operations live in 'operations'")
         page = read_page(request.page_size, request.page_token)
         wanted = read_filter(request.filter, self._writer.kinds)
-        rows = self._jobs.list(page.start, len(page) + 1, wanted)
+        tenant = principal(context).tenant
+        rows = self._jobs.list(page.start, len(page) + 1, wanted, tenant)
         more = page.stop if len(rows) > len(page) else None
         return operations_pb2.ListOperationsResponse(
             operations=[self._writer.write(job) for job in rows[: len(page)]],
@@ -128,14 +130,14 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignor
         self, request: operations_pb2.CancelOperationRequest, context: grpc.ServicerContext
     ) -> empty_pb2.Empty:
         """Stop a job at its next chunk."""
-        self._jobs.cancel(read_name(request.name))
+        self._jobs.cancel(read_name(request.name), principal(context).tenant)
         return empty_pb2.Empty()
 
     def DeleteOperation(
         self, request: operations_pb2.DeleteOperationRequest, context: grpc.ServicerContext
     ) -> empty_pb2.Empty:
         """Forget a finished job."""
-        self._jobs.delete(read_name(request.name))
+        self._jobs.delete(read_name(request.name), principal(context).tenant)
         return empty_pb2.Empty()
 
     def WaitOperation(
@@ -152,7 +154,10 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignor
             # Answer before the caller's own deadline rather than miss it.
             seconds = min(seconds, max(0.0, 0.9 * remaining))
         job = self._jobs.wait(
-            read_name(request.name), min(seconds, WAIT_SECONDS), context.is_active
+            read_name(request.name),
+            min(seconds, WAIT_SECONDS),
+            context.is_active,
+            principal(context).tenant,
         )
         return self._writer.write(job)
 

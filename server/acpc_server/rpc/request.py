@@ -24,6 +24,7 @@ from acpc_server.access import LOCAL, Principal
 from acpc_server.encoding import AnchorReaders, AnySource
 from acpc_server.engine import CheckpointCache, LoadedCheckpoint
 from acpc_server.errors import InvalidArgument
+from acpc_server.jobs import NOBODY, Owner
 from acpc_server.perturb import require_known
 
 # What the log calls the RPC under way.
@@ -35,6 +36,12 @@ Asked = TypeVar("Asked", bound=Wire[Any])
 def principal(context: grpc.ServicerContext) -> Principal:
     """Who makes the call."""
     return getattr(context, "principal", LOCAL)
+
+
+def owner(context: grpc.ServicerContext) -> Owner:
+    """Whose the jobs are that the call submits; nobody's on a server without authentication."""
+    who = principal(context)
+    return NOBODY if who is LOCAL else Owner(who.tenant, who.name)
 
 
 class _Identified(Protocol):

@@ -29,7 +29,7 @@ from acpc_server.jobs import JobService, JobSpec, JobState
 from acpc_server.numerics import horizon_weights
 from acpc_server.perturb import require_known
 from acpc_server.rpc.operations import OperationWriter, read_name
-from acpc_server.rpc.request import load, read, read_anchors
+from acpc_server.rpc.request import load, owner, principal, read, read_anchors
 from acpc_server.scoring import ScoreJobKind, ScoreSpec, preview_anchors
 from acpc_server.studies import StudyJobKind, StudySpec, goal_offset
 
@@ -58,9 +58,11 @@ class _JobServicer(Generic[Kind]):
     def _pinned(self, ref: CheckpointRef, field: str = "checkpoint") -> CheckpointRef:
         return load(self._checkpoints, ref, field).pinned()
 
-    def _submit(self, spec: JobSpec, request_id: str) -> operations_pb2.Operation:
+    def _submit(
+        self, spec: JobSpec, request_id: str, context: grpc.ServicerContext
+    ) -> operations_pb2.Operation:
         # Only the message's own id makes a submission idempotent, not a tracing header.
-        return self._writer.write(self._jobs.submit(spec, request_id))
+        return self._writer.write(self._jobs.submit(spec, request_id, owner(context)))
 
 
 class ScoringServicer(_JobServicer[ScoreJobKind], pb_grpc.ScoringServiceServicer):
@@ -72,20 +74,21 @@ class ScoringServicer(_JobServicer[ScoreJobKind], pb_grpc.ScoringServiceServicer
         """Queue a job; everything that can be checked is checked before it is queued."""
         spec = self._spec(read(ScoreRequest, request))
         self._kind.check(spec)
-        return self._submit(spec, request.request_id)
+        return self._submit(spec, request.request_id, context)
 
     def WatchOperation(
         self, request: pb.WatchOperationRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.WatchOperationResponse]:
         """The operation whenever it moves, until it is done."""
-        for job in self._jobs.watch(read_name(request.name), context.is_active):
+        tenant = principal(context).tenant
+        for job in self._jobs.watch(read_name(request.name), context.is_active, tenant):
             yield pb.WatchOperationResponse(operation=self._writer.write(job))
 
     def PreviewAnchors(
         self, request: pb.PreviewAnchorsRequest, context: grpc.ServicerContext
     ) -> pb.PreviewAnchorsResponse:
         """What the model saw at a few anchors of a job that succeeded."""
-        job = self._jobs.get(read_name(request.name))
+        job = self._jobs.get(read_name(request.name), principal(context).tenant)
         spec = job.spec
         if not isinstance(spec, ScoreSpec):
             raise InvalidArgument(
@@ -146,4 +149,4 @@ class StudyServicer(_JobServicer[StudyJobKind], study_grpc.StudyServiceServicer)
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
         )
         self._kind.check(spec)
-        return self._submit(spec, request.request_id)
+        return self._submit(spec, request.request_id, context)
