@@ -23,7 +23,7 @@ from grpc_reflection.v1alpha import reflection
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.encoding import CODE_VERSION, AnchorReaders, device_name
-from acpc_server.engine import CheckpointCache, DeviceEngine
+from acpc_server.engine import CheckpointCache, DeviceEngine, report_memory
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobFilter, JobOptions, JobService, JobState, LeaseTerms
@@ -122,6 +122,7 @@ class Server:
 
     def _start_engine(self) -> DeviceEngine:
         settings = self._settings
+        report_memory(self._device, self.metrics)
         engine = DeviceEngine(
             self._device,
             self.metrics,

@@ -41,17 +41,21 @@ def alerts() -> set[str]:
 
 
 @cache
-def dashboard() -> dict[str, Any]:
-    return json.loads((DEPLOY / "grafana" / "dashboards" / "acpc.json").read_text())
+def dashboards() -> list[dict[str, Any]]:
+    folder = DEPLOY / "grafana" / "dashboards"
+    return [json.loads(path.read_text()) for path in sorted(folder.iterdir())]
 
 
-def panels() -> list[dict[str, Any]]:
-    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+def panels(*shown: dict[str, Any]) -> list[dict[str, Any]]:
+    """The panels of some dashboards, of all when none is named."""
+    every = [panel for dashboard in shown or dashboards() for panel in dashboard["panels"]]
+    return [panel for panel in every if panel["type"] != "row"]
 
 
 def dashboard_queries() -> list[str]:
     queries = [target["expr"] for panel in panels() for target in panel["targets"]]
-    return queries + [note["expr"] for note in dashboard()["annotations"]["list"]]
+    notes = [note for dashboard in dashboards() for note in dashboard["annotations"]["list"]]
+    return queries + [note["expr"] for note in notes]
 
 
 @cache
@@ -66,6 +70,15 @@ def exported() -> dict[str, frozenset[str]]:
     metrics.queue_depth.labels("job").set(1)
     metrics.latent_lookups.labels("hit").inc()
     metrics.anchors_stored.labels("upload").inc()
+    metrics.count_call("me", "grpc-go/1", "OK", kind="unary", budget=None)
+    metrics.count_request("model")
+    metrics.count_certificates("model", "top1", "certified", 1)
+    metrics.record_verdict("model", "identity", "passed", ir_relative=0.1, sr=1.0)
+    metrics.set_queued_by_tenant({"": 1})
+    metrics.job_seconds.labels("score_checkpoint", "failed").observe(1)
+    metrics.job_failures.labels("score_checkpoint", "INTERNAL").inc()
+    metrics.device_memory.labels("resident").set(1)
+    metrics.certificate_expiry.labels("server").set(1)
     metrics.set_build(version="1", torch="2", device="cpu")
     text = generate_latest(metrics.registry).decode()
     samples: dict[str, frozenset[str]] = {}

@@ -1,17 +1,20 @@
 """The dashboard is whole: Grafana loads it as it stands, and an operator can read it."""
 
+import re
 from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
-from deployment_files import DEPLOY, dashboard, panels, read_yaml
+from deployment_files import DEPLOY, dashboards, panels, read_yaml
 
+EACH = pytest.mark.parametrize("dashboard", dashboards(), ids=lambda shown: shown["uid"])
 UNITS = {"none", "s", "bytes", "percentunit", "reqps", "ops"}
 NAMED = pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
 
 
-def test_ids_and_titles_are_unique() -> None:
-    everything = dashboard()["panels"]
+@EACH
+def test_ids_and_titles_are_unique(dashboard: dict[str, Any]) -> None:
+    everything = dashboard["panels"]
     assert len({panel["id"] for panel in everything}) == len(everything)
     assert len({panel["title"] for panel in everything}) == len(everything)
 
@@ -34,24 +37,33 @@ def test_a_panel_asks_the_chosen_prometheus(panel: dict[str, Any]) -> None:
         assert asked["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
 
 
-def test_panels_do_not_overlap_and_fit_the_grid() -> None:
+@EACH
+def test_panels_do_not_overlap_and_fit_the_grid(dashboard: dict[str, Any]) -> None:
     def cells(panel: dict[str, Any]) -> set[tuple[int, int]]:
         at = panel["gridPos"]
         assert at["x"] + at["w"] <= 24
         across = range(at["x"], at["x"] + at["w"])
         return {(x, y) for x in across for y in range(at["y"], at["y"] + at["h"])}
 
-    taken = [cells(panel) for panel in dashboard()["panels"]]
+    taken = [cells(panel) for panel in dashboard["panels"]]
     assert not any(one & other for one, other in combinations(taken, 2))
 
 
-def test_every_variable_in_a_query_is_defined() -> None:
-    names = {variable["name"] for variable in dashboard()["templating"]["list"]}
-    assert names == {"datasource", "instance", "method"}
-    used = {
-        name for name in names if f"${name}" in str(panels()) or f"${{{name}}}" in str(panels())
-    }
-    assert used == names
+@EACH
+def test_every_variable_in_a_query_is_defined(dashboard: dict[str, Any]) -> None:
+    names = {variable["name"] for variable in dashboard["templating"]["list"]}
+    assert {"datasource", "job", "instance"} <= names
+    text = str(panels(dashboard))
+    assert set(re.findall(r"\$\{?([a-z]\w*)", text)) == names
+
+
+@EACH
+def test_the_job_is_the_one_of_the_rules_until_another_is_chosen(dashboard: dict[str, Any]) -> None:
+    by_name = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
+    scrape = read_yaml(DEPLOY / "prometheus" / "prometheus.yml")["scrape_configs"][0]
+    assert by_name.pop("job")["current"]["value"] == scrape["job_name"]
+    asked = [variable["definition"] for variable in by_name.values() if "definition" in variable]
+    assert all('job="$job"' in query for query in asked)
 
 
 def test_grafana_finds_the_dashboard_and_the_datasource() -> None:

@@ -70,7 +70,7 @@ def test_every_extra_that_an_install_line_names_exists() -> None:
 def test_without_extras_the_thin_client_alone_is_installed() -> None:
     thin = {"grpcio", "grpcio-status", "protobuf", "googleapis-common-protos", "numpy"}
     assert {_name(requirement) for requirement in PROJECT["dependencies"]} == thin
-    assert set(EXTRAS) == {"lab", "server", "postgres", "dev"}
+    assert set(EXTRAS) == {"lab", "server", "tracing", "postgres", "dev"}
 
 
 def test_every_requirement_is_pinned_for_the_tests() -> None:

@@ -1,8 +1,15 @@
-"""Settings of the C library's memory allocator."""
+"""Settings of the C library's memory allocator, and what the device's holds."""
 
 from __future__ import annotations
 
 import ctypes
+from functools import partial
+from pathlib import Path
+from resource import getpagesize
+
+import torch
+
+from acpc_server.observe import Metrics
 
 # Parameters of mallopt in glibc's malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8
@@ -29,3 +36,20 @@ def keep_freed_memory() -> bool:
         _TOP_PAD: 64 * _MIB,
     }
     return all([library.mallopt(name, value) for name, value in settings.items()])
+
+
+def report_memory(device: torch.device, metrics: Metrics) -> None:
+    """Have every scrape ask how much memory is held: a GPU's, or on a CPU this process's."""
+    gauge = metrics.device_memory
+    if device.type == "cuda":
+        gauge.labels("allocated").set_function(partial(torch.cuda.memory_allocated, device))
+        gauge.labels("reserved").set_function(partial(torch.cuda.memory_reserved, device))
+    elif _STATUS.exists():
+        gauge.labels("resident").set_function(_resident_bytes)
+
+
+_STATUS = Path("/proc/self/statm")
+
+
+def _resident_bytes() -> float:
+    return float(int(_STATUS.read_text().split()[1]) * getpagesize())

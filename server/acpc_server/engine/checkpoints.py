@@ -84,6 +84,10 @@ class CheckpointCache:
             )
         return loaded
 
+    def count_request(self, checkpoint: LoadedCheckpoint) -> None:
+        """Count a request for a checkpoint, however often that has it loaded."""
+        self._metrics.count_request(checkpoint.name)
+
     def entries(self) -> list[Checkpoint]:
         """Every weights file below the root, by name."""
         return [self._status(stored) for stored in list_checkpoints(self._root)]

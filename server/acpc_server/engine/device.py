@@ -52,6 +52,7 @@ class DeviceEngine:
         compile_after: Interactive pools of one shape before their rollout is compiled; 0: never.
 
     Attributes:
+        metrics: Where it counts, and whoever computes on it.
         latents: Those latents; :meth:`encode` itself neither reads nor fills it.
         limiter: Limits interactive requests at work; a slot is released during a device call.
     """
@@ -70,7 +71,7 @@ class DeviceEngine:
         self.device = device
         self.latents = LatentCache(latent_bytes, metrics)
         self.limiter = ConcurrencyLimiter()
-        self._metrics = metrics
+        self.metrics = metrics
         self._merge = merge
         admission = admission or AdmissionController()
         self._latency = admission.latency
@@ -271,13 +272,13 @@ class DeviceEngine:
         seconds = time.perf_counter() - started
         self._latency.learn(Work(first.kind, len(inputs[0])), seconds)
         priority = first.context.priority.name.lower()
-        self._metrics.compute.labels(first.primitive, priority).observe(seconds)
+        self.metrics.compute.labels(first.primitive, priority).observe(seconds)
         parts = torch.split(outputs, [chunk.rows for chunk in batch])
         for chunk, part in zip(batch, parts, strict=True):
             waited = started - chunk.queued_at
             chunk.context.queue_seconds += waited
             chunk.context.compute_seconds += seconds
-            self._metrics.queue_wait.labels(priority).observe(waited)
+            self.metrics.queue_wait.labels(priority).observe(waited)
             chunk.future.set_result(part)
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from acpc_server.encoding import MAX_HORIZON, all_views, check_block_width
 from acpc_server.errors import InvalidArgument
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
+from acpc_server.interactive.tally import count_pool
 from acpc_server.numerics import (
     Proposal,
     consistency,
@@ -67,7 +68,7 @@ def certify_pool(
             measured += certify_views(session, clean, rollouts, weights, k)
         views = tuple(replace(measured[row], **view._asdict()) for view, row in session.view_rows)
         costs = cost_bounds.goal_costs(clean[:, -1], session.goal, reduction=session.reduction)
-        return PoolCertificate(
+        answer = PoolCertificate(
             clean_costs=costs.numpy(),
             clean_winner=int(costs.argmin()),
             clean_elites=tuple(cost_bounds.elite_indices(costs, k).tolist()) if k else (),
@@ -81,6 +82,8 @@ def certify_pool(
             ),
             receipt=session.receipt(session.selection, candidates),
         )
+        count_pool(session, answer, context)
+        return answer
 
 
 def draw_pool(session: PlanningSession, asked: contract.Proposal) -> np.ndarray:

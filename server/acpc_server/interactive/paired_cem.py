@@ -27,6 +27,7 @@ from torch import Tensor
 from acpc_server.encoding import View
 from acpc_server.interactive.certify import certify_views
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
+from acpc_server.interactive.tally import count_plans
 from acpc_server.numerics import (
     Proposal,
     elite_indices,
@@ -145,6 +146,7 @@ class PairedCem:
                     }
                 ),
             )
+            count_plans(session, plans, context)
             return plans, [iteration.gap for iteration in iterations]
 
     def _paired_plan(

@@ -30,6 +30,7 @@ from acpc_server.encoding import (
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, equal_rows, require_mode
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics import Reduction, check_tolerance, horizon_weights
+from acpc_server.observe import Metrics
 from acpc_server.scheduling import RequestContext
 
 # Predicted steps held in memory at a time; longer requests go in pieces of whole views.
@@ -120,6 +121,11 @@ class PlanningSession:
         self.elite_count = selecting.elite_count if selecting else 0
         self.endpoint_tolerance = selecting.endpoint_tolerance if selecting else 0.0
         self.weights = selecting.weights if selecting else ()
+
+    @property
+    def metrics(self) -> Metrics:
+        """Where its certificates are counted."""
+        return self._engine.metrics
 
     @property
     def asked_views(self) -> Views:

@@ -45,7 +45,11 @@ class StepFailed(BaseException):
 
 
 class JobRun:
-    """One run of one job in this process."""
+    """One run of one job in this process.
+
+    Attributes:
+        failure: Why the job failed, once it has.
+    """
 
     def __init__(self, kind: JobKind[Any], spec: JobSpec, stamp: str, owner: Owner) -> None:
         self.context = RequestContext(Priority.JOB, caller=owner.caller, tenant=owner.tenant)
@@ -56,6 +60,7 @@ class JobRun:
         self.progress = Progress.at("waiting", 0, self._total)
         self._fresh_seconds = 0.0
         self._fresh_steps = 0
+        self.failure: JobFailure | None = None
 
     def run(self) -> Json:
         """Every step in order; returns the result, or ends as :func:`durable.fail` does.
@@ -69,6 +74,7 @@ class JobRun:
                 _outcome(lambda: self._kind.run(self._spec, self._stamp, self._step, self.context))
             )
         except StepFailed as failed:
+            self.failure = failed.failure
             durable.fail(failed.failure)
 
     def _step(self, phase: str, work: Callable[[], Json]) -> Json:
@@ -143,15 +149,19 @@ class RunningJobs:
                 self._count("running", 1)
                 if self.draining.is_set():
                     run.context.cancel()
-            end = "withdrawn"
+            end, started = "withdrawn", time.monotonic()
             try:
                 result = run.run()
                 end = "succeeded"
                 return result
             except Exception:
                 end = "failed"
+                code = run.failure.code if run.failure else "INTERNAL"
+                self._metrics.job_failures.labels(kind.name, code).inc()
                 raise
             finally:
+                seconds = time.monotonic() - started
+                self._metrics.job_seconds.labels(kind.name, end).observe(seconds)
                 self._leave(job_id, run, end)
                 log.info("job_ended", end=end)
                 if end == "withdrawn" and self.draining.is_set():

@@ -6,9 +6,18 @@ that existing dashboards work unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+)
 from prometheus_client.exposition import start_http_server
 
 # From a quarter of a millisecond, the floor of a local call, to a minute.
@@ -16,6 +25,22 @@ LATENCY_BUCKETS = (
     *(0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
+# From half a second to two hours.
+JOB_BUCKETS = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
+# Values of a label that callers or folders name; those seen later share one.
+MAX_NAMES = 50
+OTHER = "other"
+# A unary call that came with this many seconds and was not answered is the server's failure.
+AMPLE_SECONDS = 5.0
+OUTCOMES = {
+    "OK": "ok",
+    "CANCELLED": "cancelled",
+    "RESOURCE_EXHAUSTED": "limited",
+    "UNAUTHENTICATED": "denied",
+    "PERMISSION_DENIED": "denied",
+    **dict.fromkeys(("UNKNOWN", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"), "fault"),
+}
+AGENTS = ("acpc", "grpcurl", "grpc-python", "grpc-go", "grpc-java", "grpc-node-js", "grpc-c++")
 RPC_LABELS = ("grpc_type", "grpc_service", "grpc_method")
 JOB_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 
@@ -29,8 +54,30 @@ class _Registry(CollectorRegistry):
     def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
         return Gauge(name, text, labels, registry=self)
 
-    def seconds(self, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
-        return Histogram(name, text, labels, buckets=LATENCY_BUCKETS, registry=self)
+    def seconds(
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str] = (),
+        buckets: Sequence[float] = LATENCY_BUCKETS,
+    ) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self)
+
+
+class _Names:
+    """Keeps a label's values few: the first ones seen stay, all others become ``other``."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, name: str) -> str:
+        with self._lock:
+            if name not in self._seen:
+                if len(self._seen) >= MAX_NAMES:
+                    return OTHER
+                self._seen.add(name)
+        return name
 
 
 class Metrics:
@@ -55,8 +102,6 @@ class Metrics:
         self.latent_lookups = counter("acpc_latent_lookups", text, ("result",))
         text = "Shapes of candidate pools whose rollout is served compiled or as a CUDA graph."
         self.fast_pools = gauge("acpc_compiled_pools", text)
-        text = "Checkpoint jobs by state; finished ones since the server started."
-        self.jobs = gauge("acpc_jobs", text, ("state",))
         text = "Time to read, check and place a checkpoint on the device."
         self.checkpoint_load = seconds("acpc_checkpoint_load_seconds", text)
         self.checkpoints_loaded = gauge("acpc_checkpoints_loaded", "Checkpoints on the device.")
@@ -67,12 +112,103 @@ class Metrics:
         self.anchor_uploads = gauge("acpc_anchor_uploads", text)
         text = "Anchors written to the store, by where they came from."
         self.anchors_stored = counter("acpc_anchors_stored", text, ("origin",))
+        self._add_checkpoints(registry)
+        self._add_jobs(registry)
+        text = "Memory that the service holds for its device: allocated and reserved on a GPU."
+        self.device_memory = gauge("acpc_device_memory_bytes", text, ("kind",))
+        text = "When the certificate the server shows ends, in seconds since 1970."
+        self.certificate_expiry = gauge(
+            "acpc_certificate_expiry_timestamp_seconds", text, ("certificate",)
+        )
+        text = "Calls by caller, family of its library, and outcome; probes are left out."
+        self._calls = counter("acpc_caller_calls", text, ("caller", "agent", "outcome"))
+        self._checkpoint, self._tenant, self._caller = _Names(), _Names(), _Names()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+
+    def _add_checkpoints(self, registry: _Registry) -> None:
+        text = "Requests that named a checkpoint which loaded, jobs included."
+        self._asked = registry.counter("acpc_checkpoint_requests", text, ("checkpoint",))
+        text = "Verdicts of scoring jobs on a checkpoint."
+        self._verdicts = registry.counter("acpc_verdicts", text, ("checkpoint", "outcome"))
+        text = "IR relative to the reference, of the newest verdict on a checkpoint under a shift."
+        self._ir = registry.gauge("acpc_verdict_relative_ir", text, ("checkpoint", "shift"))
+        text = "SR of the newest verdict on a checkpoint under a shift."
+        self._sr = registry.gauge("acpc_verdict_sr", text, ("checkpoint", "shift"))
+        text = "Certificates by checkpoint, one a view; what was denied, by its reason."
+        names = ("checkpoint", "certificate", "outcome")
+        self._certificates = registry.counter("acpc_certificates", text, names)
+
+    def _add_jobs(self, registry: _Registry) -> None:
+        text = "Checkpoint jobs by state; finished ones since the server started."
+        self.jobs = registry.gauge("acpc_jobs", text, ("state",))
         for state in JOB_STATES:
             self.jobs.labels(state).set(0)
+        text = "Queued jobs in the job record, by tenant."
+        self._queued = registry.gauge("acpc_jobs_queued", text, ("tenant",))
+        text = "Time a run of a job took on this server, by how it ended."
+        self.job_seconds = registry.seconds("acpc_job_seconds", text, ("kind", "end"), JOB_BUCKETS)
+        text = "Time from a job's submission to the begin of its first step."
+        self.first_step = registry.seconds("acpc_job_first_step_seconds", text, (), JOB_BUCKETS)
+        text = "Jobs that failed, by the status code of their operation."
+        self.job_failures = registry.counter("acpc_job_failures", text, ("kind", "grpc_code"))
 
     def set_build(self, *, version: str, torch: str, device: str) -> None:
         """Fill the labels of ``acpc_build_info``."""
         self.build.info({"version": version, "torch": torch, "device": device})
+
+    def count_call(
+        self, caller: str, user_agent: str, code: str, *, kind: str, budget: float | None
+    ) -> None:
+        """Count a call that has ended, by who made it.
+
+        Args:
+            caller: Name of its principal.
+            user_agent: What its library calls itself; the first word counts, if it is known.
+            code: Name of its status code.
+            kind: ``unary`` or a kind of stream.
+            budget: Seconds it had left on arrival; None without a deadline.
+        """
+        outcome = OUTCOMES.get(code, "rejected")
+        if code == "DEADLINE_EXCEEDED":
+            ample = kind == "unary" and budget is not None and budget >= AMPLE_SECONDS
+            outcome = "late" if ample else "expired"
+        agent = user_agent.partition("/")[0].lower()
+        agent = agent if agent in AGENTS else OTHER
+        self._calls.labels(self._caller(caller), agent, outcome).inc()
+
+    def count_request(self, checkpoint: str) -> None:
+        """Count a request that named a checkpoint which loaded."""
+        self._asked.labels(self._checkpoint(checkpoint)).inc()
+
+    def count_certificates(
+        self, checkpoint: str, certificate: str, outcome: str, times: int
+    ) -> None:
+        """Count certificates of one kind, ``top1``, ``elite`` or ``plan``, that say the same."""
+        self._certificates.labels(self._checkpoint(checkpoint), certificate, outcome).inc(times)
+
+    def record_verdict(
+        self, checkpoint: str, shift: str, outcome: str, *, ir_relative: float | None, sr: float
+    ) -> None:
+        """Count a verdict, and keep its numbers as the newest ones; IR is None without reference.
+
+        ``shift`` is the kind of the perturbation, of which there are few.
+        """
+        name = self._checkpoint(checkpoint)
+        self._verdicts.labels(name, outcome).inc()
+        self._sr.labels(name, shift).set(sr)
+        if ir_relative is not None:
+            self._ir.labels(name, shift).set(ir_relative)
+
+    def set_queued_by_tenant(self, counts: Mapping[str, int]) -> None:
+        """Set the queued jobs of every tenant; one that is not named has none."""
+        by_label: dict[str, int] = {}
+        for tenant, count in counts.items():
+            label = self._tenant(tenant)
+            by_label[label] = by_label.get(label, 0) + count
+        self._queued.clear()
+        for label, count in by_label.items():
+            self._queued.labels(label).set(count)
 
     def serve(self, host: str, port: int) -> tuple[int, object]:
         """Serve ``/metrics`` over HTTP; returns the bound port and the server to shut down."""

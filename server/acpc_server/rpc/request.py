@@ -104,9 +104,12 @@ def load(
 ) -> LoadedCheckpoint:
     """The checkpoint that the request's ``field`` names."""
     try:
-        return checkpoints.get(ref.name, ref.weights, ref.digest)
+        loaded = checkpoints.get(ref.name, ref.weights, ref.digest)
     except InvalidArgument as error:
         raise error.moved("checkpoint", field) from error
+    if field == "checkpoint":
+        checkpoints.count_request(loaded)
+    return loaded
 
 
 DEFAULT_PAGE = 100

@@ -134,10 +134,18 @@ class ScoreJobKind(AnchorJobKind):
         """The result of the job: scores, verdict and receipt. Holds no time."""
         receipt = spec.receipt(opened["anchors"]["digest"], self.engine.device)
         reference = scores.get("reference", scores["checkpoint"]) if spec.reference else None
+        verdict = score.judge(spec, dict(scores))
+        self.engine.metrics.record_verdict(
+            spec.checkpoint.name,
+            spec.perturbation.kind,
+            str(verdict.outcome),
+            ir_relative=verdict.ir_relative,
+            sr=scores["checkpoint"]["sr"],
+        )
         return {
             "checkpoint": scores["checkpoint"],
             "reference": reference,
-            "verdict": score.verdict_to_json(score.judge(spec, dict(scores))),
+            "verdict": score.verdict_to_json(verdict),
             "receipt": receipt_to_json(receipt),
             "anchors": opened["anchors"],
             "seen": opened["seen"],

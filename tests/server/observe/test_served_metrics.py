@@ -8,14 +8,16 @@ from collections.abc import Iterator
 
 import anchor_wire
 import grpc
+import planning_wire
 import pytest
 from acpc.v1 import (
     anchor_service_pb2,
     anchor_service_pb2_grpc,
     diagnostic_service_pb2_grpc,
+    perturbation_pb2,
 )
 from acpc_server.observe import Metrics
-from acpc_server.observe.metrics import JOB_STATES
+from acpc_server.observe.metrics import JOB_STATES, MAX_NAMES, OTHER
 from job_world import JobCaller, job, write_job_world
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -42,6 +44,16 @@ DOCUMENTED = {
     "acpc_anchor_store_bytes": ("gauge", set()),
     "acpc_anchor_uploads": ("gauge", set()),
     "acpc_anchors_stored": ("counter", {"origin"}),
+    "acpc_checkpoint_requests": ("counter", {"checkpoint"}),
+    "acpc_verdicts": ("counter", {"checkpoint", "outcome"}),
+    "acpc_verdict_relative_ir": ("gauge", {"checkpoint", "shift"}),
+    "acpc_verdict_sr": ("gauge", {"checkpoint", "shift"}),
+    "acpc_certificates": ("counter", {"checkpoint", "certificate", "outcome"}),
+    "acpc_job_seconds": ("histogram", {"kind", "end"}),
+    "acpc_job_failures": ("counter", {"kind", "grpc_code"}),
+    "acpc_device_memory_bytes": ("gauge", {"kind"}),
+    "process_resident_memory_bytes": ("gauge", set()),
+    "process_start_time_seconds": ("gauge", set()),
     "acpc_build_info": ("gauge", {"version", "torch", "device"}),
 }
 
@@ -69,6 +81,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         calls = JobCaller(channel)
         calls.result(job("good-job"))
         list(calls.watch(calls.submit(job("good-job")).name))
+        diagnostic.CertifyPool(planning_wire.certify(checkpoint={"name": "model"}))
+        diagnostic.PlanPaired(planning_wire.paired(checkpoint={"name": "model"}))
+        unmoved = perturbation_pb2.PerturbationSpec(identity=perturbation_pb2.Identity())
+        assert calls.finished(calls.submit(job("bad-job", perturbation=unmoved)).name).error.code
         yield process
 
 
@@ -101,7 +117,7 @@ def test_a_series_has_its_type_and_labels(scraped: dict[str, Metric], name: str)
 
 def test_histograms_start_at_a_quarter_of_a_millisecond(scraped: dict[str, Metric]) -> None:
     for name, (kind, _) in DOCUMENTED.items():
-        if kind == "histogram":
+        if kind == "histogram" and name != "acpc_job_seconds":
             edges = {float(s.labels["le"]) for s in scraped[name].samples if "le" in s.labels}
             assert min(edges) == 0.00025
             assert {0.001, 1.0, 60.0, float("inf")} <= edges
@@ -122,7 +138,7 @@ def test_calls_are_counted_once_by_method_and_code(scraped: dict[str, Metric]) -
     assert values(handled, "_total", grpc_code="INVALID_ARGUMENT", **pairs) == 1
     assert values(started, "_total", **pairs) == 2
     assert values(scraped["grpc_server_handling_seconds"], "_count", **pairs) == 2
-    assert values(handled, "_total", grpc_method="ScoreCheckpoint", grpc_type="unary") == 2
+    assert values(handled, "_total", grpc_method="ScoreCheckpoint", grpc_type="unary") == 3
     watch = {"grpc_method": "WatchOperation", "grpc_type": "server_stream"}
     assert values(handled, "_total", grpc_code="OK", **watch) == 1
 
@@ -138,12 +154,62 @@ def test_device_work_is_told_apart_by_priority(scraped: dict[str, Metric]) -> No
 
 def test_jobs_and_checkpoints_are_what_happened(scraped: dict[str, Metric]) -> None:
     counts = {s.labels["state"]: s.value for s in scraped["acpc_jobs"].samples}
-    assert counts == {**dict.fromkeys(JOB_STATES, 0), "succeeded": 1}
+    assert counts == {**dict.fromkeys(JOB_STATES, 0), "succeeded": 1, "failed": 1}
+    assert values(scraped["acpc_job_seconds"], "_count", end="succeeded") == 1
+    failures = {"kind": "score_checkpoint", "grpc_code": "FAILED_PRECONDITION"}
+    assert values(scraped["acpc_job_failures"], "_total", **failures) == 1
     assert values(scraped["acpc_checkpoints_loaded"], "loaded") == 2
     assert values(scraped["acpc_checkpoint_load_seconds"], "_count") == 2
     (build,) = scraped["acpc_build_info"].samples
     assert build.labels["device"] == "cpu"
     assert build.value == 1
+
+
+def test_a_checkpoint_is_known_by_its_requests_verdicts_and_certificates(
+    scraped: dict[str, Metric],
+) -> None:
+    """Two pairs, of which one was wrong; three jobs, of which one was repeated; two plans."""
+    model = {"checkpoint": "model"}
+    assert values(scraped["acpc_checkpoint_requests"], "_total", **model) == 2 + 3 + 2
+    assert values(scraped["acpc_checkpoint_requests"], "_total") == 2 + 3 + 2
+    assert values(scraped["acpc_verdicts"], "_total", **model) == 1
+    assert 0 <= values(scraped["acpc_verdict_sr"], "sr", shift="gaussian_noise", **model) <= 1
+    assert values(scraped["acpc_verdict_relative_ir"], "ir", **model) > 0
+    views = 4
+    for certificate in ("top1", "elite", "plan"):
+        named = {"certificate": certificate, **model}
+        assert values(scraped["acpc_certificates"], "_total", **named) == views
+
+
+def test_the_process_says_how_much_memory_it_holds(scraped: dict[str, Metric]) -> None:
+    held = values(scraped["acpc_device_memory_bytes"], "bytes", kind="resident")
+    assert held > 2**26
+    assert values(scraped["process_resident_memory_bytes"], "bytes") > 2**26
+
+
+def test_labels_that_grow_with_the_world_are_bounded() -> None:
+    """The first names stay; later ones share a series, so that a scrape stays small."""
+    metrics = Metrics()
+    for number in range(3 * MAX_NAMES):
+        metrics.count_request(f"model-{number}")
+    metrics.count_request("model-0")
+    asked = {
+        sample.labels["checkpoint"]: sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "acpc_checkpoint_requests_total"
+    }
+    assert len(asked) == MAX_NAMES + 1
+    assert (asked["model-0"], asked[OTHER]) == (2, 2 * MAX_NAMES)
+
+
+def test_a_tenant_without_queued_jobs_is_no_longer_named() -> None:
+    metrics = Metrics()
+    metrics.set_queued_by_tenant({"north": 3, "south": 1})
+    metrics.set_queued_by_tenant({"south": 2})
+    read = metrics.registry.get_sample_value
+    assert read("acpc_jobs_queued", {"tenant": "south"}) == 2
+    assert read("acpc_jobs_queued", {"tenant": "north"}) is None
 
 
 def test_the_anchor_store_is_counted(
@@ -175,10 +241,13 @@ def test_a_call_is_logged_under_its_callers_id_and_a_job_under_its_own(
     assert all(line["request_id"] for line in rpcs)
     codes = {line["request_id"]: line["code"] for line in rpcs if line["method"] == "ComparePair"}
     assert codes == {"good-pair": "OK", "bad-pair": "INVALID_ARGUMENT"}
-    (submitted, again) = (line for line in server.log() if line["event"] == "job_submitted")
+    submitted, again, other = (line for line in server.log() if line["event"] == "job_submitted")
     assert submitted["request_id"] == again["request_id"] == "good-job"
     ended = [line for line in server.log() if line["event"] == "job_ended"]
-    assert [(line["job"], line["end"]) for line in ended] == [(submitted["job"], "succeeded")]
+    assert [(line["job"], line["end"]) for line in ended] == [
+        (submitted["job"], "succeeded"),
+        (other["job"], "failed"),
+    ]
 
 
 def test_two_servers_in_one_process_count_apart() -> None:
