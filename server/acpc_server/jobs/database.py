@@ -7,6 +7,7 @@ here instead, on connections that fail at once. DBOS's tables are only read.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -87,7 +88,7 @@ class JobDatabase:
         )
         dbos = "dbos" if self._postgres else None
         columns = ("workflow_uuid", "name", "status", "executor_id", "created_at")
-        queue = ("queue_name", "queue_partition_key")
+        queue = ("queue_name", "queue_partition_key", "recovery_attempts")
         self._jobs = sa.table(
             "workflow_status",
             *map(sa.column, columns + queue),
@@ -189,6 +190,24 @@ class JobDatabase:
             found = connection.execute(sa.union_all(own, others))
             return {name or "": waiting for name, waiting in found if waiting}
 
+    def oldest_wait(self) -> float:
+        """Seconds since the submission of the oldest job that waits for a host; 0 without any."""
+        waiting = self._at("ENQUEUED", QUEUE, TENANT_QUEUE)
+        query = sa.select(sa.func.min(self._jobs.c.created_at)).where(*waiting)
+        with self._begin() as connection:
+            created = connection.execute(query).scalar_one()
+        return 0.0 if created is None else _seconds_since(created)
+
+    def waited(self, job_id: str) -> float | None:
+        """Seconds since a job's submission; None when it was started before."""
+        jobs = self._jobs.c
+        query = sa.select(jobs.created_at).where(
+            jobs.workflow_uuid == job_id, jobs.recovery_attempts <= 1
+        )
+        with self._begin() as connection:
+            created = connection.execute(query).scalar_one_or_none()
+        return None if created is None else _seconds_since(created)
+
     def queued_of(self, owner: Owner) -> int:
         """Jobs of one caller that wait for a host."""
         jobs = self._jobs.c
@@ -271,3 +290,8 @@ class JobDatabase:
 def first_line(error: Exception) -> str:
     """What went wrong, without SQLAlchemy's statement and advice."""
     return str(getattr(error, "orig", None) or error).partition("\n")[0]
+
+
+def _seconds_since(moment: int) -> float:
+    """From a moment in milliseconds; another host's clock may be ahead."""
+    return max(0.0, time.time() - moment / 1000)

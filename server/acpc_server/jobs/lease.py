@@ -71,7 +71,7 @@ class Lease:
     """This host's name among the hosts, and its watch over the others.
 
     Args:
-        on_queued: Called with the number of queued jobs every second.
+        on_queued: Called every second with the queued jobs by tenant, and the age of the oldest.
         on_evicted: Called when another process has this host's name: this one must stop.
 
     Attributes:
@@ -84,7 +84,7 @@ class Lease:
         running: RunningJobs,
         *,
         terms: LeaseTerms,
-        on_queued: Callable[[int], None],
+        on_queued: Callable[[Mapping[str, int], float], None],
         on_evicted: Callable[[], None],
     ) -> None:
         self._database = database
@@ -140,7 +140,7 @@ class Lease:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._on_queued(0)
+        self._on_queued({}, 0.0)
 
     def leave(self) -> None:
         """Give the name up, so that other hosts take over this one's jobs without waiting."""
@@ -170,7 +170,7 @@ class Lease:
 
     def _look_after_own(self) -> None:
         """Withdraw runs whose job was cancelled or taken over, and report on the others."""
-        self._on_queued(sum(self._database.queued().values()))
+        self._on_queued(self._database.queued(), self._database.oldest_wait())
         ours = self._running.ids()
         if ours:
             held = self._database.held()

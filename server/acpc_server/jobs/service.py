@@ -109,13 +109,14 @@ class JobService:
         self._folder = StateFolder(options.state_dir)
         self._database = JobDatabase(options.database_url)
         self._running = RunningJobs(metrics)
+        self._metrics = metrics
         self._reader = JobReader(self._kinds, self._running, self._database)
         self._retention = _Retention(list(self._kinds), options.retention_days)
         self._lease = Lease(
             self._database,
             self._running,
             terms=options.terms,
-            on_queued=metrics.jobs.labels("queued").set,
+            on_queued=metrics.set_queued,
             on_evicted=on_evicted,
         )
 
@@ -246,6 +247,12 @@ class JobService:
         self._tenants_served = True
 
     def _run(self, kind: str, job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
+        try:
+            waited = self._database.waited(job_id)
+        except SQLAlchemyError:  # a figure is not worth a job
+            waited = None
+        if waited is not None:
+            self._metrics.first_step.observe(waited)
         return self._running.run(self._kinds[kind], job_id, spec, stamp, owner)
 
     def get(self, job_id: str, tenant: str = "") -> Job:

@@ -146,6 +146,8 @@ class Metrics:
             self.jobs.labels(state).set(0)
         text = "Queued jobs in the job record, by tenant."
         self._queued = registry.gauge("acpc_jobs_queued", text, ("tenant",))
+        text = "Time since the submission of the oldest job that is queued."
+        self._oldest = registry.gauge("acpc_jobs_oldest_seconds", text)
         text = "Time a run of a job took on this server, by how it ended."
         self.job_seconds = registry.seconds("acpc_job_seconds", text, ("kind", "end"), JOB_BUCKETS)
         text = "Time from a job's submission to the begin of its first step."
@@ -200,8 +202,10 @@ class Metrics:
         if ir_relative is not None:
             self._ir.labels(name, shift).set(ir_relative)
 
-    def set_queued_by_tenant(self, counts: Mapping[str, int]) -> None:
-        """Set the queued jobs of every tenant; one that is not named has none."""
+    def set_queued(self, counts: Mapping[str, int], oldest: float) -> None:
+        """Set the queued jobs of every tenant, and for how many seconds the oldest has waited."""
+        self.jobs.labels("queued").set(sum(counts.values()))
+        self._oldest.set(oldest)
         by_label: dict[str, int] = {}
         for tenant, count in counts.items():
             label = self._tenant(tenant)

@@ -74,7 +74,7 @@ def lease(database: JobDatabase, evicted: Callable[[], None] = lambda: None) -> 
         database,
         running,
         terms=TERMS,
-        on_queued=lambda _: None,
+        on_queued=lambda *_: None,
         on_evicted=evicted,
     )
 
