@@ -45,7 +45,7 @@ hypothesis.settings.load_profile("quick")
 
 TESTS = Path(__file__).parent
 # Folders whose tests ask a server in a process of its own.
-PROCESS_FOLDERS = ("contract", "e2e")
+PROCESS_FOLDERS = ("contract", "e2e", "hostile")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

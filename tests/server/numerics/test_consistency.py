@@ -160,6 +160,7 @@ def test_weights_are_used_as_given() -> None:
         ([math.nan, 1.0], 2, "entry 0 is nan"),
         ([math.inf, 1.0], 2, "entry 0 is inf"),
         ([0.0, 0.0], 2, "sum to 0"),
+        ([1e308, 1e308], 2, "sum to inf"),
     ],
 )
 def test_bad_weights_are_refused(weights: list[float], horizon: int, message: str) -> None:

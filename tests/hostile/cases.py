@@ -1,0 +1,207 @@
+"""What the fuzzer sends: case number ``index`` of a seed, the same one every time."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anchor_wire
+import grpc
+import planning_wire
+import wire
+from acpc.v1 import (
+    anchor_service_pb2,
+    checkpoint_service_pb2,
+    diagnostic_service_pb2,
+    scoring_service_pb2,
+    study_service_pb2,
+)
+from google.longrunning import operations_pb2
+from google.protobuf import duration_pb2
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+from mutations import Mutator
+
+FILES = (
+    *(anchor_service_pb2, checkpoint_service_pb2, diagnostic_service_pb2),
+    *(scoring_service_pb2, study_service_pb2, operations_pb2, health_pb2, reflection_pb2),
+)
+METHODS: dict[str, MethodDescriptor] = {
+    f"/{service.full_name}/{method.name}": method
+    for file in FILES
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+# A whole call that takes longer hangs, whatever it asks for.
+HANG_SECONDS = 60.0
+# Answer when they like: a watch may last as long as its job.
+WAITING = ("WaitOperation", "WatchOperation", "Watch")
+
+
+@dataclass(frozen=True)
+class Names:
+    """What exists at the server under test."""
+
+    operation: str
+    anchor_set: str
+
+    @property
+    def words(self) -> list[str]:
+        """Names that a mutation may put anywhere."""
+        known = ["lewm", "lewm-base", "pldm", "tworoom.h5", "tworoom", "fuzz", "weights.pt"]
+        return [*known, self.operation, self.anchor_set]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call.
+
+    Attributes:
+        messages: Its messages as bytes, whatever the method takes.
+        timeout: Deadline, seconds.
+        end: ``close`` after the last message; ``open``: never; ``cancel`` after ``pause`` seconds.
+    """
+
+    index: int
+    path: str
+    messages: tuple[bytes, ...]
+    metadata: tuple[tuple[str, str | bytes], ...]
+    timeout: float
+    end: str
+    pause: float
+    compression: grpc.Compression
+
+
+def seeds(names: Names) -> dict[str, list[Message]]:
+    """The messages of a good call of every method."""
+    pairs = diagnostic_service_pb2.ComparePairsRequest
+    anchors = anchor_service_pb2
+    dataset = {"dataset": "tworoom.h5", "task": "tworoom", "count": 4}
+    study = study_service_pb2.RunStudyRequest(
+        checkpoint=wire.checkpoint(),
+        dataset=dataset,
+        drift=study_service_pb2.DriftStudy(shifts=[wire.noise()], draws=1, horizon=2),
+    )
+    reflection = reflection_pb2.ServerReflectionRequest
+    good: dict[str, list[Any]] = {
+        "ComparePair": [wire.pair()],
+        "ComparePairs": [pairs(pair_id=str(n), pair=wire.pair()) for n in range(2)],
+        "CertifyPool": [planning_wire.certify()],
+        "Plan": [planning_wire.start(), planning_wire.proposed(), planning_wire.proposed(1)],
+        "PlanPaired": [planning_wire.paired()],
+        "ScoreCheckpoint": [wire.score(request_id="fuzz")],
+        "RunStudy": [study],
+        "WatchOperation": [scoring_service_pb2.WatchOperationRequest(name=names.operation)],
+        "PreviewAnchors": [
+            scoring_service_pb2.PreviewAnchorsRequest(name=names.operation, anchors=[0, 1])
+        ],
+        "UploadAnchors": list(anchor_wire.upload("fuzz")),
+        "GetUpload": [anchors.GetUploadRequest(request_id="fuzz")],
+        "CreateAnchorSet": [
+            anchors.CreateAnchorSetRequest(source=dataset, history=3, horizon=4, request_id="f")
+        ],
+        "GetAnchorSet": [anchors.GetAnchorSetRequest(digest=names.anchor_set)],
+        "ListAnchorSets": [anchors.ListAnchorSetsRequest(page_size=10)],
+        "DeleteAnchorSet": [anchors.DeleteAnchorSetRequest(digest=names.anchor_set)],
+        "ListCheckpoints": [checkpoint_service_pb2.ListCheckpointsRequest(page_size=10)],
+        "GetCheckpoint": [
+            checkpoint_service_pb2.GetCheckpointRequest(checkpoint=wire.checkpoint())
+        ],
+        "LoadCheckpoint": [
+            checkpoint_service_pb2.LoadCheckpointRequest(checkpoint=wire.checkpoint("pldm"))
+        ],
+        "UnloadCheckpoint": [
+            checkpoint_service_pb2.UnloadCheckpointRequest(checkpoint=wire.checkpoint("pldm"))
+        ],
+        "GetOperation": [operations_pb2.GetOperationRequest(name=names.operation)],
+        "ListOperations": [operations_pb2.ListOperationsRequest(filter="state=failed")],
+        "CancelOperation": [operations_pb2.CancelOperationRequest(name=names.operation)],
+        "DeleteOperation": [operations_pb2.DeleteOperationRequest(name=names.operation)],
+        "WaitOperation": [
+            operations_pb2.WaitOperationRequest(
+                name=names.operation, timeout=duration_pb2.Duration(nanos=10**7)
+            )
+        ],
+        "Check": [health_pb2.HealthCheckRequest()],
+        "Watch": [health_pb2.HealthCheckRequest()],
+        "ServerReflectionInfo": [reflection(list_services=""), reflection(file_by_filename="x")],
+    }
+    return {path: good[path.rpartition("/")[2]] for path in METHODS}
+
+
+class Cases:
+    """The cases of one seed."""
+
+    def __init__(self, seed: int, names: Names) -> None:
+        self._seed = seed
+        self._words = names.words
+        self._seeds = seeds(names)
+        self._paths = sorted(METHODS)
+
+    def case(self, index: int) -> Case:
+        """Case number ``index``, which depends on nothing but it, the seed and the names."""
+        rng = random.Random(f"{self._seed}:{index}")
+        mutator = Mutator(rng, self._words)
+        path = self._paths[index % len(self._paths)]
+        method = METHODS[path]
+        messages = [copy.deepcopy(message) for message in self._seeds[path]]
+        if rng.random() < 0.15:
+            messages = [mutator.generate(method.input_type) for _ in messages]
+        for _ in range(rng.choice((0, 1, 1, 1, 2, 4))):
+            mutator.mutate(rng.choice(messages))
+        if rng.random() < (0.4 if method.client_streaming else 0.1):
+            _disorder(rng, messages)
+        for message in messages:  # jobs and uploads that no other case has begun, or that one has
+            if "request_id" in message.DESCRIPTOR.fields_by_name and rng.random() < 0.4:
+                message.request_id = f"fuzz-{rng.choice((index, rng.randrange(20)))}"
+        damage = rng.choice((0.0, 0.0, 0.5))
+        end = rng.choices(("close", "open", "cancel"), (85, 7, 8))[0]
+        waits = method.name in WAITING or end != "close"
+        hurried = waits or rng.random() < 0.15
+        return Case(
+            index=index,
+            path=path,
+            messages=tuple(mutator.wire_bytes(message, damage) for message in messages),
+            metadata=_metadata(rng),
+            timeout=rng.choice((0.001, 0.02, 0.2, 1.0)) if hurried else HANG_SECONDS,
+            end=end,
+            pause=rng.choice((0.0, 0.001, 0.02, 0.1)),
+            compression=rng.choice(
+                (*[grpc.Compression.NoCompression] * 18, *list(grpc.Compression)[1:])
+            ),
+        )
+
+
+def _disorder(rng: random.Random, messages: list[Message]) -> None:
+    """Messages that come twice, in another order, too often or not at all."""
+    choice = rng.randrange(5)
+    if choice == 0:
+        rng.shuffle(messages)
+    elif choice == 1:
+        messages.clear()
+    elif choice == 2:
+        messages.append(rng.choice(messages))
+    elif choice == 3:
+        messages.insert(0, messages[-1])
+    else:
+        messages.extend(messages[-1:] * 20)
+
+
+def _metadata(rng: random.Random) -> tuple[tuple[str, str | bytes], ...]:
+    makers: Sequence[Callable[[], list[tuple[str, str | bytes]]]] = (
+        lambda: [("x-request-id", rng.choice(("", "a" * 7000, "a b", "%00", "fuzz")))],
+        lambda: [("x-request-id", "one"), ("x-request-id", "two")],
+        lambda: [("x-request-id-bin", rng.randbytes(20))],
+        lambda: [(f"x-{n}", "v") for n in range(rng.choice((10, 200)))],
+        lambda: [("x-large", "a" * rng.choice((1000, 7500, 12_000, 40_000)))],
+        lambda: [("x-large-bin", rng.randbytes(rng.choice((1, 1000, 20_000))))],
+        lambda: [("authorization", rng.choice(("Bearer ", "Basic YTpi", "bearer a.b.c", "x")))],
+        lambda: [("traceparent", rng.choice(("00-0-0-0", "00-" + "f" * 32 + "-" + "0" * 16)))],
+        lambda: [("grpc-trace-bin", rng.randbytes(29)), ("grpc-tags-bin", rng.randbytes(9))],
+    )
+    return tuple(rng.choice(makers)()) if rng.random() < 0.15 else ()

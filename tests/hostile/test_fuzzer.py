@@ -1,0 +1,82 @@
+"""Law: whatever is sent to any method, the server has no fault of its own and stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from cases import METHODS, Cases, Names
+from fuzzer import SMALL_LIMITS, Fuzzer, fuzz
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+from served_world import write_world
+from server_process import ServerProcess
+
+REQUESTS = 2000
+NAMES = Names("operations/of-nobody", "0" * 64)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    world = write_world(tmp_path_factory.mktemp("world"))
+    roots = world.checkpoint_root, world.dataset_root, world.state_dir
+    with ServerProcess(*roots, **SMALL_LIMITS) as process:
+        yield process
+
+
+def test_every_method_is_fuzzed(server: ServerProcess) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        pool = DescriptorPool(database)
+        served = {
+            f"/{service}/{method.name}"
+            for service in database.get_services()
+            for method in pool.FindServiceByName(service).methods
+        }
+    assert served == set(METHODS)
+
+
+def test_two_thousand_requests(server: ServerProcess) -> None:
+    report = fuzz(server, 11, range(REQUESTS))
+    assert report.offences == []
+    assert report.requests == REQUESTS
+    # They go deep enough to be answered, and far enough to be rejected for many reasons.
+    assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "CANCELLED", "FAILED_PRECONDITION"} <= set(
+        report.codes
+    )
+    assert min(report.codes["OK"], report.codes["INVALID_ARGUMENT"]) > REQUESTS / 20
+
+
+def test_a_case_is_the_same_every_time() -> None:
+    first, again, other = Cases(3, NAMES), Cases(3, NAMES), Cases(4, NAMES)
+    cases = [first.case(index) for index in range(200)]
+    assert cases == [again.case(index) for index in reversed(range(200))][::-1]
+    assert cases != [other.case(index) for index in range(200)]
+
+
+class _Faulty(grpc.GenericRpcHandler):
+    """Answers every method with a fault of the server."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        def fail(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+            raise RuntimeError("a bug")
+            yield b""
+
+        return grpc.stream_stream_rpc_method_handler(fail)
+
+
+def test_faults_are_found_and_told_how_to_repeat(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as workers:
+        server = grpc.server(workers, handlers=[_Faulty()])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        report = Fuzzer(f"127.0.0.1:{port}", 5, NAMES).run(range(60))
+        server.stop(None).wait()
+    assert report.codes["UNKNOWN"] > 30
+    assert len(report.offences) == report.codes["UNKNOWN"]
+    assert all("--seed 5 --only " in offence for offence in report.offences)

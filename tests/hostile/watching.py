@@ -1,0 +1,190 @@
+"""What others see of a server, and what its process holds, before, under and after an attack."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anchor_wire
+import grpc
+import wire
+from acpc.v1 import anchor_service_pb2_grpc, diagnostic_service_pb2, diagnostic_service_pb2_grpc
+from attacks import Attack, Target
+from google.longrunning import operations_pb2, operations_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+MIB = 2**20
+PROBE_SECONDS = 5.0
+# Until a server has taken up what an attack has sent.
+SETTLE_SECONDS = 2.0
+# Threads, open files and MiB that a server may hold more after an attack than before; a pool of
+# workers keeps its threads.
+SLACK = {"threads": 80, "files": 32, "rss_mib": 512}
+
+
+def holdings(pid: int) -> dict[str, int]:
+    """Threads, open files and resident MiB of a process."""
+    status = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
+    return {
+        "threads": int(status["Threads"]),
+        "files": sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()),
+        "rss_mib": int(status["VmRSS"].split()[0]) // 1024,
+    }
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Another caller than the attacker, with a connection of its own for every question."""
+
+    address: str
+    metrics: str = ""
+    metadata: tuple[tuple[str, str], ...] = ()
+
+    def questions(self) -> dict[str, Callable[[], object]]:
+        """What it asks, by name; each raises when it is not answered within PROBE_SECONDS."""
+        return {
+            "pair": self._pair,
+            "stream": self._stream,
+            "upload": self._upload,
+            "operations": self._operations,
+            "health": self._health,
+            **({"scrape": self._scrape} if self.metrics else {}),
+        }
+
+    @contextmanager
+    def _channel(self) -> Iterator[grpc.Channel]:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(self.address, options) as channel:
+            yield channel
+
+    @property
+    def _limits(self) -> dict[str, Any]:
+        return {"timeout": PROBE_SECONDS, "metadata": self.metadata}
+
+    def _pair(self) -> object:
+        with self._channel() as channel:
+            stub = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
+            return stub.ComparePair(wire.pair(), **self._limits)
+
+    def _stream(self) -> object:
+        request = diagnostic_service_pb2.ComparePairsRequest(pair_id="one", pair=wire.pair())
+        with self._channel() as channel:
+            stub = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
+            return list(stub.ComparePairs(iter([request]), **self._limits))
+
+    def _upload(self) -> object:
+        with self._channel() as channel:
+            stub = anchor_service_pb2_grpc.AnchorServiceStub(channel)
+            return stub.UploadAnchors(anchor_wire.upload(), **self._limits)
+
+    def _operations(self) -> object:
+        with self._channel() as channel:
+            stub = operations_pb2_grpc.OperationsStub(channel)
+            request = operations_pb2.ListOperationsRequest(page_size=1)
+            return stub.ListOperations(request, **self._limits)
+
+    def _health(self) -> object:
+        with self._channel() as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            return stub.Check(health_pb2.HealthCheckRequest(), timeout=PROBE_SECONDS)
+
+    def _scrape(self) -> object:
+        with urllib.request.urlopen(
+            f"http://{self.metrics}/metrics", timeout=PROBE_SECONDS
+        ) as answer:
+            return answer.read()
+
+
+def ask(caller: Caller, rounds: int) -> dict[str, dict[str, Any]]:
+    """Each question ``rounds`` times, all kinds at once: answered, slowest ms, wrong codes."""
+
+    def kind(question: Callable[[], object]) -> dict[str, Any]:
+        seconds, wrong = [], set()
+        for _ in range(rounds):
+            started = time.perf_counter()
+            try:
+                question()
+                seconds.append(time.perf_counter() - started)
+            except grpc.RpcError as error:
+                wrong.add(error.code().name)
+            except OSError as error:
+                wrong.add(type(error).__name__)
+        slowest = round(max(seconds) * 1e3) if seconds else None
+        told = {"answered": f"{len(seconds)}/{rounds}", "slowest_ms": slowest}
+        return {**told, **({"errors": sorted(wrong)} if wrong else {})}
+
+    questions = caller.questions()
+    with ThreadPoolExecutor(len(questions)) as pool:
+        return dict(zip(questions, pool.map(kind, questions.values()), strict=True))
+
+
+def watched(
+    attack: Attack,
+    target: Target,
+    caller: Caller,
+    pid: int,
+    rounds: int = 3,
+) -> dict[str, Any]:
+    """What an attack does to a caller and to the server; the process may die of it."""
+    before, most = holdings(pid), holdings(pid)
+    over = threading.Event()
+
+    def sample() -> None:
+        while not over.wait(0.1):
+            with contextlib.suppress(OSError, KeyError):
+                now = holdings(pid)
+                most.update({name: max(most[name], now[name]) for name in now})
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        with attack(target) as notes:
+            time.sleep(SETTLE_SECONDS)
+            under = ask(caller, rounds)
+    finally:
+        over.set()
+        sampler.join()
+    return {
+        "attack": notes,
+        "others": under,
+        "before": before,
+        "most": most,
+        **recovery(caller, pid, before),
+    }
+
+
+def recovery(
+    caller: Caller, pid: int, before: dict[str, int], seconds: float = 30.0
+) -> dict[str, Any]:
+    """How long it takes until everybody is answered and the process holds no more than before."""
+    started = time.monotonic()
+    after: dict[str, int] = {}
+    answered = None
+    while time.monotonic() - started < seconds:
+        try:
+            after = holdings(pid)
+        except (OSError, KeyError):
+            return {"crashed": True}
+        if answered is None:
+            asked = ask(caller, 1)
+            if all(one["answered"] == "1/1" for one in asked.values()):
+                answered = round(time.monotonic() - started, 1)
+        back = all(after[name] <= before[name] + SLACK[name] for name in before)
+        if answered is not None and back:
+            break
+        time.sleep(0.5)
+    return {
+        "after": after,
+        "answered_again_seconds": answered,
+        "all_given_back": all(after[name] <= before[name] + SLACK[name] for name in before),
+    }
