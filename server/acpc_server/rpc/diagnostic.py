@@ -33,7 +33,7 @@ from acpc_server.interactive import (
     check_pool,
     draw_pool,
 )
-from acpc_server.rpc.request import load, read, request_id, require_views, shown_id
+from acpc_server.rpc.request import caller, load, read, request_id, require_views, shown_id
 from acpc_server.rpc.status import to_status
 from acpc_server.scheduling import (
     AdmissionController,
@@ -135,7 +135,7 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
             return replace(plans, request_id=identity, timing=_spent(admitted)).to_message()
 
     def _requests(self, method: str, context: grpc.ServicerContext) -> CallRequests:
-        return CallRequests(self._admission, method, context)
+        return CallRequests(self._admission, method, context, caller=caller(context))
 
     def _compare(
         self, request: pb.ComparePairRequest, context: RequestContext

@@ -44,6 +44,12 @@ def owner(context: grpc.ServicerContext) -> Owner:
     return NOBODY if who is LOCAL else Owner(who.tenant, who.name)
 
 
+def caller(context: grpc.ServicerContext) -> str:
+    """What fair turns and quotas count by: the principal, or the connection of an unknown one."""
+    asks = principal(context)
+    return context.peer() if asks is LOCAL else asks.name
+
+
 class _Identified(Protocol):
     @property
     def request_id(self) -> str: ...

@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
+from acpc_server.scheduling.callers import RETRY_SECONDS, has_place
 from acpc_server.scheduling.context import Priority, RequestContext
 from acpc_server.scheduling.latency import LatencyModel, Work
 
@@ -27,8 +28,9 @@ from acpc_server.scheduling.latency import LatencyModel, Work
 MAX_REQUEST_SECONDS = 300.0
 # A request is admitted only if those ahead are expected to take at most this share of its time.
 MAX_WAIT_SHARE = 0.3
-# Retry hints: where nothing better is known, and the least.
-RETRY_SECONDS, MIN_RETRY_SECONDS = 0.5, 0.05
+MIN_RETRY_SECONDS = 0.05
+# How long a caller is counted among those that share the device after its latest request.
+ACTIVE_SECONDS = 2.0
 
 
 class Call(Protocol):
@@ -44,10 +46,23 @@ class Call(Protocol):
         """Have ``callback`` called when the RPC ends; False when it has ended."""
 
 
+class Shares(NamedTuple):
+    """Who uses more of the device than others.
+
+    Attributes:
+        over: Callers with more requests under way than an equal share of them among active callers.
+        modest: Requests under way of all others.
+    """
+
+    over: frozenset[str]
+    modest: int
+
+
 class AdmissionController:
     """Admits requests to one device; every method that computes on it is counted together.
 
-    Requests take turns on the device, so a request waits for each that is under way as long as the
+    Callers take turns on the device, and so do requests of one caller: a request waits for as many
+    of another caller as its own caller has under way, itself included, and for each as long as the
     shorter of the two takes alone. Each request that ends teaches the latency model what it took
     alone: its time, over itself and those it waited for.
 
@@ -70,7 +85,9 @@ class AdmissionController:
         self._max_queue = max_queue
         self._streams = threading.BoundedSemaphore(max_streams)
         self._max_streams = max_streams
-        self._under_way: Counter[str] = Counter()
+        self._under_way: dict[str, Counter[str]] = {}
+        self._total = 0
+        self._left: OrderedDict[str, float] = OrderedDict()  # callers without any, and until when
         self._lock = threading.Lock()
 
     @contextmanager
@@ -98,7 +115,7 @@ class AdmissionController:
         self, method: str, context: RequestContext, max_wait_share: float = MAX_WAIT_SHARE
     ) -> Iterator[None]:
         """Count a request while it computes; it may wait for this share of its time."""
-        work = Work(method, self._admit(method, context.remaining(), max_wait_share))
+        work = Work(method, self._admit(method, context, max_wait_share))
         started = time.monotonic()
         try:
             yield
@@ -110,45 +127,89 @@ class AdmissionController:
                 self.latency.learn(work, elapsed)
             raise
         finally:
-            with self._lock:
-                self._under_way[method] -= 1
+            self._leave(method, context.caller)
 
-    def _admit(self, method: str, remaining: float | None, max_wait_share: float) -> float:
+    def shares(self) -> Shares:
+        """Who uses more of the device than others now."""
+        with self._lock:
+            counts = {caller: own.total() for caller, own in self._under_way.items()}
+            share = math.ceil(self._total / max(1, self._active()))
+            over = frozenset(caller for caller, count in counts.items() if count > share)
+            return Shares(over, self._total - sum(counts[caller] for caller in over))
+
+    def _active(self) -> int:
+        """Callers that have requests under way, or had a moment ago."""
+        now = time.monotonic()
+        while self._left and next(iter(self._left.values())) < now:
+            self._left.popitem(last=False)
+        return len(self._under_way) + len(self._left)
+
+    def _leave(self, method: str, caller: str) -> None:
+        with self._lock:
+            own = self._under_way[caller]
+            own[method] -= 1
+            self._total -= 1
+            if not own.total():
+                del self._under_way[caller]
+                self._left[caller] = time.monotonic() + ACTIVE_SECONDS
+
+    def _admit(self, method: str, context: RequestContext, max_wait_share: float) -> float:
         """Count a request in; returns its turns, itself and those it waits for in its own length.
 
         A method that has not been measured yet is taken for longer than the others, but its first
         request is not late: it is what measures the method.
         """
+        remaining = context.remaining()
         with self._lock:
-            ahead = self._under_way.total()
+            ahead, own = self._total, self._under_way.get(context.caller, Counter())
             alone = self.latency.unit_seconds(method)
             wait = sum(
-                count * min(self.latency.unit_seconds(other), alone or math.inf)
-                for other, count in self._under_way.items()
+                self._turn_seconds(counts, alone, own.total() + 1)
+                for counts in self._under_way.values()
             )
-            measures = not alone and not self._under_way[method]
+            measures = not alone and not any(c[method] for c in self._under_way.values())
             late = (
                 remaining is not None
                 and not measures
                 and (wait > max_wait_share * remaining or wait + alone > remaining)
             )
-            if ahead >= self._max_requests or (ahead and late):
+            if self._is_full(own.total()) or (ahead and late):
                 if late:
                     self.latency.discount(method)
                 raise ResourceExhausted(
-                    f"{ahead} requests are under way; behind them this one would take about "
-                    f"{wait + alone:.3f} s",
+                    f"{ahead} requests are under way, {own.total()} of this caller; behind them "
+                    f"this one would take about {wait + alone:.3f} s",
                     reason="DEADLINE_CANNOT_BE_MET" if late else "SERVER_BUSY",
                     retry_after=max(wait + alone, MIN_RETRY_SECONDS),
                 )
-            self._under_way[method] += 1
+            self._under_way.setdefault(context.caller, Counter())[method] += 1
+            self._total += 1
+            self._left.pop(context.caller, None)
             return 1.0 + (wait / alone if alone else ahead)
 
-    def chunk(self, work: Work, ahead: Sequence[Work], context: RequestContext) -> None:
-        """Admit an interactive chunk to the device's queue; with none ahead it may always try."""
-        if len(ahead) >= self._max_queue:
+    def _turn_seconds(self, counts: Counter[str], alone: float, turns: int) -> float:
+        """How long a request waits for those of one caller, in so many turns."""
+        every = sum(
+            count * min(self.latency.unit_seconds(method), alone or math.inf)
+            for method, count in counts.items()
+        )
+        return every * min(1.0, turns / counts.total())
+
+    def _is_full(self, own: int) -> bool:
+        """Whether there is no place for a caller that has ``own`` requests under way."""
+        callers = len(self._under_way) + (not own)
+        return not has_place(self._max_requests, self._total, own=own, callers=callers)
+
+    def chunk(
+        self, work: Work, ahead: Sequence[Work], context: RequestContext, queued: int
+    ) -> None:
+        """Admit an interactive chunk to the device's queue, in which ``queued`` wait.
+
+        Those in ``ahead`` have their turn first; with none it may always try.
+        """
+        if queued >= self._max_queue:
             raise ResourceExhausted(
-                f"{len(ahead)} chunks of work wait for the device, as many as may",
+                f"{queued} chunks of work wait for the device, as many as may",
                 reason="QUEUE_FULL",
                 retry_after=max(self.latency.estimate(ahead), RETRY_SECONDS),
             )
@@ -172,8 +233,11 @@ class CallRequests:
     only when they would be late, since a planner cannot continue without them.
     """
 
-    def __init__(self, admission: AdmissionController, method: str, call: Call) -> None:
+    def __init__(
+        self, admission: AdmissionController, method: str, call: Call, *, caller: str = ""
+    ) -> None:
         self._admission = admission
+        self._caller = caller
         self._method = method
         self._call = call
         self._current = RequestContext(Priority.INTERACTIVE)
@@ -185,7 +249,7 @@ class CallRequests:
         """The next request, counted while the block computes it."""
         remaining = self._call.time_remaining()
         seconds = MAX_REQUEST_SECONDS if remaining is None else min(remaining, MAX_REQUEST_SECONDS)
-        context = self._current = RequestContext(Priority.INTERACTIVE, seconds)
+        context = self._current = RequestContext(Priority.INTERACTIVE, seconds, caller=self._caller)
         if not self._call.is_active():
             context.cancel()
         context.check()

@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from acpc_server.errors import ResourceExhausted
-from acpc_server.scheduling.admission import RETRY_SECONDS
 
+# Retry hint where nothing better is known.
+RETRY_SECONDS = 0.5
 # The last places of the server: of these, a caller gets its fair share and no more.
 RESERVED_SHARE = 0.25
 # Seconds in which a caller that was silent may use up the calls of as many seconds at once.
@@ -76,12 +77,22 @@ class _Caller:
     next_call: float = 0.0
 
 
+def has_place(total: int, used: int, *, own: int, callers: int, amount: int = 1) -> bool:
+    """Whether a caller that has ``own`` of the ``used`` places of a server gets ``amount`` more.
+
+    Until three quarters are taken, everybody does. Of the last quarter a caller gets its first, or
+    what keeps it within an equal share of the ``callers``, itself included, and of one that may
+    come: nobody takes the last places from the others.
+    """
+    if used + amount <= total - int(total * RESERVED_SHARE):
+        return True
+    return used + amount <= total and (not own or own + amount <= total // (callers + 1))
+
+
 class CallerLimits:
     """Counts what callers hold; safe to use from any thread, and never waits.
 
-    Until three quarters of what the server gives are taken, a caller's own quota decides alone. Of
-    the last quarter a caller gets only what keeps it within an equal share of those that hold any
-    and of one that may come, or its first: no caller takes the last places from the others.
+    A caller's own quota applies first, then :func:`has_place` for what the server gives in all.
 
     A caller that has left is forgotten; its rate is, as soon as that no longer limits it.
 
@@ -172,11 +183,8 @@ class CallerLimits:
                 "to end",
             )
         total: int = getattr(self._total, what)
-        if not total or used + amount <= total - int(total * RESERVED_SHARE):
-            return
-        # One share is for whoever comes next.
-        share = total // (self._holders[what] + (not own) + 1)
-        if used + amount > total or (own and own + amount > share):
+        callers = self._holders[what] + (not own)
+        if total and not has_place(total, used, own=own, callers=callers, amount=amount):
             raise _rejected(
                 what,
                 f"the server has {used} {noun} under way, {own} of this caller, and takes {total}; "

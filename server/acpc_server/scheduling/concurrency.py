@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from acpc_server.errors import Cancelled, DeadlineExceeded
 from acpc_server.scheduling.context import Priority, RequestContext
+from acpc_server.scheduling.turns import Turns
 
 T = TypeVar("T")
 MAX_DEFAULT_SLOTS = 4
@@ -20,7 +21,8 @@ MAX_DEFAULT_SLOTS = 4
 class _Waiter:
     """A request in line for a slot; its lock opens when the slot is granted."""
 
-    def __init__(self) -> None:
+    def __init__(self, caller: str) -> None:
+        self.caller = caller
         self.lock = threading.Lock()
         self.lock.acquire()
         self.granted = False
@@ -32,7 +34,7 @@ class _Waiter:
 
 
 class ConcurrencyLimiter:
-    """Slots for requests at work, first come, first served; a slot is released in a device call.
+    """Slots for requests at work, which callers get in turn; released in a device call.
 
     Every array operation lets go of Python's interpreter lock and takes it again. Dozens of threads
     that do so at once lose much of their time to it; docs/performance.md has it by number of slots.
@@ -44,7 +46,7 @@ class ConcurrencyLimiter:
     def __init__(self, slots: int = 0) -> None:
         self._free = slots or default_slots()
         self._taken = 0
-        self._line: deque[_Waiter] = deque()
+        self._line: Turns[_Waiter] = Turns()
         self._lock = threading.Lock()
 
     @property
@@ -67,7 +69,7 @@ class ConcurrencyLimiter:
         if context.priority is Priority.JOB:
             yield
             return
-        waiter = _Waiter()
+        waiter = _Waiter(context.caller)
         self._join(waiter)
         if not self._acquire(waiter, context):
             raise DeadlineExceeded("the deadline passed while other requests were worked on")
@@ -82,7 +84,7 @@ class ConcurrencyLimiter:
         try:
             if not context.holds_slot:
                 return future.result(context.remaining())
-            waiter = _Waiter()
+            waiter = _Waiter(context.caller)
             # In line only once the result is there, so that no thread wakes just to wait again.
             future.add_done_callback(lambda _: self._join(waiter))
             self._release(context)
@@ -104,7 +106,7 @@ class ConcurrencyLimiter:
                 self._taken += 1
                 waiter.grant()
             else:
-                self._line.append(waiter)
+                self._line.add(waiter.caller, waiter)
 
     def _acquire(self, waiter: _Waiter, context: RequestContext) -> bool:
         """Wait for the slot; False, and out of the line, when it does not come in time."""
@@ -113,8 +115,8 @@ class ConcurrencyLimiter:
             with self._lock:
                 if not waiter.granted:
                     waiter.gone = True
-                    if waiter in self._line:
-                        self._line.remove(waiter)
+                    with contextlib.suppress(ValueError):  # its result has not come yet
+                        self._line.remove(waiter.caller, waiter)
                     return False
         context.holds_slot = True
         return True
@@ -125,7 +127,7 @@ class ConcurrencyLimiter:
         context.holds_slot = False
         with self._lock:
             if self._line:
-                self._line.popleft().grant()
+                self._line.take().grant()
             else:
                 self._free += 1
                 self._taken -= 1

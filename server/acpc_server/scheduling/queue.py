@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from acpc_server.scheduling.admission import RETRY_SECONDS, AdmissionController
 from acpc_server.scheduling.concurrency import ConcurrencyLimiter
 from acpc_server.scheduling.context import Priority, RequestContext
 from acpc_server.scheduling.latency import Work
+from acpc_server.scheduling.turns import Turns
 
 # A job's chunk that has waited this long goes next, so that jobs progress under steady load.
 MAX_JOB_WAIT = 0.5
@@ -24,6 +24,9 @@ MAX_JOB_WAIT = 0.5
 # for the first of these seconds, and never longer than the second.
 MAX_ARRIVAL_GAP, MAX_QUEUE_DELAY = 0.004, 0.02
 POLL_SECONDS = 0.001
+# Chunks of a caller over its share join others' device calls, and each other, up to this estimate,
+# and wait after a call of theirs for this many times as long while others have requests under way.
+MAX_YIELDING_CALL, YIELD_FACTOR = 0.005, 2.0
 
 
 @dataclass(eq=False)
@@ -59,7 +62,7 @@ class Chunk:
 
 
 class BatchQueue:
-    """Interactive chunks before job chunks that can wait; else first come, first served."""
+    """Interactive chunks before job chunks that can wait; callers take turns in each."""
 
     def __init__(
         self, metrics: Metrics, admission: AdmissionController, limiter: ConcurrencyLimiter
@@ -67,9 +70,12 @@ class BatchQueue:
         self._depths = {p: metrics.queue_depth.labels(p.name.lower()) for p in Priority}
         self._admission = admission
         self._limiter = limiter
-        self._waiting: dict[Priority, deque[Chunk]] = {p: deque() for p in Priority}
+        self._waiting: dict[Priority, Turns[Chunk]] = {p: Turns() for p in Priority}
         self._changed = threading.Condition()
         self._closed = False
+        self._begun = 0.0  # of the latest call; and until when those over their share wait
+        self._yields = False
+        self._yield_until = 0.0
 
     def put(self, chunk: Chunk) -> None:
         """Queue a chunk."""
@@ -79,8 +85,9 @@ class BatchQueue:
             if self._closed:
                 raise Unavailable("the server is draining", retry_after=RETRY_SECONDS)
             if priority is Priority.INTERACTIVE:
-                self._admission.chunk(chunk.work, [one.work for one in waiting], chunk.context)
-            waiting.append(chunk)
+                ahead = [one.work for one in waiting.ahead_of(chunk.context.caller)]
+                self._admission.chunk(chunk.work, ahead, chunk.context, len(waiting))
+            waiting.add(chunk.context.caller, chunk)
             self._report(priority)
             self._changed.notify()
 
@@ -90,16 +97,21 @@ class BatchQueue:
         Blocks while there is no work. Only mergeable chunks share a call; a job's never do.
         """
         with self._changed:
-            if not self._wait_for_work():
+            now = time.perf_counter()
+            if self._yields:
+                self._yield_until = now + YIELD_FACTOR * (now - self._begun)
+            chosen = self._wait_for_work()
+            if chosen is None:
                 return []
-            queues = [q for q in self._waiting.values() if q]
-            chosen = queues[-1] if _overdue(queues[-1][0]) else queues[0]
-            first = chosen.popleft()
+            waiting, caller = chosen
+            first = waiting.take(caller)
             batch = [first]
             if first.mergeable:
-                self._delay(first, chosen)
-                batch += _take_alike(first, chosen)
+                self._delay(first, waiting)
+                batch += self._take_alike(first, waiting)
             self._report(first.context.priority)
+            self._begun = time.perf_counter()
+            self._yields = first.context.caller in self._admission.shares().over
             return batch
 
     def close(self) -> None:
@@ -108,33 +120,44 @@ class BatchQueue:
             self._closed = True
             self._changed.notify()
 
-    def _wait_for_work(self) -> bool:
-        """Until a chunk may start; False once closed and drained.
+    def _wait_for_work(self) -> tuple[Turns[Chunk], str | None] | None:
+        """Until a chunk may start: from which line, and whose; None once closed and drained.
 
-        A job's chunk starts a moment late while an interactive request is at work, which has
-        perhaps just been given its latents and asks for rollouts next.
+        What waits for others starts a moment late while an interactive request is at work, which
+        has perhaps just been given its latents and asks for rollouts next.
         """
-        jobs = self._waiting[Priority.JOB]
+        interactive, jobs = self._waiting.values()
         found: float | None = None
-        while not self._waiting[Priority.INTERACTIVE]:
-            if not jobs:
-                if self._closed:
-                    return False
-                self._changed.wait()
-                continue
+        while interactive or jobs or not self._closed:
             now = time.perf_counter()
-            found = found or now
-            due = self._closed or now >= found + MAX_ARRIVAL_GAP or _overdue(jobs[0])
-            if due or not self._limiter.busy:
-                return True
-            self._changed.wait(POLL_SECONDS)
-        return True
+            if jobs and _overdue(jobs):
+                return jobs, jobs.next_caller()
+            if interactive:
+                caller = self._next_interactive(now)
+                if caller is not None:
+                    return interactive, caller
+            elif jobs:
+                found = found or now
+                if self._closed or now >= found + MAX_ARRIVAL_GAP or not self._limiter.busy:
+                    return jobs, jobs.next_caller()
+            self._changed.wait(POLL_SECONDS if interactive or jobs else None)
+        return None
 
-    def _delay(self, first: Chunk, waiting: deque[Chunk]) -> None:
+    def _next_interactive(self, now: float) -> str | None:
+        """Whose turn it is; None while all that wait are over their share and have to yield."""
+        shares = self._admission.shares()
+        yields = now < self._yield_until and shares.modest and not self._closed
+        return self._waiting[Priority.INTERACTIVE].next_caller(
+            lambda caller: not (yields and caller in shares.over)
+        )
+
+    def _delay(self, first: Chunk, waiting: Turns[Chunk]) -> None:
         """Let requests that are being prepared join; together they take little longer than one."""
         begun = latest = time.perf_counter()
         seen = len(waiting)
         while self._limiter.busy and not self._waiting[Priority.JOB] and not self._closed:
+            if not self._are_coming(first, waiting):
+                return
             now = time.perf_counter()
             if len(waiting) > seen:
                 seen, latest = len(waiting), now
@@ -145,23 +168,37 @@ class BatchQueue:
                 return
             self._changed.wait(POLL_SECONDS)
 
+    def _are_coming(self, first: Chunk, waiting: Turns[Chunk]) -> bool:
+        """Whether requests may come that join however long the call becomes."""
+        shares = self._admission.shares()
+        if not shares.over:
+            return True
+        callers = [chunk.context.caller for chunk in (first, *waiting)]
+        there = sum(caller not in shares.over for caller in callers)
+        return callers[0] not in shares.over and shares.modest > there
+
+    def _take_alike(self, first: Chunk, waiting: Turns[Chunk]) -> list[Chunk]:
+        """Take what may share the call of ``first``, in turn, up to its limits."""
+        rows, alike = first.rows, list[Chunk]()
+        over = self._admission.shares().over
+        row_seconds = self._admission.latency.unit_seconds(first.kind)
+        for chunk in waiting:
+            if not chunk.mergeable or chunk.kind != first.kind:
+                continue
+            together = rows + chunk.rows
+            if together > first.max_rows:
+                break
+            if chunk.context.caller in over and together * row_seconds > MAX_YIELDING_CALL:
+                continue
+            rows = together
+            alike.append(chunk)
+        for chunk in alike:
+            waiting.remove(chunk.context.caller, chunk)
+        return alike
+
     def _report(self, priority: Priority) -> None:
         self._depths[priority].set(len(self._waiting[priority]))
 
 
-def _overdue(chunk: Chunk) -> bool:
-    return time.perf_counter() - chunk.queued_at >= MAX_JOB_WAIT
-
-
-def _take_alike(first: Chunk, waiting: deque[Chunk]) -> list[Chunk]:
-    """Take what may share the call of ``first``, in order, up to its limit of rows."""
-    rows, alike = first.rows, []
-    for chunk in waiting:
-        if chunk.mergeable and chunk.kind == first.kind:
-            rows += chunk.rows
-            if rows > first.max_rows:
-                break
-            alike.append(chunk)
-    for chunk in alike:
-        waiting.remove(chunk)
-    return alike
+def _overdue(jobs: Turns[Chunk]) -> bool:
+    return any(time.perf_counter() - chunk.queued_at >= MAX_JOB_WAIT for chunk in jobs)

@@ -23,8 +23,8 @@ from waiting import GENEROUS_SECONDS, wait_until
 SHORT, LONG = "ComparePair", "PlanPaired"
 
 
-def context(seconds: float | None = None) -> RequestContext:
-    return RequestContext(Priority.INTERACTIVE, seconds)
+def context(seconds: float | None = None, caller: str = "") -> RequestContext:
+    return RequestContext(Priority.INTERACTIVE, seconds, caller=caller)
 
 
 class Clock:
@@ -43,19 +43,21 @@ def knowing(**alone: float) -> AdmissionController:
     for method, seconds in alone.items():
         for _ in range(200):
             latency.learn(Work(method, 1), seconds)
-    return AdmissionController(latency, max_requests=8)
+    return AdmissionController(latency, max_requests=12)
 
 
-def enter(entered: ExitStack, admission: AdmissionController, method: str, count: int) -> None:
+def enter(
+    entered: ExitStack, admission: AdmissionController, method: str, count: int, caller: str = ""
+) -> None:
     for _ in range(count):
-        entered.enter_context(admission.request(method, context()))
+        entered.enter_context(admission.request(method, context(caller=caller)))
 
 
 def rejection(
-    admission: AdmissionController, method: str, seconds: float
+    admission: AdmissionController, method: str, seconds: float, caller: str = ""
 ) -> ResourceExhausted | None:
     try:
-        with admission.request(method, context(seconds)):
+        with admission.request(method, context(seconds, caller)):
             return None
     except ResourceExhausted as error:
         return error
@@ -115,9 +117,52 @@ def test_a_long_request_waits_for_no_more_than_the_short_ones_take() -> None:
     assert late.retry_after == pytest.approx(1.5, rel=0.01)
 
 
+def test_a_newcomer_is_not_behind_the_whole_backlog_of_one_caller() -> None:
+    """Callers take turns: each request of it waits for one of the other."""
+    admission = knowing(ComparePair=1.0)
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 7, caller="many")
+        late = rejection(admission, SHORT, 5.0, "many")
+        entered.enter_context(admission.request(SHORT, context(5.0, "newcomer")))
+        enter(entered, admission, SHORT, 1, caller="newcomer")
+        later = rejection(admission, SHORT, 5.0, "newcomer")
+    assert late is not None
+    assert late.retry_after == pytest.approx(8.0, rel=0.01), "its own are all ahead"
+    assert later is not None
+    assert later.retry_after == pytest.approx(2 + 3 + 1, rel=0.01)
+
+
+def test_the_last_places_are_not_for_whoever_has_most() -> None:
+    admission = knowing(ComparePair=0.001)
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 9, caller="many")
+        busy = rejection(admission, SHORT, 60.0, "many")
+        enter(entered, admission, SHORT, 3, caller="few")
+        full = rejection(admission, SHORT, 60.0, "newcomer")
+    for rejected in (busy, full):
+        assert rejected is not None
+        assert rejected.reason == "SERVER_BUSY"
+
+
+def test_a_share_is_equal_among_those_who_have_requests_or_had_a_moment_ago(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admission = AdmissionController(max_requests=64)
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 8, caller="many")
+        assert admission.shares() == (frozenset(), 8), "it is alone"
+        with admission.request(SHORT, context(caller="few")):
+            assert admission.shares() == ({"many"}, 1)
+        assert admission.shares() == ({"many"}, 0), "the other may come again"
+        monkeypatch.setattr("acpc_server.scheduling.admission.ACTIVE_SECONDS", -1.0)
+        with admission.request(SHORT, context(caller="few")):
+            pass
+        assert admission.shares() == (frozenset(), 8)
+
+
 def test_answers_that_leave_together_cost_no_less_than_they_took() -> None:
     """Eight calls that share 10 ms leave at once; a ninth behind seven would take about as long."""
-    admission = AdmissionController(max_requests=8)
+    admission = AdmissionController(max_requests=12)
     for _ in range(30):
         with ExitStack() as batch:
             enter(batch, admission, SHORT, 8)
@@ -197,11 +242,11 @@ def test_one_slow_chunk_does_not_lock_its_kind_out() -> None:
     admission, chunk = AdmissionController(LatencyModel(clock)), Work("kind", 1)
     for _ in range(200):
         admission.latency.learn(chunk, 100.0)
-    admission.chunk(chunk, [], context(60.0))  # an idle device tries
+    admission.chunk(chunk, [], context(60.0), 0)  # an idle device tries
     rejections = 0
     while True:
         try:
-            admission.chunk(chunk, [chunk], context(60.0))
+            admission.chunk(chunk, [chunk], context(60.0), 1)
             break
         except ResourceExhausted as error:
             assert error.reason == "DEADLINE_CANNOT_BE_MET"
@@ -209,7 +254,7 @@ def test_one_slow_chunk_does_not_lock_its_kind_out() -> None:
             rejections += 1
             clock.now += 0.1
     assert 0 < rejections < 200
-    admission.chunk(chunk, [chunk], context())
+    admission.chunk(chunk, [chunk], context(), 1)
 
 
 def test_a_method_believed_to_be_slow_is_tried_again_beside_a_busy_one() -> None:

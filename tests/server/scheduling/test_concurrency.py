@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 from acpc_server.errors import Cancelled, DeadlineExceeded
 from acpc_server.scheduling import ConcurrencyLimiter, Priority, RequestContext
-from waiting import GENEROUS_SECONDS
+from waiting import GENEROUS_SECONDS, wait_until
 
 
 def context(seconds: float | None = GENEROUS_SECONDS) -> RequestContext:
@@ -94,6 +94,21 @@ def test_who_came_first_works_first() -> None:
             while limiter.waiting <= number:
                 time.sleep(0.001)
     assert order == list(range(8))
+
+
+def test_callers_get_their_slot_in_turn() -> None:
+    limiter, order = ConcurrencyLimiter(1), list[str]()
+
+    def work(caller: str) -> None:
+        asks = RequestContext(Priority.INTERACTIVE, GENEROUS_SECONDS, caller=caller)
+        with limiter.slot(asks):
+            order.append(caller)
+
+    with ThreadPoolExecutor(8) as pool, limiter.slot(context()):
+        for number, caller in enumerate("aaaaabbc"):
+            pool.submit(work, caller)
+            wait_until(lambda asked=number: limiter.waiting > asked)
+    assert order == list("abcabaaa")
 
 
 def test_a_deadline_ends_the_wait_for_a_slot_and_costs_none() -> None:

@@ -1,0 +1,146 @@
+"""Callers take turns on the device, however many one of them has in line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+import torch
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import (
+    AdmissionController,
+    BatchQueue,
+    Chunk,
+    ConcurrencyLimiter,
+    Priority,
+    RequestContext,
+    Work,
+)
+from acpc_server.scheduling.turns import Turns
+
+JOB = Priority.JOB
+
+
+def line(*given: str) -> Turns[str]:
+    turns = Turns[str]()
+    for item in given:
+        turns.add(item[0], item)
+    return turns
+
+
+def taken(turns: Turns[str]) -> list[str]:
+    return [turns.take() for _ in range(len(turns))]
+
+
+def test_one_turn_a_round_and_in_order_within_a_caller() -> None:
+    turns = line("a1", "a2", "a3", "b1", "c1", "b2")
+    expected = ["a1", "b1", "c1", "a2", "b2", "a3"]
+    assert list(turns) == expected
+    assert taken(turns) == expected
+
+
+def test_a_newcomer_comes_before_whoever_had_a_turn_just_now() -> None:
+    turns = line("a1", "a2", "a3")
+    assert turns.take() == "a1"
+    turns.add("b", "b1")
+    assert turns.ahead_of("c") == ["b1", "a2"]
+    assert turns.ahead_of("a") == ["b1", "a2", "a3"]
+    assert taken(turns) == ["b1", "a2", "a3"]
+
+
+def test_newcomers_without_end_leave_nobody_behind() -> None:
+    turns, order = line("a1", "a2", "a3"), list[str]()
+    for name in "bcdefg":
+        order.append(turns.take())
+        turns.add(name, name)
+    assert order == ["a1", "b", "a2", "c", "d", "a3"]
+
+
+def test_items_leave_the_line_out_of_turn() -> None:
+    turns = line("a1", "a2", "b1")
+    turns.remove("a", "a1")
+    with pytest.raises(ValueError, match="not in"):
+        turns.remove("a", "a1")
+    assert turns.take("b") == "b1"
+    assert turns.next_caller(lambda caller: caller != "a") is None
+    assert taken(turns) == ["a2"]
+
+
+class Desk:
+    """A queue, and the requests that callers have under way."""
+
+    def __init__(self) -> None:
+        self.admission = AdmissionController(max_requests=64)
+        self.queue = BatchQueue(Metrics(), self.admission, ConcurrencyLimiter(1))
+        self._entered = ExitStack()
+
+    def put(self, caller: str, *, priority: Priority = Priority.INTERACTIVE) -> Chunk:
+        context = RequestContext(priority, caller=caller)
+        merges = priority is Priority.INTERACTIVE
+        chunk = Chunk("encode", "kind", (torch.zeros(1),), torch.neg, context, merges, 8)
+        if merges:
+            self._entered.enter_context(self.admission.request("ComparePair", context))
+        self.queue.put(chunk)
+        return chunk
+
+    def close(self) -> None:
+        self.queue.close()
+        self._entered.close()
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    yield made
+    made.close()
+
+
+def test_all_chunks_of_a_caller_that_is_alone_share_a_call(desk: Desk) -> None:
+    chunks = [desk.put("a") for _ in range(5)]
+    assert desk.queue.take() == chunks
+
+
+def test_chunks_of_many_callers_share_a_call(desk: Desk) -> None:
+    chunks = [desk.put(caller) for caller in "abcde"]
+    assert desk.queue.take() == chunks
+
+
+def test_a_caller_over_its_share_makes_no_call_longer(desk: Desk) -> None:
+    """Its chunks are taken one by one."""
+    for _ in range(200):
+        desk.admission.latency.learn(Work("kind", 1), 1.0)  # a call is long with one row
+    many = [desk.put("many") for _ in range(4)]
+    few = desk.put("few")
+    assert desk.queue.take() == [many[0], few]
+    assert [desk.queue.take() for _ in many[1:]] == [[one] for one in many[1:]]
+
+
+def test_short_calls_are_shared_by_all(desk: Desk) -> None:
+    for _ in range(200):
+        desk.admission.latency.learn(Work("kind", 1), 1e-6)
+    for _ in range(4):
+        desk.put("many")
+    desk.put("few")
+    assert len(desk.queue.take()) == 5
+
+
+def test_jobs_of_several_tenants_take_turns(desk: Desk) -> None:
+    chunks = [desk.put(caller, priority=JOB) for caller in "aaab"]
+    order = [desk.queue.take()[0] for _ in chunks]
+    assert order == [chunks[0], chunks[3], chunks[1], chunks[2]]
+
+
+def test_a_caller_over_its_share_yields_to_a_request_at_work(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two calls of another's request its chunk does not begin."""
+    monkeypatch.setattr("acpc_server.scheduling.queue.YIELD_FACTOR", 1e9)
+    monkeypatch.setattr("acpc_server.scheduling.queue.MAX_YIELDING_CALL", 0.0)
+    for _ in range(200):
+        desk.admission.latency.learn(Work("kind", 1), 1.0)
+    many = [desk.put("many") for _ in range(4)]
+    with desk.admission.request("ComparePair", RequestContext(Priority.INTERACTIVE, caller="few")):
+        assert desk.queue.take() == many[:1], "it has not had a call yet"
+        later = desk.put("few")
+        assert desk.queue.take() == [later], "though it came last"
