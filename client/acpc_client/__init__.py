@@ -83,12 +83,22 @@ from acpc_client.errors import AcpcError
 from acpc_client.files import write_whole
 from acpc_client.inputs import Pair
 from acpc_client.results import Operation, PairOutcome, StudyResult, UploadProgress
-from acpc_client.retries import RetryPolicy
+from acpc_client.retries import Absence, RetryPolicy
 from acpc_client.sync import AcpcClient, PlanSession, ScoreJob, StudyJob
-from acpc_client.transport import DEFAULT_TARGET, Tls
+from acpc_client.transport import (
+    DEFAULT_TARGET,
+    Access,
+    ClientOptions,
+    Tls,
+    Token,
+    access_from_environment,
+    make_access,
+)
 from acpc_client.uploads import OnUpload
 
 __all__ = [
+    "Absence",
+    "Access",
     "AcpcClient",
     "AcpcError",
     "AnchorArrays",
@@ -109,6 +119,7 @@ __all__ = [
     "CheckpointRef",
     "CheckpointScore",
     "CheckpointState",
+    "ClientOptions",
     "ColorJitter",
     "Contrast",
     "CostReduction",
@@ -164,10 +175,13 @@ __all__ = [
     "Thresholds",
     "Timing",
     "Tls",
+    "Token",
     "UploadProgress",
     "Verdict",
     "ViewCertificate",
     "ViewOptions",
+    "access_from_environment",
     "errors",
+    "make_access",
     "severity_grid",
 ]

@@ -7,6 +7,8 @@ FailedPrecondition
 └── SessionClosed    FAILED_PRECONDITION  a pool for a planning session that is not open
 Internal
 └── MalformedAnswer  INTERNAL             an answer this client cannot read
+RunEnded
+└── ServerAway       UNAVAILABLE          the server was away for longer than the caller's patience
 """
 
 from __future__ import annotations
@@ -57,13 +59,17 @@ __all__ = [
     "OutOfRange",
     "PermissionDenied",
     "ResourceExhausted",
+    "RunEnded",
+    "ServerAway",
     "SessionClosed",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
     "Unknown",
+    "extended",
     "from_rpc_error",
     "from_status",
+    "passing",
 ]
 
 _DETAILS_KEY = "grpc-status-details-bin"
@@ -85,6 +91,29 @@ class MalformedAnswer(Internal):
     """The server's answer breaks the contract, so no number was taken from it."""
 
     default_reason = ""
+
+
+class RunEnded(AcpcError):
+    """A wait that ends before what it waits for; nothing is lost at the server."""
+
+
+class ServerAway(RunEnded, Unavailable):
+    """The server was away for too long, or none ever answered."""
+
+    default_reason = "SERVER_AWAY"
+
+
+def passing(error: AcpcError) -> bool:
+    """Whether the same call may succeed later, with nothing changed but the time."""
+    busy = isinstance(error, ResourceExhausted) and error.retry_after is not None
+    return busy or isinstance(error, Unavailable | DeadlineExceeded)
+
+
+def extended(error: AcpcError, words: str) -> AcpcError:
+    """The error itself, with more words at the end of its message."""
+    error.message = f"{error.message}; {words}"
+    error.args = (error.message,)
+    return error
 
 
 _CLASSES: dict[str, type[AcpcError]] = {

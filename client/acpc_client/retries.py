@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import random
+import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from acpc_client.errors import (
     Aborted,
     AcpcError,
     DeadlineExceeded,
+    NotFound,
     ResourceExhausted,
+    ServerAway,
     Unavailable,
     Unimplemented,
+    extended,
+    passing,
 )
+
+OnAway = Callable[[AcpcError | None], object]
+"""Told why a server is away, in one line, and None once it is back."""
+
+PATIENCE_S = 600.0
+"""Seconds that a server which has answered before may be away, unless the caller says otherwise."""
+FIRST_CONTACT_S = 10.0
+"""The same for one that never has: its address may be wrong."""
 
 # A watch stream is reopened this often, so that a dead connection cannot hold it for ever.
 WATCH_SEGMENT_S = 300.0
@@ -21,6 +36,15 @@ POLL_INTERVAL_S = 1.0
 STREAM_BREAKS_BEFORE_POLLING = 3
 # Below this no call is worth sending.
 _LEAST_DEADLINE_S = 0.001
+_MIN_PAUSE_S = 0.25
+_MAX_PAUSE_S = 5.0
+# What of gRPC's long messages tells a person why nobody answers.
+_CAUSES = re.compile(
+    r"connection refused|connection reset|handshake failed|DNS resolution failed|no route to host"
+    r"|socket closed|timed out|keepalive watchdog timeout|GOAWAY received",
+    re.IGNORECASE,
+)
+_log = logging.getLogger("acpc_client")
 
 
 @dataclass(frozen=True)
@@ -89,17 +113,134 @@ class Attempts:
         self._failures = 0
 
 
+@dataclass
+class Contact:
+    """Whether the server of a client has ever answered."""
+
+    target: str
+    made: bool = False
+
+
+class Absence:
+    """How long a caller outlasts a server that is away, and what it is told meanwhile.
+
+    Args:
+        contact: The server.
+        patience: Seconds of one absence; 0: none; None: 600, and 10 before the first contact.
+        on_away: Told when an absence begins and when it ends; None: the log ``acpc_client``.
+        most: Seconds that one absence may take, whatever the patience.
+    """
+
+    def __init__(
+        self,
+        contact: Contact,
+        patience: float | None,
+        on_away: OnAway | None = None,
+        most: float | None = None,
+    ) -> None:
+        self._contact = contact
+        self._patience = patience
+        self._most = most
+        self._on_away = on_away or self._write
+        self._since: float | None = None
+        self._pause = _MIN_PAUSE_S
+
+    def failed(self, error: AcpcError) -> float:
+        """Seconds until the next call, after one that was tried as often as its policy says.
+
+        Raises:
+            AcpcError: ``error`` itself, where it will not pass.
+            ServerAway: The server has been away for too long.
+        """
+        if not passing(error):
+            self.answered()
+        self._contact.made |= bool(error.domain)
+        limit = self._limit()
+        busy = isinstance(error, ResourceExhausted)
+        if not passing(error) or (busy and limit <= 0):
+            raise error
+        now = time.monotonic()
+        if self._since is None and limit > 0:
+            self._since, self._pause = now, _MIN_PAUSE_S
+            self._on_away(self._told(error, limit))
+        left = (self._since or now) + limit - now
+        if left <= 0:
+            raise self._over(error, limit) from error
+        self._pause = min(_MAX_PAUSE_S, 2 * self._pause)
+        return min(left, max(self._pause / 2, error.retry_after or 0.0))
+
+    def answered(self) -> bool:
+        """Takes note that the server has answered; whether it had been away before."""
+        self._contact.made = True
+        if self._since is None:
+            return False
+        self._since = None
+        self._on_away(None)
+        return True
+
+    def _limit(self) -> float:
+        usual = PATIENCE_S if self._contact.made else FIRST_CONTACT_S
+        limit = usual if self._patience is None else self._patience
+        return limit if self._most is None else min(limit, self._most)
+
+    def _told(self, error: AcpcError, limit: float) -> AcpcError:
+        target, why, long = self._contact.target, _why(error), _length(limit)
+        if isinstance(error, ResourceExhausted):
+            return ServerAway(f"the server at {target} is busy ({why}); waiting up to {long}")
+        if not self._contact.made:
+            return ServerAway(f"no server answers at {target} ({why}); trying for {long}")
+        return ServerAway(
+            f"the server at {target} is away ({why}); its jobs go on, or resume when it is back; "
+            f"waiting up to {long}"
+        )
+
+    def _over(self, error: AcpcError, limit: float) -> ServerAway:
+        target, why = self._contact.target, _why(error)
+        if self._contact.made or isinstance(error, ResourceExhausted):
+            how = "busy" if isinstance(error, ResourceExhausted) else "away"
+            said = (
+                f"the server at {target} was {how} for {limit:g} s ({why}); what it has accepted "
+                "goes on, or resumes when it is back"
+            )
+        else:
+            said = (
+                f"no server answered at {target} within {limit:g} s ({why}); start one there "
+                "(acpc-server serve), or name another (--target, ACPC_TARGET)"
+            )
+        return ServerAway(said, request_id=error.request_id)
+
+    def _write(self, away: AcpcError | None) -> None:
+        _log.warning(away.message if away else f"the server at {self._contact.target} is back")
+
+
+def _why(error: AcpcError) -> str:
+    """The cause in a few words."""
+    cause = error.__cause__
+    if isinstance(error, ServerAway) and isinstance(cause, AcpcError):
+        return _why(cause)
+    found = _CAUSES.search(error.message)
+    return found.group() if found else error.message
+
+
+def _length(seconds: float) -> str:
+    return f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"
+
+
 class WatchPlan:
     """How a watcher of one operation goes on: it reconnects, and polls when streams keep breaking.
 
     Args:
         policy: When to try again.
+        absence: What outlasts the server's absence.
         name: The operation.
         timeout: Seconds for the whole watch; None: until the operation ends.
     """
 
-    def __init__(self, policy: RetryPolicy, name: str, timeout: float | None) -> None:
+    def __init__(
+        self, policy: RetryPolicy, absence: Absence, name: str, timeout: float | None
+    ) -> None:
         self._attempts = Attempts(policy, timeout)
+        self._absence = absence
         self._name = name
         self._breaks = 0
         self._last: object = None
@@ -113,6 +254,8 @@ class WatchPlan:
     def news(self, message: object) -> bool:
         """Whether ``message`` tells more than the one before."""
         self._attempts.succeeded()
+        if self._absence.answered():
+            self._breaks, self.streaming = 0, True
         changed = message != self._last
         self._last = message
         return changed
@@ -132,20 +275,24 @@ class WatchPlan:
         """Seconds to wait after a stream or poll that failed.
 
         Raises:
-            AcpcError: ``error``, when it will not pass; DeadlineExceeded when the watch is over.
+            AcpcError: ``error``, when it will not pass; DeadlineExceeded when the watch is over;
+                ServerAway when the server was away for too long.
         """
+        if self._attempts.over():
+            raise self._out_of_time() from error
         if isinstance(error, DeadlineExceeded):
-            if self._attempts.over():
-                raise self._out_of_time()
             return POLL_INTERVAL_S
         if isinstance(error, Unimplemented) and self.streaming:
             self.streaming = False
             return 0.0
         self._break()
         delay = self._attempts.after(error)
-        if delay is None:
-            raise error
-        return delay
+        try:
+            return self._absence.failed(error) if delay is None else delay
+        except NotFound:
+            raise extended(error, self._lost()) from None
+        except AcpcError as ended:
+            raise extended(ended, self._follow()) from ended.__cause__
 
     def _break(self) -> None:
         self._breaks += 1
@@ -153,6 +300,15 @@ class WatchPlan:
 
     def _out_of_time(self) -> DeadlineExceeded:
         return DeadlineExceeded(
-            f"{self._name} was still going on when the wait for it ended; it goes on at the server",
+            f"{self._name} was still going on when the wait for it ended; {self._follow()}",
             reason="",
+        )
+
+    def _follow(self) -> str:
+        return f"the job goes on at the server; follow it: acpc operations watch {self._name}"
+
+    def _lost(self) -> str:
+        return (
+            f"the server has no record of {self._name}: it was deleted, the record was lost, or "
+            "another server has it; a lost job must be submitted again"
         )

@@ -22,7 +22,7 @@ MAX_FILE_LINES = 400
 # Words that readers had to guess at; CONTRIBUTING has what to write instead.
 BANNED = {
     *("anew", "lest", "whence", "desk", "desks", "seat", "seats", "seated"),
-    *("patience", "soonest", "refuse", "refused", "refuses", "refusal"),
+    *("soonest", "refuse", "refused", "refuses", "refusal"),
 }
 # A command's parameters are its options; the command line shows them one by one.
 COMMANDS = ("acpc_lab.cli", "acpc_server.cli")

@@ -23,6 +23,12 @@ from acpc_client.sync.resources import Checkpoints, Operations, ScoreJob, StudyJ
 from acpc_client.sync.session import PlanSession
 
 PUBLIC = [
+    "Absence",
+    "Access",
+    "ClientOptions",
+    "Token",
+    "access_from_environment",
+    "make_access",
     "CallOptions",
     "CertifyOptions",
     "PairOptions",
@@ -118,9 +124,9 @@ INTEGRATIONS = [
 
 METHODS = {
     AcpcClient: [
-        "anchors", "certify_pool", "checkpoints", "close", "compare_pair", "compare_pairs",
-        "operations", "plan", "plan_paired", "preview_anchors", "run_study", "score_checkpoint",
-        "target",
+        "absence", "anchors", "certify_pool", "checkpoints", "close", "compare_pair",
+        "compare_pairs", "operations", "plan", "plan_paired", "preview_anchors", "run_study",
+        "score_checkpoint", "target",
     ],
     Anchors: ["create", "delete", "get", "list", "upload"],
     Checkpoints: ["get", "list", "load", "unload"],

@@ -42,7 +42,7 @@ class AsyncAnchors(Resource):
                 loop.call_soon_threadsafe(progress, told)
 
         # Leaving ends the thread's call, also when this task is cancelled.
-        blocking = SyncTransport(own.target, own.credentials, own.timeout, own.policy)
+        blocking = SyncTransport(own.target, own.options)
         with closing(blocking):
             return await asyncio.to_thread(
                 Anchors(blocking).upload,

@@ -40,9 +40,9 @@ from acpc_client.calls import (
 from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import Pair
 from acpc_client.results import PairOutcome
-from acpc_client.retries import RetryPolicy
+from acpc_client.retries import Absence, OnAway
 from acpc_client.sync import Feed
-from acpc_client.transport import DEFAULT_TARGET, Tls
+from acpc_client.transport import DEFAULT_TARGET, ClientOptions
 
 
 class AsyncAcpcClient(AsyncPlanningMethods):
@@ -57,14 +57,10 @@ class AsyncAcpcClient(AsyncPlanningMethods):
 
     def __init__(
         self,
-        target: str = DEFAULT_TARGET,
-        *,
-        tls: Tls | None = None,
-        timeout: float | None = None,
-        retry: RetryPolicy | None = None,
+        target: str | Sequence[str] = DEFAULT_TARGET,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        credentials = None if tls is None else tls.credentials()
-        self._transport = AsyncTransport(target, credentials, timeout, retry or RetryPolicy())
+        self._transport = AsyncTransport(target, options)
 
     @property
     def target(self) -> str:
@@ -80,6 +76,10 @@ class AsyncAcpcClient(AsyncPlanningMethods):
     async def close(self) -> None:
         """Closes the channel; calls under way fail."""
         await self._transport.close()
+
+    def absence(self, patience: float | None = None, on_away: OnAway | None = None) -> Absence:
+        """See ``AcpcClient.absence``."""
+        return self._transport.absence(patience, on_away=on_away)
 
     @property
     def checkpoints(self) -> AsyncCheckpoints:
@@ -140,11 +140,12 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         shift: Perturbation,
         *,
         timeout: float | None = None,
+        patience: float | None = None,
         **options: Unpack[ScoreOptions],
     ) -> AsyncScoreJob:
         """See ``AcpcClient.score_checkpoint``."""
         call = jobs.score_checkpoint(checkpoint, anchors, shift, **options)
-        return AsyncScoreJob(self.operations, await self._transport.run(call, timeout))
+        return AsyncScoreJob(self.operations, await self._transport.submit(call, timeout, patience))
 
     async def preview_anchors(
         self,
@@ -164,8 +165,9 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         study: Study,
         *,
         timeout: float | None = None,
+        patience: float | None = None,
         **options: Unpack[CallOptions],
     ) -> AsyncStudyJob:
         """See ``AcpcClient.run_study``."""
         call = studies.run_study(checkpoint, anchors, study, **options)
-        return AsyncStudyJob(self.operations, await self._transport.run(call, timeout))
+        return AsyncStudyJob(self.operations, await self._transport.submit(call, timeout, patience))

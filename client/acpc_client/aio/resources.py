@@ -101,19 +101,26 @@ class AsyncOperations(Resource):
         """Forgets an operation that has ended. Not tried again."""
         await self._transport.run(jobs.delete(name), timeout)
 
-    async def watch(self, name: str, *, timeout: float | None = None) -> AsyncIterator[Operation]:
+    async def watch(
+        self, name: str, *, timeout: float | None = None, patience: float | None = None
+    ) -> AsyncIterator[Operation]:
         """The operation each time it changes, the last one done.
 
-        Reconnects when the stream breaks, and polls when it keeps breaking.
+        Reconnects when the stream breaks, polls when it keeps breaking, and waits while the server
+        is away.
 
         Args:
             name: ``operations/<id>``.
             timeout: Seconds for the whole watch; None: until the operation is done.
+            patience: Seconds that the server may be away at a stretch; None: the client's.
 
         Raises:
             DeadlineExceeded: ``timeout`` passed; the operation goes on at the server.
+            ServerAway: The server was away for too long.
+            NotFound: The server has no record of the operation, or has lost it.
         """
-        plan = WatchPlan(self._transport.policy, name, check_timeout(timeout))
+        absence = self._transport.absence(patience)
+        plan = WatchPlan(self._transport.policy, absence, name, check_timeout(timeout))
         while True:
             try:
                 async with aclosing(self._updates(plan, name)) as updates:
@@ -165,13 +172,15 @@ class _Job:
         """How far the job is now."""
         return (await self.operation(timeout=timeout)).progress
 
-    def watch(self, *, timeout: float | None = None) -> AsyncIterator[Operation]:
+    def watch(
+        self, *, timeout: float | None = None, patience: float | None = None
+    ) -> AsyncIterator[Operation]:
         """The job each time it changes; see ``Operations.watch``."""
-        return self._operations.watch(self.name, timeout=timeout)
+        return self._operations.watch(self.name, timeout=timeout, patience=patience)
 
-    async def _ended(self, timeout: float | None) -> Operation:
+    async def _ended(self, timeout: float | None, patience: float | None) -> Operation:
         operation = self.submitted
-        async for update in self.watch(timeout=timeout):
+        async for update in self.watch(timeout=timeout, patience=patience):
             operation = update
         return operation
 
@@ -186,26 +195,34 @@ class _Job:
 class AsyncScoreJob(_Job):
     """A scoring job at the server; its answer is a score."""
 
-    async def result(self, timeout: float | None = None) -> Score:
+    async def result(self, timeout: float | None = None, *, patience: float | None = None) -> Score:
         """Waits for the score, ``timeout`` seconds at most; None: until the job ends.
+
+        For ``patience`` see ``Operations.watch``.
 
         Raises:
             Cancelled: The job was cancelled.
             DeadlineExceeded: ``timeout`` passed; the job goes on.
+            ServerAway: The server was away for too long; the job goes on, or resumes with it.
             AcpcError: Why the job ended without a score.
         """
-        return (await self._ended(timeout)).result()
+        return (await self._ended(timeout, patience)).result()
 
 
 class AsyncStudyJob(_Job):
     """A study at the server; its answer is a table of rows."""
 
-    async def result(self, timeout: float | None = None) -> StudyResult:
+    async def result(
+        self, timeout: float | None = None, *, patience: float | None = None
+    ) -> StudyResult:
         """Waits for the rows, ``timeout`` seconds at most; None: until the job ends.
+
+        For ``patience`` see ``Operations.watch``.
 
         Raises:
             Cancelled: The job was cancelled.
             DeadlineExceeded: ``timeout`` passed; the job goes on.
+            ServerAway: The server was away for too long; the job goes on, or resumes with it.
             AcpcError: Why the job ended without rows.
         """
-        return (await self._ended(timeout)).study_result()
+        return (await self._ended(timeout, patience)).study_result()

@@ -9,8 +9,8 @@ import grpc
 import grpc.aio
 
 from acpc_client.calls import Call
-from acpc_client.errors import from_rpc_error
-from acpc_client.transport import CHANNEL_OPTIONS, Transport
+from acpc_client.errors import AcpcError, from_rpc_error
+from acpc_client.transport import Transport
 
 Answer = TypeVar("Answer")
 
@@ -20,8 +20,8 @@ class AsyncTransport(Transport):
 
     def _open(self) -> grpc.aio.Channel:
         if self.credentials is None:
-            return grpc.aio.insecure_channel(self.target, CHANNEL_OPTIONS)
-        return grpc.aio.secure_channel(self.target, self.credentials, CHANNEL_OPTIONS)
+            return grpc.aio.insecure_channel(self.target, self.channel_options)
+        return grpc.aio.secure_channel(self.target, self.credentials, self.channel_options)
 
     async def close(self) -> None:
         """Closes the channel; calls under way fail."""
@@ -35,10 +35,27 @@ class AsyncTransport(Transport):
         while True:
             rpc = self.rpc(call.method)
             try:
-                return call.read(await rpc(call.request, timeout=attempts.remaining()))
+                answer = await rpc(call.request, timeout=attempts.remaining())
+                self.contact.made = True
+                return call.read(answer)
             except grpc.RpcError as raised:
                 error = from_rpc_error(raised, call.request_id)
                 delay = attempts.after(error)
                 if delay is None:
                     raise error from raised
+            await asyncio.sleep(delay)
+
+    async def submit(
+        self, call: Call[Answer], timeout: float | None, patience: float | None
+    ) -> Answer:
+        """``run`` for a call that outlasts an absence of the server, within the same deadline."""
+        absence = self.absence(patience, timeout=timeout or self.timeout)
+        while True:
+            try:
+                answer = await self.run(call, timeout)
+            except AcpcError as error:
+                delay = absence.failed(error)
+            else:
+                absence.answered()
+                return answer
             await asyncio.sleep(delay)

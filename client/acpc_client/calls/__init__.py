@@ -11,4 +11,5 @@ from acpc_client.calls.options import (
     PlannerOptions,
     ScoreOptions,
     ViewOptions,
+    check_options,
 )

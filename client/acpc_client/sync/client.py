@@ -30,13 +30,13 @@ from acpc_client.calls import (
 from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import Pair
 from acpc_client.results import PairOutcome
-from acpc_client.retries import RetryPolicy
+from acpc_client.retries import Absence, OnAway
 from acpc_client.sync.anchors import Anchors
 from acpc_client.sync.planning import PlanningMethods
 from acpc_client.sync.resources import Checkpoints, Operations, ScoreJob, StudyJob
 from acpc_client.sync.streams import Feed
 from acpc_client.sync.transport import SyncTransport
-from acpc_client.transport import DEFAULT_TARGET, Tls
+from acpc_client.transport import DEFAULT_TARGET, ClientOptions
 
 
 class AcpcClient(PlanningMethods):
@@ -46,13 +46,13 @@ class AcpcClient(PlanningMethods):
     deadline (``timeout`` in seconds, for the whole call with its retries).
 
     Args:
-        target: ``host:port`` of the server, or any gRPC target.
-        tls: Transport security; None: plain text, for a server on this host or a private network.
-        timeout: Deadline in seconds of every call that names none; None: each method's default.
-        retry: When a call is tried again.
+        target: ``host:port`` of the server, any gRPC target, or the IP addresses of several
+            servers, with commas or as a sequence: calls go round them.
+        **options: See ``ClientOptions``: TLS, token, deadlines, retries, patience.
 
     Raises:
-        ArgumentError: An empty target, a deadline that is not positive, or unreadable TLS files.
+        ArgumentError: An empty target, an option out of range, a file that cannot be read, or a
+            token that would travel in plain text to another host.
 
     Example:
         >>> with AcpcClient("localhost:50051") as client:
@@ -64,14 +64,10 @@ class AcpcClient(PlanningMethods):
 
     def __init__(
         self,
-        target: str = DEFAULT_TARGET,
-        *,
-        tls: Tls | None = None,
-        timeout: float | None = None,
-        retry: RetryPolicy | None = None,
+        target: str | Sequence[str] = DEFAULT_TARGET,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        credentials = None if tls is None else tls.credentials()
-        self._transport = SyncTransport(target, credentials, timeout, retry or RetryPolicy())
+        self._transport = SyncTransport(target, options)
 
     @property
     def target(self) -> str:
@@ -87,6 +83,13 @@ class AcpcClient(PlanningMethods):
     def close(self) -> None:
         """Closes the channel; calls under way fail."""
         self._transport.close()
+
+    def absence(self, patience: float | None = None, on_away: OnAway | None = None) -> Absence:
+        """What decides how a loop of one's own outlasts a server that is away; see ``Absence``.
+
+        Both arguments default to the client's.
+        """
+        return self._transport.absence(patience, on_away=on_away)
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -171,6 +174,7 @@ class AcpcClient(PlanningMethods):
         shift: Perturbation,
         *,
         timeout: float | None = None,
+        patience: float | None = None,
         **options: Unpack[ScoreOptions],
     ) -> ScoreJob:
         """Submits a job: is this checkpoint fit to ship under this visual shift?
@@ -179,7 +183,10 @@ class AcpcClient(PlanningMethods):
             checkpoint: Name below the server's root, or a ref.
             anchors: Where the anchors come from: a dataset, an anchor set, or its digest.
             shift: The visual change.
-            timeout: Seconds for the submission, not for the job; None: 30.
+            timeout: Seconds for the submission, not for the job; None: 30, and none while the
+                server is away.
+            patience: Seconds that the submission waits for a server that is away; None: the
+                client's. It is repeated with its request id, which makes one job.
             **options: See ``ScoreOptions``; without ``reference`` the screen cannot pass.
 
         Raises:
@@ -187,7 +194,7 @@ class AcpcClient(PlanningMethods):
             AcpcError: What the server rejected, or could not do.
         """
         call = jobs.score_checkpoint(checkpoint, anchors, shift, **options)
-        return ScoreJob(self.operations, self._transport.run(call, timeout))
+        return ScoreJob(self.operations, self._transport.submit(call, timeout, patience))
 
     def preview_anchors(
         self,
@@ -219,6 +226,7 @@ class AcpcClient(PlanningMethods):
         study: Study,
         *,
         timeout: float | None = None,
+        patience: float | None = None,
         **options: Unpack[CallOptions],
     ) -> StudyJob:
         """Submits a job: the rows of one of the paper's studies on one checkpoint.
@@ -227,7 +235,10 @@ class AcpcClient(PlanningMethods):
             checkpoint: Name below the server's root, or a ref.
             anchors: Where the anchors come from: a dataset, an anchor set, or its digest.
             study: A DriftStudy, PlannerStudy, GeometryStudy or SensitivityStudy.
-            timeout: Seconds for the submission, not for the job; None: 30.
+            timeout: Seconds for the submission, not for the job; None: 30, and none while the
+                server is away.
+            patience: Seconds that the submission waits for a server that is away; None: the
+                client's. It is repeated with its request id, which makes one job.
             **options: See ``CallOptions``.
 
         Raises:
@@ -235,4 +246,4 @@ class AcpcClient(PlanningMethods):
             AcpcError: What the server rejected, or could not do.
         """
         call = studies.run_study(checkpoint, anchors, study, **options)
-        return StudyJob(self.operations, self._transport.run(call, timeout))
+        return StudyJob(self.operations, self._transport.submit(call, timeout, patience))

@@ -102,19 +102,26 @@ class Operations(Resource):
         """Forgets an operation that has ended. Not tried again."""
         self._transport.run(jobs.delete(name), timeout)
 
-    def watch(self, name: str, *, timeout: float | None = None) -> Iterator[Operation]:
+    def watch(
+        self, name: str, *, timeout: float | None = None, patience: float | None = None
+    ) -> Iterator[Operation]:
         """The operation each time it changes, the last one done.
 
-        Reconnects when the stream breaks, and polls when it keeps breaking.
+        Reconnects when the stream breaks, polls when it keeps breaking, and waits while the server
+        is away.
 
         Args:
             name: ``operations/<id>``.
             timeout: Seconds for the whole watch; None: until the operation is done.
+            patience: Seconds that the server may be away at a stretch; None: the client's.
 
         Raises:
             DeadlineExceeded: ``timeout`` passed; the operation goes on at the server.
+            ServerAway: The server was away for too long.
+            NotFound: The server has no record of the operation, or has lost it.
         """
-        plan = WatchPlan(self._transport.policy, name, check_timeout(timeout))
+        absence = self._transport.absence(patience)
+        plan = WatchPlan(self._transport.policy, absence, name, check_timeout(timeout))
         while True:
             try:
                 for operation in self._updates(plan, name):
@@ -162,13 +169,15 @@ class _Job:
         """How far the job is now."""
         return self.operation(timeout=timeout).progress
 
-    def watch(self, *, timeout: float | None = None) -> Iterator[Operation]:
+    def watch(
+        self, *, timeout: float | None = None, patience: float | None = None
+    ) -> Iterator[Operation]:
         """The job each time it changes; see ``Operations.watch``."""
-        return self._operations.watch(self.name, timeout=timeout)
+        return self._operations.watch(self.name, timeout=timeout, patience=patience)
 
-    def _ended(self, timeout: float | None) -> Operation:
+    def _ended(self, timeout: float | None, patience: float | None) -> Operation:
         operation = self.submitted
-        for update in self.watch(timeout=timeout):
+        for update in self.watch(timeout=timeout, patience=patience):
             operation = update
         return operation
 
@@ -183,26 +192,32 @@ class _Job:
 class ScoreJob(_Job):
     """A scoring job at the server; its answer is a score."""
 
-    def result(self, timeout: float | None = None) -> Score:
+    def result(self, timeout: float | None = None, *, patience: float | None = None) -> Score:
         """Waits for the score, ``timeout`` seconds at most; None: until the job ends.
+
+        For ``patience`` see ``Operations.watch``.
 
         Raises:
             Cancelled: The job was cancelled.
             DeadlineExceeded: ``timeout`` passed; the job goes on.
+            ServerAway: The server was away for too long; the job goes on, or resumes with it.
             AcpcError: Why the job ended without a score.
         """
-        return self._ended(timeout).result()
+        return self._ended(timeout, patience).result()
 
 
 class StudyJob(_Job):
     """A study at the server; its answer is a table of rows."""
 
-    def result(self, timeout: float | None = None) -> StudyResult:
+    def result(self, timeout: float | None = None, *, patience: float | None = None) -> StudyResult:
         """Waits for the rows, ``timeout`` seconds at most; None: until the job ends.
+
+        For ``patience`` see ``Operations.watch``.
 
         Raises:
             Cancelled: The job was cancelled.
             DeadlineExceeded: ``timeout`` passed; the job goes on.
+            ServerAway: The server was away for too long; the job goes on, or resumes with it.
             AcpcError: Why the job ended without rows.
         """
-        return self._ended(timeout).study_result()
+        return self._ended(timeout, patience).study_result()

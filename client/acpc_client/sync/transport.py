@@ -8,8 +8,8 @@ from typing import TypeVar
 import grpc
 
 from acpc_client.calls import Call
-from acpc_client.errors import from_rpc_error
-from acpc_client.transport import CHANNEL_OPTIONS, Transport
+from acpc_client.errors import AcpcError, from_rpc_error
+from acpc_client.transport import Transport
 
 Answer = TypeVar("Answer")
 
@@ -19,8 +19,8 @@ class SyncTransport(Transport):
 
     def _open(self) -> grpc.Channel:
         if self.credentials is None:
-            return grpc.insecure_channel(self.target, CHANNEL_OPTIONS)
-        return grpc.secure_channel(self.target, self.credentials, CHANNEL_OPTIONS)
+            return grpc.insecure_channel(self.target, self.channel_options)
+        return grpc.secure_channel(self.target, self.credentials, self.channel_options)
 
     def close(self) -> None:
         """Closes the channel; calls under way fail."""
@@ -34,10 +34,25 @@ class SyncTransport(Transport):
         while True:
             rpc = self.rpc(call.method)
             try:
-                return call.read(rpc(call.request, timeout=attempts.remaining()))
+                answer = rpc(call.request, timeout=attempts.remaining())
+                self.contact.made = True
+                return call.read(answer)
             except grpc.RpcError as raised:
                 error = from_rpc_error(raised, call.request_id)
                 delay = attempts.after(error)
                 if delay is None:
                     raise error from raised
+            time.sleep(delay)
+
+    def submit(self, call: Call[Answer], timeout: float | None, patience: float | None) -> Answer:
+        """``run`` for a call that outlasts an absence of the server, within the same deadline."""
+        absence = self.absence(patience, timeout=timeout or self.timeout)
+        while True:
+            try:
+                answer = self.run(call, timeout)
+            except AcpcError as error:
+                delay = absence.failed(error)
+            else:
+                absence.answered()
+                return answer
             time.sleep(delay)

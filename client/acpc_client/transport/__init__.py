@@ -1,5 +1,12 @@
 """Channels, deadlines and stubs: what both clients share."""
 
+from acpc_client.transport.access import (
+    Access,
+    ClientOptions,
+    Token,
+    access_from_environment,
+    make_access,
+)
 from acpc_client.transport.base import DEFAULT_TARGET, Transport, check_timeout
-from acpc_client.transport.channel import CHANNEL_OPTIONS, Tls
+from acpc_client.transport.channel import Tls
 from acpc_client.transport.session import GOODBYE_S, SessionBase

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
 
-from acpc_client.calls import Method
+from acpc_client.calls import Method, check_options
 from acpc_client.errors import ArgumentError, ClientClosed
-from acpc_client.retries import Attempts, RetryPolicy
+from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
+from acpc_client.transport.access import ClientOptions, bearer, resolved
+from acpc_client.transport.channel import CHANNEL_OPTIONS
 
 DEFAULT_TARGET = "localhost:50051"
 _NO_RETRIES = RetryPolicy(attempts=1)
@@ -19,28 +22,30 @@ class Transport:
     """Channel, deadlines, retries and stubs of a client.
 
     Args:
-        target: ``host:port`` of the server, or any gRPC target.
-        credentials: Transport security; None: plain text.
-        timeout: Deadline in seconds of every call that names none; None: each method's default.
-        policy: When a call is tried again.
+        target: ``host:port`` of the server, any gRPC target, or addresses of several servers.
+        options: See ``ClientOptions``.
 
     Raises:
-        ArgumentError: An empty target, or a deadline that is not positive.
+        ArgumentError: An empty target, an option out of range, a file that cannot be read, or a
+            token that would travel in plain text.
+        TypeError: An unknown option.
     """
 
-    def __init__(
-        self,
-        target: str,
-        credentials: grpc.ChannelCredentials | None,
-        timeout: float | None,
-        policy: RetryPolicy,
-    ) -> None:
-        if not target:
-            raise ArgumentError("target", "found nothing, wanted host:port")
-        self.target = target
-        self.timeout = check_timeout(timeout)
-        self.policy = policy
-        self.credentials = credentials
+    def __init__(self, target: str | Sequence[str], options: ClientOptions) -> None:
+        check_options(options, ClientOptions)
+        self.target = resolved(target)
+        self.timeout = check_timeout(options.get("timeout"))
+        self.policy = options.get("retry") or RetryPolicy()
+        tls = options.get("tls")
+        self.options = options
+        self.credentials: grpc.ChannelCredentials | None = tls.credentials() if tls else None
+        self.channel_options = CHANNEL_OPTIONS
+        if tls is not None and tls.server_name is not None:
+            self.channel_options += (("grpc.ssl_target_name_override", tls.server_name),)
+        self._bearer = bearer(self.target, options)
+        self._patience = check_patience(options.get("patience"))
+        self._on_away = options.get("on_away")
+        self.contact = Contact(self.target)
         self._stubs: dict[Any, Any] = {}
         self._closed = False
         self._channel: Any = None
@@ -51,10 +56,11 @@ class Transport:
         raise NotImplementedError
 
     def rpc(self, method: Method) -> Any:  # noqa: ANN401 - a multi-callable of either kind
-        """The method on the open channel.
+        """The method on the open channel, which takes what gRPC's own takes.
 
         Raises:
             ClientClosed: The client was closed.
+            ArgumentError: The token cannot be read any more.
         """
         if self._closed:
             raise ClientClosed(f"{method.name} was called on a closed client")
@@ -64,12 +70,35 @@ class Transport:
                 self._channel = self._open()
             if method.stub not in self._stubs:
                 self._stubs[method.stub] = method.stub(self._channel)
-            return getattr(self._stubs[method.stub], method.name)
+            call = getattr(self._stubs[method.stub], method.name)
+        if self._bearer is None:
+            return call
+        header = self._bearer.header()
+
+        def named(*request: Any, metadata: Any = (), **options: Any) -> Any:  # noqa: ANN401
+            return call(*request, metadata=(*metadata, *header), **options)
+
+        return named
 
     def attempts(self, method: Method, timeout: float | None) -> Attempts:
         """The deadline and the retries of one logical call."""
         deadline = check_timeout(timeout) or self.timeout or method.timeout
         return Attempts(self.policy if method.idempotent else _NO_RETRIES, deadline)
+
+    def absence(
+        self,
+        patience: float | None = None,
+        *,
+        on_away: OnAway | None = None,
+        timeout: float | None = None,
+    ) -> Absence:
+        """What outlasts an absence of the server; no longer than ``timeout`` seconds.
+
+        Raises:
+            ArgumentError: A negative patience.
+        """
+        given = self._patience if patience is None else check_patience(patience)
+        return Absence(self.contact, given, on_away or self._on_away, timeout)
 
 
 def check_timeout(timeout: float | None) -> float | None:
@@ -81,3 +110,14 @@ def check_timeout(timeout: float | None) -> float | None:
     if timeout is not None and not timeout > 0:
         raise ArgumentError("timeout", f"found {timeout}, wanted seconds above 0")
     return timeout
+
+
+def check_patience(patience: float | None) -> float | None:
+    """``patience`` itself, once it is known to be a time or none.
+
+    Raises:
+        ArgumentError: It is negative.
+    """
+    if patience is not None and not patience >= 0:
+        raise ArgumentError("patience", f"found {patience}, wanted seconds, 0 or more")
+    return patience

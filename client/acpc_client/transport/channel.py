@@ -1,7 +1,9 @@
-"""Channel options and credentials, the same for the sync and the asyncio channel."""
+"""Channel options and transport security, the same for the sync and the asyncio channel."""
 
 from __future__ import annotations
 
+import logging
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 5_000),
 )
+_log = logging.getLogger("acpc_client")
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,13 @@ class Tls:
         ca_file: PEM file of the certificate authority; None: the system's.
         certificate_file: PEM file of the client's certificate, for mutual TLS.
         key_file: PEM file of the client's key, for mutual TLS.
+        server_name: Name in the server's certificate, where the target is made of addresses.
     """
 
     ca_file: str | Path | None = None
     certificate_file: str | Path | None = None
     key_file: str | Path | None = None
+    server_name: str | None = None
 
     def credentials(self) -> grpc.ChannelCredentials:
         """The files as channel credentials.
@@ -46,9 +51,12 @@ class Tls:
         """
         if (self.certificate_file is None) != (self.key_file is None):
             raise ArgumentError("tls", "mutual TLS needs both certificate_file and key_file")
+        key = _read(self.key_file, "tls.key_file")
+        if self.key_file is not None and Path(self.key_file).stat().st_mode & stat.S_IROTH:
+            _log.warning(f"{self.key_file}: everyone on this host can read this key; chmod 600")
         return grpc.ssl_channel_credentials(
             root_certificates=_read(self.ca_file, "tls.ca_file"),
-            private_key=_read(self.key_file, "tls.key_file"),
+            private_key=key,
             certificate_chain=_read(self.certificate_file, "tls.certificate_file"),
         )
 

@@ -5,15 +5,7 @@ A sweep's cells, a study's checkpoints and a training callback's epochs are task
 
 from acpc_lab.campaigns.campaign import Campaign, Options, Records
 from acpc_lab.campaigns.journal import Entry, Journal, TaskState
-from acpc_lab.campaigns.link import (
-    MAX_ABSENCE_S,
-    Link,
-    OutOfTime,
-    RunEnded,
-    ServerAway,
-    Stopped,
-    check_options,
-)
+from acpc_lab.campaigns.link import Link, OutOfTime, Stopped, check_options
 from acpc_lab.campaigns.progress import CampaignProgress, OnUpdate, T, Task, TaskStatus
 
 __all__ = [
@@ -25,8 +17,6 @@ __all__ = [
     "Options",
     "OutOfTime",
     "Records",
-    "RunEnded",
-    "ServerAway",
     "Stopped",
     "Task",
     "TaskState",

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from acpc_client import AcpcClient, JobState, Operation
-from acpc_client.errors import AcpcError, NotFound
+from acpc_client.errors import AcpcError, NotFound, ResourceExhausted, RunEnded
 
 from acpc_lab.campaigns.journal import Entry, Journal, TaskState
-from acpc_lab.campaigns.link import Link, RunEnded, passing
+from acpc_lab.campaigns.link import Link
 from acpc_lab.campaigns.progress import CampaignProgress, Meter, OnUpdate, T, TaskStatus
 from acpc_lab.campaigns.tracks import Track
 
@@ -140,7 +140,7 @@ class Campaign(Generic[T]):
         except RunEnded:
             raise
         except AcpcError as error:
-            if passing(error):
+            if isinstance(error, ResourceExhausted) and error.retry_after is not None:
                 self._busy_until = time.monotonic() + (error.retry_after or 0.0)
                 track.postponed(error)
             else:

@@ -1,4 +1,4 @@
-"""Repeats calls while their server is away, within bounds."""
+"""Sends calls that outlast an absence of their server, within the bounds of a run."""
 
 from __future__ import annotations
 
@@ -7,29 +7,16 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from acpc_client import AcpcClient
 from acpc_client.errors import (
     AcpcError,
     Cancelled,
     DeadlineExceeded,
     ResourceExhausted,
-    Unavailable,
+    RunEnded,
 )
 
 Answer = TypeVar("Answer")
-OnAway = Callable[[AcpcError | None], None]
-MAX_ABSENCE_S = 600.0
-"""Seconds a server may be away at a stretch, unless the caller says otherwise."""
-
-_MIN_DELAY_S = 0.25
-_MAX_DELAY_S = 5.0
-
-
-class RunEnded(AcpcError):
-    """A run that ends before its tasks do; nothing is lost, and the next run goes on."""
-
-
-class ServerAway(RunEnded, Unavailable):
-    """The server was away for too long."""
 
 
 class OutOfTime(RunEnded, DeadlineExceeded):
@@ -48,31 +35,27 @@ def check_options(call: str, given: Iterable[str], known: type) -> None:
         raise TypeError(f"{call} takes no {', '.join(unknown)}; known: {', '.join(options)}")
 
 
-def passing(error: AcpcError) -> bool:
-    """Whether the same call may succeed later, with nothing changed but the time."""
-    busy = isinstance(error, ResourceExhausted) and error.retry_after is not None
-    return busy or isinstance(error, Unavailable | DeadlineExceeded)
-
-
 class Link:
     """Sends calls to a server, and waits for it when it is away.
 
     Args:
-        max_absence: Seconds the server may be away at a stretch.
+        client: Its patience decides how long.
+        patience: Seconds that the server may be away at a stretch; None: the client's.
         timeout: Seconds for the whole run; None: no bound.
         stop: Ends every wait when set.
-        on_away: Told the error while the server is away, and None once it is back.
+        on_away: Told why the server is away, and None once it is back.
     """
 
     def __init__(
         self,
+        client: AcpcClient,
         *,
-        max_absence: float = MAX_ABSENCE_S,
+        patience: float | None = None,
         timeout: float | None = None,
         stop: threading.Event | None = None,
-        on_away: OnAway = lambda _: None,
+        on_away: Callable[[AcpcError | None], object] = lambda _: None,
     ) -> None:
-        self._max_absence = max_absence
+        self._absence = client.absence(patience, self._tell)
         self._end = None if timeout is None else time.monotonic() + timeout
         self._timeout = timeout
         self._stop = stop or threading.Event()
@@ -89,30 +72,21 @@ class Link:
             RunEnded: The server was away for too long, the time is over, or ``stop`` was set.
             AcpcError: The server rejected the call.
         """
-        since: float | None = None
-        delay = _MIN_DELAY_S
         while True:
             self.check()
             try:
                 answer = call()
             except AcpcError as error:
-                busy = isinstance(error, ResourceExhausted)
-                if not passing(error) or (busy and raise_busy):
+                if raise_busy and isinstance(error, ResourceExhausted):
                     raise
-                since = time.monotonic() if since is None else since
-                if time.monotonic() - since >= self._max_absence:
-                    raise ServerAway(
-                        f"the server was away for {self._max_absence:g} s ({error.message}); "
-                        "the next run goes on from here",
-                        reason="SERVER_AWAY",
-                    ) from error
-                self.on_away(error)
-                self.sleep(max(delay, error.retry_after or 0.0))
-                delay = min(_MAX_DELAY_S, 2 * delay)
+                delay = self._absence.failed(error)
             else:
-                if since is not None:
-                    self.on_away(None)
+                self._absence.answered()
                 return answer
+            self.sleep(delay)
+
+    def _tell(self, away: AcpcError | None) -> None:
+        self.on_away(away)
 
     def sleep(self, seconds: float) -> None:
         """Waits, but not past the end of the run."""

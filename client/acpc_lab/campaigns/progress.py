@@ -33,7 +33,10 @@ class Task(Protocol):
         ...
 
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
-        """Submits the job of an attempt, from 1; the same attempt always finds the same job."""
+        """Submits the job of an attempt, from 1; the same attempt always finds the same job.
+
+        Without patience of its own: the campaign waits for a server that is away.
+        """
         ...
 
     def keep(self, operation: Operation) -> None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Generic
 
 from acpc_client import Progress
-from acpc_client.errors import Aborted, AcpcError, Cancelled, DataLoss, Internal, Unknown
+from acpc_client.errors import Aborted, AcpcError, Cancelled, DataLoss, Internal, Unknown, passing
 
 from acpc_lab.campaigns.journal import Entry, Journal, TaskState
-from acpc_lab.campaigns.link import passing
 from acpc_lab.campaigns.progress import T, TaskStatus
 
 # Ends of a job that another job may not meet; CANCELLED when this campaign did not ask for it.

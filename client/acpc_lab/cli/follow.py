@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import typer
 from acpc_client import AcpcClient, Operation, Outcome, Progress, StudyResult
-from acpc_client.errors import ArgumentError
+from acpc_client.errors import ArgumentError, ServerAway, extended
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit
 from acpc_lab.cli.progress import counted
 from acpc_lab.tables import save_score
+
+
+@contextmanager
+def submitting(request_id: str) -> Iterator[str]:
+    """Says how to find the job again, where its submission ends without an answer.
+
+    Raises:
+        typer.Exit: It was interrupted.
+        ServerAway: The server was away for too long.
+    """
+    again = f"it may have the job: give the same command with --request-id {request_id}"
+    try:
+        yield request_id
+    except KeyboardInterrupt as interrupt:
+        render.note(f"interrupted before the server answered; {again}")
+        raise typer.Exit(Exit.INTERRUPTED) from interrupt
+    except ServerAway as away:
+        raise extended(away, again) from away.__cause__
 
 
 def follow(

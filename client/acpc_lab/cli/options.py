@@ -9,6 +9,7 @@ import dataclasses
 import enum
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 from acpc.contract import CHOICES, parse, parse_grid
-from acpc_client import DEFAULT_TARGET, AcpcClient, Perturbation, Tls
+from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Perturbation, make_access
 from acpc_client.errors import AcpcError, ArgumentError
 from numpy.typing import NDArray
 
@@ -113,12 +114,21 @@ def said(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever options h
     return {name: value for name, value in options.items() if value not in (None, [])}
 
 
-TlsCa = Annotated[
-    Path | None,
+def _credential(variable: str, help: str, **more: Any) -> Any:  # noqa: ANN401 - as typer.Option
+    return typer.Option(envvar=variable, help=help, rich_help_panel=_SERVER, **more)
+
+
+def _file(variable: str, help: str) -> Any:  # noqa: ANN401 - as typer.Option
+    return _credential(variable, help, exists=True, dir_okay=False)
+
+
+Patience = Annotated[
+    float | None,
     typer.Option(
-        exists=True,
-        dir_okay=False,
-        help="PEM file of the certificate authority; turns TLS on.",
+        min=0,
+        metavar="SECONDS",
+        help="How long the server may be away at a stretch while jobs are submitted and followed; "
+        "0: fail at once [600, and 10 for a server that never answered].",
         rich_help_panel=_SERVER,
     ),
 ]
@@ -142,20 +152,69 @@ def target_option(help: str) -> Any:  # noqa: ANN401 - as typer.Option
 
 
 @dataclass(frozen=True, kw_only=True)
-class Server:
+class Caller:
+    """Who asks a server. An API key has a variable only: flags are seen by others on the host."""
+
+    tls_ca: Annotated[
+        Path | None,
+        _file("ACPC_TLS_CA", "PEM file of the certificate authority; turns TLS on."),
+    ] = None
+    tls_name: Annotated[
+        str | None,
+        _credential("ACPC_TLS_NAME", "Name in the server's certificate; turns TLS on."),
+    ] = None
+    client_certificate: Annotated[
+        Path | None, _file("ACPC_CLIENT_CERTIFICATE", "PEM file with your certificate.")
+    ] = None
+    client_key: Annotated[Path | None, _file("ACPC_CLIENT_KEY", "PEM file with its key.")] = None
+    token_file: Annotated[
+        Path | None,
+        _file("ACPC_TOKEN_FILE", "File with a bearer token or API key; else ACPC_API_KEY has one."),
+    ] = None
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Send the token in plain text to another host, too.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = False
+
+    def access(self) -> Access:
+        """What was said, for a client."""
+        made = make_access(
+            tls_ca=self.tls_ca,
+            tls_name=self.tls_name,
+            client_certificate=self.client_certificate,
+            client_key=self.client_key,
+            token_file=self.token_file,
+            api_key=os.environ.get("ACPC_API_KEY"),
+        )
+        return {**made, "insecure": True} if self.insecure else made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server(Caller):
     """The server that a command asks."""
 
-    target: Annotated[str, target_option("The server.")] = DEFAULT_TARGET
+    target: Annotated[str, target_option("The server; several: A:PORT,B:PORT.")] = DEFAULT_TARGET
     timeout: Timeout = None
-    tls_ca: TlsCa = None
+    patience: Patience = None
 
     @contextmanager
     def connect(self) -> Iterator[AcpcClient]:
         """A client for one command; what it raises is printed and becomes an exit code."""
-        with reported():
-            tls = None if self.tls_ca is None else Tls(ca_file=self.tls_ca)
-            with AcpcClient(self.target, tls=tls, timeout=self.timeout) as client:
-                yield client
+        with (
+            reported(),
+            AcpcClient(
+                self.target,
+                **self.access(),
+                timeout=self.timeout,
+                patience=self.patience,
+                on_away=render.presence,
+            ) as client,
+        ):
+            yield client
 
 
 def require_folder(path: Path | None) -> Path | None:

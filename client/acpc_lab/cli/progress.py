@@ -127,8 +127,7 @@ class _Lines(Generic[T]):
     def __call__(self, now: CampaignProgress[T]) -> None:
         if self._away != (now.away is not None):
             self._away = now.away is not None
-            gone = f"the server is away, waiting: {now.away.message}" if now.away else ""
-            render.note(gone or "the server is back")
+            render.presence(now.away)
         first = not self._states and bool(now.tasks)
         for status in now.changed:
             before = self._states.get(status.task.id)
@@ -173,7 +172,7 @@ class _InPlace(Generic[T]):
         if now.tasks:
             parts.append(ProgressBar(len(now.tasks), sum(item.share for item in now.tasks)))
         if now.away is not None:
-            parts.append(Text(f"the server is away: {now.away.message}", style="yellow"))
+            parts.append(Text(now.away.message, style="yellow"))
         moving = [s for s in now.tasks if s.state.in_flight or s.state is TaskState.WAITING]
         table = self._view.table()
         for status in [*self._ended, *moving[:_MAX_MOVING]]:

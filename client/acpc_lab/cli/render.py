@@ -42,6 +42,11 @@ def note(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
+def presence(away: AcpcError | None) -> None:
+    """Writes why the server is away, or that it is back."""
+    note(away.message if away else "the server is back")
+
+
 def error(failure: AcpcError) -> None:
     """Code, message, each field violation on a line, and the request id."""
     note(f"error: {failure.code}: {failure.message}")

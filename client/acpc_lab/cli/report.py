@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from acpc_client import DEFAULT_TARGET, AcpcClient, RetryPolicy, Tls
+from acpc_client import DEFAULT_TARGET, Access, AcpcClient, RetryPolicy
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Timeout, TlsCa, reported, require_folder, target_option
+from acpc_lab.cli.options import Caller, Timeout, reported, require_folder, target_option
 from acpc_lab.tables import FORMATS
 
 if TYPE_CHECKING:
@@ -35,23 +35,22 @@ class Labels:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportServer:
+class ReportServer(Caller):
     """The server to ask: as the command line says, else as the sweep says."""
 
     target: Annotated[
         str | None, target_option(f"The server; else the sweep file's, else {DEFAULT_TARGET}.")
     ] = None
     timeout: Timeout = None
-    tls_ca: TlsCa = None
 
-    def client(self, target: str | None, tls: Tls | None, *, fast: bool = False) -> AcpcClient:
+    def client(self, target: str | None, access: Access, *, fast: bool = False) -> AcpcClient:
         """A client; with ``fast``, one that soon gives up on a server that is away."""
         target = self.target or target or DEFAULT_TARGET
-        tls = tls if self.tls_ca is None else Tls(ca_file=self.tls_ca)
+        known: Access = {**access, **self.access()}
         if not fast:
-            return AcpcClient(target, tls=tls, timeout=self.timeout)
+            return AcpcClient(target, **known, timeout=self.timeout)
         timeout = self.timeout or _PICTURES_TIMEOUT_S
-        return AcpcClient(target, tls=tls, timeout=timeout, retry=RetryPolicy(attempts=1))
+        return AcpcClient(target, **known, timeout=timeout, retry=RetryPolicy(attempts=1))
 
 
 class Found(NamedTuple):
@@ -59,7 +58,7 @@ class Found(NamedTuple):
 
     data: ReportData
     target: str | None = None
-    tls: Tls | None = None
+    access: Access = Access()
 
 
 def report(
@@ -111,7 +110,7 @@ def report(
         found = _read(sources, title, shift, labels, server)
         data = found.data.with_(focus=tuple(focus or ()))
         if not no_pictures and missing(data):
-            with server.client(found.target, found.tls, fast=True) as client:
+            with server.client(found.target, found.access, fast=True) as client:
                 data = with_pictures(data, client)
         write_report(data, output, figures=figures)
     size = output.stat().st_size / 1e6
@@ -134,7 +133,7 @@ def _read(
         raise typer.BadParameter(f"found {' and '.join(sorted(kinds))}, wanted one kind of source")
     match kinds.pop():
         case "jobs":
-            with server.client(None, None) as client:
+            with server.client(None, {}) as client:
                 return Found(reports.from_operations(client, sources, title=title))
         case "files with scores":
             return Found(reports.from_files(sources, shift=shift, title=title))

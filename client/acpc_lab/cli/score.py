@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 from acpc_client import DatasetAnchors, ScoreProtocol, Thresholds
 
 from acpc_lab.cli import render
-from acpc_lab.cli.follow import follow
+from acpc_lab.cli.follow import follow, submitting
 from acpc_lab.cli.options import Json, ScoreOutput, Server, Shift, protocol, read_shift, said
 
 
@@ -116,16 +117,18 @@ def score(
     """
     perturbation, anchors, given = read_shift(shift), source.read(), measures
     with server.connect() as client:
-        job = client.score_checkpoint(
-            checkpoint,
-            anchors,
-            perturbation,
-            reference=reference,
-            protocol=given.protocol(),
-            thresholds=given.thresholds(),
-            request_id=request_id,
-        )
+        with submitting(request_id or str(uuid.uuid4())) as named:
+            job = client.score_checkpoint(
+                checkpoint,
+                anchors,
+                perturbation,
+                reference=reference,
+                protocol=given.protocol(),
+                thresholds=given.thresholds(),
+                request_id=named,
+            )
         if no_wait:
             render.line(job.submitted.to_json(indent=2) if as_json else job.name)
             return
+        render.note(f"{job.name}: submitted")
         follow(client, job.name, timeout=server.timeout, as_json=as_json, output=output)

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Annotated, cast
 
 import typer
-from acpc_client import DEFAULT_TARGET, AcpcClient, Score, Tls
+from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Score
 from acpc_client.errors import FailedPrecondition
 from rich.console import Console
 
-from acpc_lab.campaigns import MAX_ABSENCE_S
 from acpc_lab.cli import render
 from acpc_lab.cli.options import (
+    Caller,
     Exit,
     Json,
-    TlsCa,
+    Patience,
     command,
     output_option,
     reported,
@@ -58,19 +58,20 @@ _MAX_ROWS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepServer:
+class SweepServer(Caller):
     """The server of a sweep: as the command line says, else as the file says."""
 
     target: Annotated[
         str | None, target_option(f"The server; else the file's, else {DEFAULT_TARGET}.")
     ] = None
-    tls_ca: TlsCa = None
+    patience: Patience = None
 
     @contextmanager
     def connect(self, sweep: Sweep) -> Iterator[AcpcClient]:
         """A client."""
-        tls = sweep.spec.tls if self.tls_ca is None else Tls(ca_file=self.tls_ca)
-        with AcpcClient(self.target or sweep.spec.target or DEFAULT_TARGET, tls=tls) as client:
+        target = self.target or sweep.spec.target or DEFAULT_TARGET
+        access: Access = {**sweep.spec.access, **self.access()}
+        with AcpcClient(target, **access, patience=self.patience) as client:
             yield client
 
 
@@ -96,25 +97,11 @@ class Running:
     timeout: Annotated[
         float | None, typer.Option(min=0.001, metavar="SECONDS", help="For the whole run [none].")
     ] = None
-    max_absence: Annotated[
-        float,
-        typer.Option(
-            "--max-absence",
-            "--patience",
-            min=0,
-            metavar="SECONDS",
-            help="How long the server may be away at a stretch.",
-        ),
-    ] = MAX_ABSENCE_S
 
     def run(self, sweep: Sweep, server: SweepServer, *, live: bool) -> SweepResults:
         """Runs, watches or submits, and shows how it goes."""
         with server.connect(sweep) as client, shown(_VIEW, live=live) as on_update:
-            options: SubmitOptions = {
-                "timeout": self.timeout,
-                "max_absence": self.max_absence,
-                "on_update": on_update,
-            }
+            options: SubmitOptions = {"timeout": self.timeout, "on_update": on_update}
             if self.watch:
                 return sweep.watch(client, **cast(WatchOptions, options))
             options |= {"rescan": self.rescan, "drop": self.drop}

@@ -24,9 +24,10 @@ import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, Unpack
 
 from acpc_client import (
+    Access,
     AcpcClient,
     CheckpointRef,
     DatasetAnchors,
@@ -37,36 +38,42 @@ from acpc_client import (
     Score,
     ScoreProtocol,
     Thresholds,
-    Tls,
 )
-from acpc_client.errors import AcpcError, FailedPrecondition, ResourceExhausted, Unknown
+from acpc_client.errors import (
+    AcpcError,
+    FailedPrecondition,
+    ResourceExhausted,
+    RunEnded,
+    Unknown,
+)
 
 from acpc_lab.campaigns import (
-    MAX_ABSENCE_S,
     Campaign,
     Link,
     Options,
-    RunEnded,
     TaskStatus,
     check_options,
 )
 
 _POLL_S = 0.5
+# Nobody watches a training run: its server may be starting still.
+_PATIENCE_S = 600.0
 # A call on a client that is not ours ends by itself.
 _JOIN_S = 5.0
 
 
-class ScoringOptions(TypedDict, total=False):
+class ScoringOptions(Access, total=False):
     """How epochs are scored; what is left out has the default in brackets.
+
+    ``tls``, ``token`` and ``insecure`` are those of ``Access``, where ``server`` is no client.
 
     Attributes:
         reference: The unaugmented checkpoint of the same task, run and family [none].
         protocol: How IR and SR are measured [the paper's protocol].
         thresholds: Of the screen [the paper's 0.30 and 0.95].
         numeric_mode: Arithmetic of the network [the server's].
-        tls: Transport security, where ``server`` is no client [none].
         backlog: Epochs that may wait to be scored; further ones are rejected [8].
-        max_absence: Seconds the server may be away at a stretch before an epoch is given up [600].
+        patience: Seconds the server may be away at a stretch before an epoch is given up [600].
         timeout: Seconds one epoch may take [3600].
     """
 
@@ -74,9 +81,8 @@ class ScoringOptions(TypedDict, total=False):
     protocol: ScoreProtocol | None
     thresholds: Thresholds | None
     numeric_mode: NumericMode
-    tls: Tls | None
     backlog: int
-    max_absence: float
+    patience: float
     timeout: float
 
 
@@ -163,6 +169,7 @@ class _EpochTask:
             self.anchors,
             self.shift,
             request_id=str(uuid.uuid5(self.identity, str(attempt))),
+            patience=0.0,
             **self.request,
         ).submitted
 
@@ -191,13 +198,12 @@ class EpochScorer:
     ) -> None:
         check_options("EpochScorer", options, ScoringOptions)
         self._owned = isinstance(server, str)
-        self._client = (
-            AcpcClient(server, tls=options.get("tls")) if isinstance(server, str) else server
-        )
+        access: Any = {name: options.get(name) for name in Access.__annotations__}
+        self._client = AcpcClient(server, **access) if isinstance(server, str) else server
         self._anchors = anchors
         self._shifts = tuple(shifts) if isinstance(shifts, Sequence) else (shifts,)
         self._request = {name: value for name, value in options.items() if name in _OF_REQUEST}
-        self._max_absence = options.get("max_absence", MAX_ABSENCE_S)
+        self._patience = options.get("patience", _PATIENCE_S)
         self._timeout = options.get("timeout", 3600.0)
         self._queue: queue.Queue[_Epoch] = queue.Queue(options.get("backlog", 8))
         self._arrived: deque[EpochScore] = deque()
@@ -278,7 +284,7 @@ class EpochScorer:
     def _score(self, epoch: _Epoch) -> None:
         """Has one job per shift, and hands each score out as soon as its job ends."""
         tasks = [_EpochTask(epoch, self._anchors, shift, self._request) for shift in self._shifts]
-        link = Link(max_absence=self._max_absence, timeout=self._timeout, stop=self._stop)
+        link = Link(self._client, patience=self._patience, timeout=self._timeout, stop=self._stop)
         campaign = Campaign(
             self._client,
             link,

@@ -184,7 +184,8 @@ class ScoreCheckpointCallback:
                     logger.log_metrics(item.metrics(self._prefix), step=item.step)
                 self._wants_stop |= self._stop_when is not None and self._stop_when(item)
             except Exception as error:  # noqa: BLE001 - training goes on
-                self._trouble(f"epoch {item.epoch} under {item.shift}", error)
+                job = f" ({item.operation})" if item.operation else ""
+                self._trouble(f"epoch {item.epoch} under {item.shift}{job}", error)
 
     def _last_passed(self) -> bool:
         """Whether the last epoch that was scored passes under every shift."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from acpc.contract import changed
 from acpc_client import (
+    Access,
     CheckpointRef,
     DatasetAnchors,
     Operation,
     Score,
     ScoreProtocol,
     ScoreRequest,
-    Tls,
 )
 from acpc_client.errors import ArgumentError
 
@@ -136,13 +136,13 @@ def from_sweep(
     )
 
 
-def server_of(results: SweepResults) -> tuple[str | None, Tls | None]:
-    """The server that the sweep's file names, and its transport security; None: neither."""
+def server_of(results: SweepResults) -> tuple[str | None, Access]:
+    """The server that the sweep's file names, and how to get in."""
     plan = SweepFolder(results.folder).read_plan()
     if plan is None:
-        return None, None
+        return None, {}
     spec = read_spec(Node(plan.document), plan.name)
-    return spec.target, spec.tls
+    return spec.target, spec.access
 
 
 def _report(cells: tuple[Measurement, ...], title: str) -> ReportData:

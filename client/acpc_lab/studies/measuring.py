@@ -80,6 +80,7 @@ class AskStudy:
             self.study,
             numeric_mode=self.numeric_mode,
             request_id=request_id,
+            patience=0.0,
         ).submitted
 
     def answer(self, operation: Operation) -> StudyResult:
@@ -112,6 +113,7 @@ class AskScore:
             protocol=self.protocol,
             numeric_mode=self.numeric_mode,
             request_id=request_id,
+            patience=0.0,
         ).submitted
 
     def answer(self, operation: Operation) -> Score:
@@ -224,7 +226,7 @@ def measure(
         tasks = [MeasuringTask(index, row, ask, identity) for index, row in enumerate(rows)]
         campaign = Campaign(
             client,
-            Link(timeout=timeout),
+            Link(client, timeout=timeout),
             tasks,
             Options(concurrency=CONCURRENCY, stop_at_failure=True),
             Records(journal, journal.entries()),

@@ -3,7 +3,9 @@
 docs/sweeps.md describes the file and the ``acpc sweep`` command.
 """
 
-from acpc_lab.campaigns import OutOfTime, RunEnded, ServerAway, Stopped, TaskState
+from acpc_client.errors import RunEnded, ServerAway
+
+from acpc_lab.campaigns import OutOfTime, Stopped, TaskState
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.reading import Node, SweepFileError
 from acpc_lab.sweeps.results import CellResult, SweepResults

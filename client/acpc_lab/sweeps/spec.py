@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acpc_client import NumericMode, Perturbation, ScoreProtocol, Thresholds, Tls
+from acpc_client import Access, NumericMode, Perturbation, ScoreProtocol, Thresholds, Tls
 
 from acpc_lab.sweeps.anchors import SEED_LIMIT, AnchorPlace, read_anchors
 from acpc_lab.sweeps.reading import Label, Node, Pattern, Section, read_document
@@ -56,7 +56,7 @@ class SweepSpec:
     Attributes:
         name: Part of every request id: two sweeps of one name share the jobs they have in common.
         target: ``host:port`` of the server; None: whatever the caller uses.
-        tls: Transport security; None: plain text.
+        access: How to get in.
         concurrency: Jobs in flight at most.
         retries: Further attempts for a cell whose job failed.
         document: The file as plain values.
@@ -65,7 +65,7 @@ class SweepSpec:
     name: str
     description: str
     target: str | None
-    tls: Tls | None
+    access: Access
     groups: tuple[Group, ...]
     shifts: tuple[Perturbation, ...]
     seeds: tuple[int, ...]
@@ -107,14 +107,14 @@ def read_spec(root: Node, default_name: str) -> SweepSpec:
     name = top["name"] if "name" in top else Node(default_name, "name")
     if not re.fullmatch(r"[\w.\- ]{1,100}", name.text()):
         raise name.found("up to 100 letters, digits, dots, dashes or spaces")
-    target, tls = _server(top.get("server"))
+    target, access = _server(top.get("server"))
     mode = top.get("numeric_mode")
     modes = [item.name.lower() for item in NumericMode]
     return SweepSpec(
         name=name.text(),
         description=top["description"].text() if "description" in top else "",
         target=target,
-        tls=tls,
+        access=access,
         groups=tuple(_group(item, top) for item in top["checkpoints"].items()),
         shifts=read_shifts(top["shifts"]),
         seeds=_seeds(top.get("seeds")),
@@ -127,17 +127,21 @@ def read_spec(root: Node, default_name: str) -> SweepSpec:
     )
 
 
-def _server(node: Node | None) -> tuple[str | None, Tls | None]:
+def _server(node: Node | None) -> tuple[str | None, Access]:
     if node is None:
-        return None, None
-    section = node.section(("target", "tls"))
+        return None, {}
+    section = node.section(("target", "tls", "token_file"))
     target = section["target"].text() if "target" in section else None
+    access = Access()
+    if "token_file" in section:
+        access["token"] = Path(section["token_file"].text())
     if "tls" not in section:
-        return target, None
-    files = section["tls"].section(("ca_file", "certificate_file", "key_file"))
+        return target, access
+    files = section["tls"].section(("ca_file", "certificate_file", "key_file", "server_name"))
     if ("certificate_file" in files) != ("key_file" in files):
         raise files.node.error("mutual TLS needs both certificate_file and key_file")
-    return target, Tls(**{key: str(item.text()) for key, item in files.values.items()})
+    access["tls"] = Tls(**{key: str(item.text()) for key, item in files.values.items()})
+    return target, access
 
 
 def _group(node: Node, top: Section) -> Group:

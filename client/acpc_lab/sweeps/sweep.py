@@ -13,7 +13,6 @@ from acpc_client import AcpcClient
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import (
-    MAX_ABSENCE_S,
     Campaign,
     CampaignProgress,
     Entry,
@@ -40,7 +39,6 @@ def _nobody(_: SweepProgress) -> None:
 
 class _LinkOptions(TypedDict, total=False):
     timeout: float | None
-    max_absence: float
     on_update: OnUpdate
     stop: threading.Event | None
 
@@ -50,7 +48,6 @@ class WatchOptions(_LinkOptions, total=False):
 
     Attributes:
         timeout: Seconds for the whole run; None: until it is done.
-        max_absence: Seconds the server may be away at a stretch [600].
         poll: Seconds between two looks at the server [0.5].
         on_update: Called in this thread whenever anything has changed.
         stop: Ends the run when set, from any thread.
@@ -129,8 +126,8 @@ class Sweep:
             SweepFileError: A name fits no checkpoint at the server.
             FailedPrecondition: Another process runs this sweep, or the file has changed so that
                 cells that were submitted would be dropped.
-            RunEnded: The server was away for too long, the time is over, or ``stop`` was set;
-                what was measured is kept.
+            RunEnded: The server was away for longer than the client has patience, the time is
+                over, or ``stop`` was set; what was measured is kept.
         """
         check_options("run", options, RunOptions)
         limit = options.get("concurrency") or self.spec.concurrency
@@ -173,7 +170,7 @@ class Sweep:
         """
         self._planned()
         how = Options(None, self.spec.retries, submit=False)
-        with self._opened(client, how, {"max_absence": 0.0}) as campaign:
+        with self._opened(client, how, {}, patience=0.0) as campaign:
             campaign.look_once()
         return self.results()
 
@@ -224,12 +221,17 @@ class Sweep:
 
     @contextlib.contextmanager
     def _opened(
-        self, client: AcpcClient, how: Options, options: Mapping[str, Any]
+        self,
+        client: AcpcClient,
+        how: Options,
+        options: Mapping[str, Any],
+        patience: float | None = None,
     ) -> Iterator[Campaign[CellTask]]:
         """A campaign over the plan, which is made first where it has to be."""
         on_update = options.get("on_update", _nobody)
         link = Link(
-            max_absence=options.get("max_absence", MAX_ABSENCE_S),
+            client,
+            patience=patience,
             timeout=options.get("timeout"),
             stop=options.get("stop"),
             on_away=lambda error: on_update(CampaignProgress(away=error)),

@@ -63,6 +63,7 @@ class CellTask:
                 thresholds=cell.thresholds,
                 numeric_mode=cell.numeric_mode,
                 request_id=cell.request_id(self.sweep, attempt),
+                patience=0.0,
             ).submitted
         except AlreadyExists as error:
             raise AlreadyExists(

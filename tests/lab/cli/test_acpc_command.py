@@ -204,6 +204,7 @@ def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(
         text=True,
     ) as process:
         assert process.stderr is not None
+        assert process.stderr.readline() == f"{NAME}: submitted\n", "before anything can fail"
         assert "encoding anchors" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         _, shown = process.communicate(timeout=GENEROUS_SECONDS)

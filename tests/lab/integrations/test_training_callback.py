@@ -286,7 +286,7 @@ def test_a_scorer_serves_any_loop(server: ServerProcess) -> None:
 def test_a_scorer_gives_up_on_a_server_that_stays_away() -> None:
     with (
         AcpcClient("localhost:1", retry=RetryPolicy(attempts=1)) as client,
-        EpochScorer(client, ANCHORS, [NOISE, GaussianBlur(5)], max_absence=0.2) as scorer,
+        EpochScorer(client, ANCHORS, [NOISE, GaussianBlur(5)], patience=0.2) as scorer,
     ):
         scorer.submit(0, "model")
         assert scorer.drain(60)

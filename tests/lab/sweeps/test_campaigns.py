@@ -53,7 +53,7 @@ def test_tasks_without_a_journal_have_one_job_each(client: AcpcClient, party: Jo
     tasks = [Task(str(index)) for index in range(5)]
     seen: list[CampaignProgress[Task]] = []
     campaign = Campaign(
-        client, Link(), tasks, Options(concurrency=2, poll=0.01), on_update=seen.append
+        client, Link(client), tasks, Options(concurrency=2, poll=0.01), on_update=seen.append
     )
     campaign.run()
     assert all(task.score is not None for task in tasks)
@@ -65,7 +65,9 @@ def test_tasks_without_a_journal_have_one_job_each(client: AcpcClient, party: Jo
 def test_what_is_kept_is_asked_of_no_server(client: AcpcClient, party: JobParty) -> None:
     done = Entry(TaskState.SUCCEEDED, 1, "operations/1")
     tasks = [Task("0", kept=True)]
-    campaign = Campaign(client, Link(), tasks, Options(poll=0.01), Records(entries={"0": done}))
+    campaign = Campaign(
+        client, Link(client), tasks, Options(poll=0.01), Records(entries={"0": done})
+    )
     campaign.run()
     assert not party.requests
     assert campaign.statuses[0].state is TaskState.SUCCEEDED
@@ -78,7 +80,7 @@ def test_a_failure_ends_the_run_only_where_asked_to(
     party.fates["a"] = deque([BROKE])
     tasks = [Task(str(index)) for index in range(4)]
     options = Options(concurrency=1, stop_at_failure=stop, poll=0.01)
-    campaign = Campaign(client, Link(), tasks, options)
+    campaign = Campaign(client, Link(client), tasks, options)
     campaign.run()
     first, *others = campaign.statuses
     assert first.state is TaskState.FAILED

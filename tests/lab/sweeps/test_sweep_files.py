@@ -25,7 +25,10 @@ from acpc_lab.sweeps.spec import SweepSpec
 WHOLE = """\
 name: whole
 description: Everything there is.
-server: {target: "gpu:50051", tls: {ca_file: ca.pem, certificate_file: c.pem, key_file: k.pem}}
+server:
+  target: "gpu:50051"
+  tls: {ca_file: ca.pem, certificate_file: c.pem, key_file: k.pem, server_name: acpc}
+  token_file: token
 reference: plain
 checkpoints:
   - alone
@@ -73,7 +76,8 @@ def read(tmp_path: Path, text: str) -> SweepSpec:
 def test_every_key_is_read(tmp_path: Path) -> None:
     spec = read(tmp_path, WHOLE)
     assert (spec.name, spec.description) == ("whole", "Everything there is.")
-    assert (spec.target, spec.tls) == ("gpu:50051", Tls("ca.pem", "c.pem", "k.pem"))
+    assert spec.target == "gpu:50051"
+    assert spec.access == {"tls": Tls("ca.pem", "c.pem", "k.pem", "acpc"), "token": Path("token")}
     alone, group = spec.groups
     assert [pattern.text for pattern in group.names] == ["run{run}/level-{level}", "old/*"]
     assert alone.reference is not None
@@ -102,7 +106,7 @@ def test_what_is_left_out_is_the_papers_and_named_by_the_file(tmp_path: Path) ->
     spec = read(tmp_path, LEAST)
     assert spec.name == "mine"
     assert (spec.seeds, spec.protocol, spec.thresholds) == ((0,), ScoreProtocol(), Thresholds())
-    assert (spec.target, spec.tls, spec.numeric_mode) == (None, None, NumericMode.SERVER_DEFAULT)
+    assert (spec.target, spec.access, spec.numeric_mode) == (None, {}, NumericMode.SERVER_DEFAULT)
     assert spec.groups[0].reference is None
     assert Sweep.load(tmp_path / "mine.yaml").folder == tmp_path / "mine.sweep"
 
@@ -171,7 +175,7 @@ REFUSED: list[tuple[str, int | None, str, str]] = [
     ("name: a/b", 4, "name", "wanted up to 100 letters"),
     ("description: 5", 4, "description", "wanted text; put it in quotes"),
     ("server: {tls: {key_file: k}}", 4, "server.tls", "both certificate_file and key_file"),
-    ("server: {host: a}", 4, "server.host", "known keys: target, tls"),
+    ("server: {host: a}", 4, "server.host", "known keys: target, tls, token_file"),
     ("seeds: 1\nseeds: 2", 5, "seeds", "stands here a second time"),
     ("seeds: [1", None, "", "is no YAML"),
     ("protocol: " + "{a: " * 30 + "1" + "}" * 30, None, "protocol", "levels deep"),

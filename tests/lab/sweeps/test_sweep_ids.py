@@ -284,7 +284,7 @@ def test_a_dataset_is_frozen_by_the_same_job(
     document = {"dataset": "rooms.h5", "task": "tworoom", "freeze": True, **said}
     anchors = read_anchors(Node(document))
     assert anchors.dataset is not None
-    depot = Depot(client, Link(), "mine", tmp_path, horizon=8)
+    depot = Depot(client, Link(client), "mine", tmp_path, horizon=8)
     assert depot.request_id(anchors, anchors.dataset) == request_id
 
 

@@ -37,7 +37,7 @@ AWAY = status(grpc.StatusCode.UNAVAILABLE, "restarting")
 @pytest.fixture(autouse=True)
 def quick_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acpc_lab.campaigns.tracks._MIN_BACKOFF_S", 0.02)
-    monkeypatch.setattr("acpc_lab.campaigns.link._MIN_DELAY_S", 0.02)
+    monkeypatch.setattr("acpc_client.retries._MIN_PAUSE_S", 0.02)
 
 
 def states(results: SweepResults) -> list[str]:
@@ -147,11 +147,17 @@ def test_a_server_that_restarts_is_waited_for(
 
 
 def test_patience_with_an_absent_server_ends(unused_target: str, sweep_of: Make) -> None:
-    with AcpcClient(unused_target, retry=RetryPolicy(attempts=1)) as nobody:
-        with pytest.raises(ServerAway, match=r"away for 0\.1 s"):
-            sweep_of().run(nobody, max_absence=0.1)
-        with pytest.raises(OutOfTime, match=r"not done after 0\.2 s"):
-            sweep_of().run(nobody, timeout=0.2)
+    once = RetryPolicy(attempts=1)
+    with (
+        AcpcClient(unused_target, retry=once, patience=0.1) as nobody,
+        pytest.raises(ServerAway, match=r"no server answered at .* within 0\.1 s"),
+    ):
+        sweep_of().run(nobody)
+    with (
+        AcpcClient(unused_target, retry=once) as nobody,
+        pytest.raises(OutOfTime, match=r"not done after 0\.2 s"),
+    ):
+        sweep_of().run(nobody, timeout=0.2)
 
 
 def test_time_that_is_over_leaves_what_was_measured(
@@ -291,7 +297,6 @@ def test_an_option_that_there_is_not_is_named(sweep_of: Make, client: AcpcClient
     sweep = sweep_of()
     for call, given, known in (
         (sweep.run, "timout", "timeout"),
-        (sweep.run, "patience", "max_absence"),
         (sweep.submit, "concurrency", "rescan"),
         (sweep.submit, "poll", "drop"),
         (sweep.watch, "rescan", "poll"),
