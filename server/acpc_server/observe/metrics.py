@@ -116,15 +116,22 @@ class Metrics:
         self._add_jobs(registry)
         text = "Memory that the service holds for its device: allocated and reserved on a GPU."
         self.device_memory = gauge("acpc_device_memory_bytes", text, ("kind",))
-        text = "When the certificate the server shows ends, in seconds since 1970."
-        self.certificate_expiry = gauge(
-            "acpc_certificate_expiry_timestamp_seconds", text, ("certificate",)
-        )
+        self._add_access(registry)
         text = "Calls by caller, family of its library, and outcome; probes are left out."
         self._calls = counter("acpc_caller_calls", text, ("caller", "agent", "outcome"))
         self._checkpoint, self._tenant, self._caller = _Names(), _Names(), _Names()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
+
+    def _add_access(self, registry: _Registry) -> None:
+        text = "Calls rejected by access control, by reason."
+        self.access_denied = registry.counter("acpc_access_denied", text, ("reason",))
+        text = "Files of access control read again, by what they hold and how that ended."
+        self.access_reloads = registry.counter("acpc_access_reloads", text, ("what", "result"))
+        text = "When the certificate the server shows ends, in seconds since 1970."
+        self.certificate_expiry = registry.gauge(
+            "acpc_certificate_expiry_timestamp_seconds", text, ("certificate",)
+        )
 
     def _add_checkpoints(self, registry: _Registry) -> None:
         text = "Requests that named a checkpoint which loaded, jobs included."

@@ -1,0 +1,179 @@
+"""API keys: made, listed and revoked in one file, which holds no secret that could be used."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AwareDatetime, Field, ValidationError
+
+from acpc_server.access.access_file import Name, Strict, Tenant, explained
+from acpc_server.access.files import read_secret
+from acpc_server.access.principal import Role
+from acpc_server.errors import FailedPrecondition, NotFound
+
+PREFIX = "acpc_"
+_SECRET_BYTES = 32
+_KEY = re.compile(rf"{PREFIX}([0-9a-f]{{12}})_([0-9a-f]{{{2 * _SECRET_BYTES}}})")
+_NO_DIGEST = "0" * 64
+
+
+class ApiKey(Strict):
+    """One key, as the file holds it.
+
+    The secret is 256 random bits, so a plain sha256 of it can neither be guessed nor looked up; a
+    slow hash protects secrets that people choose.
+    """
+
+    id: str = Field(pattern=r"^[0-9a-f]{12}$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    principal: Name
+    tenant: Tenant = ""
+    roles: frozenset[Role] = Field(min_length=1)
+    created: AwareDatetime
+    expires: AwareDatetime | None = None
+
+
+class _KeyFile(Strict):
+    version: Literal[1] = 1
+    keys: tuple[ApiKey, ...] = ()
+
+
+class KeyRing:
+    """The keys of one state of the file.
+
+    Attributes:
+        keys: All of them, in the order they were made.
+    """
+
+    def __init__(self, keys: Sequence[ApiKey]) -> None:
+        self.keys = keys
+        self._by_id = {key.id: key for key in keys}
+
+    def find(self, token: str) -> ApiKey | None:
+        """The key a caller has sent, or None; takes as long for an id that does not exist."""
+        match = _KEY.fullmatch(token)
+        if match is None:
+            return None
+        key = self._by_id.get(match[1])
+        wanted = key.sha256 if key else _NO_DIGEST
+        same = hmac.compare_digest(_digest(match[2]), wanted)
+        return key if same else None
+
+
+def read_keys(path: Path) -> KeyRing:
+    """The keys of a file.
+
+    Raises:
+        FailedPrecondition: It is missing, damaged, or can be read by others.
+    """
+    if not path.exists():
+        raise FailedPrecondition(
+            f"there is no key file {path}; make one with: "
+            f"acpc-server keys create --file {path} --name <who> --role read"
+        )
+    data = read_secret(path)
+    try:
+        content = _KeyFile.model_validate_json(data)
+    except ValidationError as error:
+        raise FailedPrecondition(f"{path}: {explained(error)}") from error
+    if len({key.id for key in content.keys}) != len(content.keys):
+        raise FailedPrecondition(f"{path}: keys: two keys have one id; revoke it and make new ones")
+    return KeyRing(content.keys)
+
+
+def create_key(
+    path: Path,
+    *,
+    principal: str,
+    tenant: str,
+    roles: frozenset[Role],
+    expires: datetime | None,
+) -> str:
+    """Add a key to a file, which is made when it is missing, and return what its owner sends.
+
+    Raises:
+        FailedPrecondition: The file cannot be used, or an argument is out of its range.
+    """
+    identity, secret = secrets.token_hex(6), secrets.token_hex(_SECRET_BYTES)
+    try:
+        key = ApiKey(
+            id=identity,
+            sha256=_digest(secret),
+            principal=principal,
+            tenant=tenant,
+            roles=roles,
+            created=datetime.now(UTC).replace(microsecond=0),
+            expires=expires,
+        )
+    except ValidationError as error:
+        raise FailedPrecondition(explained(error)) from error
+    with _locked(path):
+        _write(path, [*(read_keys(path).keys if path.exists() else ()), key])
+    return f"{PREFIX}{identity}_{secret}"
+
+
+def revoke_key(path: Path, identity: str) -> ApiKey:
+    """Remove a key from a file; servers that read the file reject it from then on.
+
+    Raises:
+        FailedPrecondition: The file cannot be used.
+        NotFound: It holds no such key.
+    """
+    with _locked(path):
+        keys = read_keys(path).keys
+        gone = next((key for key in keys if key.id == identity), None)
+        if gone is None:
+            raise NotFound(f"{path} holds no key {identity}; see: acpc-server keys list")
+        _write(path, [key for key in keys if key is not gone])
+    return gone
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other commands from writing the file; their folder is what both can lock."""
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise FailedPrecondition(f"cannot open {path.parent} ({error.strerror})") from error
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _write(path: Path, keys: Sequence[ApiKey]) -> None:
+    """Replace the file as a whole, readable by its owner only, on disk when this returns."""
+    content = _KeyFile(keys=tuple(keys)).model_dump(mode="json")
+    for key in content["keys"]:
+        key["roles"].sort()
+    try:
+        # mkstemp makes the file with mode 0600.
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise FailedPrecondition(f"cannot write to {path.parent} ({error.strerror})") from error
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(json.dumps(content, indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

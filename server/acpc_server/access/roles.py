@@ -1,0 +1,57 @@
+"""The role that each method needs. A method that is not here needs the role admin."""
+
+from __future__ import annotations
+
+from acpc_server.access.principal import Role
+
+_METHODS: dict[str, dict[str, Role]] = {
+    "acpc.v1.AnchorService": {
+        "UploadAnchors": Role.UPLOAD,
+        "GetUpload": Role.UPLOAD,
+        "CreateAnchorSet": Role.UPLOAD,
+        "DeleteAnchorSet": Role.UPLOAD,
+        "GetAnchorSet": Role.READ,
+        "ListAnchorSets": Role.READ,
+    },
+    "acpc.v1.CheckpointService": {
+        "ListCheckpoints": Role.READ,
+        "GetCheckpoint": Role.READ,
+        # What one caller loads or unloads, all callers have or lack.
+        "LoadCheckpoint": Role.ADMIN,
+        "UnloadCheckpoint": Role.ADMIN,
+    },
+    "acpc.v1.DiagnosticService": {
+        "ComparePair": Role.PLAN,
+        "ComparePairs": Role.PLAN,
+        "CertifyPool": Role.PLAN,
+        "Plan": Role.PLAN,
+        "PlanPaired": Role.PLAN,
+    },
+    "acpc.v1.ScoringService": {
+        "ScoreCheckpoint": Role.SCORE,
+        "WatchOperation": Role.READ,
+        "PreviewAnchors": Role.READ,
+    },
+    "acpc.v1.StudyService": {"RunStudy": Role.SCORE},
+    "google.longrunning.Operations": {
+        "GetOperation": Role.READ,
+        "ListOperations": Role.READ,
+        "WaitOperation": Role.READ,
+        "CancelOperation": Role.SCORE,
+        "DeleteOperation": Role.SCORE,
+    },
+    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": Role.READ},
+}
+METHOD_ROLES = {
+    f"/{service}/{method}": role
+    for service, methods in _METHODS.items()
+    for method, role in methods.items()
+}
+"""Role by full method name."""
+
+
+def needed_role(method: str) -> Role | None:
+    """The role that a method needs, by its full name; None when anyone may call it."""
+    if method.startswith("/grpc.health.v1.Health/"):
+        return None
+    return METHOD_ROLES.get(method, Role.ADMIN)
