@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from acpc_server.jobs.kind import JobFilter, JobState, Owner
 
@@ -41,6 +41,8 @@ POSTGRES_CONNECTION = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
+# What SQLite calls a disk, a quota or a limit of its own that leaves no room.
+NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 # Key of the advisory lock under which the table is made.
 SCHEMA_LOCK = 0x61637063
 
@@ -112,12 +114,22 @@ class JobDatabase:
     def open(self) -> None:
         """Connect, and make the table of hosts when there is none."""
         self._engine = self._connect()
+        if not self._postgres:
+            self._log_ahead(self._engine)
         with self._begin() as connection:
             if self._postgres:
                 # Hosts may start together, and IF NOT EXISTS alone does not keep them apart.
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))
                 connection.execute(sa.schema.CreateSchema("acpc", if_not_exists=True))
             self._hosts.metadata.create_all(connection)
+
+    @staticmethod
+    def _log_ahead(engine: sa.Engine) -> None:
+        # Readers and the writer do not wait for each other then, and a commit syncs once. The file
+        # remembers it. It stays as it is where another process has it open in the old mode.
+        with engine.connect() as connection, suppress(OperationalError):
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
 
     def close(self) -> None:
         """Drop every connection."""
@@ -285,6 +297,13 @@ class JobDatabase:
         query = sa.select(job, sa.func.count()).where(job.in_(job_ids)).group_by(job)
         with self._begin() as connection:
             return {job_id: count for job_id, count in connection.execute(query)}
+
+
+def no_room(error: Exception) -> bool:
+    """Whether the record could not be written because its disk is full; it can be read then."""
+    cause = getattr(error, "orig", None)
+    disk_full = getattr(cause, "sqlstate", None) == "53100"
+    return disk_full or getattr(cause, "sqlite_errorname", None) in NO_ROOM
 
 
 def first_line(error: Exception) -> str:

@@ -162,8 +162,8 @@ def step(phase: str, work: Callable[[], Json]) -> Json:
     except (dbos_error.DBOSWorkflowCancelledError, dbos_error.DBOSWorkflowConflictIDError):
         raise Withdrawn from None
     except SQLAlchemyError as error:
-        # What DBOS does not wait for, such as a standby that takes no writes. The lease notices
-        # that nobody runs the job, and queues it again.
+        # What DBOS does not wait for, such as a standby that takes no writes or a full disk. The
+        # lease notices that nobody runs the job, and queues it again.
         log.warning("job_database_away", cause=first_line(error))
         raise Withdrawn from None
 

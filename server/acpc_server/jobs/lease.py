@@ -25,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import durable
-from acpc_server.jobs.database import Host, JobDatabase, first_line
+from acpc_server.jobs.database import Host, JobDatabase, first_line, no_room
 from acpc_server.jobs.running import RunningJobs
 
 log = structlog.get_logger("acpc.jobs")
@@ -161,8 +161,10 @@ class Lease:
                     due = time.monotonic() + self._terms.heartbeat
                     self._look_after_others()
             except durable.RECORD_ERRORS as error:
-                self.away = isinstance(error, SQLAlchemyError)
-                log.warning("job_database_away", cause=first_line(error))
+                full = no_room(error)
+                self.away = isinstance(error, SQLAlchemyError) and not full
+                event = "job_record_full" if full else "job_database_away"
+                log.warning(event, cause=first_line(error))
             except Exception:  # a server that runs jobs without beating is worse than none
                 log.exception("lease_failed")
                 self._on_evicted()

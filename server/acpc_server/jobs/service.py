@@ -28,7 +28,7 @@ from acpc_server.errors import (
     Unavailable,
 )
 from acpc_server.jobs import durable
-from acpc_server.jobs.database import JobDatabase, first_line
+from acpc_server.jobs.database import JobDatabase, first_line, no_room
 from acpc_server.jobs.kind import (
     NOBODY,
     Job,
@@ -50,7 +50,7 @@ log = structlog.get_logger("acpc.jobs")
 NAMESPACE = uuid.UUID("5f6f3c1e-7c1b-4d0f-9a57-0f2b8f6d4a10")
 # When a caller should try again while the record cannot be reached.
 RETRY_SECONDS = 2.0
-# The same while the queue is full: about the time of a short job.
+# The same while the queue or the record's disk is full: about the time of a short job.
 FULL_SECONDS = 10.0
 # Pause between two looks at a job: at first, at most, and as a share of the time waited so far.
 FIRST_LOOK_SECONDS = 0.1
@@ -179,6 +179,13 @@ class JobService:
         try:
             yield
         except SQLAlchemyError as error:
+            if no_room(error):
+                raise ResourceExhausted(
+                    f"the job record cannot be written ({first_line(error)}); jobs go on once "
+                    "there is room on its disk",
+                    reason="JOB_RECORD_FULL",
+                    retry_after=FULL_SECONDS,
+                ) from error
             log.warning("job_database_away", cause=first_line(error))
             raise away from error
 

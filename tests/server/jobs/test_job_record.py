@@ -1,0 +1,158 @@
+"""The record's file: a disk that is full, and a copy of it taken while jobs run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import processes
+import pytest
+from acpc_server.errors import ResourceExhausted
+from acpc_server.jobs import JobFilter, JobService, JobState
+from counting_jobs import counting_plan
+from job_desk import SHORT, Desk, always, ended
+from sqlalchemy import event
+from sqlalchemy.pool import Pool
+from waiting import wait_until
+
+# A record of this size refuses the next within a few jobs.
+BULKY = counting_plan(1, checkpoint="x" * 200_000)
+
+
+class Disk(Protocol):
+    """Where a record is."""
+
+    folder: Path
+
+    def fill(self) -> None: ...
+
+    def free(self) -> None: ...
+
+
+class Pages:
+    """A folder on which SQLite counts the pages it may have: works anywhere."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._most = 2**30
+        event.listen(Pool, "checkout", self._limit)
+
+    def _limit(self, connection: object, *_: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute(f"PRAGMA max_page_count = {self._most}")
+
+    def fill(self) -> None:
+        self._most = 1  # the least: as many as it has
+
+    def free(self) -> None:
+        self._most = 2**30
+
+    def close(self) -> None:
+        event.remove(Pool, "checkout", self._limit)
+
+
+class Mounted:
+    """A file system of 8 MiB."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "disk"
+        self.folder.mkdir()
+        self._filler = self.folder / "filler"
+        mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(self.folder)]
+        if processes.run(mount, check=False).returncode:
+            pytest.skip("no file system can be mounted here")
+
+    def fill(self) -> None:
+        with self._filler.open("wb") as file:
+            left = os.statvfs(self.folder)
+            os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize)
+
+    def free(self) -> None:
+        self._filler.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        processes.run(["umount", str(self.folder)])
+
+
+@pytest.fixture(params=[Pages, pytest.param(Mounted, marks=pytest.mark.process)])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    made = request.param(tmp_path)
+    yield made
+    made.free()
+    made.close()
+
+
+def submit_until_refused(service: JobService) -> ResourceExhausted:
+    for _ in range(200):
+        try:
+            service.submit(BULKY, "")
+        except ResourceExhausted as error:
+            return error
+    pytest.fail("the disk is not full")
+
+
+def test_a_full_disk_refuses_jobs_and_loses_none(disk: Disk) -> None:
+    desk = Desk(disk.folder)
+    try:
+        service = desk.started()
+        done = ended(service, service.submit(SHORT, "").job_id)
+        running = service.submit(counting_plan(300, 0.02), "running").job_id
+        wait_until(lambda: service.get(running).state is JobState.RUNNING)
+        disk.fill()
+        refused = submit_until_refused(service)
+        assert (refused.reason, bool(refused.retry_after)) == ("JOB_RECORD_FULL", True)
+        assert "disk" in refused.message
+        wait_until(lambda: not desk.counted().get("running"), "the job goes on without a record")
+        assert service.get(done.job_id).result == done.result
+        assert service.wait(running, 0, always).state is JobState.RUNNING
+        assert next(service.watch(running, always)).job_id == running
+        assert running in [job.job_id for job in service.list(0, 500)]
+        assert service.submit(counting_plan(300, 0.02), "running").job_id == running
+
+        disk.free()
+        assert ended(service, running).state is JobState.SUCCEEDED
+        assert ended(service, service.submit(SHORT, "").job_id).state is JobState.SUCCEEDED
+        assert service.list(0, 1, JobFilter(state=JobState.FAILED)) == []
+    finally:
+        disk.free()
+        desk.close()
+
+
+@pytest.mark.parametrize("command", [".backup", "VACUUM INTO"])
+def test_a_copy_taken_while_jobs_run_resumes_them(tmp_path: Path, command: str) -> None:
+    """As docs/operations.md says to take it."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "restored").mkdir()
+    copy = tmp_path / "restored" / "jobs.sqlite"
+    desk = Desk(tmp_path / "old")
+    service = desk.started()
+    desk.kind.held_at = 4
+    done = ended(service, service.submit(SHORT, "").job_id)
+    running = service.submit(counting_plan(8), "running").job_id
+    wait_until(lambda: service.get(running).progress.completed == 4)
+    queued = service.submit(SHORT, "queued").job_id
+    source = sqlite3.connect(tmp_path / "old" / "jobs.sqlite")
+    assert source.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    if command == ".backup":
+        target = sqlite3.connect(copy)
+        source.backup(target)
+        target.close()
+    else:
+        source.execute(f"VACUUM INTO '{copy}'")
+    source.close()
+    desk.close()
+    shutil.rmtree(tmp_path / "old")
+
+    restored = Desk(tmp_path / "restored")
+    try:
+        service = restored.started()
+        assert service.get(done.job_id).result == done.result
+        for job_id in (running, queued):
+            assert ended(service, job_id).state is JobState.SUCCEEDED
+        assert service.get(running).attempts == 2
+    finally:
+        restored.close()
