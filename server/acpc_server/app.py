@@ -28,7 +28,7 @@ from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobFilter, JobOptions, JobService, JobState, LeaseTerms
 from acpc_server.models import CheckpointLimits
-from acpc_server.observe import Metrics
+from acpc_server.observe import Metrics, ServerHealth
 from acpc_server.rpc import (
     AnchorServicer,
     CheckpointServicer,
@@ -43,6 +43,14 @@ from acpc_server.scheduling import AdmissionController, Quota, WorkerPool
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyJobKind
+from acpc_server.watchdog import (
+    DEVICE_FAILED,
+    SELF_TEST_FAILED,
+    Check,
+    Watchdog,
+    memory_short,
+    threads_short,
+)
 
 log = structlog.get_logger("acpc.app")
 SERVICES = (
@@ -52,6 +60,13 @@ SERVICES = (
     ),
     "google.longrunning.Operations",
 )
+# A name for probes that ask whether the process is to be restarted, which a busy or draining one
+# is not.
+LIVENESS = "liveness"
+EVICTED = 1
+# How long the device may compute nothing before it is tried.
+CANARY_SECONDS = 10.0
+FAILED_DRAIN_SECONDS = 1.0
 TIDY_SECONDS = 3600.0
 # Unfinished jobs of one state that are searched for an anchor set.
 MAX_JOBS = 10_000
@@ -65,12 +80,16 @@ class Server:
         metrics_port: Port of ``/metrics``, or None when it is off.
     """
 
-    def __init__(self, settings: Settings, on_evicted: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, settings: Settings, on_leave: Callable[[int], None] = lambda _: None
+    ) -> None:
         """Build every part; nothing listens yet.
 
-        ``on_evicted`` is called when another server has taken this one's name among those that
-        share the job record, so that this one must stop.
+        ``on_leave`` is called with an exit code when this server must stop by itself: another one
+        has taken its name among those that share the job record, or its device or its process
+        has failed.
         """
+        self._on_leave = on_leave
         self._settings = settings
         self.port = 0
         self.metrics_port: int | None = None
@@ -104,19 +123,11 @@ class Server:
         self._jobs = JobService(
             [scoring, studies],
             self.metrics,
-            JobOptions(
-                database_url=settings.database_url,
-                state_dir=settings.state_dir,
-                executor_id=settings.executor_id,
-                concurrency=settings.job_concurrency,
-                max_running=settings.max_running_jobs,
-                max_queued=settings.max_queued_jobs,
-                max_queued_per_tenant=settings.max_queued_jobs_per_tenant,
-                terms=LeaseTerms(settings.job_heartbeat_seconds, settings.job_lease_seconds),
-                retention_days=settings.job_retention_days,
-            ),
-            on_evicted,
+            _job_options(settings),
+            lambda: on_leave(EVICTED),
         )
+        self.health = ServerHealth()
+        self._watchdog = self._build_watchdog()
         self._health = health.HealthServicer()
         self._server = self._build(scoring, studies, readers)
 
@@ -131,11 +142,41 @@ class Server:
             latent_bytes=settings.latent_cache_mib * MEBIBYTE,
             threads=settings.torch_threads or torch.get_num_threads(),
             compile_after=settings.compile_pools_after,
+            on_failed=lambda why: self._watchdog.fail(why, DEVICE_FAILED),
         )
         # The device's thread keeps its count. Any other thread that made a team of its own would
         # have OpenMP put all teams to sleep between operations, which costs a quarter of the time.
         torch.set_num_threads(1)
         return engine
+
+    def _build_watchdog(self) -> Watchdog:
+        settings, owner = self._settings, self._engine.owner
+        looks = {
+            "device": lambda: owner.trouble(CANARY_SECONDS),
+            "threads": threads_short,
+            "memory": memory_short,
+        }
+        seconds = settings.self_test_seconds
+        checks = [
+            Check(name, look, seconds, SELF_TEST_FAILED, ready_seconds=seconds / 3)
+            for name, look in looks.items()
+        ]
+        hung = Check("device_call", lambda: owner.call, settings.device_call_seconds, DEVICE_FAILED)
+        return Watchdog([hung, *checks], self.health, self._fail)
+
+    def _fail(self, exit_code: int) -> None:
+        """Withdraw jobs and tell callers, before the process ends; its health is known already."""
+        self._jobs.drain()
+        self._on_leave(exit_code)
+        self._engine.owner.fail(self.health.sickness)
+
+    def _tell_health(self) -> None:
+        """Answer gRPC's probes as HTTP's: every service by readiness, one name by liveness."""
+        serving = health_pb2.HealthCheckResponse
+        ready = serving.SERVING if self.health.ready else serving.NOT_SERVING
+        for service in ("", *SERVICES):
+            self._health.set(service, ready)
+        self._health.set(LIVENESS, serving.SERVING if self.health.live else serving.NOT_SERVING)
 
     def _build(
         self, scoring: ScoreJobKind, studies: StudyJobKind, readers: AnchorReaders
@@ -191,6 +232,7 @@ class Server:
             FailedPrecondition: The job record, a port or the TLS files cannot be used.
         """
         settings = self._settings
+        self.health.watch(self._tell_health)
         self._jobs.start()
         threading.Thread(target=self._tidy, name="tidy", daemon=True).start()
         if settings.metrics_port >= 0:
@@ -206,8 +248,8 @@ class Server:
                 ) from error
         self.port = self._bind()
         self._server.start()
-        for service in ("", *SERVICES):
-            self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        self._watchdog.start()
+        self.health.clear("starting")
         log.info(
             "serving",
             host=settings.host,
@@ -252,12 +294,17 @@ class Server:
             ) from error
 
     def stop(self) -> None:
-        """Drain: health says NOT_SERVING, open calls finish, running jobs stay on record."""
-        log.info("draining", seconds=self._settings.drain_seconds)
-        self._health.enter_graceful_shutdown()
+        """Drain: health says NOT_SERVING, open calls finish, running jobs stay on record.
+
+        Where the device or the process has failed, calls get a moment only, to read why.
+        """
+        seconds = self._settings.drain_seconds if self.health.live else FAILED_DRAIN_SECONDS
+        log.info("draining", seconds=seconds)
+        self.health.block("draining", "the server stops")
+        self._watchdog.stop()
         self._jobs.drain()
         self._stopping.set()
-        stopped: threading.Event = self._server.stop(self._settings.drain_seconds)
+        stopped: threading.Event = self._server.stop(seconds)
         stopped.wait()
         if self._scrape is not None:
             self._scrape.shutdown()  # type: ignore[attr-defined]
@@ -299,6 +346,20 @@ def _make_state_folder(settings: Settings) -> None:
             f"cannot make the state folder {settings.state_dir} ({error.strerror}); choose "
             "another --state-dir"
         ) from error
+
+
+def _job_options(settings: Settings) -> JobOptions:
+    return JobOptions(
+        database_url=settings.database_url,
+        state_dir=settings.state_dir,
+        executor_id=settings.executor_id,
+        concurrency=settings.job_concurrency,
+        max_running=settings.max_running_jobs,
+        max_queued=settings.max_queued_jobs,
+        max_queued_per_tenant=settings.max_queued_jobs_per_tenant,
+        terms=LeaseTerms(settings.job_heartbeat_seconds, settings.job_lease_seconds),
+        retention_days=settings.job_retention_days,
+    )
 
 
 def _anchor_limits(settings: Settings) -> AnchorLimits:

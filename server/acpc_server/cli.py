@@ -63,15 +63,16 @@ def serve(context: typer.Context) -> None:
         raise typer.Exit(2) from None
     keep_freed_memory()
     configure_logs(settings.log_level, settings.log_format)
-    stop, evicted = threading.Event(), threading.Event()
+    stop = threading.Event()
+    codes: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):  # also while the server starts
         signal.signal(number, lambda *_: stop.set())
 
-    def leave() -> None:
-        evicted.set()
+    def leave(code: int) -> None:
+        codes.append(code)
         stop.set()
 
-    server = Server(settings, on_evicted=leave)
+    server = Server(settings, on_leave=leave)
     server.start()
     # These objects stay; scanning them for garbage later would pause all calls.
     gc.collect()
@@ -82,7 +83,7 @@ def serve(context: typer.Context) -> None:
     # record and it resumes at the next start, so exit without waiting for it.
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(1 if evicted.is_set() else 0)
+    os._exit(codes[0] if codes else 0)
 
 
 @app.command("check-checkpoint")

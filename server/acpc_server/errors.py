@@ -1,4 +1,4 @@
-"""What the server rejects: the contract's errors (``acpc.contract.errors``), and one of its own.
+"""What the server rejects: the contract's errors (``acpc.contract.errors``), and some of its own.
 
 Packages below ``rpc`` raise these and know nothing of gRPC: ``code`` is the status name, and
 ``rpc`` turns an error into a google.rpc.Status with BadRequest, ErrorInfo and RetryInfo.
@@ -6,9 +6,16 @@ Packages below ``rpc`` raise these and know nothing of gRPC: ``code`` is the sta
 
     FailedPrecondition
     └── UnsafeCheckpoint FAILED_PRECONDITION   a checkpoint folder that is not safe to read
+    ResourceExhausted
+    └── HostShortage     RESOURCE_EXHAUSTED    the host has no memory, threads or open files left
+    Unavailable
+    └── DeviceFailed     UNAVAILABLE           the device cannot be trusted; this server leaves
 """
 
 from __future__ import annotations
+
+import errno
+import re
 
 from acpc.contract import (
     Aborted,
@@ -35,8 +42,10 @@ __all__ = [
     "AlreadyExists",
     "Cancelled",
     "DeadlineExceeded",
+    "DeviceFailed",
     "FailedPrecondition",
     "FieldViolation",
+    "HostShortage",
     "InvalidArgument",
     "NotFound",
     "PermissionDenied",
@@ -45,10 +54,51 @@ __all__ = [
     "Unavailable",
     "Unimplemented",
     "UnsafeCheckpoint",
+    "shortage",
 ]
+
+_SHORT_OF = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN})
+# What torch, oneDNN, C++ and Python say in a RuntimeError when they get no memory or no thread.
+_SHORTAGE = re.compile(
+    r"can't allocate memory|not enough memory|cannot allocate memory|std::bad_alloc"
+    r"|could not create a (primitive|memory)|can't (start|create) new thread"
+    r"|resource temporarily unavailable",
+    re.IGNORECASE,
+)
 
 
 class UnsafeCheckpoint(FailedPrecondition):
     """A checkpoint folder that is broken, unknown or unsafe to read. Nothing in it was executed."""
 
     default_reason = "CHECKPOINT_REFUSED"
+
+
+class HostShortage(ResourceExhausted):
+    """The host has no memory, threads or open files left; the request is not at fault."""
+
+    default_reason = "HOST_SHORTAGE"
+
+
+class DeviceFailed(Unavailable):
+    """The device cannot be trusted any more; this server leaves, another one may answer."""
+
+    default_reason = "DEVICE_FAILED"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"this server's device has failed ({why}); it is about to restart")
+
+
+def shortage(error: BaseException) -> HostShortage | None:
+    """The error to raise in place of ``error`` when the host is short of something; else None."""
+    short = (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno in _SHORT_OF)
+        or (isinstance(error, RuntimeError) and _SHORTAGE.search(str(error)) is not None)
+    )
+    if not short:
+        return None
+    found = HostShortage(
+        "the host is short of memory, threads or open files; try again later", retry_after=1.0
+    )
+    found.__cause__ = error
+    return found

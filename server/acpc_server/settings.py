@@ -66,6 +66,18 @@ class Settings(BaseSettings):
     tls_certificate: File | None = Field(None, description="PEM certificate chain; enables TLS")
     tls_key: File | None = Field(None, validate_default=True, description="PEM private key")
     device: str = Field("auto", description="cpu, cuda, cuda:N, or auto")
+    device_call_seconds: float = Field(
+        300.0,
+        gt=0,
+        description="time one device call may take, seconds; a server whose call takes longer "
+        "gives its device up and exits",
+    )
+    self_test_seconds: float = Field(
+        30.0,
+        gt=0,
+        description="time the server may be short of memory or threads, or a part of it dead, "
+        "before it exits, seconds",
+    )
     torch_threads: int = Field(0, ge=0, description="CPU threads of torch; 0 means all cores")
     rpc_threads: int = Field(64, ge=4, le=1024, description="threads that serve RPCs")
     max_message_mib: int = Field(64, ge=1, le=1024, description="largest message, MiB")

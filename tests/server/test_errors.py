@@ -8,7 +8,13 @@ import re
 import grpc
 import pytest
 from acpc.contract import errors
-from acpc_server.errors import AcpcError, InvalidArgument, UnsafeCheckpoint
+from acpc_server.errors import (
+    AcpcError,
+    DeviceFailed,
+    HostShortage,
+    InvalidArgument,
+    UnsafeCheckpoint,
+)
 from acpc_server.rpc.status import to_status
 from google.rpc import error_details_pb2
 
@@ -19,14 +25,14 @@ CLASSES = [
 ]
 
 
-def test_the_server_adds_one_class() -> None:
+def test_the_server_adds_three_classes() -> None:
     found, waiting = set(), [AcpcError]
     while waiting:
         for child in waiting.pop().__subclasses__():
             found.add(child)
             waiting.append(child)
     servers = {cls for cls in found if cls.__module__.startswith("acpc_server")}
-    assert servers == {UnsafeCheckpoint}
+    assert servers == {UnsafeCheckpoint, HostShortage, DeviceFailed}
     assert {cls for cls in found if cls.__module__ == errors.__name__} == set(CLASSES)
 
 

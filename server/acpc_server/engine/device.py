@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
-import structlog
 import torch
 from acpc.contract import NumericMode
 from jaxtyping import Float
@@ -16,26 +13,20 @@ from torch import Tensor
 from acpc_server.engine.compiled import RepeatedPools
 from acpc_server.engine.equal_rows import equal_rows, share_rows
 from acpc_server.engine.latents import LatentCache
+from acpc_server.engine.owner import DeviceOwner
 from acpc_server.engine.precision import arithmetic
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
 from acpc_server.engine.tangent import load_derivatives, rollout_tangent
-from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
 from acpc_server.models import FrozenWorldModel, Reduces, rollout, rollout_pool
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
-    RETRY_SECONDS,
     AdmissionController,
     BatchQueue,
     Chunk,
     ConcurrencyLimiter,
     Priority,
     RequestContext,
-    Work,
 )
-
-log = structlog.get_logger("acpc.engine")
-# A chunk on a CPU may take this long; the thread is a daemon and does not outlive the process.
-CLOSE_SECONDS = 5.0
 
 
 class DeviceEngine:
@@ -50,11 +41,13 @@ class DeviceEngine:
         latent_bytes: Latents of frames seen lately that are kept for callers.
         threads: CPU threads of the device's owner; torch's default when 0.
         compile_after: Interactive pools of one shape before their rollout is compiled; 0: never.
+        on_failed: Called once with what is wrong when the device cannot be trusted any more.
 
     Attributes:
         metrics: Where it counts, and whoever computes on it.
         latents: Those latents; :meth:`encode` itself neither reads nor fills it.
         limiter: Limits interactive requests at work; a slot is released during a device call.
+        owner: The thread that computes, and whether its device can be trusted.
     """
 
     def __init__(
@@ -67,6 +60,7 @@ class DeviceEngine:
         latent_bytes: int = 0,
         threads: int = 0,
         compile_after: int = 0,
+        on_failed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.device = device
         self.latents = LatentCache(latent_bytes, metrics)
@@ -74,17 +68,13 @@ class DeviceEngine:
         self.metrics = metrics
         self._merge = merge
         admission = admission or AdmissionController()
-        self._latency = admission.latency
         self._queue = BatchQueue(metrics, admission, self.limiter)
         self._repeats = RepeatedPools(
             device, metrics, after=compile_after, threads=threads or torch.get_num_threads()
         )
-        self._thread = threading.Thread(
-            target=self._own_device, args=(threads,), name="device", daemon=True
+        self.owner = DeviceOwner(
+            device, metrics, self._queue, admission.latency, threads=threads, on_failed=on_failed
         )
-        self._ready = threading.Event()
-        self._thread.start()
-        self._ready.wait()
 
     def encode(
         self,
@@ -98,7 +88,7 @@ class DeviceEngine:
         Raises:
             Cancelled, DeadlineExceeded: As the context says, looked at before every chunk.
             ResourceExhausted: A chunk is not admitted, or the device is out of memory.
-            Unavailable: The engine is closed.
+            Unavailable: The engine is closed, or its device has failed.
         """
         shape = tuple(frames.shape[1:])
         size = frames_per_call(self.device.type, context.priority, *shape[1:])
@@ -197,8 +187,7 @@ class DeviceEngine:
 
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""
-        self._queue.close()
-        self._thread.join(CLOSE_SECONDS)
+        self.owner.close()
 
     def _run_all(
         self,
@@ -240,91 +229,9 @@ class DeviceEngine:
         context.wait_on(chunk.future)
         return self.limiter.result(chunk.future, context)
 
-    def _own_device(self, threads: int) -> None:
-        if threads:
-            torch.set_num_threads(threads)
-        torch.get_num_threads()  # settles this thread's count, whatever others set later
-        self._ready.set()
-        while self._serve_next():
-            pass
-
-    def _serve_next(self) -> bool:
-        # One call a batch, so that an idle device holds on to no frames and to no model.
-        batch = self._queue.take()
-        if ready := [chunk for chunk in batch if _still_wanted(chunk)]:
-            self._serve(ready)
-        return bool(batch)
-
-    def _serve(self, batch: list[Chunk]) -> None:
-        first = batch[0]
-        inputs = first.inputs
-        if len(batch) > 1:
-            inputs = tuple(torch.cat(x) for x in zip(*(c.inputs for c in batch), strict=True))
-        started = time.perf_counter()
-        try:
-            outputs = _compute(first.compute, inputs)
-        except torch.OutOfMemoryError as error:
-            _fail(batch, _out_of_memory(error))
-            return
-        except Exception as error:  # noqa: BLE001  the callers get it, the device lives on
-            _fail(batch, error)
-            return
-        seconds = time.perf_counter() - started
-        self._latency.learn(Work(first.kind, len(inputs[0])), seconds)
-        priority = first.context.priority.name.lower()
-        self.metrics.compute.labels(first.primitive, priority).observe(seconds)
-        parts = torch.split(outputs, [chunk.rows for chunk in batch])
-        for chunk, part in zip(batch, parts, strict=True):
-            waited = started - chunk.queued_at
-            chunk.context.queue_seconds += waited
-            chunk.context.compute_seconds += seconds
-            self.metrics.queue_wait.labels(priority).observe(waited)
-            chunk.future.set_result(part)
-
 
 def _for_mode(model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
     """The model, or its twin with the weights in bfloat16, which autocast need not cast again."""
     if mode is NumericMode.BF16 and isinstance(model, Reduces):
         return model.in_bfloat16()
     return model
-
-
-def _still_wanted(chunk: Chunk) -> bool:
-    """Whether to compute the chunk; a caller who ran out of time is told so."""
-    if not chunk.future.set_running_or_notify_cancel():
-        return False
-    try:
-        chunk.context.check()
-    except (Cancelled, DeadlineExceeded) as error:
-        chunk.future.set_exception(error)
-        return False
-    return True
-
-
-def _compute(compute: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
-    """Compute all rows; in halves when the device runs out of memory."""
-    try:
-        return compute(*inputs)
-    except torch.OutOfMemoryError:
-        rows = len(inputs[0])
-        if rows == 1:
-            raise
-        log.warning("device_out_of_memory", rows=rows)
-    torch.cuda.empty_cache()
-    halves = zip(*(torch.split(x, (rows + 1) // 2) for x in inputs), strict=True)
-    return torch.cat([_compute(compute, half) for half in halves])
-
-
-def _fail(batch: list[Chunk], error: Exception) -> None:
-    for chunk in batch:
-        chunk.future.set_exception(error)
-
-
-def _out_of_memory(cause: torch.OutOfMemoryError) -> ResourceExhausted:
-    error = ResourceExhausted(
-        "the device is out of memory; unload checkpoints or send fewer frames",
-        reason="DEVICE_MEMORY",
-        retry_after=RETRY_SECONDS,
-    )
-    error.__cause__ = cause
-    return error

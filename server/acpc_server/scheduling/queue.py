@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from acpc_server.errors import Unavailable
+from acpc_server.errors import DeviceFailed, Unavailable
 from acpc_server.observe import Metrics
 from acpc_server.scheduling.admission import RETRY_SECONDS, AdmissionController
 from acpc_server.scheduling.concurrency import ConcurrencyLimiter
@@ -60,6 +61,11 @@ class Chunk:
         """What the latency model knows of it."""
         return Work(self.kind, self.rows)
 
+    def reject(self, error: Exception) -> None:
+        """Give its request an error, unless it was answered or withdrawn."""
+        with suppress(InvalidStateError):
+            self.future.set_exception(error)
+
 
 class BatchQueue:
     """Interactive chunks before job chunks that can wait; callers take turns in each."""
@@ -76,12 +82,16 @@ class BatchQueue:
         self._begun = 0.0  # of the latest call; and until when those over their share wait
         self._yields = False
         self._yield_until = 0.0
+        self._taken: list[Chunk] = []  # of the device call under way
+        self._failure = ""
 
     def put(self, chunk: Chunk) -> None:
         """Queue a chunk."""
         priority = chunk.context.priority
         with self._changed:
             waiting = self._waiting[priority]
+            if self._failure:
+                raise DeviceFailed(self._failure)
             if self._closed:
                 raise Unavailable("the server is draining", retry_after=RETRY_SECONDS)
             if priority is Priority.INTERACTIVE:
@@ -97,6 +107,7 @@ class BatchQueue:
         Blocks while there is no work. Only mergeable chunks share a call; a job's never do.
         """
         with self._changed:
+            self._taken = []  # so that an idle device holds on to no frames and to no model
             now = time.perf_counter()
             if self._yields:
                 self._yield_until = now + YIELD_FACTOR * (now - self._begun)
@@ -105,20 +116,33 @@ class BatchQueue:
                 return []
             waiting, caller = chosen
             first = waiting.take(caller)
-            batch = [first]
+            self._taken = [first]
             if first.mergeable:
                 self._delay(first, waiting)
-                batch += self._take_alike(first, waiting)
+                self._taken += self._take_alike(first, waiting)
             self._report(first.context.priority)
             self._begun = time.perf_counter()
             self._yields = first.context.caller in self._admission.shares().over
-            return batch
+            return list(self._taken)
 
     def close(self) -> None:
         """Take no further chunks; those that wait are still served."""
         with self._changed:
             self._closed = True
             self._changed.notify()
+
+    def fail(self, why: str) -> None:
+        """Reject every chunk with DeviceFailed: those under way, those that wait, those to come."""
+        with self._changed:
+            self._closed, self._failure = True, why
+            rejected = [*self._taken]
+            for waiting in self._waiting.values():
+                for chunk in list(waiting):
+                    waiting.remove(chunk.context.caller, chunk)
+                    rejected.append(chunk)
+            self._changed.notify_all()
+        for chunk in rejected:
+            chunk.reject(DeviceFailed(why))
 
     def _wait_for_work(self) -> tuple[Turns[Chunk], str | None] | None:
         """Until a chunk may start: from which line, and whose; None once closed and drained.

@@ -1,0 +1,244 @@
+"""The thread that owns the device, and its verdict on whether the device can be trusted.
+
+A device call that fails is the call's own fault (a request or a plug-in family that cannot work),
+a shortage of memory, or the device's. The first two are answered and the device lives on. After the
+third nothing it says can be believed: every caller gets DeviceFailed, and the server has to leave.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+
+import structlog
+import torch
+from torch import Tensor
+
+from acpc_server.engine.canary import accelerator_failed, wrong_answer
+from acpc_server.errors import (
+    AcpcError,
+    Cancelled,
+    DeadlineExceeded,
+    DeviceFailed,
+    ResourceExhausted,
+    shortage,
+)
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import (
+    RETRY_SECONDS,
+    BatchQueue,
+    Chunk,
+    LatencyModel,
+    Priority,
+    RequestContext,
+    Work,
+)
+
+log = structlog.get_logger("acpc.engine")
+# A chunk on a CPU may take this long; the thread is a daemon and does not outlive the process.
+CLOSE_SECONDS = 5.0
+CANARY = "canary"
+
+
+class DeviceOwner:
+    """Computes what the queue gives it, in a thread of its own.
+
+    Args:
+        threads: CPU threads of the device; torch's default when 0.
+        on_failed: Called once with what is wrong when the device cannot be trusted any more, in
+            the thread that found out.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        metrics: Metrics,
+        queue: BatchQueue,
+        latency: LatencyModel,
+        *,
+        threads: int,
+        on_failed: Callable[[str], None],
+    ) -> None:
+        self._device = device
+        self._metrics = metrics
+        self._queue = queue
+        self._latency = latency
+        self._on_failed = on_failed
+        self._failing = threading.Lock()
+        self._calls = 0
+        self._under_way = ""
+        self._canary: Future[Tensor] | None = None
+        self._trouble = ""
+        self._last_success = time.monotonic()
+        self._thread = threading.Thread(
+            target=self._own_device, args=(threads,), name="device", daemon=True
+        )
+        self._ready = threading.Event()
+        self._thread.start()
+        self._ready.wait()
+
+    @property
+    def call(self) -> str:
+        """The device call under way, another text for every call; '' when there is none."""
+        return self._under_way
+
+    def trouble(self, max_idle_seconds: float) -> str:
+        """What was wrong with the last canary, or ''.
+
+        Sends another one when the device has computed nothing for so long. Never waits: a device
+        that is busy is the business of whoever watches :attr:`call`.
+        """
+        if self._canary is not None and self._canary.done():
+            error = self._canary.exception()
+            self._trouble = "" if error is None else f"the device does not compute: {error}"
+            self._canary = None
+        if time.monotonic() - self._last_success < max_idle_seconds:
+            self._trouble = ""
+        elif self._canary is None:
+            self._send_canary()
+        return self._trouble
+
+    def fail(self, why: str) -> None:
+        """Give the device up: callers get DeviceFailed, and ``on_failed`` is called, once."""
+        if not self._failing.acquire(blocking=False):
+            return
+        try:
+            self._on_failed(why)
+        finally:
+            self._queue.fail(why)
+
+    def close(self) -> None:
+        """Take no further work and stop once the queue is empty; waits a moment for that."""
+        self._queue.close()
+        if not self._failing.locked():
+            self._thread.join(CLOSE_SECONDS)
+
+    def _send_canary(self) -> None:
+        context = RequestContext(Priority.INTERACTIVE)
+        chunk = Chunk(CANARY, CANARY, (torch.zeros(1),), self._sing, context, False, 1)
+        with suppress(AcpcError):  # a full queue is no fault
+            self._queue.put(chunk)
+            self._canary = chunk.future
+
+    def _own_device(self, threads: int) -> None:
+        try:
+            if threads:
+                torch.set_num_threads(threads)
+            torch.get_num_threads()  # settles this thread's count, whatever others set later
+            self._ready.set()
+            while self._serve_next():
+                pass
+        except BaseException as error:
+            self.fail(f"{type(error).__name__}: {error}")
+            log.exception("device_thread_ended")
+
+    def _serve_next(self) -> bool:
+        # One call a batch, so that an idle device holds on to no frames and to no model.
+        batch = self._queue.take()
+        if ready := [chunk for chunk in batch if _still_wanted(chunk)]:
+            self._serve(ready)
+        return bool(batch)
+
+    def _serve(self, batch: list[Chunk]) -> None:
+        first = batch[0]
+        rows = sum(chunk.rows for chunk in batch)
+        started = time.perf_counter()
+        self._calls += 1
+        self._under_way = f"device call {self._calls} ({first.primitive}, {rows} rows)"
+        try:
+            outputs = _compute(first.compute, _joined(batch))
+        except Exception as error:
+            if (answer := self._answer(error)) is None:
+                raise
+            for chunk in batch:
+                chunk.reject(answer)
+            return
+        finally:
+            self._under_way = ""
+        seconds = time.perf_counter() - started
+        self._last_success = time.monotonic()
+        parts = torch.split(outputs, [chunk.rows for chunk in batch])
+        if first.primitive != CANARY:
+            self._observe(batch, rows, started, seconds)
+        for chunk, part in zip(batch, parts, strict=True):
+            chunk.future.set_result(part)
+
+    def _observe(self, batch: list[Chunk], rows: int, started: float, seconds: float) -> None:
+        first = batch[0]
+        self._latency.learn(Work(first.kind, rows), seconds)
+        priority = first.context.priority.name.lower()
+        self._metrics.compute.labels(first.primitive, priority).observe(seconds)
+        for chunk in batch:
+            waited = started - chunk.queued_at
+            chunk.context.queue_seconds += waited
+            chunk.context.compute_seconds += seconds
+            self._metrics.queue_wait.labels(priority).observe(waited)
+
+    def _answer(self, error: Exception) -> Exception | None:
+        """What the callers are told of a call that failed; None when the device is at fault."""
+        if isinstance(error, torch.OutOfMemoryError):
+            return _out_of_memory(error)
+        if isinstance(error, DeviceFailed) or accelerator_failed(error):
+            return None
+        if isinstance(error, AcpcError):
+            return error
+        if (short := shortage(error)) is not None:
+            return short
+        # A plug-in family with a fault, or a device with one: a call that cannot fail tells.
+        try:
+            _compute(self._sing, (torch.zeros(1),))
+        except Exception as another:  # noqa: BLE001
+            return shortage(another)
+        return error
+
+    def _sing(self, row: Tensor) -> Tensor:
+        """The canary: one row in, one row out."""
+        if wrong := wrong_answer(self._device):
+            raise DeviceFailed(wrong)
+        return row
+
+
+def _joined(batch: list[Chunk]) -> tuple[Tensor, ...]:
+    if len(batch) == 1:
+        return batch[0].inputs
+    return tuple(torch.cat(x) for x in zip(*(chunk.inputs for chunk in batch), strict=True))
+
+
+def _still_wanted(chunk: Chunk) -> bool:
+    """Whether to compute the chunk; a caller who ran out of time is told so."""
+    if not chunk.future.set_running_or_notify_cancel():
+        return False
+    try:
+        chunk.context.check()
+    except (Cancelled, DeadlineExceeded) as error:
+        chunk.reject(error)
+        return False
+    return True
+
+
+def _compute(compute: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
+    """Compute all rows; in halves when the device or the host runs out of memory."""
+    try:
+        return compute(*inputs)
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        rows = len(inputs[0])
+        short = isinstance(error, torch.OutOfMemoryError) or shortage(error) is not None
+        if rows == 1 or not short:
+            raise
+        log.warning("device_out_of_memory", rows=rows)
+    torch.cuda.empty_cache()
+    halves = zip(*(torch.split(x, (rows + 1) // 2) for x in inputs), strict=True)
+    return torch.cat([_compute(compute, half) for half in halves])
+
+
+def _out_of_memory(cause: torch.OutOfMemoryError) -> ResourceExhausted:
+    error = ResourceExhausted(
+        "the device is out of memory; unload checkpoints or send fewer frames",
+        reason="DEVICE_MEMORY",
+        retry_after=RETRY_SECONDS,
+    )
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,180 @@
+"""Looks every second whether the process is still sound, and ends one that is not.
+
+A supervisor (systemd, Kubernetes, Compose) starts another in its place. A process that limps on
+would answer with errors, fail jobs and hold its callers for ever.
+"""
+
+from __future__ import annotations
+
+import _thread
+import faulthandler
+import math
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from acpc_server.observe import ServerHealth
+
+log = structlog.get_logger("acpc.watchdog")
+TICK_SECONDS = 1.0
+# Time that counts between two looks: a process that was stopped meanwhile has not been wrong.
+MAX_COUNTED_SECONDS = 2.0
+# Exit codes beside 0 (stopped), 1 (cannot start, evicted) and 2 (settings).
+DEVICE_FAILED, SELF_TEST_FAILED = 70, 71
+# From the verdict to the end of the process, for callers to be told and jobs to be withdrawn.
+LEAVE_SECONDS = 8.0
+# A process in which no Python runs for so long, in spite of the watchdog, is ended from C.
+MIN_FREEZE_SECONDS = 600.0
+STDERR = 2
+PROBE_BYTES = 32 * 1024 * 1024
+
+
+@dataclass
+class Check:
+    """One thing that is looked at.
+
+    Attributes:
+        name: What it is called in logs and among the obstacles to readiness.
+        look: What is wrong now, in words, or ''. Must not wait.
+        seconds: How long the same may be wrong before the process leaves; what comes and goes
+            counts for as long as it was there less as long as it was not.
+        exit_code: What the process then exits with.
+        ready_seconds: How long it may be wrong before readiness turns off.
+    """
+
+    name: str
+    look: Callable[[], str]
+    seconds: float
+    exit_code: int
+    ready_seconds: float = math.inf
+    wrong: str = ""
+    wrong_seconds: float = 0.0
+
+    def observe(self, elapsed: float) -> None:
+        """Look, ``elapsed`` seconds after the last time."""
+        found = self._found()
+        if not found:
+            self.wrong_seconds = max(0.0, self.wrong_seconds - elapsed)
+        elif not self.wrong:
+            pass  # it began somewhere since the last look
+        elif found == self.wrong:
+            self.wrong_seconds += elapsed
+        else:
+            self.wrong_seconds = 0.0
+        self.wrong = found
+
+    def _found(self) -> str:
+        try:
+            return self.look()
+        except Exception as error:  # noqa: BLE001  a look needs memory and threads itself
+            return f"cannot be looked at: {type(error).__name__}"
+
+
+class Watchdog:
+    """Runs checks in a thread of its own, and ends the process by itself when it has to.
+
+    Args:
+        on_failed: Called once, with the exit code, to tell callers and to leave in order.
+        end: Ends the process, :data:`LEAVE_SECONDS` after that, if it still runs.
+    """
+
+    def __init__(
+        self,
+        checks: Sequence[Check],
+        health: ServerHealth,
+        on_failed: Callable[[int], None],
+        end: Callable[[int], object] = os._exit,
+    ) -> None:
+        self._checks = checks
+        self._health = health
+        self._on_failed = on_failed
+        self._end = end
+        self._exit_code = 0
+        self._guarded = -math.inf
+        self._failing = threading.Lock()
+        self._woken = threading.Event()
+        self._freeze_seconds = max(MIN_FREEZE_SECONDS, *(2 * check.seconds for check in checks))
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; a process that has failed is still ended."""
+        if not self._exit_code:
+            self._woken.set()
+            self._thread.join()
+
+    def fail(self, why: str, exit_code: int) -> None:
+        """Leave, from any thread; the first reason counts."""
+        if not self._failing.acquire(blocking=False):
+            return
+        self._exit_code = exit_code
+        self._woken.set()
+        self._health.fail(why)
+        self._on_failed(exit_code)
+        log.error("failed", why=why, exit_code=exit_code)
+
+    def _run(self) -> None:
+        last = time.monotonic()
+        self._guard_against_freezing()
+        while not self._woken.wait(TICK_SECONDS):
+            now = time.monotonic()
+            elapsed, last = min(now - last, MAX_COUNTED_SECONDS), now
+            for check in self._checks:
+                self._look(check, elapsed)
+            self._guard_against_freezing()
+        faulthandler.cancel_dump_traceback_later()
+        if self._exit_code:
+            with suppress(Exception):  # where everything hangs, for whoever reads the log
+                faulthandler.dump_traceback(STDERR)
+            time.sleep(LEAVE_SECONDS)
+            self._end(self._exit_code)
+
+    def _look(self, check: Check, elapsed: float) -> None:
+        """Short of memory or threads, this much must still work."""
+        check.observe(elapsed)
+        with suppress(Exception):
+            if check.wrong and check.wrong_seconds >= check.seconds:
+                self.fail(f"{check.wrong}, for {check.wrong_seconds:.0f} s", check.exit_code)
+            elif check.wrong and check.wrong_seconds >= check.ready_seconds:
+                self._health.block(check.name, check.wrong)
+            elif not check.wrong:
+                self._health.clear(check.name)
+
+    def _guard_against_freezing(self) -> None:
+        """A native call that holds Python's lock stops this thread too; a thread of C's does not.
+
+        It measures time only, so the bound is large: a process that is stopped for as long ends.
+        """
+        if time.monotonic() - self._guarded < self._freeze_seconds / 10:
+            return
+        with suppress(Exception):
+            faulthandler.dump_traceback_later(self._freeze_seconds, exit=True, file=STDERR)
+            self._guarded = time.monotonic()
+
+
+def threads_short() -> str:
+    """What is wrong when no thread can be started, or ''."""
+    try:
+        # Not threading.Thread, whose start waits for a thread that may die before it says so.
+        _thread.start_new_thread(int, ())
+    except RuntimeError:
+        return "no thread can be started"
+    return ""
+
+
+def memory_short() -> str:
+    """What is wrong when no memory can be had, or ''; asks for address space and touches none."""
+    try:
+        mmap.mmap(-1, PROBE_BYTES).close()
+    except (OSError, MemoryError):
+        return f"{PROBE_BYTES // 2**20} MiB of memory cannot be had"
+    return ""

@@ -1,0 +1,143 @@
+"""A server whose device fails says so, keeps nobody waiting, and ends for a supervisor to restart.
+
+``-s`` prints the seconds of docs/operations.md.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import grpc
+import pytest
+from acpc.v1 import diagnostic_service_pb2_grpc
+from acpc_server.app import LIVENESS, SERVICES
+from acpc_server.watchdog import DEVICE_FAILED
+from faulty_world import SOUND, FaultyWorld, write_faulty_world
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS, wait_until
+from wire import HISTORY, frames, pair, refusal, tensor
+
+pytestmark = pytest.mark.process
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> FaultyWorld:
+    return write_faulty_world(tmp_path_factory.mktemp("faulty"))
+
+
+class Asked:
+    """A server that answers, and what it says."""
+
+    def __init__(self, process: ServerProcess, channel: grpc.Channel) -> None:
+        self.process = process
+        self._pairs = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
+        self._health = health_pb2_grpc.HealthStub(channel)
+
+    def compare(self, checkpoint: str = "model", seed: int = 1) -> object:
+        """Without a deadline of the caller's: it has an answer nevertheless."""
+        return self._pairs.ComparePair(
+            pair(checkpoint={"name": checkpoint}, history=tensor(frames(HISTORY, seed=seed)))
+        )
+
+    def health(self, service: str = "") -> int:
+        """The status, or NOT_SERVING once nobody answers."""
+        try:
+            return self._health.Check(health_pb2.HealthCheckRequest(service=service)).status
+        except grpc.RpcError:
+            return NOT_SERVING
+
+    def seconds_until_gone(self, since: float, label: str) -> None:
+        """Wait for the verdict and the end, and print when they came."""
+        wait_until(lambda: self.health() == NOT_SERVING)
+        unready = time.monotonic() - since
+        code = self.process.wait()
+        gone = time.monotonic() - since
+        print(f"{label}: NOT_SERVING after {unready:.1f} s, gone after {gone:.1f} s, exit {code}")
+        assert code == DEVICE_FAILED
+
+
+@contextmanager
+def asked(process: ServerProcess) -> Iterator[Asked]:
+    with process, grpc.insecure_channel(process.address) as channel:
+        server = Asked(process, channel)
+        server.compare()
+        yield server
+
+
+def told(answer: Callable[[], object]) -> tuple[str, str]:
+    status = refusal(answer)
+    return status.code, status.reason
+
+
+@pytest.mark.parametrize("fault", ["poison", "exit"])
+def test_a_device_that_fails_takes_the_server_out(faulty: FaultyWorld, fault: str) -> None:
+    with asked(faulty.server(fault)) as server:
+        assert [server.health(name) for name in ("", LIVENESS, *SERVICES)] == [SERVING] * 8
+        faulty.inject(fault, fault)
+        started = time.monotonic()
+        assert told(lambda: server.compare(seed=2)) == ("UNAVAILABLE", "DEVICE_FAILED")
+        server.seconds_until_gone(started, fault)
+        assert any(line["event"] == "failed" for line in server.process.log())
+        assert server.process.bugs() == []
+
+
+def test_a_call_that_hangs_is_ended_with_all_that_wait(faulty: FaultyWorld) -> None:
+    with (
+        asked(faulty.server("hang", device_call_seconds=3)) as server,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        faulty.inject("hang", "hang")
+        started = time.monotonic()
+        calls: list[Future[tuple[str, str]]] = [
+            pool.submit(told, lambda seed=seed: server.compare(seed=seed)) for seed in (2, 3)
+        ]
+        for call in calls:
+            assert call.result(GENEROUS_SECONDS) == ("UNAVAILABLE", "DEVICE_FAILED")
+        server.seconds_until_gone(started, "hang")
+        written = "\n".join(str(line["event"]) for line in server.process.log())
+        assert "in encode" in written, "the stacks say where it hangs"
+
+
+def test_a_bug_of_one_family_leaves_the_server_to_the_others(faulty: FaultyWorld) -> None:
+    with asked(faulty.server("bug")) as server:
+        faulty.inject("bug", "bug")
+        for seed in range(2, 5):
+            assert told(lambda seed=seed: server.compare(seed=seed))[0] == "INTERNAL"
+            server.compare(SOUND, seed=seed)
+        assert server.health() == SERVING
+
+
+def test_a_server_short_of_primitives_rejects_and_stays(faulty: FaultyWorld) -> None:
+    with asked(faulty.server("primitive")) as server:
+        faulty.inject("primitive", "primitive")
+        assert told(lambda: server.compare(seed=2)) == ("RESOURCE_EXHAUSTED", "HOST_SHORTAGE")
+        faulty.inject("primitive", "")
+        server.compare(seed=3)
+        assert server.health() == SERVING
+
+
+@pytest.mark.slow
+def test_a_server_that_was_stopped_does_not_leave(faulty: FaultyWorld) -> None:
+    """Stopped in the middle of a device call, for longer than one may take."""
+    bound, stopped_seconds = 20, 25
+    with (
+        asked(faulty.server("stopped", device_call_seconds=bound)) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        faulty.inject("stopped", "hang")
+        call = pool.submit(server.compare, seed=2)
+        os.kill(server.process.pid, signal.SIGSTOP)
+        time.sleep(stopped_seconds)
+        os.kill(server.process.pid, signal.SIGCONT)
+        time.sleep(3)  # the watchdog looks every second
+        faulty.inject("stopped", "")
+        assert call.result(GENEROUS_SECONDS) is not None
+        assert server.health() == SERVING

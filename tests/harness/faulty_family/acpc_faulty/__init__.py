@@ -1,0 +1,74 @@
+"""A model family whose device fails on command: a file says how, from the next call on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from acpc_server.models import CheckpointLimits, FrozenWorldModel
+from acpc_server.models.config import FAMILY_OF_TARGET, JsonObject
+from acpc_server.models.jepa_family import JepaFamily
+from acpc_server.models.weights import StateReader
+from torch import Tensor
+
+TARGET = "acpc_faulty.Model"
+POISON = "CUDA error: an illegal memory access was encountered"
+
+
+class Faulty:
+    """A JEPA that looks at the file ``ACPC_TEST_FAULT`` before it encodes."""
+
+    def __init__(self, inner: FrozenWorldModel) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._inner, name)
+
+    def encode(self, frames: Tensor) -> Tensor:
+        fault = _fault()
+        if fault == "poison":
+            raise RuntimeError(POISON)
+        if fault == "bug":
+            raise ValueError("a bug of this family")
+        if fault == "exit":
+            raise SystemExit(3)
+        if fault == "primitive":
+            raise RuntimeError("could not create a primitive")
+        while fault == "hang":
+            time.sleep(0.1)
+            fault = _fault()
+        if fault == "freeze":
+            ctypes.PyDLL(None).sleep(100_000)  # and Python's lock is held
+        return self._inner.encode(frames)
+
+
+class FaultyFamily:
+    """Reads what the JEPA family reads."""
+
+    name = "faulty"
+    targets = frozenset({TARGET})
+
+    def build(
+        self,
+        config: JsonObject,
+        state: StateReader,
+        *,
+        device: torch.device,
+        limits: CheckpointLimits,
+    ) -> FrozenWorldModel:
+        target = next(iter(FAMILY_OF_TARGET))
+        family = JepaFamily(FAMILY_OF_TARGET[target])
+        made = family.build({**config, "_target_": target}, state, device=device, limits=limits)
+        return Faulty(made)  # type: ignore[return-value]
+
+
+def _fault() -> str:
+    path = Path(os.environ["ACPC_TEST_FAULT"])
+    return path.read_text().strip() if path.exists() else ""
+
+
+FAMILY = FaultyFamily()

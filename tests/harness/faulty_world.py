@@ -1,0 +1,50 @@
+"""A served world whose checkpoints fail on command, beside ones that do not."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from installed_package import install
+from job_world import JobWorld, write_job_world
+from server_process import ServerProcess
+
+FAMILY = Path(__file__).with_name("faulty_family")
+SOUND = "sound"
+
+
+@dataclass(frozen=True)
+class FaultyWorld:
+    """The roots of :class:`JobWorld` with a family whose calls fail; ``sound`` has its own."""
+
+    world: JobWorld
+    site: Path
+
+    def server(self, state: str, **flags: object) -> ServerProcess:
+        """A server that :meth:`inject` reaches under the name of its state folder."""
+        path = os.pathsep.join([str(self.site), os.environ.get("PYTHONPATH", "")])
+        environment = {"PYTHONPATH": path, "ACPC_TEST_FAULT": str(self._fault(state))}
+        return self.world.server(state, environment=environment, **flags)
+
+    def inject(self, state: str, fault: str) -> None:
+        """Have every call of its checkpoints but ``sound`` fail from now on."""
+        fresh = self._fault(f"{state}.fresh")
+        fresh.write_text(fault)
+        fresh.replace(self._fault(state))
+
+    def _fault(self, state: str) -> Path:
+        return self.world.root / f"fault-{state}"
+
+
+def write_faulty_world(root: Path) -> FaultyWorld:
+    """Write every file; ``model``, ``base`` and ``twin`` are of the family that fails."""
+    world = write_job_world(root)
+    world.write_weights(SOUND, seed=1)
+    for name in ("model", "base", "twin"):
+        config = world.checkpoints / name / "config.json"
+        config.write_text(
+            json.dumps({**json.loads(config.read_text()), "_target_": "acpc_faulty.Model"})
+        )
+    return FaultyWorld(world, install(FAMILY, root / "site"))

@@ -1,0 +1,183 @@
+"""Whose fault a failed device call is, and that nobody waits for a device that has failed."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from acpc.contract import NumericMode
+from acpc_server.engine import DeviceEngine
+from acpc_server.engine.canary import wrong_answer
+from acpc_server.errors import DeviceFailed, HostShortage, InvalidArgument, shortage
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext
+from plain_model import Held, PlainModel, frames
+from torch import Tensor
+from waiting import GENEROUS_SECONDS, wait_until
+
+CPU = torch.device("cpu")
+FP32 = NumericMode.FP32
+NO_MEMORY = "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"
+
+
+class Bench:
+    """An engine whose failures are noted, and callers without a deadline."""
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+        self.metrics = Metrics()
+        self.engine = DeviceEngine(CPU, self.metrics, on_failed=self.failures.append)
+
+    def ask(self, before: Callable[[Tensor], object] = lambda _: None, count: int = 1) -> Tensor:
+        model = PlainModel(before)  # type: ignore[arg-type]
+        context = RequestContext(Priority.INTERACTIVE)
+        return self.engine.encode(model, frames(1.0, count), context, FP32)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.engine.close()
+
+
+def raising(error: BaseException) -> Callable[[Tensor], None]:
+    def raise_it(_: Tensor) -> None:
+        raise error
+
+    return raise_it
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("a bug"), RuntimeError("shapes differ"), InvalidArgument("frames", "no")]
+)
+def test_a_bug_of_a_model_is_its_callers_alone(bench: Bench, error: Exception) -> None:
+    for _ in range(3):
+        with pytest.raises(type(error), match=str(error)):
+            bench.ask(raising(error))
+    assert bench.failures == []
+    assert bench.ask().shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+    ],
+)
+def test_after_an_error_of_the_device_every_caller_is_told(
+    bench: Bench, error: BaseException
+) -> None:
+    with pytest.raises(DeviceFailed) as told:
+        bench.ask(raising(error))
+    assert (told.value.code, told.value.reason) == ("UNAVAILABLE", "DEVICE_FAILED")
+    assert len(bench.failures) == 1
+    assert type(error).__name__ in bench.failures[0]
+    with pytest.raises(DeviceFailed):
+        bench.ask()
+    assert len(bench.failures) == 1
+
+
+def test_an_unknown_error_is_the_devices_when_its_canary_fails(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acpc_server.engine.owner.wrong_answer", lambda _: "2 instead of 3")
+    with pytest.raises(DeviceFailed):
+        bench.ask(raising(ValueError("numbers do not add up")))
+    assert bench.failures == ["ValueError: numbers do not add up"]
+
+
+def test_those_who_wait_are_told_when_a_call_hangs(bench: Bench) -> None:
+    held = Held()
+    with ThreadPoolExecutor(4) as pool:
+        hung = pool.submit(bench.ask, held)
+        assert held.entered.wait(GENEROUS_SECONDS)
+        first = bench.engine.owner.call
+        assert "encode" in first
+        waiting = [pool.submit(bench.ask) for _ in range(2)]
+        depth = bench.metrics.queue_depth.labels("interactive")._value
+        wait_until(lambda: depth.get() == 2)
+        bench.engine.owner.fail("a call takes too long")
+        for answer in (hung, *waiting):
+            with pytest.raises(DeviceFailed, match="too long"):
+                answer.result(GENEROUS_SECONDS)
+        held.free.set()  # late: its caller has gone, which harms nobody
+    assert bench.failures == ["a call takes too long"]
+
+
+def test_a_series_that_fails_leaves_nobody_waiting(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.metrics, "compute", None)
+    with pytest.raises(DeviceFailed):
+        bench.ask()
+    assert len(bench.failures) == 1
+
+
+def test_a_chunk_taken_and_lost_is_answered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.engine._queue, "_take_alike", lambda *_: sys.exit())
+    with pytest.raises(DeviceFailed):
+        bench.ask()
+
+
+@pytest.mark.parametrize("error", [RuntimeError(NO_MEMORY), MemoryError()])
+def test_a_host_out_of_memory_halves_the_batch(bench: Bench, error: Exception) -> None:
+    seen: list[int] = []
+
+    def small(rows: Tensor) -> None:
+        seen.append(len(rows))
+        if len(rows) > 2:
+            raise error
+
+    assert bench.ask(small, count=7).shape == (7, 3)
+    assert max(seen) == 7
+    with pytest.raises(HostShortage) as short:
+        bench.ask(raising(error), count=2)
+    assert (short.value.code, short.value.reason) == ("RESOURCE_EXHAUSTED", "HOST_SHORTAGE")
+    assert short.value.retry_after
+    assert bench.failures == []
+
+
+def test_an_idle_device_is_tried_and_one_without_memory_is_in_trouble(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, said = bench.engine.owner, []
+    monkeypatch.setattr("acpc_server.engine.owner.wrong_answer", lambda _: said.append(1) or "")
+    assert owner.trouble(3600.0) == "", "it was just made"
+    assert not said
+    wait_until(lambda: owner.trouble(0.0) == "" and len(said) > 1)
+    assert "canary" not in str(list(bench.metrics.registry.collect())), "it is nobody's work"
+    monkeypatch.setattr("acpc_server.engine.owner.wrong_answer", raising(RuntimeError(NO_MEMORY)))
+    wait_until(lambda: "memory" in owner.trouble(0.0))
+    monkeypatch.undo()
+    wait_until(lambda: owner.trouble(0.0) == "")
+    assert bench.failures == []
+
+
+def test_the_canary_has_the_right_answer_at_every_size() -> None:
+    assert {wrong_answer(CPU) for _ in range(60)} == {""}
+
+
+@pytest.mark.parametrize(
+    ("error", "short"),
+    [
+        (MemoryError(), True),
+        (OSError(errno.EMFILE, "Too many open files"), True),
+        (OSError(errno.ENOENT, "No such file"), False),
+        (RuntimeError("can't start new thread"), True),
+        (RuntimeError("could not create a primitive"), True),
+        (RuntimeError("std::bad_alloc"), True),
+        (ValueError("not enough memory"), False),
+        (RuntimeError("shapes differ"), False),
+    ],
+)
+def test_what_is_a_shortage_of_the_host(error: Exception, short: bool) -> None:
+    assert (shortage(error) is not None) == short

@@ -1,0 +1,130 @@
+"""The watchdog leaves for what lasts, not for what passes, nor because it was stopped itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from acpc_server import watchdog
+from acpc_server.observe import ServerHealth
+from acpc_server.watchdog import Check, Watchdog, memory_short, threads_short
+from waiting import GENEROUS_SECONDS, wait_until
+
+
+class Patient:
+    """A watched thing that says what is wrong with it."""
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        self.wrong = ""
+        self.check = Check("part", lambda: self.wrong, seconds, 71, ready_seconds=seconds / 2)
+
+
+def observed(patient: Patient, *looks: tuple[str, float]) -> float:
+    for wrong, elapsed in looks:
+        patient.wrong = wrong
+        patient.check.observe(elapsed)
+    return patient.check.wrong_seconds
+
+
+def test_time_counts_from_the_first_look_that_found_it() -> None:
+    assert observed(Patient(), ("ill", 2.0), ("ill", 1.0), ("ill", 1.5)) == 2.5
+
+
+def test_another_call_is_another_matter() -> None:
+    assert observed(Patient(), ("call 1", 2.0), ("call 1", 2.0), ("call 2", 2.0)) == 0.0
+
+
+def test_what_comes_and_goes_counts_less_what_was_well() -> None:
+    looks = [("ill", 1.0), ("ill", 1.0), ("ill", 1.0), ("", 1.0)] * 5
+    assert observed(Patient(), *looks) == 5.0
+
+
+def test_a_check_that_raises_is_wrong() -> None:
+    def look() -> str:
+        raise MemoryError
+
+    check = Check("part", look, 10.0, 71)
+    check.observe(1.0)
+    check.observe(1.0)
+    assert (check.wrong, check.wrong_seconds) == ("cannot be looked at: MemoryError", 1.0)
+
+
+class Watched:
+    """A watchdog of one patient that looks often, and ends a list instead of a process."""
+
+    def __init__(self) -> None:
+        self.patient = Patient(0.2)
+        self.health = ServerHealth()
+        self.health.clear("starting")
+        self.left: list[int] = []
+        self.ended: list[int] = []
+        self.dog = Watchdog([self.patient.check], self.health, self.left.append, self.ended.append)
+        self.dog.start()
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    monkeypatch.setattr(watchdog, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(watchdog, "LEAVE_SECONDS", 0.0)
+    made = Watched()
+    yield made
+    made.dog.stop()
+    made.dog._thread.join()
+
+
+def test_what_lasts_ends_the_process(watched: Watched) -> None:
+    watched.patient.wrong = "no memory"
+    wait_until(lambda: not watched.health.ready)
+    wait_until(lambda: watched.ended)
+    assert (watched.left, watched.ended) == ([71], [71])
+    assert not watched.health.live
+    assert watched.health.sickness.startswith("no memory, for ")
+
+
+def test_readiness_follows_what_passes(watched: Watched) -> None:
+    watched.patient.check.seconds = GENEROUS_SECONDS
+    watched.patient.wrong = "no memory"
+    wait_until(lambda: watched.health.obstacles == {"part": "no memory"})
+    watched.patient.wrong = ""
+    wait_until(lambda: watched.health.ready)
+    assert watched.left == []
+
+
+def test_a_verdict_from_any_thread_counts_once(watched: Watched) -> None:
+    threads = [
+        threading.Thread(target=watched.dog.fail, args=(f"reason {n}", 70 + n)) for n in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: watched.ended)
+    for thread in threads:
+        thread.join()
+    assert len(watched.left) == 1
+    assert watched.left == watched.ended
+
+
+def test_a_process_that_has_failed_is_ended_though_it_stops(watched: Watched) -> None:
+    watched.dog.fail("the device hangs", 70)
+    watched.dog.stop()
+    wait_until(lambda: watched.ended == [70])
+
+
+def test_time_in_which_the_watchdog_did_not_run_does_not_count(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after SIGSTOP and SIGCONT: one look, however late, counts little."""
+    clock = time.monotonic
+    watched.patient.check.seconds = GENEROUS_SECONDS
+    watched.patient.wrong = "call 1"
+    wait_until(lambda: watched.patient.check.wrong_seconds > 0)
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: clock() + 1e6)
+    before = watched.patient.check.wrong_seconds
+    wait_until(lambda: watched.patient.check.wrong_seconds > before + 1)
+    monkeypatch.undo()
+    assert watched.ended == []
+
+
+def test_this_process_has_memory_and_threads() -> None:
+    assert (memory_short(), threads_short()) == ("", "")
