@@ -14,7 +14,9 @@ WORLD = ROOT / "examples" / "two_room"
 CHECKPOINTS = WORLD / "checkpoints"
 MIB = 2**20
 # The tests' servers and networks, and the demo's world, are modules beside other programs.
-sys.path[:0] = [str(path) for path in (ROOT / "tests/harness", ROOT / "tests/reference", WORLD)]
+HOSTILE = ROOT / "tests/hostile"
+PATHS = (ROOT / "tests/harness", ROOT / "tests/reference", HOSTILE, WORLD)
+sys.path[:0] = [str(path) for path in PATHS]
 
 
 def parser(about: str | None, name: str) -> argparse.ArgumentParser:

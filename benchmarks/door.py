@@ -8,15 +8,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from common import ROOT, parser, publish
 
-sys.path.insert(0, str(ROOT / "tests/hostile"))
-
+# isort: split
 import grpc
 import wire
 from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub

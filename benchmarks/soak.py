@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import MIB, ROOT, memory, parser, publish
+from common import MIB, memory, parser, publish
 
-sys.path.insert(0, str(ROOT / "tests/hostile"))
-
+# isort: split
 import anchor_wire
 import grpc
 import planning_wire
