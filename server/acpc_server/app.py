@@ -8,6 +8,7 @@ from collections.abc import Callable
 import grpc
 import structlog
 import torch
+from acpc import tracing
 from acpc.contract import to_plain
 from acpc.v1 import (
     anchor_service_pb2_grpc,
@@ -229,9 +230,15 @@ class Server:
         """Resume jobs, then listen.
 
         Raises:
-            FailedPrecondition: The job record, a port or the TLS files cannot be used.
+            FailedPrecondition: The job record, a port or the TLS files cannot be used, or traces
+                are asked for without the libraries they need.
         """
         settings = self._settings
+        if settings.otlp_endpoint:
+            try:
+                tracing.start(settings.otlp_endpoint, "acpc-server")
+            except tracing.NotInstalled as error:
+                raise FailedPrecondition(f"--otlp-endpoint: {error}") from error
         self.health.watch(self._tell_health)
         self._jobs.start()
         threading.Thread(target=self._tidy, name="tidy", daemon=True).start()
@@ -310,6 +317,7 @@ class Server:
             self._scrape.shutdown()  # type: ignore[attr-defined]
         self._jobs.stop()
         self._engine.close()
+        tracing.stop()
         log.info("stopped")
 
 

@@ -181,6 +181,11 @@ class Settings(BaseSettings):
         le=3600,
         description="time open calls get to finish when the server stops, seconds",
     )
+    otlp_endpoint: str = Field(
+        "",
+        description="OpenTelemetry collector that traces are sent to over gRPC, host:port or a "
+        "URL; needs the extra [tracing]",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="lowest level logged"
     )

@@ -184,7 +184,17 @@ def loaded_after(statement: str) -> set[str]:
     return {name.partition(".")[0] for name in json.loads(shown.stdout)}
 
 
-HEAVY = {"torch", "typer", "click", "rich", "pandas", "pydantic", "h5py", "acpc_server"}
+HEAVY = {
+    "opentelemetry",
+    "torch",
+    "typer",
+    "click",
+    "rich",
+    "pandas",
+    "pydantic",
+    "h5py",
+    "acpc_server",
+}
 WORKBENCH = {"acpc_lab", "yaml", "matplotlib", "jinja2", "pyarrow", "PIL"}
 
 

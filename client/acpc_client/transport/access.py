@@ -44,12 +44,15 @@ class ClientOptions(Access, total=False):
             fail at once [600, and 10 until the server has answered for the first time].
         on_away: Told why the server is away in an error whose message is one line, and None once
             it is back [a warning in the log ``acpc_client``, which goes to stderr].
+        otlp_endpoint: Collector that the client's spans are sent to, ``host:port`` or a URL; needs
+            the extra [tracing]. The first client of a process decides [``ACPC_OTLP_ENDPOINT``].
     """
 
     timeout: float | None
     retry: RetryPolicy | None
     patience: float | None
     on_away: OnAway | None
+    otlp_endpoint: str | None
 
 
 def make_access(

@@ -13,6 +13,7 @@ from acpc_client.errors import ArgumentError, ClientClosed
 from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
 from acpc_client.transport.access import ClientOptions, bearer, resolved
 from acpc_client.transport.channel import CHANNEL_OPTIONS
+from acpc_client.transport.traced import start_tracing, traced
 
 DEFAULT_TARGET = "localhost:50051"
 _NO_RETRIES = RetryPolicy(attempts=1)
@@ -33,6 +34,7 @@ class Transport:
 
     def __init__(self, target: str | Sequence[str], options: ClientOptions) -> None:
         check_options(options, ClientOptions)
+        start_tracing(options.get("otlp_endpoint"))
         self.target = resolved(target)
         self.timeout = check_timeout(options.get("timeout"))
         self.policy = options.get("retry") or RetryPolicy()
@@ -71,6 +73,7 @@ class Transport:
             if method.stub not in self._stubs:
                 self._stubs[method.stub] = method.stub(self._channel)
             call = getattr(self._stubs[method.stub], method.name)
+        call = traced(call, method.name)
         if self._bearer is None:
             return call
         header = self._bearer.header()

@@ -18,6 +18,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
+    # Servers count calls by the family of the library that makes them.
+    ("grpc.primary_user_agent", "acpc-client"),
     # A target may name several servers: calls go round them, and past those that are away.
     ("grpc.lb_policy_name", "round_robin"),
     # Our own backoff decides when to try; the channel must be ready to reconnect by then.

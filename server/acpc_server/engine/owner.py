@@ -15,6 +15,7 @@ from contextlib import suppress
 
 import structlog
 import torch
+from acpc import tracing
 from torch import Tensor
 
 from acpc_server.engine.canary import accelerator_failed, wrong_answer
@@ -176,6 +177,9 @@ class DeviceOwner:
             chunk.context.queue_seconds += waited
             chunk.context.compute_seconds += seconds
             self._metrics.queue_wait.labels(priority).observe(waited)
+            tracing.record("queue", chunk.trace, chunk.queued_at, started, priority=priority)
+            work, ended = f"device {first.primitive}", started + seconds
+            tracing.record(work, chunk.trace, started, ended, rows=chunk.rows, rows_of_call=rows)
 
     def _answer(self, error: Exception) -> Exception | None:
         """What the callers are told of a call that failed; None when the device is at fault."""

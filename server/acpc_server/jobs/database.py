@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
+from acpc import tracing
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from acpc_server.jobs.kind import JobFilter, JobState, Owner
@@ -210,15 +211,15 @@ class JobDatabase:
             created = connection.execute(query).scalar_one()
         return 0.0 if created is None else _seconds_since(created)
 
-    def waited(self, job_id: str) -> float | None:
-        """Seconds since a job's submission; None when it was started before."""
+    def origin(self, job_id: str) -> tuple[float | None, str]:
+        """Seconds since a job's submission, None when it was started before; and its trace."""
         jobs = self._jobs.c
-        query = sa.select(jobs.created_at).where(
-            jobs.workflow_uuid == job_id, jobs.recovery_attempts <= 1
-        )
+        columns = jobs.created_at, jobs.recovery_attempts, jobs.attributes
+        query = sa.select(*columns).where(jobs.workflow_uuid == job_id)
         with self._begin() as connection:
-            created = connection.execute(query).scalar_one_or_none()
-        return None if created is None else _seconds_since(created)
+            created, starts, attributes = connection.execute(query).one()
+        trace = (attributes or {}).get(tracing.HEADER, "")
+        return None if starts > 1 else _seconds_since(created), trace
 
     def queued_of(self, owner: Owner) -> int:
         """Jobs of one caller that wait for a host."""

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 import structlog
+from acpc import tracing
 from acpc.contract import from_plain
 
 from acpc_server.errors import AcpcError, Cancelled, InvalidArgument, Unavailable
@@ -86,7 +87,8 @@ class JobRun:
             step = self.progress.completed + 1
             log.info("job_step", step=step, steps=self._total, phase=phase)
             started = time.monotonic()
-            outcome = _outcome(work)
+            with tracing.span(f"step {phase}", step=step):
+                outcome = _outcome(work)
             self._fresh_seconds += time.monotonic() - started
             self._fresh_steps += 1
             return outcome

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from acpc import tracing
 from acpc.contract import to_plain
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -211,6 +212,8 @@ class JobService:
         job = self._find(job_id, owner.tenant) if request_id else None
         if job is None:
             stamp, labels = kind.stamp(spec), kind.labels(spec)
+            if tracing.active():
+                labels = {**labels, tracing.HEADER: tracing.here()}
             with self._record():
                 self._require_room(owner, max_queued)
                 if owner.tenant and not self._tenants_served:
@@ -255,12 +258,13 @@ class JobService:
 
     def _run(self, kind: str, job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
         try:
-            waited = self._database.waited(job_id)
-        except SQLAlchemyError:  # a figure is not worth a job
-            waited = None
+            waited, trace = self._database.origin(job_id)
+        except SQLAlchemyError:  # neither is worth a job
+            waited, trace = None, ""
         if waited is not None:
             self._metrics.first_step.observe(waited)
-        return self._running.run(self._kinds[kind], job_id, spec, stamp, owner)
+        with tracing.span(f"job {kind}", trace, job=job_id):
+            return self._running.run(self._kinds[kind], job_id, spec, stamp, owner)
 
     def get(self, job_id: str, tenant: str = "") -> Job:
         """A tenant's job; NotFound when it has no such job, here and in every call below."""

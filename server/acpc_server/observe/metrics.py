@@ -40,7 +40,10 @@ OUTCOMES = {
     "PERMISSION_DENIED": "denied",
     **dict.fromkeys(("UNKNOWN", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"), "fault"),
 }
-AGENTS = ("acpc", "grpcurl", "grpc-python", "grpc-go", "grpc-java", "grpc-node-js", "grpc-c++")
+AGENTS = (
+    *("acpc-client", "grpcurl", "grpc-python", "grpc-python-asyncio"),
+    *("grpc-go", "grpc-java", "grpc-node-js", "grpc-c++"),
+)
 RPC_LABELS = ("grpc_type", "grpc_service", "grpc_method")
 JOB_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 
@@ -182,7 +185,7 @@ class Metrics:
         if code == "DEADLINE_EXCEEDED":
             ample = kind == "unary" and budget is not None and budget >= AMPLE_SECONDS
             outcome = "late" if ample else "expired"
-        agent = user_agent.partition("/")[0].lower()
+        agent = user_agent.partition(" ")[0].partition("/")[0].lower()
         agent = agent if agent in AGENTS else OTHER
         self._calls.labels(self._caller(caller), agent, outcome).inc()
 

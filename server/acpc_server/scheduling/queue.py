@@ -9,6 +9,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from acpc import tracing
 from torch import Tensor
 
 from acpc_server.errors import DeviceFailed, Unavailable
@@ -39,6 +40,7 @@ class Chunk:
         kind: Chunks of one kind run at one speed per row, and a network in one mode.
         inputs: Tensors on the CPU whose first axis is rows.
         compute: From inputs on the device to the output, row by row.
+        trace: Parent of the spans of its wait and its computation; empty without traces.
     """
 
     primitive: str
@@ -50,6 +52,7 @@ class Chunk:
     max_rows: int
     future: Future[Tensor] = field(default_factory=Future)
     queued_at: float = field(default_factory=time.perf_counter)
+    trace: str = field(default_factory=tracing.here)
 
     @property
     def rows(self) -> int:

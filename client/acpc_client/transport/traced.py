@@ -1,0 +1,68 @@
+"""Traces of a client's calls, when a collector is named; see ``acpc.tracing``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import grpc
+import grpc.aio
+from acpc import tracing
+
+from acpc_client.errors import ArgumentError
+
+_closing: set[asyncio.Task[str]] = set()
+
+
+def start_tracing(endpoint: str | None) -> None:
+    """Send spans to a collector, that of ``ACPC_OTLP_ENDPOINT`` when none is given, if any.
+
+    Raises:
+        ArgumentError: The extra [tracing] is not installed.
+    """
+    endpoint = endpoint or os.environ.get("ACPC_OTLP_ENDPOINT")
+    if endpoint:
+        try:
+            tracing.start(endpoint, "acpc-client")
+        except tracing.NotInstalled as error:
+            raise ArgumentError("otlp_endpoint", str(error)) from error
+
+
+def traced(call: Any, name: str) -> Any:  # noqa: ANN401 - a multi-callable of either kind
+    """The call with a span, of which the server learns; the call itself when nothing is traced."""
+    if not tracing.active():
+        return call
+
+    def begun(*request: Any, metadata: Any = (), **options: Any) -> Any:  # noqa: ANN401
+        span = tracing.begin(f"client {name}", kind="CLIENT")
+        header = (tracing.HEADER, span.traceparent)
+        try:
+            answer = call(*request, metadata=(*metadata, header), **options)
+        except grpc.RpcError as error:
+            span.end(error.code().name)
+            raise
+        if isinstance(answer, grpc.aio.Call):
+            answer.add_done_callback(lambda ended: _end_later(ended, span))
+        elif isinstance(answer, grpc.Call):
+            answer.add_callback(lambda: span.end(answer.code().name))
+        else:
+            span.end()
+        return answer
+
+    return begun
+
+
+def _end_later(call: grpc.aio.Call, span: tracing.Span) -> None:
+    """The code of an asynchronous call has to be awaited, even once it is known."""
+
+    async def code() -> str:
+        return (await call.code()).name
+
+    def end(known: asyncio.Task[str]) -> None:
+        _closing.discard(known)
+        span.end("CANCELLED" if known.cancelled() else known.result())
+
+    task = asyncio.get_running_loop().create_task(code())
+    _closing.add(task)
+    task.add_done_callback(end)

@@ -1,0 +1,179 @@
+"""Traces: a call's way through client, door, queue, device and job steps, for an OTLP collector.
+
+Nothing of OpenTelemetry is imported before :func:`start`, and until then every span is
+:data:`OFF`. Spans are named across threads, processes and records by their W3C ``traceparent``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from acpc.extras import install_line
+
+HEADER = "traceparent"
+
+
+class NotInstalled(ImportError):
+    """The libraries of the extra [tracing] are missing; the message says how to install them."""
+
+
+class Span:
+    """A stretch of work. This one is recorded nowhere.
+
+    Attributes:
+        traceparent: Its name for those who go on with the trace; empty when it has none.
+    """
+
+    traceparent = ""
+
+    def entered(self) -> AbstractContextManager[object]:
+        """Make it the parent of the spans that this thread or task begins within."""
+        return nullcontext()
+
+    def end(self, code: str = "OK") -> None:
+        """End it with the name of a status code."""
+
+
+OFF = Span()
+
+
+class _Recorded(Span):
+    def __init__(self, otel: _Export, span: Any) -> None:  # noqa: ANN401 - of OpenTelemetry
+        self._otel = otel
+        self._span = span
+        context = span.get_span_context()
+        self.traceparent = (
+            f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+        )
+
+    def entered(self) -> AbstractContextManager[object]:
+        return self._otel.enter(self._span)
+
+    def end(self, code: str = "OK") -> None:
+        self._otel.close(self._span, code)
+
+
+class _Export:
+    """What the libraries do for us."""
+
+    def __init__(self, endpoint: str, service: str) -> None:
+        try:
+            self._api: Any = importlib.import_module("opentelemetry.trace")
+            sdk: Any = importlib.import_module("opentelemetry.sdk.trace")
+            batches: Any = importlib.import_module("opentelemetry.sdk.trace.export")
+            resources: Any = importlib.import_module("opentelemetry.sdk.resources")
+            parents: Any = importlib.import_module("opentelemetry.trace.propagation.tracecontext")
+            otlp: Any = importlib.import_module(
+                "opentelemetry.exporter.otlp.proto.grpc.trace_exporter"
+            )
+        except ImportError as error:
+            raise NotInstalled(f"traces need {error.name}: {install_line('tracing')}") from error
+        self._parents = parents.TraceContextTextMapPropagator()
+        resource = resources.Resource.create({"service.name": service})
+        self._provider = sdk.TracerProvider(resource=resource)
+        address = endpoint if "://" in endpoint else f"http://{endpoint}"
+        exporter = otlp.OTLPSpanExporter(endpoint=address)
+        self._provider.add_span_processor(batches.BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("acpc")
+
+    def begin(self, name: str, parent: str, kind: str, began: float, attributes: Any) -> Any:  # noqa: ANN401
+        return self._tracer.start_span(
+            name,
+            context=self._parents.extract({HEADER: parent}) if parent else None,
+            kind=self._api.SpanKind[kind],
+            attributes=attributes,
+            start_time=_nanoseconds(began),
+        )
+
+    def enter(self, span: Any) -> AbstractContextManager[object]:  # noqa: ANN401
+        entered: AbstractContextManager[object] = self._api.use_span(
+            span, record_exception=False, set_status_on_exception=False
+        )
+        return entered
+
+    def close(self, span: Any, code: str, ended: float | None = None) -> None:  # noqa: ANN401
+        if code != "OK":
+            span.set_status(self._api.StatusCode.ERROR, code)
+        span.end(None if ended is None else _nanoseconds(ended))
+
+    def current(self) -> str:
+        carrier: dict[str, str] = {}
+        self._parents.inject(carrier)
+        return carrier.get(HEADER, "")
+
+    def stop(self) -> None:
+        self._provider.shutdown()
+
+
+_export: _Export | None = None
+
+
+def start(endpoint: str, service: str) -> None:
+    """Send the spans of this process to an OTLP collector over gRPC, in batches.
+
+    Args:
+        endpoint: ``host:port`` or a URL; ``https`` is spoken when the URL says so.
+        service: What the process is called in the traces.
+
+    Raises:
+        NotInstalled: The extra [tracing] is not installed.
+    """
+    global _export  # noqa: PLW0603 - one of a process, like its log
+    if _export is None:
+        _export = _Export(endpoint, service)
+
+
+def stop() -> None:
+    """Send what is left, and record nothing from now on."""
+    global _export
+    export, _export = _export, None
+    if export is not None:
+        export.stop()
+
+
+def active() -> bool:
+    """Whether spans are recorded."""
+    return _export is not None
+
+
+def here() -> str:
+    """``traceparent`` of the span that this thread or task is in; empty without one."""
+    return "" if _export is None else _export.current()
+
+
+def begin(name: str, parent: str = "", kind: str = "INTERNAL", **attributes: str | int) -> Span:
+    """Begin a span below ``parent``, a traceparent, or below the one of this thread or task."""
+    if _export is None:
+        return OFF
+    span = _export.begin(name, parent, kind, time.perf_counter(), attributes)
+    return _Recorded(_export, span)
+
+
+@contextmanager
+def span(name: str, parent: str = "", **attributes: str | int) -> Iterator[Span]:
+    """A span around a block; an error ends it with the error's code."""
+    opened = begin(name, parent, "INTERNAL", **attributes)
+    code = "OK"
+    try:
+        with opened.entered():
+            yield opened
+    except BaseException as error:
+        code = str(getattr(error, "code", type(error).__name__))
+        raise
+    finally:
+        opened.end(code)
+
+
+def record(name: str, parent: str, began: float, ended: float, **attributes: str | int) -> None:
+    """Record a span that is over, between two moments of ``time.perf_counter``."""
+    if _export is not None and parent:
+        _export.close(_export.begin(name, parent, "INTERNAL", began, attributes), "OK", ended)
+
+
+def _nanoseconds(moment: float) -> int:
+    """Since 1970, of a moment of ``time.perf_counter``."""
+    return time.time_ns() - round((time.perf_counter() - moment) * 1e9)

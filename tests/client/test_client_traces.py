@@ -1,0 +1,77 @@
+"""Spans of a client's calls: sent when a collector is named, and otherwise nothing at all."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from acpc import tracing
+from acpc.contract import GaussianNoise
+from acpc_client import AcpcClient
+from acpc_client.errors import AcpcError, ArgumentError
+from client_counterparty import Counterparty
+from client_messages import status
+from otlp_collector import Collector, collecting
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    with collecting() as found:
+        monkeypatch.setenv("ACPC_OTLP_ENDPOINT", found.address)
+        yield found
+        tracing.stop()
+
+
+def _compare(side: Any, history: np.ndarray, blocks: np.ndarray) -> None:  # noqa: ANN401
+    side.ask(
+        lambda client: client.compare_pair(
+            "model", history, blocks, perturbations=GaussianNoise(0.1)
+        )
+    )
+
+
+def test_a_call_and_a_failed_attempt_are_spans(
+    collector: Collector,
+    side: Any,  # noqa: ANN401
+    counterparty: Counterparty,
+    history: np.ndarray,
+    blocks: np.ndarray,
+) -> None:
+    counterparty.refusals["ComparePair"].append(
+        status(grpc.StatusCode.NOT_FOUND, "no such checkpoint")
+    )
+    with pytest.raises(AcpcError):
+        _compare(side, history, blocks)
+    _compare(side, history, blocks)
+    tracing.stop()
+    spans = collector.named("client ComparePair")
+    assert [one.failed for one in spans] == ["NOT_FOUND", ""]
+    assert {one.service for one in spans} == {"acpc-client"}
+    assert not any(one.parent for one in spans)
+
+
+def test_a_call_belongs_to_the_span_of_the_application(
+    collector: Collector, target: str, history: np.ndarray, blocks: np.ndarray
+) -> None:
+    with AcpcClient(target) as client, tracing.span("planning") as above:
+        client.compare_pair("model", history, blocks, perturbations=GaussianNoise(0.1))
+    tracing.stop()
+    (call,) = collector.named("client ComparePair")
+    assert above.traceparent.split("-")[1:3] == [call.span.trace_id.hex(), call.parent.hex()]
+
+
+def test_nothing_is_traced_unless_it_is_asked_for(target: str) -> None:
+    with AcpcClient(target):
+        assert not tracing.active()
+        assert tracing.begin("nothing") is tracing.OFF
+        assert tracing.here() == ""
+
+
+def test_traces_without_their_libraries_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(ArgumentError, match=r"\[tracing\]"):
+        AcpcClient(target, otlp_endpoint="localhost:4317")
