@@ -11,15 +11,16 @@ import torch
 from acpc import tracing
 from acpc.contract import to_plain
 from acpc.v1 import (
-    anchor_service_pb2_grpc,
-    checkpoint_service_pb2_grpc,
-    diagnostic_service_pb2_grpc,
-    scoring_service_pb2_grpc,
-    study_service_pb2_grpc,
+    anchor_service_pb2,
+    checkpoint_service_pb2,
+    diagnostic_service_pb2,
+    scoring_service_pb2,
+    study_service_pb2,
 )
-from google.longrunning import operations_pb2_grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from google.longrunning import operations_pb2
+from google.protobuf.descriptor import FileDescriptor
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
@@ -34,13 +35,17 @@ from acpc_server.rpc import (
     AnchorServicer,
     CheckpointServicer,
     DiagnosticServicer,
-    Guard,
+    Door,
+    HealthService,
+    Lane,
     OperationsServicer,
     OperationWriter,
+    Receiver,
+    Reflection,
     ScoringServicer,
     StudyServicer,
 )
-from acpc_server.scheduling import AdmissionController, Quota, WorkerPool
+from acpc_server.scheduling import AdmissionController, CallerLimits, Held, Quota, WorkerPool
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyJobKind
@@ -68,6 +73,14 @@ EVICTED = 1
 # How long the device may compute nothing before it is tried.
 CANARY_SECONDS = 10.0
 FAILED_DRAIN_SECONDS = 1.0
+# What calls of some methods count as, besides calls and streams.
+HOLDS = {
+    "WaitOperation": Held.WAITS,
+    "WatchOperation": Held.WAITS,
+    "UploadAnchors": Held.UPLOADS,
+}
+HEALTH = "grpc.health.v1.Health"
+REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 TIDY_SECONDS = 3600.0
 # Unfinished jobs of one state that are searched for an anchor set.
 MAX_JOBS = 10_000
@@ -101,10 +114,7 @@ class Server:
             version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
         )
         self._admission = AdmissionController(
-            max_requests=settings.rpc_threads,
-            # A stream holds a thread for as long as it lives; half of them stay for other calls.
-            max_streams=settings.rpc_threads // 2,
-            max_queue=settings.max_queue,
+            max_requests=settings.rpc_threads, max_queue=settings.max_queue
         )
         self._engine = self._start_engine()
         self._checkpoints = CheckpointCache(
@@ -129,8 +139,8 @@ class Server:
         )
         self.health = ServerHealth()
         self._watchdog = self._build_watchdog()
-        self._health = health.HealthServicer()
-        self._server = self._build(scoring, studies, readers)
+        self._probes = HealthService()
+        self._door = self._build(scoring, studies, readers)
 
     def _start_engine(self) -> DeviceEngine:
         settings = self._settings
@@ -173,58 +183,60 @@ class Server:
 
     def _tell_health(self) -> None:
         """Answer gRPC's probes as HTTP's: every service by readiness, one name by liveness."""
-        serving = health_pb2.HealthCheckResponse
-        ready = serving.SERVING if self.health.ready else serving.NOT_SERVING
-        for service in ("", *SERVICES):
-            self._health.set(service, ready)
-        self._health.set(LIVENESS, serving.SERVING if self.health.live else serving.NOT_SERVING)
+        ready = dict.fromkeys(("", *SERVICES), self.health.ready)
+        self._probes.tell({**ready, LIVENESS: self.health.live})
 
-    def _build(
-        self, scoring: ScoreJobKind, studies: StudyJobKind, readers: AnchorReaders
-    ) -> grpc.Server:
+    def _build(self, scoring: ScoreJobKind, studies: StudyJobKind, readers: AnchorReaders) -> Door:
         settings = self._settings
-        workers = WorkerPool(settings.rpc_threads)
-        server = grpc.server(
-            workers,
-            interceptors=[Guard(self.metrics, workers, self._admission)],
+        door = Door(
+            self.metrics,
+            WorkerPool(settings.rpc_threads),
+            _lane(settings),
             options=_channel_options(settings),
         )
         comparison = PairComparer(self._engine, settings.max_frames)
         planner = Planner(
             self._engine, max_frames=settings.max_frames, max_predictions=settings.max_predictions
         )
-        diagnostic_service_pb2_grpc.add_DiagnosticServiceServicer_to_server(
-            DiagnosticServicer(
-                self._admission,
-                self._checkpoints,
-                comparison,
-                planner,
-                idle_seconds=settings.plan_idle_seconds,
-            ),
-            server,
-        )
-        checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(
-            CheckpointServicer(self._checkpoints), server
+        diagnostic = DiagnosticServicer(
+            self._admission,
+            self._checkpoints,
+            comparison,
+            planner,
+            idle_seconds=settings.plan_idle_seconds,
         )
         writer = OperationWriter([scoring, studies])
         given = self._checkpoints, readers, self._jobs, writer
-        scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server(
-            ScoringServicer(scoring, *given), server
-        )
-        study_service_pb2_grpc.add_StudyServiceServicer_to_server(
-            StudyServicer(studies, *given), server
-        )
-        anchor_service_pb2_grpc.add_AnchorServiceServicer_to_server(
-            AnchorServicer(self._anchors, self._datasets, self._in_use), server
-        )
-        operations_pb2_grpc.add_OperationsServicer_to_server(
-            OperationsServicer(self._jobs, writer), server
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection(
-            (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server
-        )
-        return server
+        served: list[tuple[FileDescriptor, str, object]] = [
+            (diagnostic_service_pb2.DESCRIPTOR, "DiagnosticService", diagnostic),
+            (
+                checkpoint_service_pb2.DESCRIPTOR,
+                "CheckpointService",
+                CheckpointServicer(self._checkpoints),
+            ),
+            (
+                scoring_service_pb2.DESCRIPTOR,
+                "ScoringService",
+                ScoringServicer(scoring, *given),
+            ),
+            (study_service_pb2.DESCRIPTOR, "StudyService", StudyServicer(studies, *given)),
+            (
+                anchor_service_pb2.DESCRIPTOR,
+                "AnchorService",
+                AnchorServicer(self._anchors, self._datasets, self._in_use),
+            ),
+            (operations_pb2.DESCRIPTOR, "Operations", OperationsServicer(self._jobs, writer)),
+            (
+                reflection_pb2.DESCRIPTOR,
+                "ServerReflection",
+                Reflection((*SERVICES, HEALTH, REFLECTION)),
+            ),
+        ]
+        for file, name, servicer in served:
+            door.add(file.services_by_name[name], servicer, holds=HOLDS)
+        health = health_pb2.DESCRIPTOR.services_by_name["Health"]
+        door.add(health, self._probes, lane=_health_lane())
+        return door
 
     def start(self) -> None:
         """Resume jobs, then listen.
@@ -254,7 +266,7 @@ class Server:
                     "--metrics-port, 0 picks a free one"
                 ) from error
         self.port = self._bind()
-        self._server.start()
+        self._door.start()
         self._watchdog.start()
         self.health.clear("starting")
         log.info(
@@ -291,8 +303,8 @@ class Server:
             if settings.tls_certificate and settings.tls_key:
                 pair = (settings.tls_key.read_bytes(), settings.tls_certificate.read_bytes())
                 credentials = grpc.ssl_server_credentials([pair])
-                return int(self._server.add_secure_port(address, credentials))
-            return int(self._server.add_insecure_port(address))
+                return self._door.bind(address, credentials)
+            return self._door.bind(address)
         except (RuntimeError, OSError) as error:
             tls = ", or check the files of --tls-certificate and --tls-key"
             raise FailedPrecondition(
@@ -311,8 +323,7 @@ class Server:
         self._watchdog.stop()
         self._jobs.drain()
         self._stopping.set()
-        stopped: threading.Event = self._server.stop(seconds)
-        stopped.wait()
+        self._door.stop(seconds)
         if self._scrape is not None:
             self._scrape.shutdown()  # type: ignore[attr-defined]
         self._jobs.stop()
@@ -333,6 +344,22 @@ def _channel_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.http2.min_ping_interval_without_data_ms", 5000),
     ]
+
+
+def _lane(settings: Settings) -> Lane:
+    """What every call but a health check shares."""
+    total = Quota(calls=settings.max_calls, streams=settings.max_streams, waits=settings.max_waits)
+    slots = max(2, settings.receiving_mib // settings.max_message_mib)
+    return Lane(
+        Receiver(slots),
+        CallerLimits(total, caller_quota(settings)),
+        settings.message_seconds,
+    )
+
+
+def _health_lane() -> Lane:
+    """What health checks share; nobody else can fill it, and a silent check yields at once."""
+    return Lane(Receiver(4, grace=0.02), CallerLimits(Quota(calls=1024)), message_seconds=2.0)
 
 
 def caller_quota(settings: Settings) -> Quota:

@@ -96,6 +96,15 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="calls per second one caller may begin; 0 is no limit",
     )
+    message_seconds: float = Field(
+        10.0, gt=0, description="time a message may take to arrive, seconds"
+    )
+    receiving_mib: int = Field(
+        512, ge=1, description="messages being received at a time, MiB; at least two of them"
+    )
+    max_calls: int = Field(1024, ge=8, description="calls under way at a time, waiting ones too")
+    max_streams: int = Field(64, ge=1, description="streams open at a time")
+    max_waits: int = Field(512, ge=1, description="calls that may wait for jobs at a time")
     max_queue: int = Field(
         256, ge=1, description="interactive chunks that may wait for the device; more are rejected"
     )

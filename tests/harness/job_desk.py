@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 from pathlib import Path
 from typing import Any
 
+from acpc_server.errors import AcpcError
 from acpc_server.jobs import Job, JobKind, JobOptions, JobService, JobState, LeaseTerms
 from acpc_server.observe import Metrics
 from counting_jobs import Counting, counting_plan
@@ -53,9 +55,14 @@ class Desk:
             service.stop()
 
 
-def always() -> bool:
-    return True
-
-
 def ended(service: JobService, job_id: str, tenant: str = "") -> Job:
-    return service.wait(job_id, GENEROUS_SECONDS, always, tenant)
+    told: queue.Queue[Job | AcpcError | None] = queue.Queue()
+    stop = service.follow(job_id, told.put, tenant)
+    try:
+        while True:
+            news = told.get(timeout=GENEROUS_SECONDS)
+            assert isinstance(news, Job), news
+            if news.state.done:
+                return news
+    finally:
+        stop()

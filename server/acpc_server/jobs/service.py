@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import datetime
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,16 +29,15 @@ from acpc_server.errors import (
 )
 from acpc_server.jobs import durable
 from acpc_server.jobs.database import JobDatabase, first_line, no_room
+from acpc_server.jobs.following import Changed, JobFollowers
 from acpc_server.jobs.kind import (
     NOBODY,
     Job,
     JobFilter,
     JobKind,
     JobSpec,
-    JobState,
     Json,
     Owner,
-    Progress,
 )
 from acpc_server.jobs.lease import Lease, LeaseTerms
 from acpc_server.jobs.reader import JobReader
@@ -53,10 +51,6 @@ NAMESPACE = uuid.UUID("5f6f3c1e-7c1b-4d0f-9a57-0f2b8f6d4a10")
 RETRY_SECONDS = 2.0
 # The same while the queue or the record's disk is full: about the time of a short job.
 FULL_SECONDS = 10.0
-# Pause between two looks at a job: at first, at most, and as a share of the time waited so far.
-FIRST_LOOK_SECONDS = 0.1
-LOOK_SECONDS = 1.0
-LOOK_SHARE = 0.05
 SWEEP_SECONDS = 600.0
 # Jobs deleted at a time, so that no transaction is long.
 BATCH = 100
@@ -112,6 +106,7 @@ class JobService:
         self._running = RunningJobs(metrics)
         self._metrics = metrics
         self._reader = JobReader(self._kinds, self._running, self._database)
+        self._followers = JobFollowers(self._look)
         self._retention = _Retention(list(self._kinds), options.retention_days)
         self._lease = Lease(
             self._database,
@@ -152,9 +147,11 @@ class JobService:
     def drain(self) -> None:
         """End every wait and watch, so that they do not hold up the server's stop."""
         self._running.draining.set()
+        self._followers.close()
 
     def stop(self) -> None:
         """Withdraw running jobs and close the record; another host or the next start continues."""
+        self._followers.close()
         self._running.stop()
         self._retention.stop()
         self._close()
@@ -299,42 +296,18 @@ class JobService:
             durable.delete([job_id])
         self._running.forget(job_id)  # its request id may be used again
 
-    def wait(
-        self, job_id: str, seconds: float, wanted: Callable[[], bool], tenant: str = ""
-    ) -> Job:
-        """The job once it is done, after ``seconds``, or when it is no longer wanted."""
-        since = time.monotonic()
-        job = self.get(job_id, tenant)
-        while not job.state.done and wanted():
-            left = since + seconds - time.monotonic()
-            if left <= 0 or self._pause(since, left):
-                break
-            job = self.get(job_id, tenant)
-        return job
+    def follow(self, job_id: str, changed: Changed, tenant: str = "") -> Callable[[], None]:
+        """Have ``changed`` told of a job until it is done; see :meth:`JobFollowers.follow`."""
+        return self._followers.follow(self.get(job_id, tenant), changed)
 
-    def watch(self, job_id: str, wanted: Callable[[], bool], tenant: str = "") -> Iterator[Job]:
-        """The job now, and again whenever it has changed, until done or no longer wanted.
-
-        Raises:
-            Unavailable: The server stops; the job continues once it is back.
-        """
-        last: tuple[JobState, Progress] | None = None
-        changed = time.monotonic()
-        while wanted():
-            job = self.get(job_id, tenant)
-            if (job.state, job.progress) != last:
-                last, changed = (job.state, job.progress), time.monotonic()
-                yield job
-            if job.state.done:
-                return
-            if self._pause(changed, LOOK_SECONDS):
-                raise Unavailable("the server is draining; the job continues elsewhere or later")
-
-    def _pause(self, since: float, longest: float) -> bool:
-        """Wait before the next look at a job; True when the server drains."""
-        waited = time.monotonic() - since
-        pause = min(max(FIRST_LOOK_SECONDS, LOOK_SHARE * waited), LOOK_SECONDS, longest)
-        return self._running.draining.wait(pause)
+    def _look(self, job_ids: Collection[str]) -> dict[str, Job]:
+        with self._record():
+            found = self._reader.several(job_ids)
+            done = {job_id for job_id, job in found.items() if job.state.done}
+            return {
+                job_id: self._reader.get(job_id, job.owner.tenant) if job_id in done else job
+                for job_id, job in found.items()
+            }
 
 
 def _job_id(tenant: str, request_id: str) -> str:

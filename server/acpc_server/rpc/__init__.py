@@ -1,8 +1,11 @@
-"""The wire: servicers, error mapping."""
+"""The wire: the door, servicers, error mapping."""
 
 from acpc_server.rpc.anchor import AnchorServicer
+from acpc_server.rpc.call import Admit, Call, Conversation, Metadata, admit_all
 from acpc_server.rpc.checkpoint import CheckpointServicer
 from acpc_server.rpc.diagnostic import DiagnosticServicer
-from acpc_server.rpc.interceptor import Guard
+from acpc_server.rpc.door import Door, Lane
 from acpc_server.rpc.operations import OperationsServicer, OperationWriter
+from acpc_server.rpc.probes import HealthService, Reflection
+from acpc_server.rpc.receiving import Receiver
 from acpc_server.rpc.scoring import ScoringServicer, StudyServicer

@@ -9,15 +9,13 @@ import math
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
-import grpc
 import numpy as np
 from acpc.contract import MAX_REQUEST_ID, AnchorSource, CreateRequest, read_tensor
 from acpc.v1 import anchor_service_pb2 as pb
-from acpc.v1 import anchor_service_pb2_grpc as pb_grpc
 from acpc.v1 import tensor_pb2
 
 from acpc_server.data import MAX_FRAME_SIDE, AnchorBatch, DatasetStore
@@ -31,13 +29,13 @@ from acpc_server.data.anchor_sets import (
     store_drawn,
 )
 from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument
+from acpc_server.rpc.call import Call, Conversation, Dialogue
 from acpc_server.rpc.request import read, read_page, write_token
-from acpc_server.scheduling import read_until_idle
 
 IDLE_SECONDS = 60.0
 
 
-class AnchorServicer(pb_grpc.AnchorServiceServicer):
+class AnchorServicer:
     """Takes, makes, lists and deletes anchor sets.
 
     Args:
@@ -57,43 +55,39 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
         self._in_use = in_use
         self._idle_seconds = idle_seconds
 
-    def UploadAnchors(
-        self, request_iterator: Iterator[pb.UploadAnchorsRequest], context: grpc.ServicerContext
-    ) -> pb.UploadAnchorsResponse:
+    def UploadAnchors(self, _messages: None, context: Call) -> Conversation:
         """Store shards as they come; each is safe once the next one is asked for."""
-        limited = read_until_idle(
-            request_iterator,
+        return Conversation(
+            self._uploaded(context),
             self._idle_seconds,
             hint="go on with the same request_id",
             reason="UPLOAD_IDLE",
         )
-        with closing(limited) as messages:
-            first = next(messages, pb.UploadAnchorsRequest())
-            if first.WhichOneof("message") != "header":
-                raise InvalidArgument("header", "the first message of an upload is its header")
-            try:
-                asked = read(UploadHeader, first.header)
-                if asked.expected_digest:
-                    check_digest(asked.expected_digest, "expected_digest")
-                with self._named(asked.request_id) as request_id:
-                    header = replace(asked, request_id=request_id)
-                    return self._receive(header, messages, alone=not asked.request_id)
-            except InvalidArgument as error:
-                ours = error.field.partition(".")[0] in _names(UploadHeader)
-                raise (error.below("header") if ours else error) from error
 
-    def _receive(
-        self, header: UploadHeader, messages: Iterator[pb.UploadAnchorsRequest], *, alone: bool
-    ) -> pb.UploadAnchorsResponse:
+    def _uploaded(self, context: Call) -> Dialogue:
+        first = (yield None) or pb.UploadAnchorsRequest()
+        if first.WhichOneof("message") != "header":
+            raise InvalidArgument("header", "the first message of an upload is its header")
+        try:
+            asked = read(UploadHeader, first.header)
+            if asked.expected_digest:
+                check_digest(asked.expected_digest, "expected_digest")
+            with self._named(asked.request_id) as request_id:
+                header = replace(asked, request_id=request_id)
+                return (yield from self._receive(header, alone=not asked.request_id))
+        except InvalidArgument as error:
+            ours = error.field.partition(".")[0] in _names(UploadHeader)
+            raise (error.below("header") if ours else error) from error
+
+    def _receive(self, header: UploadHeader, *, alone: bool) -> Dialogue:
         with self._store.upload(header) as upload:
-            if upload.finished is None:
-                for message in messages:
-                    if message.WhichOneof("message") != "shard":
-                        raise InvalidArgument("shard", "every message after the header is a shard")
-                    try:
-                        _append(upload, message.shard, header)
-                    except InvalidArgument as error:
-                        raise error.below("shard") from error
+            while upload.finished is None and (message := (yield None)) is not None:
+                if message.WhichOneof("message") != "shard":
+                    raise InvalidArgument("shard", "every message after the header is a shard")
+                try:
+                    _append(upload, message.shard, header)
+                except InvalidArgument as error:
+                    raise error.below("shard") from error
             if upload.next_offset < header.anchors and not alone:
                 return pb.UploadAnchorsResponse(next_offset=upload.next_offset)
             info = upload.finish()
@@ -101,9 +95,7 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
             anchor_set=self._written(self._store.get(info.digest)), next_offset=info.anchors
         )
 
-    def GetUpload(
-        self, request: pb.GetUploadRequest, context: grpc.ServicerContext
-    ) -> pb.GetUploadResponse:
+    def GetUpload(self, request: pb.GetUploadRequest, context: Call) -> pb.GetUploadResponse:
         """Where an upload goes on."""
         if not 1 <= len(request.request_id) <= MAX_REQUEST_ID:
             raise InvalidArgument("request_id", f"give 1 to {MAX_REQUEST_ID} characters")
@@ -114,7 +106,7 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
         )
 
     def CreateAnchorSet(
-        self, request: pb.CreateAnchorSetRequest, context: grpc.ServicerContext
+        self, request: pb.CreateAnchorSetRequest, context: Call
     ) -> pb.CreateAnchorSetResponse:
         """Draw anchors from a dataset and store them, a few at a time."""
         asked = read(CreateRequest, request)
@@ -131,7 +123,7 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
             info = self._make(header, context)
         return pb.CreateAnchorSetResponse(anchor_set=self._written(self._store.get(info.digest)))
 
-    def _make(self, header: UploadHeader, context: grpc.ServicerContext) -> SetInfo:
+    def _make(self, header: UploadHeader, context: Call) -> SetInfo:
         def check() -> None:
             if not context.is_active():
                 raise Cancelled("the caller has left; the same request_id starts again")
@@ -151,14 +143,14 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
                 raise
 
     def GetAnchorSet(
-        self, request: pb.GetAnchorSetRequest, context: grpc.ServicerContext
+        self, request: pb.GetAnchorSetRequest, context: Call
     ) -> pb.GetAnchorSetResponse:
         """What a set is."""
         stored = self._store.get(request.digest)
         return pb.GetAnchorSetResponse(anchor_set=self._written(stored))
 
     def ListAnchorSets(
-        self, request: pb.ListAnchorSetsRequest, context: grpc.ServicerContext
+        self, request: pb.ListAnchorSetsRequest, context: Call
     ) -> pb.ListAnchorSetsResponse:
         """One page of the sets, newest first."""
         page = read_page(request.page_size, request.page_token)
@@ -170,7 +162,7 @@ class AnchorServicer(pb_grpc.AnchorServiceServicer):
         )
 
     def DeleteAnchorSet(
-        self, request: pb.DeleteAnchorSetRequest, context: grpc.ServicerContext
+        self, request: pb.DeleteAnchorSetRequest, context: Call
     ) -> pb.DeleteAnchorSetResponse:
         """Remove a set that no job needs."""
         self._store.delete(request.digest, self._in_use)

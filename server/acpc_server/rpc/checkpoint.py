@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import time
 
-import grpc
 from acpc.contract import CheckpointRef, Timing
 from acpc.v1 import checkpoint_service_pb2 as pb
-from acpc.v1 import checkpoint_service_pb2_grpc as pb_grpc
 
 from acpc_server.engine import CheckpointCache
+from acpc_server.rpc.call import Call
 from acpc_server.rpc.request import load, read, read_page, request_id, write_token
 
 
-class CheckpointServicer(pb_grpc.CheckpointServiceServicer):
+class CheckpointServicer:
     """Lists, loads and unloads checkpoints."""
 
     def __init__(self, checkpoints: CheckpointCache) -> None:
         self._checkpoints = checkpoints
 
     def ListCheckpoints(
-        self, request: pb.ListCheckpointsRequest, context: grpc.ServicerContext
+        self, request: pb.ListCheckpointsRequest, context: Call
     ) -> pb.ListCheckpointsResponse:
         """A page of the checkpoints below the root, by name."""
         page = read_page(request.page_size, request.page_token)
@@ -31,7 +30,7 @@ class CheckpointServicer(pb_grpc.CheckpointServiceServicer):
         )
 
     def GetCheckpoint(
-        self, request: pb.GetCheckpointRequest, context: grpc.ServicerContext
+        self, request: pb.GetCheckpointRequest, context: Call
     ) -> pb.GetCheckpointResponse:
         """One checkpoint, without loading it."""
         ref = read(CheckpointRef, request.checkpoint, "checkpoint")
@@ -39,7 +38,7 @@ class CheckpointServicer(pb_grpc.CheckpointServiceServicer):
         return pb.GetCheckpointResponse(checkpoint=entry.to_message())
 
     def LoadCheckpoint(
-        self, request: pb.LoadCheckpointRequest, context: grpc.ServicerContext
+        self, request: pb.LoadCheckpointRequest, context: Call
     ) -> pb.LoadCheckpointResponse:
         """Read a checkpoint onto the device."""
         started = time.perf_counter()
@@ -53,7 +52,7 @@ class CheckpointServicer(pb_grpc.CheckpointServiceServicer):
         )
 
     def UnloadCheckpoint(
-        self, request: pb.UnloadCheckpointRequest, context: grpc.ServicerContext
+        self, request: pb.UnloadCheckpointRequest, context: Call
     ) -> pb.UnloadCheckpointResponse:
         """Free the device memory of a checkpoint."""
         request_id(request)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 
-import grpc
 from acpc.contract import (
     OwnPool,
     PairedRequest,
@@ -19,7 +16,6 @@ from acpc.contract import (
     write_tensor,
 )
 from acpc.v1 import diagnostic_service_pb2 as pb
-from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
 
 from acpc_server.engine import CheckpointCache
 from acpc_server.errors import AcpcError, InvalidArgument
@@ -33,22 +29,18 @@ from acpc_server.interactive import (
     check_pool,
     draw_pool,
 )
-from acpc_server.rpc.request import caller, load, read, request_id, require_views, shown_id
+from acpc_server.rpc.call import Call, Conversation, Dialogue
+from acpc_server.rpc.request import load, read, request_id, require_views, shown_id
 from acpc_server.rpc.status import to_status
-from acpc_server.scheduling import (
-    AdmissionController,
-    CallRequests,
-    RequestContext,
-    read_until_idle,
-)
+from acpc_server.scheduling import AdmissionController, CallRequests, RequestContext
 
 
-class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
+class DiagnosticServicer:
     """Serves pairwise ACPC and planners.
 
     Args:
         admission: Admits every request: each unary call, and each message of a stream.
-        idle_seconds: How long a Plan stream may stay silent.
+        idle_seconds: How long a stream may stay silent.
     """
 
     def __init__(
@@ -66,19 +58,24 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
         self._planner = planner
         self._idle_seconds = idle_seconds
 
-    def ComparePair(
-        self, request: pb.ComparePairRequest, context: grpc.ServicerContext
-    ) -> pb.ComparePairResponse:
+    def ComparePair(self, request: pb.ComparePairRequest, context: Call) -> pb.ComparePairResponse:
         """Compare one pair."""
         with self._requests("ComparePair", context).admitted() as admitted:
             return self._compare(request, admitted)
 
-    def ComparePairs(
-        self, request_iterator: Iterator[pb.ComparePairsRequest], context: grpc.ServicerContext
-    ) -> Iterator[pb.ComparePairsResponse]:
+    def ComparePairs(self, _messages: None, context: Call) -> Conversation:
         """Compare pairs in order; a pair that is rejected is answered in place."""
+        return Conversation(
+            self._compared(context),
+            self._idle_seconds,
+            hint="open a new stream for the next pairs",
+            reason="COMPARE_IDLE",
+        )
+
+    def _compared(self, context: Call) -> Dialogue:
         requests = self._requests("ComparePairs", context)
-        for request in request_iterator:
+        request = yield None
+        while request is not None:
             answer = pb.ComparePairsResponse(pair_id=request.pair_id)
             try:
                 with requests.admitted() as admitted:
@@ -87,11 +84,10 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
                 requests.check()
                 nested = error.below("pair") if isinstance(error, InvalidArgument) else error
                 answer.error.CopyFrom(to_status(nested, shown_id(request.pair)))
-            yield answer
+            request = yield answer
+        return None
 
-    def CertifyPool(
-        self, request: pb.CertifyPoolRequest, context: grpc.ServicerContext
-    ) -> pb.CertifyPoolResponse:
+    def CertifyPool(self, request: pb.CertifyPoolRequest, context: Call) -> pb.CertifyPoolResponse:
         """Certify one pool."""
         with self._requests("CertifyPool", context).admitted() as admitted:
             asked = read(PoolRequest, request)
@@ -101,30 +97,28 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
             answer = certify_pool(session, asked.candidates, admitted)
             return replace(answer, request_id=identity, timing=_spent(admitted)).to_message()
 
-    def Plan(
-        self, request_iterator: Iterator[pb.PlanRequest], context: grpc.ServicerContext
-    ) -> Iterator[pb.PlanResponse]:
+    def Plan(self, _messages: None, context: Call) -> Conversation:
         """One session, then a pool a message; the first that is rejected ends the stream."""
-        requests = self._requests("Plan", context)
-        limited = read_until_idle(
-            request_iterator,
+        return Conversation(
+            self._planned(context),
             self._idle_seconds,
             hint="open a new stream for the next pools",
             reason="PLAN_IDLE",
         )
-        with closing(limited):
-            message = next(limited, pb.PlanRequest())
-            with requests.admitted() as admitted:
-                session, started = self._start(message, admitted)
-            yield pb.PlanResponse(started=started)
-            for message in limited:
-                with requests.admitted() as admitted:
-                    certificate = _certify_next(session, message, started.request_id, admitted)
-                yield pb.PlanResponse(certificate=certificate)
 
-    def PlanPaired(
-        self, request: pb.PlanPairedRequest, context: grpc.ServicerContext
-    ) -> pb.PlanPairedResponse:
+    def _planned(self, context: Call) -> Dialogue:
+        requests = self._requests("Plan", context)
+        message = yield None
+        with requests.admitted() as admitted:
+            session, started = self._start(message or pb.PlanRequest(), admitted)
+        message = yield pb.PlanResponse(started=started)
+        while message is not None:
+            with requests.admitted() as admitted:
+                certificate = _certify_next(session, message, started.request_id, admitted)
+            message = yield pb.PlanResponse(certificate=certificate)
+        return None
+
+    def PlanPaired(self, request: pb.PlanPairedRequest, context: Call) -> pb.PlanPairedResponse:
         """Run CEM on both histories: a clean and a perturbed run for every view."""
         with self._requests("PlanPaired", context).admitted() as admitted:
             asked = read(PairedRequest, request)
@@ -134,8 +128,8 @@ class DiagnosticServicer(pb_grpc.DiagnosticServiceServicer):
             plans, _ = runs.run(admitted)
             return replace(plans, request_id=identity, timing=_spent(admitted)).to_message()
 
-    def _requests(self, method: str, context: grpc.ServicerContext) -> CallRequests:
-        return CallRequests(self._admission, method, context, caller=caller(context))
+    def _requests(self, method: str, context: Call) -> CallRequests:
+        return CallRequests(self._admission, method, context, caller=context.caller)
 
     def _compare(
         self, request: pb.ComparePairRequest, context: RequestContext

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Any, Protocol
 
-import grpc
 from acpc.contract import JobState, Timing, Wire, moment
-from google.longrunning import operations_pb2, operations_pb2_grpc
+from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 from google.rpc import error_details_pb2
 
-from acpc_server.errors import InvalidArgument, NotFound
+from acpc_server.errors import AcpcError, InvalidArgument, NotFound
 from acpc_server.jobs import Job, JobFilter, JobService
+from acpc_server.rpc.call import Call
 from acpc_server.rpc.request import principal, read_page, write_token
 from acpc_server.rpc.status import DOMAIN, plain_status
 
@@ -93,7 +96,7 @@ def _life(job: Job) -> dict[str, Any]:
     }
 
 
-class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignore[misc]
+class OperationsServicer:
     """Get, list, cancel, wait for and delete jobs."""
 
     def __init__(self, jobs: JobService, writer: OperationWriter) -> None:
@@ -101,14 +104,14 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignor
         self._writer = writer
 
     def GetOperation(
-        self, request: operations_pb2.GetOperationRequest, context: grpc.ServicerContext
+        self, request: operations_pb2.GetOperationRequest, context: Call
     ) -> operations_pb2.Operation:
         """One operation."""
         job = self._jobs.get(read_name(request.name), principal(context).tenant)
         return self._writer.write(job)
 
     def ListOperations(
-        self, request: operations_pb2.ListOperationsRequest, context: grpc.ServicerContext
+        self, request: operations_pb2.ListOperationsRequest, context: Call
     ) -> operations_pb2.ListOperationsResponse:
         """A page of operations, newest first, without their responses.
 
@@ -127,21 +130,21 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignor
         )
 
     def CancelOperation(
-        self, request: operations_pb2.CancelOperationRequest, context: grpc.ServicerContext
+        self, request: operations_pb2.CancelOperationRequest, context: Call
     ) -> empty_pb2.Empty:
         """Stop a job at its next chunk."""
         self._jobs.cancel(read_name(request.name), principal(context).tenant)
         return empty_pb2.Empty()
 
     def DeleteOperation(
-        self, request: operations_pb2.DeleteOperationRequest, context: grpc.ServicerContext
+        self, request: operations_pb2.DeleteOperationRequest, context: Call
     ) -> empty_pb2.Empty:
         """Forget a finished job."""
         self._jobs.delete(read_name(request.name), principal(context).tenant)
         return empty_pb2.Empty()
 
-    def WaitOperation(
-        self, request: operations_pb2.WaitOperationRequest, context: grpc.ServicerContext
+    async def WaitOperation(
+        self, request: operations_pb2.WaitOperationRequest, context: Call
     ) -> operations_pb2.Operation:
         """The operation once it is done, or as it is when the timeout passes."""
         seconds = WAIT_SECONDS
@@ -153,13 +156,51 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignor
         if remaining is not None:
             # Answer before the caller's own deadline rather than miss it.
             seconds = min(seconds, max(0.0, 0.9 * remaining))
-        job = self._jobs.wait(
-            read_name(request.name),
-            min(seconds, WAIT_SECONDS),
-            context.is_active,
-            principal(context).tenant,
-        )
-        return self._writer.write(job)
+        async with aclosing(follow(self._jobs, read_name(request.name), context)) as changes:
+            job = await anext(changes)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
+                    async for latest in changes:
+                        job = latest
+        return await context.in_worker(self._writer.write, job)
+
+
+async def follow(jobs: JobService, job_id: str, call: Call) -> AsyncGenerator[Job, None]:
+    """The job now, and again whenever it has changed, until it is done or the server drains.
+
+    Costs no thread while nothing changes.
+    """
+    loop, moved = asyncio.get_running_loop(), asyncio.Event()
+    told: deque[Job | AcpcError | None] = deque()
+
+    def note(news: Job | AcpcError | None) -> None:
+        if isinstance(news, Job):  # of those that nobody has looked at the latest is enough
+            told.clear()
+        told.append(news)
+        moved.set()
+
+    def changed(news: Job | AcpcError | None) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(note, news)
+
+    def subscribe() -> None:
+        stop = jobs.follow(job_id, changed, principal(call).tenant)
+        if not call.add_callback(stop):  # the caller has left
+            stop()
+
+    await call.in_worker(subscribe)
+    while True:
+        await moved.wait()
+        news = told.popleft()
+        if not told:
+            moved.clear()
+        if news is None:
+            return
+        if isinstance(news, AcpcError):
+            raise news
+        yield news
+        if news.state.done:
+            return
 
 
 def read_name(name: str) -> str:

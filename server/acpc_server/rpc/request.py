@@ -6,7 +6,6 @@ import uuid
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
-import grpc
 from acpc.contract import (
     MAX_ANCHORS,
     MAX_REQUEST_ID,
@@ -33,21 +32,19 @@ CALL_ID: ContextVar[str] = ContextVar("call_id")
 Asked = TypeVar("Asked", bound=Wire[Any])
 
 
-def principal(context: grpc.ServicerContext) -> Principal:
+class _Called(Protocol):
+    principal: Principal
+
+
+def principal(context: _Called) -> Principal:
     """Who makes the call."""
-    return getattr(context, "principal", LOCAL)
+    return context.principal
 
 
-def owner(context: grpc.ServicerContext) -> Owner:
+def owner(context: _Called) -> Owner:
     """Whose the jobs are that the call submits; nobody's on a server without authentication."""
     who = principal(context)
     return NOBODY if who is LOCAL else Owner(who.tenant, who.name)
-
-
-def caller(context: grpc.ServicerContext) -> str:
-    """What fair turns and quotas count by: the principal, or the connection of an unknown one."""
-    asks = principal(context)
-    return context.peer() if asks is LOCAL else asks.name
 
 
 class _Identified(Protocol):

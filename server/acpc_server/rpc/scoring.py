@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-import grpc
 from acpc.contract import (
     CheckpointRef,
     NumericMode,
@@ -17,18 +17,17 @@ from acpc.contract import (
     check,
 )
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc.v1 import scoring_service_pb2_grpc as pb_grpc
 from acpc.v1 import study_service_pb2 as study_pb
-from acpc.v1 import study_service_pb2_grpc as study_grpc
 from google.longrunning import operations_pb2
 
 from acpc_server.encoding import AnchorReaders
 from acpc_server.engine import CheckpointCache
-from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.errors import FailedPrecondition, InvalidArgument, Unavailable
 from acpc_server.jobs import JobService, JobSpec, JobState
 from acpc_server.numerics import horizon_weights
 from acpc_server.perturb import require_known
-from acpc_server.rpc.operations import OperationWriter, read_name
+from acpc_server.rpc.call import Call
+from acpc_server.rpc.operations import OperationWriter, follow, read_name
 from acpc_server.rpc.request import load, owner, principal, read, read_anchors
 from acpc_server.scoring import ScoreJobKind, ScoreSpec, preview_anchors
 from acpc_server.studies import StudyJobKind, StudySpec, goal_offset
@@ -58,34 +57,37 @@ class _JobServicer(Generic[Kind]):
     def _pinned(self, ref: CheckpointRef, field: str = "checkpoint") -> CheckpointRef:
         return load(self._checkpoints, ref, field).pinned()
 
-    def _submit(
-        self, spec: JobSpec, request_id: str, context: grpc.ServicerContext
-    ) -> operations_pb2.Operation:
+    def _submit(self, spec: JobSpec, request_id: str, context: Call) -> operations_pb2.Operation:
         # Only the message's own id makes a submission idempotent, not a tracing header.
         return self._writer.write(self._jobs.submit(spec, request_id, owner(context)))
 
 
-class ScoringServicer(_JobServicer[ScoreJobKind], pb_grpc.ScoringServiceServicer):
+class ScoringServicer(_JobServicer[ScoreJobKind]):
     """Accepts checkpoint jobs and streams their progress."""
 
     def ScoreCheckpoint(
-        self, request: pb.ScoreCheckpointRequest, context: grpc.ServicerContext
+        self, request: pb.ScoreCheckpointRequest, context: Call
     ) -> operations_pb2.Operation:
         """Queue a job; everything that can be checked is checked before it is queued."""
         spec = self._spec(read(ScoreRequest, request))
         self._kind.check(spec)
         return self._submit(spec, request.request_id, context)
 
-    def WatchOperation(
-        self, request: pb.WatchOperationRequest, context: grpc.ServicerContext
-    ) -> Iterator[pb.WatchOperationResponse]:
-        """The operation whenever it moves, until it is done."""
-        tenant = principal(context).tenant
-        for job in self._jobs.watch(read_name(request.name), context.is_active, tenant):
-            yield pb.WatchOperationResponse(operation=self._writer.write(job))
+    async def WatchOperation(
+        self, request: pb.WatchOperationRequest, context: Call
+    ) -> AsyncIterator[pb.WatchOperationResponse]:
+        """The operation whenever it moves, until it is done; Unavailable when the server stops."""
+        done = False
+        async with aclosing(follow(self._jobs, read_name(request.name), context)) as changes:
+            async for job in changes:
+                operation = await context.in_worker(self._writer.write, job)
+                yield pb.WatchOperationResponse(operation=operation)
+                done = job.state.done
+        if not done:
+            raise Unavailable("the server is draining; the job continues elsewhere or later")
 
     def PreviewAnchors(
-        self, request: pb.PreviewAnchorsRequest, context: grpc.ServicerContext
+        self, request: pb.PreviewAnchorsRequest, context: Call
     ) -> pb.PreviewAnchorsResponse:
         """What the model saw at a few anchors of a job that succeeded."""
         job = self._jobs.get(read_name(request.name), principal(context).tenant)
@@ -127,11 +129,11 @@ class ScoringServicer(_JobServicer[ScoreJobKind], pb_grpc.ScoringServiceServicer
         )
 
 
-class StudyServicer(_JobServicer[StudyJobKind], study_grpc.StudyServiceServicer):
+class StudyServicer(_JobServicer[StudyJobKind]):
     """Accepts studies."""
 
     def RunStudy(
-        self, request: study_pb.RunStudyRequest, context: grpc.ServicerContext
+        self, request: study_pb.RunStudyRequest, context: Call
     ) -> operations_pb2.Operation:
         """Queue a study; everything that can be checked is checked before it is queued."""
         asked = read(StudyRequest, request)

@@ -6,4 +6,4 @@ from acpc_server.scheduling.concurrency import ConcurrencyLimiter
 from acpc_server.scheduling.context import Priority, RequestContext
 from acpc_server.scheduling.latency import LatencyModel, Work
 from acpc_server.scheduling.queue import BatchQueue, Chunk
-from acpc_server.scheduling.workers import WorkerPool, read_until_idle
+from acpc_server.scheduling.workers import WorkerPool

@@ -4,7 +4,6 @@ Overload is RESOURCE_EXHAUSTED with RetryInfo and one of these reasons; a deadli
 an admitted request waits is DEADLINE_EXCEEDED.
 
     SERVER_BUSY               as many requests as the server takes are under way
-    TOO_MANY_STREAMS          as many streams as the server takes are open
     QUEUE_FULL                as many chunks as may wait for the device do
     DEADLINE_CANNOT_BE_MET    the work ahead would make this request late
 """
@@ -17,7 +16,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, Protocol
 
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
 from acpc_server.scheduling.callers import RETRY_SECONDS, has_place
@@ -34,7 +33,7 @@ ACTIVE_SECONDS = 2.0
 
 
 class Call(Protocol):
-    """What admission asks of an RPC; a gRPC ServicerContext has it."""
+    """What admission asks of an RPC; the door's has it."""
 
     def time_remaining(self) -> float | None:
         """Seconds until the caller's deadline, or None."""
@@ -68,7 +67,6 @@ class AdmissionController:
 
     Args:
         max_requests: Requests under way at a time, whatever their deadlines.
-        max_streams: Streams open at a time; each holds a worker for as long as it lives.
         max_queue: Interactive chunks that may wait for the device.
     """
 
@@ -77,38 +75,15 @@ class AdmissionController:
         latency: LatencyModel | None = None,
         *,
         max_requests: int = 64,
-        max_streams: int = 32,
         max_queue: int = 256,
     ) -> None:
         self.latency = latency or LatencyModel()
         self._max_requests = max_requests
         self._max_queue = max_queue
-        self._streams = threading.BoundedSemaphore(max_streams)
-        self._max_streams = max_streams
         self._under_way: dict[str, Counter[str]] = {}
         self._total = 0
         self._left: OrderedDict[str, float] = OrderedDict()  # callers without any, and until when
         self._lock = threading.Lock()
-
-    @contextmanager
-    def stream(self) -> Iterator[None]:
-        """Count a stream for as long as it is open."""
-        if not self._streams.acquire(blocking=False):
-            raise ResourceExhausted(
-                f"{self._max_streams} streams are open, as many as this server takes",
-                reason="TOO_MANY_STREAMS",
-                retry_after=RETRY_SECONDS,
-            )
-        try:
-            yield
-        finally:
-            self._streams.release()
-
-    def reject_busy(self) -> NoReturn:
-        """Reject a call that arrives when every worker is taken."""
-        raise ResourceExhausted(
-            "every thread of the server is taken", reason="SERVER_BUSY", retry_after=RETRY_SECONDS
-        )
 
     @contextmanager
     def request(

@@ -1,76 +1,83 @@
-"""The threads that serve RPCs, and those that read streams under an idle limit."""
+"""The threads that serve RPCs, behind the event loop that receives them."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
-from acpc_server.errors import DeadlineExceeded
+from acpc_server.errors import ResourceExhausted
+from acpc_server.scheduling.admission import RETRY_SECONDS
 
-P = ParamSpec("P")
 T = TypeVar("T")
-SPARE_THREADS = 4
 
 
-class WorkerPool(ThreadPoolExecutor):
-    """A thread pool that knows when it is saturated.
+class WorkerPool:
+    """Threads for an event loop; but for their own work, only its thread may use them.
 
     Args:
+        size: Number of threads.
         max_backlog: Calls that may wait for a thread while all are taken.
-
-    Attributes:
-        spare: Threads beside it for what must not wait behind the calls that keep all of them busy:
-            rejections and health checks.
     """
 
     def __init__(self, size: int, max_backlog: int = 16) -> None:
-        super().__init__(size, thread_name_prefix="rpc")
-        self.size = size
-        self.spare = ThreadPoolExecutor(SPARE_THREADS, thread_name_prefix="spare")
-        self._max_backlog = max_backlog
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="rpc")
+        self._places = size + max_backlog
         self._pending = 0
-        self._lock = threading.Lock()
 
-    @property
-    def saturated(self) -> bool:
-        """Whether every thread is taken and as many calls wait as may."""
-        return self._pending >= self.size + self._max_backlog
+    def check(self) -> None:
+        """Raise ResourceExhausted when every thread is taken and as many calls wait as may."""
+        if self._pending >= self._places:
+            raise ResourceExhausted(
+                "every thread of the server is taken",
+                reason="SERVER_BUSY",
+                retry_after=RETRY_SECONDS,
+            )
 
-    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Queue a call."""
-        with self._lock:
-            self._pending += 1
-        future = super().submit(function, *args, **kwargs)
-        future.add_done_callback(self._ended)
-        return future
+    def run(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # noqa: ANN401
+        """Have a thread call ``work``.
 
-    def _ended(self, _future: Future[T]) -> None:
-        with self._lock:
-            self._pending -= 1
+        A future that is cancelled does not stop its thread, which counts until it is done.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._pending += 1
+        self._threads.submit(self._work, loop, answer, work, args)
+        return answer
 
+    def close(self) -> None:
+        """Let the threads end once they are idle."""
+        self._threads.shutdown(wait=False)
 
-def read_until_idle(
-    messages: Iterator[T], max_idle_seconds: float, *, hint: str, reason: str
-) -> Generator[T, None, None]:
-    """The messages of a stream as they come; ends a stream whose caller falls silent.
+    def _work(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        answer: asyncio.Future[T],
+        work: Callable[..., T],
+        args: tuple[Any, ...],
+    ) -> None:
+        result: T | None = None
+        problem: Exception | None = None
+        try:
+            result = work(*args)
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits
+            problem = error
+        except BaseException as error:  # noqa: BLE001 - SystemExit must end neither loop nor thread
+            problem = RuntimeError(f"a call raised {type(error).__name__}")
+            problem.__cause__ = error
+        try:
+            loop.call_soon_threadsafe(self._ended, answer, result, problem)
+        except RuntimeError:  # the loop is closed: nobody waits
+            return
 
-    gRPC waits for a message without end, so a thread of its own waits and this one looks at the
-    clock. That thread ends with the call.
-    """
-    reader = ThreadPoolExecutor(1, thread_name_prefix="stream-reader")
-    try:
-        while True:
-            coming = reader.submit(next, messages, None)
-            try:
-                message = coming.result(max_idle_seconds)
-            except TimeoutError:
-                raise DeadlineExceeded(
-                    f"no message for {max_idle_seconds:g} seconds; {hint}", reason=reason
-                ) from None
-            if message is None:
-                return
-            yield message
-    finally:
-        reader.shutdown(wait=False)
+    def _ended(
+        self, answer: asyncio.Future[Any], result: object, problem: Exception | None
+    ) -> None:
+        self._pending -= 1
+        if answer.done():
+            return
+        if problem is None:
+            answer.set_result(result)
+        else:
+            answer.set_exception(problem)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from acpc_server.errors import AlreadyExists, FailedPrecondition, NotFound, Unavailable
+from acpc_server.errors import AlreadyExists, FailedPrecondition, NotFound
 from acpc_server.jobs import Job, JobFilter, JobState
 from counting_jobs import counting_plan
-from job_desk import LONG, SHORT, Desk, always, ended
+from job_desk import LONG, SHORT, Desk, ended
 from waiting import wait_until
 
 
@@ -169,20 +170,35 @@ def test_finished_jobs_go_after_the_retention(desk: Desk) -> None:
     wait_until(lambda: [job.job_id for job in swept.list(0, 10)] == [running])
 
 
-def test_a_wait_ends_when_nobody_wants_it_and_a_watch_when_the_server_drains(desk: Desk) -> None:
+def test_followers_are_told_of_every_change_by_one_thread_and_of_the_drain(desk: Desk) -> None:
     service = desk.started()
     job_id = service.submit(LONG, "").job_id
-    assert not service.wait(job_id, 600, lambda: False).state.done
-    assert not service.wait(job_id, 0, always).state.done
-    asked = iter([True, True, False])
-    seen: list[Job] = list(service.watch(job_id, lambda: next(asked)))
-    assert len(seen) <= 2
-    watched = service.watch(job_id, always)
-    next(watched)
+    before = threading.active_count()
+    told: list[list[object]] = [[] for _ in range(100)]
+    stops = [service.follow(job_id, one.append) for one in told]
+    assert threading.active_count() <= before + 2, "one thread looks for all of them"
+    wait_until(lambda: all(len(one) >= 3 for one in told))
+    stops[0]()
+    left = len(told[0])
     service.drain()
-    with pytest.raises(Unavailable):
-        list(watched)
-    assert not service.wait(job_id, 600, always).state.done
+    assert None not in told[0]
+    assert len(told[0]) == left
+    assert all(one[-1] is None and one.count(None) == 1 for one in told[1:])
+    late: list[object] = []
+    service.follow(job_id, late.append)
+    assert isinstance(late[0], Job)
+    assert late[1:] == [None]
+
+
+def test_followers_of_a_deleted_job_hear_of_it(desk: Desk) -> None:
+    service = desk.started()
+    job_id = service.submit(SHORT, "").job_id
+    ended(service, job_id)
+    told: list[object] = []
+    service.follow(job_id, told.append)
+    assert [type(news) for news in told] == [Job], "a job that is done has nothing more to say"
+    with pytest.raises(NotFound):
+        service.follow("never-was", told.append)
 
 
 @pytest.mark.parametrize(

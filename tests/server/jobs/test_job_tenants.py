@@ -13,7 +13,7 @@ import pytest
 from acpc_server.errors import AlreadyExists, NotFound, ResourceExhausted
 from acpc_server.jobs import JobFilter, JobService, JobState, Owner
 from counting_jobs import Counting, CountingPlan, counting_plan
-from job_desk import LONG, SHORT, Desk, always, ended
+from job_desk import LONG, SHORT, Desk, ended
 from waiting import wait_until
 
 ANN, BEN = Owner("a", "ann"), Owner("b", "ben")
@@ -21,8 +21,7 @@ CALLS: list[Callable[[JobService, str, str], object]] = [
     lambda service, job, tenant: service.get(job, tenant),
     lambda service, job, tenant: service.cancel(job, tenant),
     lambda service, job, tenant: service.delete(job, tenant),
-    lambda service, job, tenant: service.wait(job, 0, always, tenant),
-    lambda service, job, tenant: list(service.watch(job, always, tenant)),
+    lambda service, job, tenant: service.follow(job, print, tenant),
 ]
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import anchor_wire
-import grpc
 import pytest
 import wire
 from acpc.v1 import anchor_service_pb2 as pb
@@ -17,8 +16,8 @@ from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.observe import Metrics
 from acpc_server.rpc.anchor import AnchorServicer
-from acpc_server.rpc.interceptor import Guard
-from acpc_server.scheduling import AdmissionController, WorkerPool
+from acpc_server.scheduling import Quota
+from served_door import channel, served
 from waiting import GENEROUS_SECONDS
 
 LIMITS = AnchorLimits(2**24, 2**24, 100, 4, 0.0, 3600.0)
@@ -27,19 +26,17 @@ IDLE = 0.3
 
 @pytest.fixture
 def stub(tmp_path: Path) -> Iterator[pb_grpc.AnchorServiceStub]:
-    metrics, workers = Metrics(), WorkerPool(8)
-    guard = Guard(metrics, workers, AdmissionController(max_streams=4))
-    server = grpc.server(workers, interceptors=[guard])
+    metrics = Metrics()
     store = AnchorStore(tmp_path / "anchors", LIMITS, metrics)
     servicer = AnchorServicer(
         store, DatasetStore(tmp_path), lambda digest: False, idle_seconds=IDLE
     )
-    pb_grpc.add_AnchorServiceServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield pb_grpc.AnchorServiceStub(channel)
-    server.stop(None).wait()
+    service = pb.DESCRIPTOR.services_by_name["AnchorService"]
+    with (
+        served({service: servicer}, metrics=metrics, total=Quota(streams=5)) as address,
+        channel(address) as opened,
+    ):
+        yield pb_grpc.AnchorServiceStub(opened)
 
 
 def silent_after(messages: list[Any], done: threading.Event) -> Iterator[Any]:
@@ -64,7 +61,7 @@ def test_silence_ends_a_stream_and_lets_go_of_its_upload(
 
 
 def test_silent_streams_do_not_take_every_thread(stub: pb_grpc.AnchorServiceStub) -> None:
-    """Streams get half of the threads, so that other calls are answered beside them."""
+    """Streams have their own limit, so that other calls are answered beside them."""
     done = threading.Event()
     streams = [stub.UploadAnchors.future(silent_after([], done)) for _ in range(8)]
     assert (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from acpc_server.scheduling import (
     Work,
     WorkerPool,
 )
-from waiting import GENEROUS_SECONDS, wait_until
+from waiting import GENEROUS_SECONDS
 
 SHORT, LONG = "ComparePair", "PlanPaired"
 
@@ -289,18 +291,6 @@ def test_rejections_without_time_between_them_change_no_estimate() -> None:
     assert latency.unit_seconds(SHORT) == pytest.approx(1.0, rel=0.5)
 
 
-def test_streams_have_a_limit_and_give_their_place_back() -> None:
-    admission = AdmissionController(max_streams=2)
-    with pytest.raises(RuntimeError, match="broken"), admission.stream(), admission.stream():
-        with pytest.raises(ResourceExhausted) as rejected, admission.stream():
-            pass
-        assert rejected.value.reason == "TOO_MANY_STREAMS"
-        assert rejected.value.retry_after
-        raise RuntimeError("broken")
-    with admission.stream(), admission.stream():
-        pass
-
-
 class Rpc:
     """An RPC of a caller who has so many seconds, and may leave."""
 
@@ -346,15 +336,39 @@ def test_each_message_of_a_stream_is_a_request_and_all_end_with_the_call() -> No
         requests.check()
 
 
-def test_workers_are_saturated_only_when_all_are_taken_and_the_backlog_is_full() -> None:
+def test_a_call_is_rejected_when_all_workers_are_taken_and_the_backlog_is_full() -> None:
     workers, go = WorkerPool(2, max_backlog=3), threading.Event()
-    futures = []
-    for _ in range(5):
-        assert not workers.saturated
-        futures.append(workers.submit(go.wait))
-    assert workers.saturated
-    go.set()
-    for future in futures:
-        future.result(timeout=GENEROUS_SECONDS)
-    wait_until(lambda: not workers.saturated)
-    workers.shutdown()
+
+    async def filled() -> None:
+        waiting = []
+        for _ in range(5):
+            workers.check()
+            waiting.append(workers.run(go.wait, GENEROUS_SECONDS))
+        with pytest.raises(ResourceExhausted, match="every thread") as rejected:
+            workers.check()
+        assert rejected.value.retry_after
+        waiting[0].cancel()
+        with pytest.raises(ResourceExhausted):
+            workers.check()  # its thread is taken still
+        go.set()
+        await asyncio.gather(*waiting[1:])
+        while True:  # the cancelled one's thread is heard of last
+            try:
+                return workers.check()
+            except ResourceExhausted:
+                await asyncio.sleep(0)
+
+    asyncio.run(filled())
+    workers.close()
+
+
+def test_a_worker_that_wants_to_exit_ends_neither_the_loop_nor_its_caller() -> None:
+    workers = WorkerPool(1)
+
+    async def asked() -> None:
+        with pytest.raises(RuntimeError, match="SystemExit"):
+            await workers.run(sys.exit, 3)
+        assert await workers.run(len, "four") == 4
+
+    asyncio.run(asked())
+    workers.close()

@@ -1,0 +1,253 @@
+"""One call: what the door and the servicers know of it, and the one place where it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+import structlog
+from acpc.contract import MAX_REQUEST_ID
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc import status_pb2
+
+from acpc_server.access import LOCAL, Principal
+from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.observe import Metrics
+from acpc_server.rpc.request import CALL_ID
+from acpc_server.rpc.status import plain_status, to_status
+from acpc_server.scheduling import WorkerPool
+
+log = structlog.get_logger("acpc.rpc")
+REQUEST_ID_HEADER = "x-request-id"
+# Not logged.
+PROBES = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
+# By (request streams, response streams): the kind in the metrics.
+KINDS = {
+    (False, False): "unary",
+    (False, True): "server_stream",
+    (True, False): "client_stream",
+    (True, True): "bidi_stream",
+}
+
+T = TypeVar("T")
+Metadata: TypeAlias = "tuple[tuple[str, str | bytes], ...]"
+Admit: TypeAlias = "Callable[[str, Metadata, Mapping[str, Any]], Principal]"
+Dialogue: TypeAlias = "Generator[Message | None, Any, Message | None]"
+
+
+def admit_all(method: str, metadata: Metadata, auth_context: Mapping[str, Any]) -> Principal:
+    """The principal of a server without authentication."""
+    return LOCAL
+
+
+class Rejected(Exception):
+    """A call that has ended with a status; its metrics and log line are written."""
+
+    def __init__(self, status: status_pb2.Status) -> None:
+        super().__init__(status.message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """How a servicer answers a stream of messages.
+
+    Attributes:
+        dialogue: Is sent each message, and None at the end; yields what to answer, or None. Each
+            step runs in a worker; closed when the call ends. May return a last answer.
+        idle_seconds: How long the caller may be silent.
+        hint: What a caller is told that was silent for longer.
+        reason: Reason of its DEADLINE_EXCEEDED.
+    """
+
+    dialogue: Dialogue
+    idle_seconds: float
+    hint: str
+    reason: str
+
+
+class Method:
+    """One method of a service: its messages, and its series in the metrics."""
+
+    def __init__(self, descriptor: MethodDescriptor, metrics: Metrics) -> None:
+        self.service: str = descriptor.containing_service.full_name
+        self.name: str = descriptor.name
+        self.path = f"/{self.service}/{self.name}"
+        self.streams: bool = descriptor.client_streaming
+        self._request: Any = GetMessageClass(descriptor.input_type)
+        kind = KINDS[descriptor.client_streaming, descriptor.server_streaming]
+        self._labels = (kind, self.service, self.name)
+        self._handled = metrics.rpc_handled
+        self.started = metrics.rpc_started.labels(*self._labels)
+        self._handling = metrics.rpc_handling.labels(*self._labels)
+
+    def parse(self, data: bytes | None) -> Any:  # noqa: ANN401 - a message of any type
+        """The message; InvalidArgument when there is none, or bytes of something else."""
+        if data is None:
+            raise InvalidArgument("request", "the call ended before a whole message was sent")
+        try:
+            return self._request.FromString(data)
+        except (DecodeError, ValueError, RuntimeError) as error:
+            raise InvalidArgument(
+                "request", f"the bytes are not the message this method takes ({error})"
+            ) from error
+
+    def ended(self, call: Call, code: str, seconds: float) -> None:
+        """Count, time and log a call that has ended."""
+        self._handled.labels(*self._labels, code).inc()
+        self._handling.observe(seconds)
+        if self.service not in PROBES:
+            log.info(
+                "rpc",
+                service=self.service,
+                method=self.name,
+                code=code,
+                seconds=round(seconds, 6),
+                peer=call.peer,
+            )
+
+
+class Call:
+    """One call, as servicers see it.
+
+    Attributes:
+        method: Which method is called.
+        metadata: Headers that the caller sent.
+        peer: Address of the caller's connection.
+        principal: Who calls.
+        caller: What limits count by: the principal, or the connection of an unknown one.
+    """
+
+    now = staticmethod(time.monotonic)
+
+    def __init__(self, method: Method, context: Any, workers: WorkerPool) -> None:  # noqa: ANN401
+        self.method = method
+        self.metadata: Metadata = context.invocation_metadata()
+        self.peer: str = context.peer()
+        self.principal = LOCAL
+        self.caller = self.peer
+        self._context = context
+        self._workers = workers
+        self._started = self.now()
+        remaining = context.time_remaining()
+        self._deadline = None if remaining is None else self._started + remaining
+        self._task = asyncio.current_task()
+        self._interrupted: AcpcError | None = None
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], None]] = []
+        self._active = True
+        self._open = True
+        self._id = ""
+        method.started.inc()
+
+    def admit(self, admit: Admit) -> None:
+        """Have ``admit`` say who calls; raises what it raises."""
+        auth: Mapping[str, Any] = {} if admit is admit_all else self._context.auth_context()
+        self.principal = admit(self.method.path, self.metadata, auth)
+        if self.principal is not LOCAL:
+            self.caller = self.principal.name
+
+    @property
+    def request_id(self) -> str:
+        """The id of the call in the log and in errors."""
+        if not self._id:
+            given = next((v for k, v in self.metadata if k == REQUEST_ID_HEADER), "")
+            self._id = given[:MAX_REQUEST_ID] if isinstance(given, str) else ""
+            self._id = self._id or str(uuid.uuid4())
+        return self._id
+
+    def time_remaining(self) -> float | None:
+        """Seconds until the caller's deadline, or None."""
+        return None if self._deadline is None else max(0.0, self._deadline - self.now())
+
+    def is_active(self) -> bool:
+        """Whether the caller is still there."""
+        return self._active
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Have ``callback`` called when the call ends; False when it has ended."""
+        with self._lock:
+            if self._active:
+                self._callbacks.append(callback)
+            return self._active
+
+    def in_worker(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # noqa: ANN401
+        """Have a worker call ``work`` for an asynchronous servicer; errors are the call's."""
+        return self._workers.run(self._bound, work, args)
+
+    async def receive(self) -> bytes | None:
+        """The bytes of the next message, or None at the end of them."""
+        data = await self._context.read()
+        return None if data is grpc.aio.EOF else data
+
+    def interrupt(self, error: AcpcError) -> None:
+        """End the call with an error, whatever it waits for. For the event loop's thread."""
+        if self._interrupted is None and self._task is not None:
+            self._interrupted = error
+            self._task.cancel()
+
+    def interruption(self) -> AcpcError | None:
+        """Why the call's task was cancelled, when it was not the caller that left."""
+        if self._interrupted is not None and self._task is not None:
+            self._task.uncancel()
+        return self._interrupted
+
+    @contextmanager
+    def observed(self, message: Any = None) -> Iterator[None]:  # noqa: ANN401
+        """Work on the call under its request id; an error ends it, as :class:`Rejected`."""
+        given = getattr(message, "request_id", "")
+        if given:
+            self._id = given[:MAX_REQUEST_ID]
+        structlog.contextvars.bind_contextvars(request_id=self.request_id)
+        CALL_ID.set(self.request_id)
+        try:
+            yield
+        except Rejected:
+            raise
+        except AcpcError as error:
+            raise Rejected(self.reject(error)) from error
+        except BaseException as error:
+            raise Rejected(self.fault()) from error
+        finally:
+            structlog.contextvars.unbind_contextvars("request_id")
+
+    def reject(self, error: AcpcError) -> status_pb2.Status:
+        """End the call with an error; returns what to answer."""
+        self.end(error.code)
+        return to_status(error, self.request_id)
+
+    def fault(self) -> status_pb2.Status:
+        """End the call with the bug that is being handled; returns what to answer."""
+        log.exception("rpc_bug", method=self.method.name, request_id=self.request_id)
+        self.end("INTERNAL")
+        message = f"a fault of the server, not of the request; quote request id {self.request_id}"
+        return plain_status("INTERNAL", message, [])
+
+    def end(self, code: str) -> None:
+        """Write metrics and the log line, once: the one place where a call ends."""
+        with self._lock:
+            ends, self._open = self._open, False
+        if ends:
+            with structlog.contextvars.bound_contextvars(request_id=self.request_id):
+                self.method.ended(self, code, self.now() - self._started)
+
+    def leave(self) -> None:
+        """Tell whoever works on the call that nobody waits for it any longer."""
+        with self._lock:
+            self._active = False
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def _bound(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+        with self.observed():
+            return work(*args)

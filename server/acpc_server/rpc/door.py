@@ -1,0 +1,336 @@
+"""The door: receives calls on an event loop of its own and has workers serve them.
+
+A call costs a coroutine until its message is there. What it may hold is counted, who calls is asked
+and the message is received before a worker is taken; waits and watches take none. Every method is
+served as a stream of raw bytes, so that the door decides when a message may come in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+import structlog
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+from google.rpc import status_pb2
+from grpc_status import rpc_status
+
+from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.observe import Metrics
+from acpc_server.rpc.call import Admit, Call, Conversation, Dialogue, Method, Rejected, admit_all
+from acpc_server.rpc.receiving import ReadLimit, Receiver
+from acpc_server.scheduling import CallerLimits, Held, WorkerPool
+
+log = structlog.get_logger("acpc.door")
+T = TypeVar("T")
+SWEEP_SECONDS = 0.25
+# Sweeps between two looks at whether the callers of long calls may still make them.
+READMIT_SWEEPS = 20
+# Largest message of a method that is served on the event loop.
+MAX_LOOP_BYTES = 2**16
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What calls share: the reading of their messages, and the limits of their callers.
+
+    Attributes:
+        message_seconds: How long a message may take.
+    """
+
+    receiver: Receiver
+    limits: CallerLimits
+    message_seconds: float = 10.0
+
+
+class Door(grpc.GenericRpcHandler):
+    """A gRPC server on a thread and an event loop of its own.
+
+    Args:
+        workers: Threads that run servicers.
+        admit: Says who makes a call, from its method, metadata and TLS identity, or raises. Asked
+            before a message is read, at each message of a stream, and every few seconds while a
+            call lasts.
+        options: Channel arguments of the server.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        workers: WorkerPool,
+        lane: Lane,
+        *,
+        admit: Admit = admit_all,
+        options: Sequence[tuple[str, Any]] = (),
+    ) -> None:
+        self.workers = workers
+        self.admit = admit
+        self.long_calls: set[Call] = set()
+        self._metrics = metrics
+        self._lane = lane
+        self._lanes = {lane.receiver}
+        self._handlers: dict[str, Any] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="door", daemon=True)
+        self._thread.start()
+        self._server: Any = self._wait(self._made(options))
+
+    def add(
+        self,
+        service: ServiceDescriptor,
+        servicer: object,
+        *,
+        lane: Lane | None = None,
+        holds: dict[str, Held] | None = None,
+    ) -> None:
+        """Serve a service.
+
+        ``servicer`` has a function a method, given the message and the :class:`Call`: a plain one
+        that runs in a worker, a coroutine or asynchronous generator that runs on the event loop,
+        or, where callers stream, one that returns a :class:`Conversation`. ``holds`` says what a
+        call of a method counts as besides.
+        """
+        chosen = lane or self._lane
+        self._lanes.add(chosen.receiver)
+        for descriptor in service.methods:
+            method = Method(descriptor, self._metrics)
+            behaviour = getattr(servicer, method.name)
+            counted = [Held.CALLS] + [held for held in [(holds or {}).get(method.name)] if held]
+            if method.streams:
+                counted.append(Held.STREAMS)
+                kind: type[_Served] = _Streamed
+            elif inspect.iscoroutinefunction(behaviour) or inspect.isasyncgenfunction(behaviour):
+                kind = _Awaited
+            else:
+                kind = _Worked
+            self._handlers[method.path] = kind(
+                self, method, behaviour, chosen, tuple(counted)
+            ).handler()
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401
+        """The handler of a method."""
+        return self._handlers.get(handler_call_details.method)
+
+    def bind(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Listen on an address once started; returns the port. RuntimeError when it is taken."""
+
+        async def bound() -> int:
+            if credentials is None:
+                return int(self._server.add_insecure_port(address))
+            return int(self._server.add_secure_port(address, credentials))
+
+        return self._wait(bound())
+
+    def start(self) -> None:
+        """Take calls."""
+        self._wait(self._server.start())
+        self._sweeping = asyncio.run_coroutine_threadsafe(self._sweep(), self._loop)
+
+    def stop(self, grace: float) -> None:
+        """Take no further calls; those under way get ``grace`` seconds. Ends the thread."""
+        self._wait(self._server.stop(grace))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self.workers.close()
+
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    async def _made(self, options: Sequence[tuple[str, Any]]) -> Any:  # noqa: ANN401
+        server = grpc.aio.server(options=list(options))
+        server.add_generic_rpc_handlers((self,))
+        return server
+
+    async def _sweep(self) -> None:
+        """End what lasts too long, for as long as the loop runs."""
+        sweeps = 0
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            sweeps += 1
+            try:
+                now = self._loop.time()
+                for receiver in self._lanes:
+                    receiver.sweep(now)
+                if sweeps % READMIT_SWEEPS == 0:
+                    self._readmit()
+            except Exception:  # the next sweep may do better, and without any the door fills up
+                log.exception("sweep_failed")
+
+    def _readmit(self) -> None:
+        for call in tuple(self.long_calls):
+            try:
+                call.admit(self.admit)
+            except AcpcError as error:
+                call.interrupt(error)
+
+
+class _Served:
+    """One method, served. Subclasses say how."""
+
+    def __init__(
+        self,
+        door: Door,
+        method: Method,
+        behaviour: Callable[..., Any],
+        lane: Lane,
+        counted: tuple[Held, ...],
+    ) -> None:
+        self._door = door
+        self._method = method
+        self._behaviour = behaviour
+        self._lane = lane
+        self._counted = counted
+        self._limit = ReadLimit(lane.message_seconds)
+
+    def handler(self) -> grpc.RpcMethodHandler[Any, Any]:
+        return grpc.stream_stream_rpc_method_handler(self.serve)
+
+    async def serve(self, _messages: object, context: Any) -> Any:  # noqa: ANN401
+        """Serve a call; gRPC awaits this for each."""
+        call = Call(self._method, context, self._door.workers)
+        try:
+            call.admit(self._door.admit)
+            self._count(call, context)
+            return await self._answer(call, context)
+        except Rejected as rejected:
+            status = rejected.status
+        except AcpcError as error:
+            status = call.reject(error)
+        except asyncio.CancelledError:
+            reason = call.interruption()
+            if reason is None:
+                call.end("CANCELLED")
+                raise
+            status = call.reject(reason)
+        except Exception:  # noqa: BLE001 - logged, and answered as a bug
+            status = call.fault()
+        finally:
+            call.leave()
+        return await _abort(context, status)
+
+    async def _answer(self, call: Call, context: Any) -> Any:  # noqa: ANN401
+        raise NotImplementedError
+
+    def _count(self, call: Call, context: Any) -> None:  # noqa: ANN401
+        """Count the call until its answer has left: one that is not taken holds memory."""
+        caller, limits, counted = call.caller, self._lane.limits, self._counted
+        limits.enter(caller, *counted)
+        context.add_done_callback(lambda _: limits.leave(caller, *counted))
+
+
+class _Worked(_Served):
+    """A plain function: one message in, one answer out, in a worker."""
+
+    def handler(self) -> grpc.RpcMethodHandler[Any, Any]:
+        return grpc.stream_unary_rpc_method_handler(self.serve)
+
+    async def _answer(self, call: Call, context: Any) -> bytes:  # noqa: ANN401
+        workers = self._door.workers
+        workers.check()
+        data = await self._lane.receiver.read(call, self._limit)
+        workers.check()
+        return await workers.run(self._work, call, data)
+
+    def _work(self, call: Call, data: bytes | None) -> bytes:
+        try:
+            message = self._method.parse(data)
+        except InvalidArgument as error:
+            raise Rejected(call.reject(error)) from error
+        with call.observed(message):
+            answer: bytes = self._behaviour(message, call).SerializeToString()
+            call.end("OK")
+            return answer
+
+
+class _Awaited(_Served):
+    """A coroutine or an asynchronous generator: a wait or a watch, on the event loop."""
+
+    async def _answer(self, call: Call, context: Any) -> None:  # noqa: ANN401
+        data = await self._lane.receiver.read(call, self._limit)
+        if data is not None and len(data) > MAX_LOOP_BYTES:
+            raise InvalidArgument("request", f"{len(data)} bytes are over {MAX_LOOP_BYTES}")
+        answers = self._behaviour(self._method.parse(data), call)
+        self._door.long_calls.add(call)
+        try:
+            if isinstance(answers, AsyncIterator):
+                async for answer in answers:
+                    await context.write(answer.SerializeToString())
+            else:
+                await context.write((await answers).SerializeToString())
+        finally:
+            self._door.long_calls.discard(call)
+        call.end("OK")
+
+
+class _Streamed(_Served):
+    """A conversation: each message is answered in a worker, and silence costs none."""
+
+    async def _answer(self, call: Call, context: Any) -> None:  # noqa: ANN401
+        conversation: Conversation = self._behaviour(None, call)
+        talk = _Talk(conversation.dialogue)
+        limit = ReadLimit(conversation.idle_seconds, conversation.hint, conversation.reason)
+        workers, receiver = self._door.workers, self._lane.receiver
+        receive = receiver.read  # the first message; a stream that shows none soon yields
+        self._door.long_calls.add(call)
+        try:
+            while not talk.over:
+                data = await receive(call, limit)
+                receive = receiver.listen
+                call.admit(self._door.admit)
+                answer = await workers.run(self._step, call, talk, data)
+                if answer is not None:
+                    await context.write(answer)
+        finally:
+            self._door.long_calls.discard(call)
+            call.leave()
+            workers.run(talk.close)
+
+    def _step(self, call: Call, talk: _Talk, data: bytes | None) -> bytes | None:
+        with call.observed():
+            answer = talk.send(None if data is None else self._method.parse(data))
+            if talk.over:
+                call.end("OK")
+            return None if answer is None else answer.SerializeToString()
+
+
+class _Talk:
+    """A dialogue that is advanced by one worker at a time."""
+
+    def __init__(self, dialogue: Dialogue) -> None:
+        self._dialogue = dialogue
+        self._lock = threading.Lock()
+        self._begun = False
+        self.over = False
+
+    def send(self, message: Message | None) -> Message | None:
+        """Give the next message; returns the answer, if there is one."""
+        with self._lock:
+            if self.over:
+                return None
+            try:
+                if not self._begun:
+                    self._begun = True
+                    next(self._dialogue)
+                return self._dialogue.send(message)
+            except StopIteration as end:
+                self.over = True
+                last: Message | None = end.value
+                return last
+
+    def close(self) -> None:
+        """End it, once the step under way has ended."""
+        with self._lock:
+            self.over = True
+            self._dialogue.close()
+
+
+async def _abort(context: Any, status: status_pb2.Status) -> None:  # noqa: ANN401
+    given = rpc_status.to_status(status)
+    await context.abort(given.code, given.details, given.trailing_metadata)

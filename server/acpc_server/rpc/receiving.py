@@ -1,0 +1,182 @@
+"""Receives messages: how many at a time, for how long, and whose when many want to send.
+
+While a read is under way gRPC takes in up to a whole message; without one it takes no more than a
+stream's window, 64 KiB. So the messages that are being received are bounded by the number of reads:
+each takes a slot. A read ends when its time is over, and sooner when others wait for its slot: the
+oldest goes first, and a caller that has kept others waiting yields to those that have not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from acpc_server.errors import DeadlineExceeded, ResourceExhausted
+from acpc_server.rpc.call import Call
+from acpc_server.scheduling import RETRY_SECONDS
+
+# Calls that may wait for a slot; of more, those that have waited longest are rejected.
+MAX_LINE = 1000
+# Callers whose conduct is remembered.
+MAX_KNOWN = 4096
+GOOD, UNKNOWN, SLOW = 2, 1, 0
+
+
+@dataclass(frozen=True)
+class ReadLimit:
+    """How long a message may take, and what its caller is told then.
+
+    Attributes:
+        seconds: From when the server is ready for it until it is there.
+        hint: What the caller should do.
+        reason: Reason of the DEADLINE_EXCEEDED.
+    """
+
+    seconds: float
+    hint: str = "send the whole message at once"
+    reason: str = "MESSAGE_LATE"
+
+    def passed(self) -> DeadlineExceeded:
+        """The error of a message that is late."""
+        return DeadlineExceeded(
+            f"no message for {self.seconds:g} seconds; {self.hint}", reason=self.reason
+        )
+
+
+class _Read:
+    __slots__ = ("call", "limit", "since", "turn")
+
+    def __init__(self, call: Call, limit: ReadLimit, since: float) -> None:
+        self.call = call
+        self.limit = limit
+        self.since = since
+        self.turn: asyncio.Future[None] | None = None
+
+
+class Receiver:
+    """Slots for messages under way, on one event loop.
+
+    Args:
+        slots: Messages that may be under way at a time.
+        grace: Seconds that a read keeps its slot while others wait for one.
+    """
+
+    def __init__(self, slots: int, *, grace: float = 1.0) -> None:
+        self._free = slots
+        self._grace = grace
+        self._reads: dict[_Read, None] = {}
+        self._silent: dict[_Read, None] = {}
+        self._line: dict[_Read, None] = {}
+        self._conduct: OrderedDict[str, int] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def read(self, call: Call, limit: ReadLimit) -> bytes | None:
+        """The call's next message, or None when its caller has sent all.
+
+        Raises:
+            DeadlineExceeded: The message took too long.
+            ResourceExhausted: Others waited for the slot.
+        """
+        read = _Read(call, limit, call.now())
+        if self._free:
+            self._free -= 1
+        else:
+            await self._slot(read)
+        self._reads[read] = None
+        try:
+            data = await call.receive()
+        finally:
+            del self._reads[read]
+            self._release()
+        if self._conduct.get(call.caller) != GOOD:
+            self._judge(call.caller, GOOD)
+        return data
+
+    async def listen(self, call: Call, limit: ReadLimit) -> bytes | None:
+        """The next message of an open stream, which may be silent and needs no slot for that."""
+        read = _Read(call, limit, call.now())
+        self._silent[read] = None
+        try:
+            return await call.receive()
+        finally:
+            del self._silent[read]
+
+    def sweep(self, now: float) -> None:
+        """End the reads whose time is over."""
+        for reads in (self._reads, self._silent):
+            for read in [r for r in reads if now - r.since >= r.limit.seconds]:
+                self._judge(read.call.caller, SLOW)
+                read.call.interrupt(read.limit.passed())
+        for read in [r for r in self._line if now - r.since >= r.limit.seconds]:
+            read.call.interrupt(_crowded())
+
+    async def _slot(self, read: _Read) -> None:
+        if len(self._line) >= MAX_LINE:
+            next(iter(self._line)).call.interrupt(_crowded())
+        read.turn = asyncio.get_running_loop().create_future()
+        self._line[read] = None
+        self._press()
+        try:
+            await read.turn
+        except asyncio.CancelledError:
+            if read.turn.done() and not read.turn.cancelled():
+                self._release()
+            raise
+        finally:
+            self._line.pop(read, None)
+        read.since = read.call.now()
+
+    def _release(self) -> None:
+        """Give the slot to the best of those in line, or keep it."""
+        waiting = [r for r in self._line if r.turn is not None and not r.turn.done()]
+        if not waiting:
+            self._free += 1
+            return
+        rank = max(self._rank(read) for read in waiting)
+        best = [read for read in waiting if self._rank(read) == rank]
+        # Of those who have shown nothing yet the newest: an attack's calls are soon old.
+        chosen = best[0 if rank == GOOD else -1]
+        del self._line[chosen]
+        assert chosen.turn is not None  # noqa: S101 - it is in line
+        chosen.turn.set_result(None)
+        if len(waiting) > 1:
+            self._press()
+
+    def _press(self) -> None:
+        """End the reads that have kept their slot too long while others wait."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._line or not self._reads:
+            return
+        now = next(iter(self._reads)).call.now()
+        rank = max(self._rank(read) for read in self._line)
+        over = [
+            read
+            for read in self._reads
+            if now - read.since >= self._grace or self._rank(read) == SLOW < rank
+        ]
+        for read in over[: len(self._line)]:
+            self._judge(read.call.caller, SLOW)
+            read.call.interrupt(_crowded())
+        oldest = min(read.since for read in self._reads)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(oldest + self._grace - now, 0.01), self._press)
+
+    def _rank(self, read: _Read) -> int:
+        return self._conduct.get(read.call.caller, UNKNOWN)
+
+    def _judge(self, caller: str, conduct: int) -> None:
+        self._conduct[caller] = conduct
+        self._conduct.move_to_end(caller)
+        if len(self._conduct) > MAX_KNOWN:
+            self._conduct.popitem(last=False)
+
+
+def _crowded() -> ResourceExhausted:
+    return ResourceExhausted(
+        "others wait to send, and this message was not there in time; send it whole",
+        reason="MESSAGE_CROWDED_OUT",
+        retry_after=RETRY_SECONDS,
+    )
