@@ -18,7 +18,7 @@ from acpc.v1 import (
     study_service_pb2,
 )
 from google.longrunning import operations_pb2
-from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
@@ -194,48 +194,33 @@ class Server:
             _lane(settings),
             options=_channel_options(settings),
         )
-        comparison = PairComparer(self._engine, settings.max_frames)
-        planner = Planner(
-            self._engine, max_frames=settings.max_frames, max_predictions=settings.max_predictions
-        )
         diagnostic = DiagnosticServicer(
             self._admission,
             self._checkpoints,
-            comparison,
-            planner,
+            PairComparer(self._engine, settings.max_frames),
+            Planner(
+                self._engine,
+                max_frames=settings.max_frames,
+                max_predictions=settings.max_predictions,
+            ),
             idle_seconds=settings.plan_idle_seconds,
         )
         writer = OperationWriter([scoring, studies])
         given = self._checkpoints, readers, self._jobs, writer
-        served: list[tuple[FileDescriptor, str, object]] = [
-            (diagnostic_service_pb2.DESCRIPTOR, "DiagnosticService", diagnostic),
-            (
-                checkpoint_service_pb2.DESCRIPTOR,
-                "CheckpointService",
-                CheckpointServicer(self._checkpoints),
-            ),
-            (
-                scoring_service_pb2.DESCRIPTOR,
-                "ScoringService",
-                ScoringServicer(scoring, *given),
-            ),
-            (study_service_pb2.DESCRIPTOR, "StudyService", StudyServicer(studies, *given)),
-            (
-                anchor_service_pb2.DESCRIPTOR,
-                "AnchorService",
-                AnchorServicer(self._anchors, self._datasets, self._in_use),
-            ),
-            (operations_pb2.DESCRIPTOR, "Operations", OperationsServicer(self._jobs, writer)),
-            (
-                reflection_pb2.DESCRIPTOR,
-                "ServerReflection",
-                Reflection((*SERVICES, HEALTH, REFLECTION)),
-            ),
-        ]
-        for file, name, servicer in served:
-            door.add(file.services_by_name[name], servicer, holds=HOLDS)
-        health = health_pb2.DESCRIPTOR.services_by_name["Health"]
-        door.add(health, self._probes, lane=_health_lane())
+        checkpoints = CheckpointServicer(self._checkpoints)
+        anchors = AnchorServicer(self._anchors, self._datasets, self._in_use)
+        described = Reflection((*SERVICES, HEALTH, REFLECTION))
+        for file, servicer in (
+            (diagnostic_service_pb2, diagnostic),
+            (checkpoint_service_pb2, checkpoints),
+            (scoring_service_pb2, ScoringServicer(scoring, *given)),
+            (study_service_pb2, StudyServicer(studies, *given)),
+            (anchor_service_pb2, anchors),
+            (operations_pb2, OperationsServicer(self._jobs, writer)),
+            (reflection_pb2, described),
+        ):
+            door.add(_service(file.DESCRIPTOR), servicer, holds=HOLDS)
+        door.add(_service(health_pb2.DESCRIPTOR), self._probes, lane=_health_lane())
         return door
 
     def start(self) -> None:
@@ -344,6 +329,12 @@ def _channel_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.http2.min_ping_interval_without_data_ms", 5000),
     ]
+
+
+def _service(file: FileDescriptor) -> ServiceDescriptor:
+    """The one service of a file."""
+    (service,) = file.services_by_name.values()
+    return service
 
 
 def _lane(settings: Settings) -> Lane:
