@@ -23,29 +23,28 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from acpc_server.data import DatasetStore
-from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
+from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.encoding import CODE_VERSION, AnchorReaders, device_name
 from acpc_server.engine import CheckpointCache, DeviceEngine, report_memory
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
-from acpc_server.jobs import JobFilter, JobOptions, JobService, JobState, LeaseTerms
+from acpc_server.jobs import JobFilter, JobService, JobState
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics, ServerHealth
+from acpc_server.options import anchor_limits, channel_options, health_lane, job_options, lane
 from acpc_server.rpc import (
     AnchorServicer,
     CheckpointServicer,
     DiagnosticServicer,
     Door,
     HealthService,
-    Lane,
     OperationsServicer,
     OperationWriter,
-    Receiver,
     Reflection,
     ScoringServicer,
     StudyServicer,
 )
-from acpc_server.scheduling import AdmissionController, CallerLimits, Held, Quota, WorkerPool
+from acpc_server.scheduling import AdmissionController, Held, WorkerPool
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyJobKind
@@ -126,7 +125,7 @@ class Server:
         )
         self._datasets = DatasetStore(settings.dataset_root)
         _make_state_folder(settings)
-        self._anchors = AnchorStore(settings.anchor_folder, _anchor_limits(settings), self.metrics)
+        self._anchors = AnchorStore(settings.anchor_folder, anchor_limits(settings), self.metrics)
         readers = AnchorReaders(self._datasets, self._anchors)
         scoring = ScoreJobKind(self._engine, self._checkpoints, readers)
         studies = StudyJobKind(self._engine, self._checkpoints, readers)
@@ -134,7 +133,7 @@ class Server:
         self._jobs = JobService(
             [scoring, studies],
             self.metrics,
-            _job_options(settings),
+            job_options(settings),
             lambda: on_leave(EVICTED),
         )
         self.health = ServerHealth()
@@ -191,8 +190,8 @@ class Server:
         door = Door(
             self.metrics,
             WorkerPool(settings.rpc_threads),
-            _lane(settings),
-            options=_channel_options(settings),
+            lane(settings),
+            options=channel_options(settings),
         )
         diagnostic = DiagnosticServicer(
             self._admission,
@@ -220,7 +219,7 @@ class Server:
             (reflection_pb2, described),
         ):
             door.add(_service(file.DESCRIPTOR), servicer, holds=HOLDS)
-        door.add(_service(health_pb2.DESCRIPTOR), self._probes, lane=_health_lane())
+        door.add(_service(health_pb2.DESCRIPTOR), self._probes, lane=health_lane())
         return door
 
     def start(self) -> None:
@@ -317,51 +316,10 @@ class Server:
         log.info("stopped")
 
 
-def _channel_options(settings: Settings) -> list[tuple[str, int]]:
-    message = settings.max_message_mib * MEBIBYTE
-    return [
-        ("grpc.max_receive_message_length", message),
-        ("grpc.max_send_message_length", message),
-        ("grpc.so_reuseport", 0),
-        ("grpc.keepalive_permit_without_calls", 1),
-        # A caller that disappeared must not keep its stream or its upload open.
-        ("grpc.keepalive_time_ms", 20_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
-        ("grpc.http2.min_ping_interval_without_data_ms", 5000),
-    ]
-
-
 def _service(file: FileDescriptor) -> ServiceDescriptor:
     """The one service of a file."""
     (service,) = file.services_by_name.values()
     return service
-
-
-def _lane(settings: Settings) -> Lane:
-    """What every call but a health check shares."""
-    total = Quota(calls=settings.max_calls, streams=settings.max_streams, waits=settings.max_waits)
-    slots = max(2, settings.receiving_mib // settings.max_message_mib)
-    return Lane(
-        Receiver(slots),
-        CallerLimits(total, caller_quota(settings)),
-        settings.message_seconds,
-    )
-
-
-def _health_lane() -> Lane:
-    """What health checks share; nobody else can fill it, and a silent check yields at once."""
-    return Lane(Receiver(4, grace=0.02), CallerLimits(Quota(calls=1024)), message_seconds=2.0)
-
-
-def caller_quota(settings: Settings) -> Quota:
-    """What a caller may use that the access file says nothing else of."""
-    return Quota(
-        calls=settings.caller_calls,
-        streams=settings.caller_streams,
-        waits=settings.caller_waits,
-        uploads=settings.caller_uploads,
-        calls_per_second=settings.caller_rate,
-    )
 
 
 def _make_state_folder(settings: Settings) -> None:
@@ -372,31 +330,6 @@ def _make_state_folder(settings: Settings) -> None:
             f"cannot make the state folder {settings.state_dir} ({error.strerror}); choose "
             "another --state-dir"
         ) from error
-
-
-def _job_options(settings: Settings) -> JobOptions:
-    return JobOptions(
-        database_url=settings.database_url,
-        state_dir=settings.state_dir,
-        executor_id=settings.executor_id,
-        concurrency=settings.job_concurrency,
-        max_running=settings.max_running_jobs,
-        max_queued=settings.max_queued_jobs,
-        max_queued_per_tenant=settings.max_queued_jobs_per_tenant,
-        terms=LeaseTerms(settings.job_heartbeat_seconds, settings.job_lease_seconds),
-        retention_days=settings.job_retention_days,
-    )
-
-
-def _anchor_limits(settings: Settings) -> AnchorLimits:
-    return AnchorLimits(
-        store_bytes=settings.anchor_store_mib * MEBIBYTE,
-        set_bytes=settings.anchor_set_mib * MEBIBYTE,
-        set_anchors=settings.anchor_set_count,
-        uploads=settings.anchor_uploads,
-        keep_seconds=settings.anchor_keep_days * 86_400,
-        upload_seconds=settings.anchor_upload_hours * 3600,
-    )
 
 
 def choose_device(name: str) -> torch.device:

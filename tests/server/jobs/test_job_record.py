@@ -12,9 +12,9 @@ from typing import Protocol
 import processes
 import pytest
 from acpc_server.errors import ResourceExhausted
-from acpc_server.jobs import JobFilter, JobService, JobState
+from acpc_server.jobs import Job, JobFilter, JobService, JobState
 from counting_jobs import counting_plan
-from job_desk import SHORT, Desk, always, ended
+from job_desk import SHORT, Desk, ended
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 from waiting import wait_until
@@ -108,8 +108,10 @@ def test_a_full_disk_refuses_jobs_and_loses_none(disk: Disk) -> None:
         assert "disk" in refused.message
         wait_until(lambda: not desk.counted().get("running"), "the job goes on without a record")
         assert service.get(done.job_id).result == done.result
-        assert service.wait(running, 0, always).state is JobState.RUNNING
-        assert next(service.watch(running, always)).job_id == running
+        told: list[object] = []
+        service.follow(running, told.append)()
+        assert isinstance(told[0], Job)
+        assert (told[0].job_id, told[0].state) == (running, JobState.RUNNING)
         assert running in [job.job_id for job in service.list(0, 500)]
         assert service.submit(counting_plan(300, 0.02), "running").job_id == running
 

@@ -1,0 +1,78 @@
+"""What the settings mean for the parts of the server: limits and options."""
+
+from __future__ import annotations
+
+from acpc_server.data.anchor_sets import AnchorLimits
+from acpc_server.jobs import JobOptions, LeaseTerms
+from acpc_server.rpc import Lane, Receiver
+from acpc_server.scheduling import CallerLimits, Quota
+from acpc_server.settings import MEBIBYTE, Settings
+
+
+def channel_options(settings: Settings) -> list[tuple[str, int]]:
+    """How gRPC treats connections."""
+    message = settings.max_message_mib * MEBIBYTE
+    return [
+        ("grpc.max_receive_message_length", message),
+        ("grpc.max_send_message_length", message),
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # A caller that disappeared must not keep its stream or its upload open.
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+    ]
+
+
+def lane(settings: Settings) -> Lane:
+    """What every call but a health check shares."""
+    total = Quota(calls=settings.max_calls, streams=settings.max_streams, waits=settings.max_waits)
+    slots = max(2, settings.receiving_mib // settings.max_message_mib)
+    return Lane(
+        Receiver(slots),
+        CallerLimits(total, caller_quota(settings)),
+        settings.message_seconds,
+    )
+
+
+def health_lane() -> Lane:
+    """What health checks share; nobody else can fill it, and a silent check yields at once."""
+    return Lane(Receiver(4, grace=0.02), CallerLimits(Quota(calls=1024)), message_seconds=2.0)
+
+
+def caller_quota(settings: Settings) -> Quota:
+    """What a caller may use that the access file says nothing else of."""
+    return Quota(
+        calls=settings.caller_calls,
+        streams=settings.caller_streams,
+        waits=settings.caller_waits,
+        uploads=settings.caller_uploads,
+        calls_per_second=settings.caller_rate,
+    )
+
+
+def job_options(settings: Settings) -> JobOptions:
+    """Where jobs are recorded, and how they run."""
+    return JobOptions(
+        database_url=settings.database_url,
+        state_dir=settings.state_dir,
+        executor_id=settings.executor_id,
+        concurrency=settings.job_concurrency,
+        max_running=settings.max_running_jobs,
+        max_queued=settings.max_queued_jobs,
+        max_queued_per_tenant=settings.max_queued_jobs_per_tenant,
+        terms=LeaseTerms(settings.job_heartbeat_seconds, settings.job_lease_seconds),
+        retention_days=settings.job_retention_days,
+    )
+
+
+def anchor_limits(settings: Settings) -> AnchorLimits:
+    """What the anchor store takes."""
+    return AnchorLimits(
+        store_bytes=settings.anchor_store_mib * MEBIBYTE,
+        set_bytes=settings.anchor_set_mib * MEBIBYTE,
+        set_anchors=settings.anchor_set_count,
+        uploads=settings.anchor_uploads,
+        keep_seconds=settings.anchor_keep_days * 86_400,
+        upload_seconds=settings.anchor_upload_hours * 3600,
+    )
