@@ -262,12 +262,12 @@ class Server:
             version=CODE_VERSION,
         )
 
-    def _in_use(self, digest: str) -> bool:
-        """Whether the spec of a job that has not ended names a digest."""
+    def _in_use(self, digest: str, tenant: str | None = None) -> bool:
+        """Whether the spec of a job that has not ended, of a tenant or of any, names a digest."""
         return any(
             digest in str(to_plain(job.spec))
             for state in (JobState.QUEUED, JobState.RUNNING)
-            for job in self._jobs.list(0, MAX_JOBS, JobFilter(state=state), None)
+            for job in self._jobs.list(0, MAX_JOBS, JobFilter(state=state), tenant)
         )
 
     def _tidy(self) -> None:

@@ -48,6 +48,7 @@ def caller_quota(settings: Settings) -> Quota:
         waits=settings.caller_waits,
         uploads=settings.caller_uploads,
         calls_per_second=settings.caller_rate,
+        stored_bytes=settings.anchor_tenant_mib * MEBIBYTE,
     )
 
 
@@ -70,6 +71,7 @@ def anchor_limits(settings: Settings) -> AnchorLimits:
     """What the anchor store takes."""
     return AnchorLimits(
         store_bytes=settings.anchor_store_mib * MEBIBYTE,
+        tenant_bytes=settings.anchor_tenant_mib * MEBIBYTE,
         set_bytes=settings.anchor_set_mib * MEBIBYTE,
         set_anchors=settings.anchor_set_count,
         uploads=settings.anchor_uploads,

@@ -171,6 +171,9 @@ class Settings(BaseSettings):
     anchor_store_mib: int = Field(
         102_400, ge=1, description="bytes of all anchor sets and unfinished uploads, MiB"
     )
+    anchor_tenant_mib: int = Field(
+        0, ge=0, description="bytes of one tenant's anchor sets and uploads, MiB; 0 is no quota"
+    )
     anchor_set_mib: int = Field(32_768, ge=1, description="bytes of one anchor set on disk, MiB")
     anchor_set_count: int = Field(100_000, ge=1, description="anchors one anchor set may have")
     anchor_uploads: int = Field(

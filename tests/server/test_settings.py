@@ -117,6 +117,7 @@ BAD = {
     "drain_seconds": "nan",
     "anchor_store_mib": "0",
     "anchor_set_mib": "0",
+    "anchor_tenant_mib": "-1",
     "anchor_set_count": "0",
     "anchor_uploads": "0",
     "anchor_keep_days": "-1",

@@ -17,6 +17,7 @@ from jaxtyping import Int64, Shaped
 
 from acpc_server.data.paths import resolve_below
 from acpc_server.errors import FailedPrecondition
+from acpc_server.numerics import Check, go_on
 
 _READ_BYTES = 2**25
 
@@ -24,9 +25,10 @@ _READ_BYTES = 2**25
 class Column:
     """One column: an array of ``shape`` (rows, ...), read in slices."""
 
-    def __init__(self, dataset: h5py.Dataset, file: str, name: str) -> None:
+    def __init__(self, dataset: h5py.Dataset, file: str, name: str, check: Check = go_on) -> None:
         self._dataset = dataset
         self._file = file
+        self._check = check
         self.name = name
         self.shape: tuple[int, ...] = dataset.shape
 
@@ -46,6 +48,7 @@ class Column:
 
     def read(self, start: int, stop: int) -> Shaped[np.ndarray, "rows ..."]:
         """Rows [start, stop). Raises FailedPrecondition: the stored bytes are damaged."""
+        self._check()
         try:
             rows: np.ndarray = self._dataset[start:stop]
         except (OSError, RuntimeError, ValueError) as error:
@@ -107,8 +110,9 @@ class Hdf5Dataset:
     lengths: Int64[np.ndarray, "episodes"]
     offsets: Int64[np.ndarray, "episodes"]
 
-    def __init__(self, file: h5py.File, name: str) -> None:
+    def __init__(self, file: h5py.File, name: str, check: Check = go_on) -> None:
         self._file = file
+        self._check = check
         self.name = name
         self.lengths = self._index("ep_len")
         self.offsets = self._index("ep_offset")
@@ -117,8 +121,10 @@ class Hdf5Dataset:
 
     @classmethod
     @contextmanager
-    def open(cls, root: Path, name: str) -> Iterator["Hdf5Dataset"]:
+    def open(cls, root: Path, name: str, check: Check = go_on) -> Iterator["Hdf5Dataset"]:
         """The file ``name`` below ``root``, open for reading inside the ``with``.
+
+        ``check`` is called before every read of rows and may raise to end them.
 
         Raises:
             InvalidArgument, PermissionDenied, NotFound: As ``resolve_below``, field ``dataset``.
@@ -133,7 +139,7 @@ class Hdf5Dataset:
                 f"written?): {error}"
             ) from error
         with file:
-            yield cls(file, name)
+            yield cls(file, name, check)
 
     def identity(self) -> tuple[int, ...]:
         """Changes when the open file is written to; no other file has it."""
@@ -172,7 +178,7 @@ class Hdf5Dataset:
                 name,
                 f"has {found.shape[0]} rows, but episode {episode} ends at row {self._rows_used}",
             )
-        return Column(found, self.name, name)
+        return Column(found, self.name, name, self._check)
 
     def _dataset(self, name: str) -> h5py.Dataset:
         """The dataset ``name`` of the root group, if it keeps all its bytes in this file."""
@@ -222,7 +228,7 @@ class Hdf5Dataset:
             raise self._bad(name, f"must be one axis of integers; is {_kind(found)}")
         if not 1 <= found.shape[0] <= MAX_EPISODES:
             raise self._bad(name, f"has {found.shape[0]} episodes; 1 to {MAX_EPISODES} are read")
-        values = Column(found, self.name, name).read(0, found.shape[0])
+        values = Column(found, self.name, name, self._check).read(0, found.shape[0])
         bad = np.flatnonzero((values < 0) | (values > MAX_ROWS))
         if bad.size:
             raise self._bad(

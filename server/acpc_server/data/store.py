@@ -54,13 +54,16 @@ class DatasetStore:
         )
 
     @contextmanager
-    def drawn(self, source: AnchorSource, *, history: int, horizon: int) -> Iterator[DrawnAnchors]:
+    def drawn(
+        self, source: AnchorSource, *, history: int, horizon: int, check: Check = go_on
+    ) -> Iterator[DrawnAnchors]:
         """Anchors as ``draw_anchors`` draws them; their dataset is open inside the ``with``.
 
-        Raises as ``Hdf5Dataset.open``, ``load_task`` and ``draw_anchors``.
+        ``check`` is called between reads of the dataset and may raise to end them. Raises as
+        ``Hdf5Dataset.open``, ``load_task`` and ``draw_anchors``.
         """
         preset = load_task(source.task, self._root)
-        with Hdf5Dataset.open(self._root, source.dataset) as file:
+        with Hdf5Dataset.open(self._root, source.dataset, check) as file:
             yield draw_anchors(
                 file,
                 preset,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ AnySource: TypeAlias = AnchorSource | AnchorSetSource
 class _Key(NamedTuple):
     """Key of kept anchors; ``identity`` is a stamp of their data, or their digest."""
 
+    tenant: str
     source: AnySource
     identity: str
     history: int
@@ -42,13 +44,23 @@ class _Key(NamedTuple):
 
 
 class AnchorReaders:
-    """Opens anchors for jobs, and checks that they have not changed."""
+    """Opens anchors for the jobs of a tenant, and checks that they have not changed.
+
+    Made for the tenant without a name; :meth:`of` gives the readers of others.
+    """
 
     def __init__(self, datasets: DatasetStore, sets: AnchorStore) -> None:
+        self._tenant = ""
         self._datasets = datasets
         self._sets = sets
         self._kept: OrderedDict[_Key, Anchors] = OrderedDict()
         self._lock = threading.Lock()
+
+    def of(self, tenant: str) -> AnchorReaders:
+        """The readers of a tenant, which find its own sets only."""
+        other = copy.copy(self)
+        other._tenant, other._sets = tenant, self._sets.of(tenant)
+        return other
 
     def named_set(self, digest: str) -> AnchorSetSource:
         """The source that a set's digest names.
@@ -151,7 +163,7 @@ class AnchorReaders:
         """
         self._touch(source)
         self._require(source, stamp)
-        key = _Key(source, stamp, history, horizon)
+        key = _Key(self._tenant, source, stamp, history, horizon)
         anchors = self._find(key) or self._read(key, b"", check)
         self._require(source, stamp)  # it may have been replaced while it was read
         self._keep(key, anchors)
@@ -171,7 +183,7 @@ class AnchorReaders:
         """
         self._touch(source)
         # By its digest, not by the stamp: what is read here may not be what the file holds now.
-        key = _Key(source, identity["digest"], history, horizon)
+        key = _Key(self._tenant, source, identity["digest"], history, horizon)
         anchors = self._find(key) or self._read(key, base64.b64decode(identity["frames"]), go_on)
         if anchors.digest != identity["digest"]:
             raise _changed(source)

@@ -30,7 +30,7 @@ from acpc_server.data.anchor_sets import (
 )
 from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument
 from acpc_server.rpc.call import Call, Conversation, Dialogue
-from acpc_server.rpc.request import read, read_page, write_token
+from acpc_server.rpc.request import principal, read, read_page, write_token
 
 IDLE_SECONDS = 60.0
 
@@ -39,14 +39,14 @@ class AnchorServicer:
     """Takes, makes, lists and deletes anchor sets.
 
     Args:
-        in_use: Whether a job that has not ended needs the set of a digest.
+        in_use: Whether a job that has not ended needs a digest's set, and is of a tenant.
     """
 
     def __init__(
         self,
         store: AnchorStore,
         datasets: DatasetStore,
-        in_use: Callable[[str], bool],
+        in_use: Callable[[str, str], bool],
         *,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
@@ -72,37 +72,23 @@ class AnchorServicer:
             asked = read(UploadHeader, first.header)
             if asked.expected_digest:
                 check_digest(asked.expected_digest, "expected_digest")
-            with self._named(asked.request_id) as request_id:
+            store = self._store_of(context)
+            with _named(store, asked.request_id) as request_id:
                 header = replace(asked, request_id=request_id)
-                return (yield from self._receive(header, alone=not asked.request_id))
+                return (yield from _receive(store, header, alone=not asked.request_id))
         except InvalidArgument as error:
             ours = error.field.partition(".")[0] in _names(UploadHeader)
             raise (error.below("header") if ours else error) from error
-
-    def _receive(self, header: UploadHeader, *, alone: bool) -> Dialogue:
-        with self._store.upload(header) as upload:
-            while upload.finished is None and (message := (yield None)) is not None:
-                if message.WhichOneof("message") != "shard":
-                    raise InvalidArgument("shard", "every message after the header is a shard")
-                try:
-                    _append(upload, message.shard, header)
-                except InvalidArgument as error:
-                    raise error.below("shard") from error
-            if upload.next_offset < header.anchors and not alone:
-                return pb.UploadAnchorsResponse(next_offset=upload.next_offset)
-            info = upload.finish()
-        return pb.UploadAnchorsResponse(
-            anchor_set=self._written(self._store.get(info.digest)), next_offset=info.anchors
-        )
 
     def GetUpload(self, request: pb.GetUploadRequest, context: Call) -> pb.GetUploadResponse:
         """Where an upload goes on."""
         if not 1 <= len(request.request_id) <= MAX_REQUEST_ID:
             raise InvalidArgument("request_id", f"give 1 to {MAX_REQUEST_ID} characters")
-        offset, stored = self._store.progress(request.request_id)
+        store = self._store_of(context)
+        offset, stored = store.progress(request.request_id)
         return pb.GetUploadResponse(
             next_offset=offset,
-            anchor_set=None if stored is None else self._written(stored),
+            anchor_set=None if stored is None else _written(store, stored),
         )
 
     def CreateAnchorSet(
@@ -111,7 +97,8 @@ class AnchorServicer:
         """Draw anchors from a dataset and store them, a few at a time."""
         asked = read(CreateRequest, request)
         source = asked.source.resolved()
-        with self._named(asked.request_id) as request_id:
+        store = self._store_of(context)
+        with _named(store, asked.request_id) as request_id:
             header = UploadHeader(
                 request_id=request_id,
                 anchors=source.count,
@@ -120,21 +107,21 @@ class AnchorServicer:
                 description=asked.description,
                 source=source,
             )
-            info = self._make(header, context)
-        return pb.CreateAnchorSetResponse(anchor_set=self._written(self._store.get(info.digest)))
+            info = self._make(store, header, context)
+        return pb.CreateAnchorSetResponse(anchor_set=_written(store, store.get(info.digest)))
 
-    def _make(self, header: UploadHeader, context: Call) -> SetInfo:
+    def _make(self, store: AnchorStore, header: UploadHeader, context: Call) -> SetInfo:
         def check() -> None:
             if not context.is_active():
                 raise Cancelled("the caller has left; the same request_id starts again")
 
         source = header.source
-        with self._store.upload(header) as upload:
+        with store.upload(header) as upload:
             if upload.finished is not None or source is None:
                 return upload.finish()
             try:
                 with self._datasets.drawn(
-                    source, history=header.history, horizon=header.horizon
+                    source, history=header.history, horizon=header.horizon, check=check
                 ) as drawn:
                     return store_drawn(upload, drawn, check)
             except InvalidArgument as error:
@@ -146,18 +133,19 @@ class AnchorServicer:
         self, request: pb.GetAnchorSetRequest, context: Call
     ) -> pb.GetAnchorSetResponse:
         """What a set is."""
-        stored = self._store.get(request.digest)
-        return pb.GetAnchorSetResponse(anchor_set=self._written(stored))
+        store = self._store_of(context)
+        return pb.GetAnchorSetResponse(anchor_set=_written(store, store.get(request.digest)))
 
     def ListAnchorSets(
         self, request: pb.ListAnchorSetsRequest, context: Call
     ) -> pb.ListAnchorSetsResponse:
         """One page of the sets, newest first."""
         page = read_page(request.page_size, request.page_token)
-        stored = self._store.list()
+        store = self._store_of(context)
+        stored = store.list()
         following = page.stop if page.stop < len(stored) else None
         return pb.ListAnchorSetsResponse(
-            anchor_sets=[self._written(one) for one in stored[page.start : page.stop]],
+            anchor_sets=[_written(store, one) for one in stored[page.start : page.stop]],
             next_page_token=write_token(following),
         )
 
@@ -165,23 +153,49 @@ class AnchorServicer:
         self, request: pb.DeleteAnchorSetRequest, context: Call
     ) -> pb.DeleteAnchorSetResponse:
         """Remove a set that no job needs."""
-        self._store.delete(request.digest, self._in_use)
+        tenant = principal(context).tenant
+        self._store.of(tenant).delete(request.digest, lambda digest: self._in_use(digest, tenant))
         return pb.DeleteAnchorSetResponse()
 
-    @contextmanager
-    def _named(self, request_id: str) -> Iterator[str]:
-        """The id of an upload; one that its caller did not name leaves nothing behind."""
-        if request_id:
-            yield request_id
-            return
-        made = str(uuid.uuid4())
-        try:
-            yield made
-        finally:
-            self._store.forget(made)
+    def _store_of(self, context: Call) -> AnchorStore:
+        """The sets of the caller's tenant, within the caller's quota."""
+        caller = principal(context)
+        own = None if caller.quota is None else caller.quota.stored_bytes
+        return self._store.of(caller.tenant, own)
 
-    def _written(self, stored: StoredSet) -> pb.AnchorSet:
-        return self._store.described(stored).to_message()
+
+def _receive(store: AnchorStore, header: UploadHeader, *, alone: bool) -> Dialogue:
+    with store.upload(header) as upload:
+        while upload.finished is None and (message := (yield None)) is not None:
+            if message.WhichOneof("message") != "shard":
+                raise InvalidArgument("shard", "every message after the header is a shard")
+            try:
+                _append(upload, message.shard, header)
+            except InvalidArgument as error:
+                raise error.below("shard") from error
+        if upload.next_offset < header.anchors and not alone:
+            return pb.UploadAnchorsResponse(next_offset=upload.next_offset)
+        info = upload.finish()
+    return pb.UploadAnchorsResponse(
+        anchor_set=_written(store, store.get(info.digest)), next_offset=info.anchors
+    )
+
+
+@contextmanager
+def _named(store: AnchorStore, request_id: str) -> Iterator[str]:
+    """The id of an upload; one that its caller did not name leaves nothing behind."""
+    if request_id:
+        yield request_id
+        return
+    made = str(uuid.uuid4())
+    try:
+        yield made
+    finally:
+        store.forget(made)
+
+
+def _written(store: AnchorStore, stored: StoredSet) -> pb.AnchorSet:
+    return store.described(stored).to_message()
 
 
 def _names(record: type[Any]) -> set[str]:

@@ -69,8 +69,9 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
         self, request: pb.ScoreCheckpointRequest, context: Call
     ) -> operations_pb2.Operation:
         """Queue a job; everything that can be checked is checked before it is queued."""
-        spec = self._spec(read(ScoreRequest, request))
-        self._kind.check(spec)
+        tenant = principal(context).tenant
+        spec = self._spec(read(ScoreRequest, request), tenant)
+        self._kind.check(spec, tenant)
         return self._submit(spec, request.request_id, context)
 
     async def WatchOperation(
@@ -90,7 +91,8 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
         self, request: pb.PreviewAnchorsRequest, context: Call
     ) -> pb.PreviewAnchorsResponse:
         """What the model saw at a few anchors of a job that succeeded."""
-        job = self._jobs.get(read_name(request.name), principal(context).tenant)
+        tenant = principal(context).tenant
+        job = self._jobs.get(read_name(request.name), tenant)
         spec = job.spec
         if not isinstance(spec, ScoreSpec):
             raise InvalidArgument(
@@ -101,11 +103,12 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
                 f"{request.name} is {job.state}; only a job that succeeded has pictures",
                 reason="OPERATION_NOT_SUCCEEDED",
             )
-        previews = preview_anchors(self._readers, spec, job.result, request.anchors, request.draw)
+        readers = self._readers.of(tenant)
+        previews = preview_anchors(readers, spec, job.result, request.anchors, request.draw)
         return previews.to_message()
 
-    def _spec(self, asked: ScoreRequest) -> ScoreSpec:
-        source, protocol = read_anchors(asked.anchors, self._readers), asked.protocol
+    def _spec(self, asked: ScoreRequest, tenant: str) -> ScoreSpec:
+        source, protocol = read_anchors(asked.anchors, self._readers.of(tenant)), asked.protocol
         for field, values in (("draws", protocol.draws), ("horizon", protocol.horizon)):
             if source.count * values > MAX_RADII:
                 raise InvalidArgument(
@@ -144,11 +147,12 @@ class StudyServicer(_JobServicer[StudyJobKind]):
             check(study, study.kind)
         if not isinstance(study, SensitivityStudy):
             require_known(study.shifts, f"{study.kind}.shifts[{{}}]")
+        tenant = principal(context).tenant
         spec = StudySpec(
-            anchors=read_anchors(asked.anchors, self._readers, type(study)),
+            anchors=read_anchors(asked.anchors, self._readers.of(tenant), type(study)),
             checkpoint=self._pinned(asked.checkpoint),
             study=study,
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
         )
-        self._kind.check(spec)
+        self._kind.check(spec, tenant)
         return self._submit(spec, request.request_id, context)

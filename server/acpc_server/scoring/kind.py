@@ -29,8 +29,8 @@ class ScoreJobKind(AnchorJobKind):
     name = "score_checkpoint"
     spec_type = ScoreSpec
 
-    def check(self, spec: ScoreSpec) -> None:
-        """Reject a spec that cannot work, before it is queued."""
+    def check(self, spec: ScoreSpec, tenant: str = "") -> None:
+        """Reject a spec of a tenant that cannot work, before it is queued."""
         require_mode(spec.numeric_mode, self.engine.device)
         cards = {role: self.loaded(spec.named(role)).model.card for role in spec.roles()}
         card = cards["checkpoint"]
@@ -48,7 +48,8 @@ class ScoreJobKind(AnchorJobKind):
             perturb_frames(frames, spec.perturbation, seed=0, anchor=0, draw=0)
         except InvalidArgument as error:
             raise error.below(f"perturbation.{spec.perturbation.kind}") from error
-        self.readers.check(spec.anchors, card, history=card.history, horizon=spec.protocol.horizon)
+        readers = self.readers.of(tenant)
+        readers.check(spec.anchors, card, history=card.history, horizon=spec.protocol.horizon)
 
     def count_steps(self, spec: ScoreSpec) -> int:
         """One step to read the anchors, one per shard, one summary per checkpoint."""
@@ -77,7 +78,7 @@ class ScoreJobKind(AnchorJobKind):
     def open(self, spec: ScoreSpec, stamp: str, context: RequestContext) -> Json:
         """First step: pin down what the anchors are, and pair them."""
         card = self.loaded(spec.checkpoint).model.card
-        anchors, identity = self.readers.open(
+        anchors, identity = self.readers.of(context.tenant).open(
             spec.anchors,
             stamp,
             history=card.history,
@@ -106,7 +107,7 @@ class ScoreJobKind(AnchorJobKind):
     ) -> Json:
         """One shard of one checkpoint."""
         model = self.loaded(spec.named(role)).model
-        anchors = self._anchors(spec, opened, model.card)
+        anchors = self._anchors(spec, opened, model.card, context.tenant)
         return score_shard(self.engine, model, anchors, spec, (start, stop), context).to_json()
 
     def summarise(
@@ -119,7 +120,7 @@ class ScoreJobKind(AnchorJobKind):
     ) -> Json:
         """Raw IR, SR and per-anchor values of one checkpoint."""
         model = self.loaded(spec.named(role)).model
-        anchors = self._anchors(spec, opened, model.card)
+        anchors = self._anchors(spec, opened, model.card, context.tenant)
         record, partner = ShardRecord.concatenate(shards), unpack(opened["partner"])
         distances = score.different_state_distances(
             self.engine, model, anchors, spec, record, partner, context
@@ -159,8 +160,8 @@ class ScoreJobKind(AnchorJobKind):
         """The answer of a job that succeeded, from its record."""
         return score.read_score(spec, result)
 
-    def _anchors(self, spec: ScoreSpec, opened: Json, card: ModelCard) -> Anchors:
-        return self.readers.reopen(
+    def _anchors(self, spec: ScoreSpec, opened: Json, card: ModelCard, tenant: str) -> Anchors:
+        return self.readers.of(tenant).reopen(
             spec.anchors,
             opened["anchors"],
             history=card.history,

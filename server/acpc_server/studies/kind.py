@@ -41,8 +41,8 @@ class StudyJobKind(AnchorJobKind):
     name = "run_study"
     spec_type = StudySpec
 
-    def check(self, spec: StudySpec) -> None:
-        """Reject a spec that cannot work, before it is queued."""
+    def check(self, spec: StudySpec, tenant: str = "") -> None:
+        """Reject a spec of a tenant that cannot work, before it is queued."""
         require_mode(spec.numeric_mode, self.engine.device)
         if isinstance(spec.study, SensitivityStudy) and spec.numeric_mode is not NumericMode.FP32:
             raise InvalidArgument(
@@ -57,7 +57,8 @@ class StudyJobKind(AnchorJobKind):
         except InvalidArgument as error:
             raise error.below(spec.study.kind) from error
         history, horizon = window(spec.study, card)
-        self.readers.check(spec.anchors, card, history=history, horizon=horizon, exact=False)
+        readers = self.readers.of(tenant)
+        readers.check(spec.anchors, card, history=history, horizon=horizon, exact=False)
 
     def metadata(self, spec: StudySpec, life: Mapping[str, Any]) -> StudyMetadata:
         """What is measured and how far it is."""
@@ -81,7 +82,8 @@ class StudyJobKind(AnchorJobKind):
             Table.from_json(step(phase, partial(self._part, spec, opened, start, stop, context)))
             for start, stop in spec.shards()
         ]
-        table = self._measurement(spec, opened).conclude(Table.join(parts))
+        measurement = self._measurement(spec, opened, context.tenant)
+        table = measurement.conclude(Table.join(parts))
         return {
             **table.to_json(),
             "receipt": receipt_to_json(spec.receipt(opened["digest"], self.engine.device)),
@@ -89,21 +91,25 @@ class StudyJobKind(AnchorJobKind):
 
     def _open(self, spec: StudySpec, stamp: str, context: RequestContext) -> Json:
         history, horizon = window(spec.study, self.loaded(spec.checkpoint).model.card)
-        _, identity = self.readers.open(
+        _, identity = self.readers.of(context.tenant).open(
             spec.anchors, stamp, history=history, horizon=horizon, check=context.check
         )
-        self._measurement(spec, identity)  # rejects anchors that the study cannot use
+        self._measurement(
+            spec, identity, context.tenant
+        )  # rejects anchors that the study cannot use
         return identity
 
     def _part(
         self, spec: StudySpec, opened: Json, start: int, stop: int, context: RequestContext
     ) -> Json:
-        return self._measurement(spec, opened).measure(start, stop, context).to_json()
+        measurement = self._measurement(spec, opened, context.tenant)
+        return measurement.measure(start, stop, context).to_json()
 
-    def _measurement(self, spec: StudySpec, opened: Json) -> Measurement[Any]:
+    def _measurement(self, spec: StudySpec, opened: Json, tenant: str) -> Measurement[Any]:
         checkpoint = self.loaded(spec.checkpoint)
         history, horizon = window(spec.study, checkpoint.model.card)
-        anchors = self.readers.reopen(spec.anchors, opened, history=history, horizon=horizon)
+        readers = self.readers.of(tenant)
+        anchors = readers.reopen(spec.anchors, opened, history=history, horizon=horizon)
         bench = Bench(self.engine, checkpoint, anchors, spec.numeric_mode)
         match spec.study:
             case DriftStudy():

@@ -1,5 +1,6 @@
 """Writes files atomically, locks folders that one call at a time may change, counts bytes."""
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -22,13 +23,18 @@ _PART = ".part"
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
     """Writes a file that others see whole or not at all, power cut or not; returns its size."""
     part = path.with_name(path.name + _PART)
-    with volume_space(), part.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-        size = file.tell()
-    part.replace(path)
-    sync_folder(path.parent)
+    with volume_space():
+        try:
+            with part.open("wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+                size = file.tell()
+        except BaseException:
+            part.unlink(missing_ok=True)  # half a file must not keep room from others
+            raise
+        part.replace(path)
+        sync_folder(path.parent)
     return size
 
 
@@ -47,7 +53,7 @@ def volume_space() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise ResourceExhausted(
             "the volume of the anchor sets is full; delete sets, or have it enlarged",
@@ -97,13 +103,12 @@ def discard(folder: Path, trash: Path) -> None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of the files of a folder and of those below it; files that vanish count nothing."""
+    """Bytes of the files below a folder; files and folders that vanish meanwhile count nothing."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:
-            continue
+    for inner, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(inner, name)).st_size  # noqa: PTH118  many files
     return total
 
 
@@ -119,42 +124,74 @@ class Count(NamedTuple):
     total_bytes: int
 
 
-class Usage:
-    """The store's bytes, known roughly between counts and exactly where a quota is at stake."""
+NOTHING = Count(0, 0, 0)
 
-    def __init__(self, count: Callable[[], Count], limit: int, metrics: Metrics) -> None:
+
+class Usage:
+    """The bytes of each tenant's folder, known roughly between counts, exactly at a quota."""
+
+    def __init__(
+        self, count: Callable[[], dict[Path, Count]], limit: int, metrics: Metrics
+    ) -> None:
         self._count = count
         self._limit = limit
         self._metrics = metrics
         self._lock = threading.Lock()
-        self._known, self._counted = Count(0, 0, 0), 0.0
+        self._known: dict[Path, Count] = {}
+        self._counted = 0.0
 
-    def measure(self) -> Count:
+    def measure(self) -> None:
         """Counts now."""
         found = self._count()
         with self._lock:
             self._known, self._counted = found, time.monotonic()
-        self._metrics.anchor_sets.set(found.sets)
-        self._metrics.anchor_bytes.set(found.total_bytes)
-        return found
+        self._report()
 
-    def recent(self) -> Count:
-        """A count that is some seconds old at most."""
-        if time.monotonic() < self._counted + MEASURE_SECONDS:
-            return self._known
-        return self.measure()
+    def recent(self, folder: Path) -> Count:
+        """A count of a tenant's folder that is some seconds old at most."""
+        if time.monotonic() >= self._counted + MEASURE_SECONDS:
+            self.measure()
+        return self._known.get(folder, NOTHING)
 
-    def reserve(self, more: int) -> None:
-        """Takes bytes of the quota, or raises ResourceExhausted; the next count corrects them."""
-        if self._known.total_bytes + more > self._limit:
+    def reserve(self, folder: Path, quota: int, more: int) -> None:
+        """Takes bytes for a tenant's folder; the next count corrects them.
+
+        Raises:
+            ResourceExhausted: Over the tenant's quota, when not 0, or the store's limit.
+        """
+        with self._lock:
+            over = self._is_over(folder, quota, more)
+        if over:
             self.measure()
         with self._lock:
-            total = self._known.total_bytes + more
-            if total > self._limit:
-                raise ResourceExhausted(
-                    f"the anchor sets of this server are at their quota of {self._limit} bytes; "
-                    "delete sets that are not needed",
-                    reason="ANCHOR_STORE_FULL",
-                )
-            self._known = self._known._replace(total_bytes=total)
-        self._metrics.anchor_bytes.set(total)
+            known = self._known.get(folder, NOTHING)
+            if over := self._is_over(folder, quota, more):
+                raise over
+            self._known[folder] = known._replace(total_bytes=known.total_bytes + more)
+        self._report()
+
+    def _is_over(self, folder: Path, quota: int, more: int) -> ResourceExhausted | None:
+        own = self._known.get(folder, NOTHING).total_bytes
+        if quota and own + more > quota:
+            return ResourceExhausted(
+                f"your anchor sets and unfinished uploads hold {own} bytes, and {more} more are "
+                f"over your quota of {quota}; delete sets that are not needed, or have the quota "
+                "raised",
+                reason="ANCHOR_QUOTA",
+            )
+        if self._total() + more > self._limit:
+            return ResourceExhausted(
+                f"the anchor sets of this server are at their quota of {self._limit} bytes, {own} "
+                "of them yours; delete sets that are not needed",
+                reason="ANCHOR_STORE_FULL",
+            )
+        return None
+
+    def _total(self) -> int:
+        return sum(count.total_bytes for count in self._known.values())
+
+    def _report(self) -> None:
+        with self._lock:
+            counts = list(self._known.values())
+        self._metrics.anchor_sets.set(sum(count.sets for count in counts))
+        self._metrics.anchor_bytes.set(sum(count.total_bytes for count in counts))

@@ -18,6 +18,7 @@ class AnchorLimits:
 
     ``uploads`` is how many this process takes at a time. A set is kept for ``keep_seconds`` after
     its last use (0: without limit), an upload for ``upload_seconds`` after its last shard.
+    ``tenant_bytes`` is what one tenant may store that has no quota of its own (0: no quota).
     """
 
     store_bytes: int
@@ -26,6 +27,7 @@ class AnchorLimits:
     uploads: int
     keep_seconds: float
     upload_seconds: float
+    tenant_bytes: int = 0
 
 
 @dataclass(frozen=True)

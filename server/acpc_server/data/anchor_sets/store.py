@@ -1,6 +1,9 @@
 """Stores anchor sets in a folder that servers may share."""
 
+from __future__ import annotations
+
 import contextlib
+import copy
 import hashlib
 import re
 import threading
@@ -8,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 from acpc.contract import AnchorSet, from_json, moment, to_json
@@ -18,6 +22,7 @@ from acpc_server.data.anchor_sets.files import (
     discard,
     folder_bytes,
     held,
+    volume_space,
     write_whole,
 )
 from acpc_server.data.anchor_sets.info import (
@@ -39,7 +44,7 @@ from acpc_server.errors import (
 )
 from acpc_server.observe import Metrics
 
-HEADER = "header.json"
+HEADER, TENANTS = "header.json", "tenants"
 BUSY_SECONDS = 5.0
 # Unfinished uploads on disk, so that headers alone cannot fill the folder.
 MAX_STAGED = 1024
@@ -47,7 +52,9 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class AnchorStore:
-    """Immutable sets of anchors, named by the digest of their content.
+    """Immutable sets of anchors of one tenant, named by the digest of their content.
+
+    Made for the tenant without a name; :meth:`of` gives those of others, which share its limits.
 
     Raises:
         FailedPrecondition: The folder cannot be made.
@@ -55,19 +62,47 @@ class AnchorStore:
 
     def __init__(self, root: Path, limits: AnchorLimits, metrics: Metrics) -> None:
         self.limits = limits
-        self._sets, self._uploads, self._trash = root / "sets", root / "uploads", root / "trash"
+        self._whole = root
+        self._max_bytes = limits.tenant_bytes
         self._metrics = metrics
         self._open = threading.BoundedSemaphore(limits.uploads)
-        self._usage = Usage(self._count, limits.store_bytes, metrics)
+        self._usage = Usage(self._count_all, limits.store_bytes, metrics)
+        self._enter(root)
         try:
-            for folder in (self._sets, self._uploads, self._trash):
-                folder.mkdir(parents=True, exist_ok=True)
+            self._make_folders()
         except OSError as error:
             raise FailedPrecondition(
                 f"cannot make the folder of anchor sets {root} ({error.strerror}); choose another "
                 "--anchor-dir"
             ) from error
         self._usage.measure()
+
+    def of(self, tenant: str, max_bytes: int | None = None) -> AnchorStore:
+        """The sets of a tenant; nothing of one tenant shows in those of another.
+
+        ``max_bytes`` bounds what its sets and unfinished uploads hold; 0 does not, and None is what
+        the limits say.
+        """
+        root = self._whole / TENANTS / folder_name(tenant) if tenant else self._whole
+        other = self._in(root)
+        other._max_bytes = self.limits.tenant_bytes if max_bytes is None else max_bytes
+        return other
+
+    def _in(self, root: Path) -> AnchorStore:
+        other = copy.copy(self)
+        other._enter(root)
+        return other
+
+    def _enter(self, root: Path) -> None:
+        self._root = root
+        self._sets, self._uploads, self._trash = root / "sets", root / "uploads", root / "trash"
+
+    def _make_folders(self) -> None:
+        for folder in (self._sets, self._uploads, self._trash):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def _everyone(self) -> list[AnchorStore]:
+        return [self._in(root) for root in (self._whole, *_folders(self._whole / TENANTS))]
 
     def open(self, digest: str) -> StoredAnchors:
         """The anchors of a set, now in use; raises as ``get``, or FailedPrecondition if damaged."""
@@ -90,7 +125,7 @@ class AnchorStore:
     def list(self) -> list[StoredSet]:
         """Every set that can be read, newest first."""
         sets = []
-        for folder in self._sets.iterdir():
+        for folder in _folders(self._sets):
             with contextlib.suppress(FailedPrecondition):  # get and open say what is wrong with it
                 stored = read_stored(folder)
                 sets += [] if stored is None else [stored]
@@ -149,16 +184,17 @@ class AnchorStore:
             self._metrics.anchor_uploads.inc()
             folder = self._folder(header.request_id)
             busy = f"upload {header.request_id!r} is in use by another call"
-            if self._usage.recent().staged >= MAX_STAGED and not folder.exists():
+            staged = self._usage.recent(self._root).staged
+            if staged >= MAX_STAGED and not folder.exists():
                 raise ResourceExhausted(
                     f"{MAX_STAGED} uploads are unfinished; finish some, or wait until they lapse",
                     reason="TOO_MANY_UPLOADS",
                 )
-            with held(folder, busy):
+            with volume_space(), held(folder, busy):
+                self._make_folders()
                 self._check_header(folder / HEADER, header)
-                upload = AnchorUpload(
-                    folder, self._sets, self._trash, header, self.limits, self._usage.reserve
-                )
+                reserve = partial(self._usage.reserve, self._root, self._max_bytes)
+                upload = AnchorUpload(folder, self._sets, self._trash, header, self.limits, reserve)
                 try:
                     yield upload
                 finally:
@@ -182,7 +218,7 @@ class AnchorStore:
     def forget(self, request_id: str) -> None:
         """Drops what has arrived of an upload that will not go on; Aborted while a call has it."""
         folder = self._folder(request_id)
-        with held(folder, f"upload {request_id!r} is in use by another call"):
+        with volume_space(), held(folder, f"upload {request_id!r} is in use by another call"):
             discard(folder, self._trash)
 
     def progress(self, request_id: str) -> tuple[int, StoredSet | None]:
@@ -202,17 +238,23 @@ class AnchorStore:
             return 0, None  # damaged: the upload will start again
 
     def tidy(self, in_use: Callable[[str], bool]) -> None:
-        """Removes sets that have expired, uploads that were abandoned, and leftovers."""
-        now = time.time()
+        """Removes sets that have expired, uploads that were abandoned, and leftovers.
+
+        Of every tenant: a set of any is kept while ``in_use`` says that somebody's job names it.
+        """
+        for one in self._everyone():
+            one._tidy_own(in_use, time.time())
+        self._usage.measure()
+
+    def _tidy_own(self, in_use: Callable[[str], bool], now: float) -> None:
         for stored in self.list():
             expires = self.expire_time(stored)
             if expires is not None and expires < now and not in_use(stored.info.digest):
                 discard(self._sets / stored.info.digest, self._trash)
-        for folder in self._uploads.iterdir():
+        for folder in _folders(self._uploads):
             self._lapse(folder, now)
-        for leftover in self._trash.iterdir():
+        for leftover in _folders(self._trash):
             discard(leftover, self._trash)
-        self._usage.measure()
 
     def _lapse(self, folder: Path, now: float) -> None:
         try:
@@ -230,11 +272,28 @@ class AnchorStore:
     def _folder(self, request_id: str) -> Path:
         return self._uploads / hashlib.sha256(request_id.encode()).hexdigest()
 
+    def _count_all(self) -> dict[Path, Count]:
+        return {one._root: one._count() for one in self._everyone()}
+
     def _count(self) -> Count:
         sets = self.list()
-        staged = [folder for folder in self._uploads.iterdir() if not (folder / DONE).exists()]
+        staged = [f for f in _folders(self._uploads) if not (f / DONE).exists()]
         of_sets = sum(stored.info.size_bytes for stored in sets)
         return Count(len(sets), len(staged), of_sets + sum(map(folder_bytes, staged)))
+
+
+def folder_name(tenant: str) -> str:
+    """A tenant's folder: the readable part of its name, and a hash that tells it from others."""
+    readable = re.sub(r"[^a-z0-9]+", "-", tenant.lower())[:40].strip("-")
+    return f"{readable}.{hashlib.sha256(tenant.encode()).hexdigest()[:32]}"
+
+
+def _folders(path: Path) -> list[Path]:
+    """What is in a folder; nothing when it is not there."""
+    try:
+        return list(path.iterdir())
+    except FileNotFoundError:
+        return []
 
 
 def _no_set(digest: str) -> NotFound:

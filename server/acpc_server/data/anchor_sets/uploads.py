@@ -288,8 +288,11 @@ def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], N
 
 
 def finished_digest(done: Path) -> str:
-    """The digest of the set that an upload became; empty when it has not ended."""
-    return done.read_text() if done.exists() else ""
+    """The digest of the set that an upload became; empty when it has not ended, or is gone."""
+    try:
+        return done.read_text()
+    except FileNotFoundError:
+        return ""
 
 
 def _is_what(header: UploadHeader, info: SetInfo) -> bool:

@@ -1,0 +1,63 @@
+"""Small batches of anchors, and a store to put them in."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from pathlib import Path
+
+import numpy as np
+from acpc_server.data import AnchorBatch
+from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, SetInfo, UploadHeader
+from acpc_server.observe import Metrics
+
+HISTORY, HORIZON, COUNT = 2, 3, 11
+LIMITS = AnchorLimits(
+    store_bytes=2**22,
+    set_bytes=2**21,
+    set_anchors=100,
+    uploads=2,
+    keep_seconds=3600.0,
+    upload_seconds=60.0,
+)
+
+
+def anchors(count: int = COUNT, seed: int = 0, **changed: np.ndarray) -> AnchorBatch:
+    rng = np.random.default_rng(seed)
+    arrays = {
+        "frames": rng.integers(0, 256, (count, HISTORY + HORIZON, 12, 9, 3), np.uint8),
+        "action_blocks": rng.standard_normal((count, HISTORY + HORIZON - 1, 4), np.float32),
+        "endpoint_states": rng.standard_normal((count, 2)),
+        "labels": rng.integers(0, 2, count),
+        "anchor_ids": rng.permutation(count),
+        "trajectory_ids": np.arange(count) // 3,
+        **changed,
+    }
+    return AnchorBatch(history=HISTORY, **arrays)
+
+
+def part(batch: AnchorBatch, start: int, stop: int) -> AnchorBatch:
+    return AnchorBatch(
+        history=batch.history,
+        frames=batch.frames[start:stop],
+        **batch.small_arrays(start, stop),
+    )
+
+
+def header(request_id: str = "mine", **changed: object) -> UploadHeader:
+    given = {"anchors": COUNT, "history": HISTORY, "horizon": HORIZON, **changed}
+    return UploadHeader(request_id=request_id, **given)
+
+
+def store(root: Path, **limits: float) -> AnchorStore:
+    return AnchorStore(root / "anchors", dataclasses.replace(LIMITS, **limits), Metrics())
+
+
+def put(
+    where: AnchorStore, batch: AnchorBatch, said: UploadHeader, cut: int = 4, packed: bool = False
+) -> SetInfo:
+    with where.upload(said) as upload:
+        for start in range(upload.next_offset, batch.count, cut):
+            shard = part(batch, start, min(start + cut, batch.count))
+            upload.append(shard, zlib.compress(shard.frames.data) if packed else None)
+        return upload.finish()
