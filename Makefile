@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
 .PHONY: help setup demo sweep-demo study-demo test test-fast test-all fuzz coverage lint format \
-	types proto docs docs-serve release-check bench train-demo clean
+	types proto docs docs-serve monitoring-rules release-check bench train-demo clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | \
@@ -71,6 +71,9 @@ docs: $(READY) ## Build the documentation site, strictly, into build/site
 
 docs-serve: $(READY) ## Serve the documentation site while you write
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+monitoring-rules: $(READY) ## Write the alerts' rules for the Prometheus operator from rules.yml
+	@$(BIN)/python deploy/prometheus_rule.py
 
 release-check: $(READY) ## Build sdist and wheel, install them apart, and make a call between them
 	@$(BIN)/python deploy/release_check.py

@@ -184,6 +184,7 @@ class Server:
         """Answer gRPC's probes as HTTP's: every service by readiness, one name by liveness."""
         ready = dict.fromkeys(("", *SERVICES), self.health.ready)
         self._probes.tell({**ready, LIVENESS: self.health.live})
+        self.metrics.ready.set(self.health.ready)
 
     def _build(self, scoring: ScoreJobKind, studies: StudyJobKind, readers: AnchorReaders) -> Door:
         settings = self._settings

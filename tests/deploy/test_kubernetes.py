@@ -9,6 +9,8 @@ from acpc_server.settings import Settings
 from deployment_files import DEPLOY, read_yaml
 
 FOLDER = DEPLOY / "kubernetes"
+MONITORING = FOLDER / "monitoring"
+MONITORED = MONITORING / "kustomization.yaml"
 KUSTOMIZATION = read_yaml(FOLDER / "kustomization.yaml")
 MANIFESTS = [
     manifest
@@ -23,8 +25,26 @@ LEAVING = 20
 
 
 def test_every_file_is_listed() -> None:
-    files = {path.name for path in FOLDER.iterdir()}
-    assert files == {"kustomization.yaml", *KUSTOMIZATION["resources"]}
+    for folder, listed in ((FOLDER, KUSTOMIZATION), (MONITORING, read_yaml(MONITORED))):
+        files = {path.name for path in folder.iterdir() if path.is_file()}
+        assert files == {"kustomization.yaml", *listed["resources"]}
+
+
+def test_the_operator_scrapes_the_pods_under_the_job_that_the_rules_name() -> None:
+    monitor = read_yaml(MONITORING / "monitor.yaml")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in {port["name"] for port in CONTAINER["ports"]}
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= POD["metadata"]["labels"].items()
+    labels = {rule["targetLabel"]: rule.get("replacement") for rule in endpoint["relabelings"]}
+    scrape = read_yaml(DEPLOY / "prometheus" / "prometheus.yml")["scrape_configs"][0]
+    assert labels["job"] == scrape["job_name"]
+    assert "annotations" not in POD["metadata"]  # scraped twice, once under another job
+
+
+def test_the_operator_loads_the_rules_that_prometheus_does() -> None:
+    rule = read_yaml(MONITORING / "rules.yaml")
+    assert rule["kind"] == "PrometheusRule"
+    assert rule["spec"] == read_yaml(DEPLOY / "prometheus" / "rules.yml"), "make monitoring-rules"
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,9 @@ def test_the_server_publishes_the_ports_of_its_settings() -> None:
 
 @NAMED
 def test_every_service_has_a_probe_and_dependencies_wait_for_it(name: str) -> None:
-    """The server's own probe is in its image."""
-    assert name == "server" or SERVICES[name]["healthcheck"]["test"][0] == "CMD"
+    """The server's own probe is in its image; the demo ends by itself."""
+    if name not in ("server", "demo"):
+        assert SERVICES[name]["healthcheck"]["test"][0] == "CMD"
     for other, wait in SERVICES[name].get("depends_on", {}).items():
         assert other in SERVICES
         assert wait == {"condition": "service_healthy"}
@@ -68,7 +69,7 @@ def test_passwords_come_from_the_environment(name: str) -> None:
 def test_mounted_files_exist_and_volumes_are_declared(name: str) -> None:
     for volume in SERVICES[name].get("volumes", []):
         source = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", volume).split(":")[0]
-        if source.startswith("./deploy"):
+        if source.startswith(("./deploy", "./examples")):
             assert (ROOT / source).is_dir()
             assert volume.endswith(":ro")
         elif not source.startswith("./"):
@@ -104,6 +105,35 @@ def test_the_server_is_confined() -> None:
     assert server["cap_drop"] == ["ALL"]
     data = [volume for volume in server["volumes"] if not volume.startswith("state:")]
     assert all(volume.endswith(":ro") for volume in data)
+
+
+@NAMED
+def test_logs_are_rotated(name: str) -> None:
+    options = SERVICES[name]["logging"]["options"]
+    assert int(options["max-file"]) * int(options["max-size"].removesuffix("m")) <= 100
+
+
+def test_the_examples_are_served_unless_others_are_named() -> None:
+    """The demo writes their dataset, where the server reads it."""
+    server, demo = SERVICES["server"], SERVICES["demo"]
+    assert "${CHECKPOINTS:-./examples/two_room/checkpoints}:/checkpoints:ro" in server["volumes"]
+    assert "${DATASETS:-datasets}:/datasets:ro" in server["volumes"]
+    assert "datasets:/datasets" in demo["volumes"]
+    assert demo["image"] == server["image"]
+    script = demo["entrypoint"][1].removeprefix("/")
+    assert (ROOT / script).is_file()
+    assert demo["command"][1] == f"server:{_default('port')}"
+
+
+def test_prometheus_tells_alertmanager_and_alertmanager_has_a_receiver() -> None:
+    config = read_yaml(DEPLOY / "prometheus" / "prometheus.yml")
+    (told,) = config["alerting"]["alertmanagers"]
+    (target,) = told["static_configs"][0]["targets"]
+    service, port = target.split(":")
+    assert any(each.endswith(f":{port}") for each in SERVICES[service]["ports"])
+    file = SERVICES[service]["command"][0].rpartition("/")[2]
+    receivers = read_yaml(DEPLOY / "prometheus" / file)["receivers"]
+    assert [each["name"] for each in receivers] == ["nobody"]
 
 
 def test_prometheus_scrapes_the_server_and_loads_the_rules() -> None:

@@ -89,6 +89,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = _Registry()
         counter, gauge, seconds = registry.counter, registry.gauge, registry.seconds
+        self.ready = gauge("acpc_ready", "1 while the server takes calls, 0 otherwise.")
         self.build = Info("acpc_build", "Version of the running server.", registry=registry)
         self.rpc_started = counter("grpc_server_started", "RPCs started on the server.", RPC_LABELS)
         text = "RPCs completed on the server, by status code."

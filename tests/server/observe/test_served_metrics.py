@@ -53,6 +53,7 @@ DOCUMENTED = {
     "acpc_job_first_step_seconds": ("histogram", set()),
     "acpc_jobs_oldest_seconds": ("gauge", set()),
     "acpc_job_failures": ("counter", {"kind", "grpc_code"}),
+    "acpc_ready": ("gauge", set()),
     "acpc_device_memory_bytes": ("gauge", {"kind"}),
     "process_resident_memory_bytes": ("gauge", set()),
     "process_start_time_seconds": ("gauge", set()),
