@@ -165,6 +165,7 @@ class Server:
             "device": lambda: owner.trouble(CANARY_SECONDS),
             "threads": threads_short,
             "memory": memory_short,
+            "jobs": self._jobs.trouble,
         }
         seconds = settings.self_test_seconds
         checks = [

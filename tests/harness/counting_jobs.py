@@ -36,6 +36,7 @@ class Counting:
     Attributes:
         stamped: What its data looks like at the moment.
         held_at: Steps from this one on do not end, until it is set to None.
+        fault: Raised by the third step, when there is one.
         run_for: Tenants and callers for whom it has run.
     """
 
@@ -43,6 +44,7 @@ class Counting:
     spec_type = CountingPlan
     stamped = "fresh"
     held_at: int | None = None
+    fault: Exception | None = None
 
     def __init__(self) -> None:
         self.run_for: set[tuple[str, str]] = set()
@@ -69,6 +71,8 @@ class Counting:
     def _count(self, plan: CountingPlan, index: int, context: RequestContext) -> Json:
         if index == plan.bad:
             raise InvalidArgument("bad", f"step {index} is refused")
+        if self.fault is not None and index == 2:
+            raise self.fault
         until = time.monotonic() + plan.seconds
         # As the engine does, look at the context at every chunk.
         while time.monotonic() < until or (self.held_at is not None and index >= self.held_at):

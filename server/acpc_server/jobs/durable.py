@@ -8,6 +8,7 @@ one service at a time.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, astuple
@@ -27,6 +28,7 @@ from dbos import (
     WorkflowStatus,
 )
 from dbos import error as dbos_error
+from dbos._dbos import _get_dbos_instance
 from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.jobs.database import (
@@ -127,6 +129,12 @@ def serve_tenants(concurrency: int, total: int) -> None:
     )
 
 
+def stopped_queues(queues: Collection[str]) -> list[str]:
+    """Queues of which no job starts here any more, because DBOS's thread for them has ended."""
+    alive = {thread.name for thread in threading.enumerate()}
+    return [queue for queue in queues if f"queue-worker-{queue}" not in alive]
+
+
 def tenants_known() -> bool:
     """Whether the record has had jobs of tenants."""
     return DBOS.retrieve_queue(TENANT_QUEUE) is not None
@@ -183,6 +191,13 @@ def requeue(job_id: str) -> None:
     status = DBOS.get_workflow_status(job_id)
     if status is not None:
         DBOS.resume_workflow(job_id, queue_name=status.queue_name or QUEUE)
+
+
+def release(job_id: str) -> None:
+    """Queue a job again if this host holds it; the start that it had counts."""
+    # Private in DBOS 3.4, as the next one is, and for the same reason.
+    instance = _get_dbos_instance()
+    instance._sys_db.reenqueue_for_recovery(job_id, [DBOS.executor_id], QUEUE)
 
 
 def take_over(executor_id: str) -> int:
@@ -254,7 +269,8 @@ def _failure(status: WorkflowStatus) -> JobFailure:
         return JobFailure(
             "ABORTED",
             "TOO_MANY_STARTS",
-            f"given up after {status.recovery_attempts} starts, none of which its server survived",
+            f"given up after {status.recovery_attempts} starts, each of which its server did not "
+            "survive or could not bring to an end",
         )
     return JobFailure("INTERNAL", "BUG", "the job failed; the server's log says why")
 

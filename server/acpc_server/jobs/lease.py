@@ -76,6 +76,7 @@ class Lease:
 
     Attributes:
         away: Whether the database could not be reached lately.
+        looked: When it last looked, by the monotonic clock.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Lease:
         self._strays = Sightings()
         self._told = ""
         self.away = False
+        self.looked = math.inf
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
 
@@ -154,6 +156,7 @@ class Lease:
     def _keep(self) -> None:
         due = time.monotonic()
         while not self._stop.wait(min(TICK_SECONDS, self._terms.heartbeat)):
+            self.looked = time.monotonic()
             try:
                 self._look_after_own()
                 self.away = False

@@ -3,7 +3,8 @@
 A step that has finished is never run again: after a crash the workflow replays the recorded
 results and continues with the first step that has none. Steps record plain JSON. A step that fails
 records the failure, so that a replay ends the same way. A step that is withdrawn, because the job
-was cancelled or taken over, the server stops or the database is away, records nothing.
+was cancelled or taken over, the server stops or the database is away, records nothing. Nor does
+one that fails because of this host: its device, or a want of memory, threads, files or disk.
 """
 
 from __future__ import annotations
@@ -20,8 +21,16 @@ import structlog
 from acpc import tracing
 from acpc.contract import from_plain
 
-from acpc_server.errors import AcpcError, Cancelled, InvalidArgument, Unavailable
+from acpc_server.errors import (
+    AcpcError,
+    Cancelled,
+    HostShortage,
+    InvalidArgument,
+    Unavailable,
+    shortage,
+)
 from acpc_server.jobs import durable
+from acpc_server.jobs.database import first_line
 from acpc_server.jobs.durable import Withdrawn
 from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Owner, Progress
 from acpc_server.observe import Metrics
@@ -32,6 +41,15 @@ log = structlog.get_logger("acpc.jobs")
 UNRECORDED_SECONDS = 10.0
 # A withdrawn job leaves at its next chunk; reading anchors takes longest.
 LEAVE_SECONDS = 10.0
+
+
+# A host whose jobs fail because of it takes the next one after a pause, which doubles each time.
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
+
+
+class HostFailed(Withdrawn):
+    """The run stops here because of this host; another one may do better."""
 
 
 class StepFailed(BaseException):
@@ -108,11 +126,15 @@ class JobRun:
 def _outcome(work: Callable[[], Json]) -> Json:
     try:
         return {"value": work()}
-    except (Cancelled, Unavailable):  # the context was cancelled, or the engine was closed
+    except Cancelled:
         raise Withdrawn from None
+    except (Unavailable, HostShortage) as error:  # the engine was closed, or its device has failed
+        raise HostFailed(error.message) from error
     except AcpcError as error:
         return {"failure": asdict(JobFailure(error.code, error.reason, error.message))}
-    except Exception:
+    except Exception as error:
+        if shortage(error) is not None:
+            raise HostFailed(repr(error)) from error
         log.exception("job_step_failed")
         bug = JobFailure("INTERNAL", "BUG", "a step of the job failed; the server's log says why")
         return {"failure": asdict(bug)}
@@ -135,6 +157,7 @@ class RunningJobs:
         self._changed = threading.Condition()  # guards both, and the counts of ended jobs
         self.draining = threading.Event()
         self._closed = threading.Event()
+        self._pause = FIRST_PAUSE_SECONDS
 
     def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
         """Run a job to its end, in the calling thread."""
@@ -151,11 +174,15 @@ class RunningJobs:
                 self._count("running", 1)
                 if self.draining.is_set():
                     run.context.cancel()
-            end, started = "withdrawn", time.monotonic()
+            end, started, host_failed = "withdrawn", time.monotonic(), False
             try:
                 result = run.run()
                 end = "succeeded"
                 return result
+            except HostFailed as failed:
+                host_failed = True
+                log.warning("job_set_aside", cause=str(failed))
+                raise
             except Exception:
                 end = "failed"
                 code = run.failure.code if run.failure else "INTERNAL"
@@ -166,8 +193,20 @@ class RunningJobs:
                 self._metrics.job_seconds.labels(kind.name, end).observe(seconds)
                 self._leave(job_id, run, end)
                 log.info("job_ended", end=end)
+                if host_failed:
+                    self._set_aside(job_id)
                 if end == "withdrawn" and self.draining.is_set():
                     self._closed.wait()  # keeps the queue's slot, so that no further job starts
+
+    def _set_aside(self, job_id: str) -> None:
+        """Queue a job again that this host failed, and keep its slot, so that others are spared."""
+        try:
+            durable.release(job_id)
+        except durable.RECORD_ERRORS as error:  # the lease queues it again later
+            log.warning("job_database_away", cause=first_line(error))
+        with self._changed:
+            pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        self.draining.wait(pause)
 
     def _leave(self, job_id: str, run: JobRun, end: str) -> None:
         with self._changed:
@@ -178,6 +217,7 @@ class RunningJobs:
                 now = time.monotonic()
                 lately = {i: t for i, t in self._ended.items() if now - t < UNRECORDED_SECONDS}
                 self._ended = {**lately, job_id: now}
+                self._pause = FIRST_PAUSE_SECONDS
                 self._count(end, 1)
             self._changed.notify_all()
 

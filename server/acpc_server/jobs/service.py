@@ -28,7 +28,7 @@ from acpc_server.errors import (
     Unavailable,
 )
 from acpc_server.jobs import durable
-from acpc_server.jobs.database import JobDatabase, first_line, no_room
+from acpc_server.jobs.database import QUEUE, TENANT_QUEUE, JobDatabase, first_line, no_room
 from acpc_server.jobs.following import Changed, JobFollowers
 from acpc_server.jobs.kind import (
     NOBODY,
@@ -52,6 +52,8 @@ RETRY_SECONDS = 2.0
 # The same while the queue or the record's disk is full: about the time of a short job.
 FULL_SECONDS = 10.0
 SWEEP_SECONDS = 600.0
+# Longer than a look at a database that is away takes.
+SILENT_SECONDS = 60.0
 # Jobs deleted at a time, so that no transaction is long.
 BATCH = 100
 
@@ -143,6 +145,20 @@ class JobService:
             raise
         self._lease.start()
         self._retention.start()
+
+    def trouble(self) -> str:
+        """Why no job starts or is looked after here although the server runs; '' when all is well.
+
+        Looks at threads only, not at the database.
+        """
+        queues = (QUEUE, TENANT_QUEUE) if self._tenants_served else (QUEUE,)
+        stopped = durable.stopped_queues(queues)
+        if stopped:
+            return f"the thread of the job queue {stopped[0]} has ended"
+        silent = time.monotonic() - self._lease.looked
+        if silent > SILENT_SECONDS:
+            return f"the thread that looks after jobs has done nothing for {silent:.0f} s"
+        return ""
 
     def drain(self) -> None:
         """End every wait and watch, so that they do not hold up the server's stop."""

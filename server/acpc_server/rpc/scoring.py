@@ -59,7 +59,9 @@ class _JobServicer(Generic[Kind]):
 
     def _submit(self, spec: JobSpec, request_id: str, context: Call) -> operations_pb2.Operation:
         # Only the message's own id makes a submission idempotent, not a tracing header.
-        return self._writer.write(self._jobs.submit(spec, request_id, owner(context)))
+        quota = principal(context).quota
+        most = quota.queued_jobs if quota else 0
+        return self._writer.write(self._jobs.submit(spec, request_id, owner(context), most))
 
 
 class ScoringServicer(_JobServicer[ScoreJobKind]):

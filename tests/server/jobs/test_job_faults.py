@@ -1,0 +1,88 @@
+"""Whose fault it is that a step fails: the job's, or this host's."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from acpc_server.errors import DeviceFailed, HostShortage, Unavailable
+from acpc_server.jobs import JobState, durable, running
+from dbos._registrations import get_func_info
+from job_desk import SHORT, Desk, ended
+from waiting import wait_until
+
+OF_THE_HOST = [
+    DeviceFailed("an illegal memory access was encountered"),
+    Unavailable("the engine is closed"),
+    HostShortage("no memory"),
+    MemoryError(),
+    RuntimeError("can't start new thread"),
+    RuntimeError("could not create a primitive"),
+    OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+]
+OF_THE_JOB = [RuntimeError("shapes do not fit"), ZeroDivisionError(), FileNotFoundError("weights")]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    opened = Desk(tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that failed a job takes the next one at once."""
+    monkeypatch.setattr(running, "FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(running, "LONGEST_PAUSE_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_job_outlives_a_host_that_fails_it(desk: Desk) -> None:
+    service = desk.started()
+    sound = ended(service, service.submit(SHORT, "").job_id)
+    for fault in OF_THE_HOST:
+        desk.kind.fault = fault
+        job_id = service.submit(SHORT, "").job_id
+        wait_until(lambda job_id=job_id: service.get(job_id).attempts >= 2)
+        assert not service.get(job_id).state.done, fault
+        desk.kind.fault = None
+        done = ended(service, job_id)
+        assert (done.state, done.result) == (JobState.SUCCEEDED, sound.result), fault
+    wait_until(lambda: desk.counted() == {"succeeded": 1 + len(OF_THE_HOST)})
+
+
+def test_a_bug_of_a_kind_fails_the_job(desk: Desk) -> None:
+    service = desk.started()
+    for fault in OF_THE_JOB:
+        desk.kind.fault = fault
+        done = ended(service, service.submit(SHORT, "").job_id)
+        assert (done.state, done.attempts) == (JobState.FAILED, 1)
+        assert done.failure is not None
+        assert done.failure.reason == "BUG"
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_job_that_no_host_can_bear_is_given_up(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 3
+    monkeypatch.setattr(get_func_info(durable.workflow("counting")), "max_recovery_attempts", most)
+    service = desk.started()
+    desk.kind.fault = MemoryError()
+    done = ended(service, service.submit(SHORT, "").job_id)
+    assert done.failure is not None
+    assert (done.failure.code, done.failure.reason) == ("ABORTED", "TOO_MANY_STARTS")
+    assert done.attempts == most + 2
+
+
+def test_a_service_whose_queue_has_no_thread_says_so(desk: Desk) -> None:
+    service = desk.started()
+    wait_until(lambda: service.trouble() == "")
+    with sqlite3.connect(desk.folder / "jobs.sqlite") as record:
+        record.execute("DELETE FROM queues")  # on which DBOS ends the queue's thread
+    wait_until(lambda: "acpc-score" in service.trouble())
