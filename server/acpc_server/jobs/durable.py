@@ -16,6 +16,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NoReturn
 
+import dbos
 import structlog
 from dbos import (
     DBOS,
@@ -28,7 +29,6 @@ from dbos import (
     WorkflowStatus,
 )
 from dbos import error as dbos_error
-from dbos._dbos import _get_dbos_instance
 from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.jobs.database import (
@@ -196,8 +196,8 @@ def requeue(job_id: str) -> None:
 def release(job_id: str) -> None:
     """Queue a job again if this host holds it; the start that it had counts."""
     # Private in DBOS 3.4, as the next one is, and for the same reason.
-    instance = _get_dbos_instance()
-    instance._sys_db.reenqueue_for_recovery(job_id, [DBOS.executor_id], QUEUE)
+    system = dbos._dbos._dbos_global_instance._sys_db  # type: ignore[union-attr]
+    system.reenqueue_for_recovery(job_id, [DBOS.executor_id], QUEUE)
 
 
 def take_over(executor_id: str) -> int:

@@ -6,8 +6,7 @@ hosts on one record need. A process runs one JobService at a time.
 
 from __future__ import annotations
 
-import datetime
-import threading
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,6 +40,7 @@ from acpc_server.jobs.kind import (
 )
 from acpc_server.jobs.lease import Lease, LeaseTerms
 from acpc_server.jobs.reader import JobReader
+from acpc_server.jobs.retention import Retention
 from acpc_server.jobs.running import RunningJobs
 from acpc_server.jobs.state_folder import StateFolder
 from acpc_server.observe import Metrics
@@ -51,11 +51,8 @@ NAMESPACE = uuid.UUID("5f6f3c1e-7c1b-4d0f-9a57-0f2b8f6d4a10")
 RETRY_SECONDS = 2.0
 # The same while the queue or the record's disk is full: about the time of a short job.
 FULL_SECONDS = 10.0
-SWEEP_SECONDS = 600.0
 # Longer than a look at a database that is away takes.
 SILENT_SECONDS = 60.0
-# Jobs deleted at a time, so that no transaction is long.
-BATCH = 100
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ class JobService:
         self._metrics = metrics
         self._reader = JobReader(self._kinds, self._running, self._database)
         self._followers = JobFollowers(self._look)
-        self._retention = _Retention(list(self._kinds), options.retention_days)
+        self._retention = Retention(list(self._kinds), options.retention_days)
         self._lease = Lease(
             self._database,
             self._running,
@@ -331,46 +328,3 @@ def _job_id(tenant: str, request_id: str) -> str:
         return str(uuid.uuid4())
     space = uuid.uuid5(NAMESPACE, f"tenant {tenant}") if tenant else NAMESPACE
     return str(uuid.uuid5(space, request_id))
-
-
-class _Retention:
-    """A sweep in the background. Several hosts may sweep one record; a job is deleted once.
-
-    Args:
-        days: How long a finished job is kept; zero keeps all.
-    """
-
-    def __init__(self, kinds: Sequence[str], days: float) -> None:
-        self._kinds = list(kinds)
-        self._days = days
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="acpc-retention", daemon=True)
-
-    def start(self) -> None:
-        """Sweep now and every ten minutes."""
-        if self._days:
-            self._thread.start()
-
-    def stop(self) -> None:
-        """End after the batch at hand."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _keep(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.sweep()
-            except SQLAlchemyError as error:
-                log.warning("retention_sweep_failed", cause=first_line(error))
-            self._stop.wait(SWEEP_SECONDS)
-
-    def sweep(self) -> None:
-        """Delete every job whose retention time is over."""
-        before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=self._days)
-        while not self._stop.is_set():
-            expired = durable.ended_before(before, self._kinds, BATCH)
-            if not expired:
-                return
-            durable.delete(expired)
-            log.info("jobs_deleted", jobs=len(expired))

@@ -1,0 +1,61 @@
+"""Deletes jobs that ended longer ago than they are kept."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Sequence
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from acpc_server.jobs import durable
+from acpc_server.jobs.database import first_line
+
+log = structlog.get_logger("acpc.jobs")
+SWEEP_SECONDS = 600.0
+# Jobs deleted at a time, so that no transaction is long.
+BATCH = 100
+
+
+class Retention:
+    """A sweep in the background. Several hosts may sweep one record; a job is deleted once.
+
+    Args:
+        days: How long a finished job is kept; zero keeps all.
+    """
+
+    def __init__(self, kinds: Sequence[str], days: float) -> None:
+        self._kinds = list(kinds)
+        self._days = days
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="acpc-retention", daemon=True)
+
+    def start(self) -> None:
+        """Sweep now and every ten minutes."""
+        if self._days:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End after the batch at hand."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _keep(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.sweep()
+            except SQLAlchemyError as error:
+                log.warning("retention_sweep_failed", cause=first_line(error))
+            self._stop.wait(SWEEP_SECONDS)
+
+    def sweep(self) -> None:
+        """Delete every job whose retention time is over."""
+        before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=self._days)
+        while not self._stop.is_set():
+            expired = durable.ended_before(before, self._kinds, BATCH)
+            if not expired:
+                return
+            durable.delete(expired)
+            log.info("jobs_deleted", jobs=len(expired))
