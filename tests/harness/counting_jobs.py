@@ -78,4 +78,4 @@ class Counting:
         while time.monotonic() < until or (self.held_at is not None and index >= self.held_at):
             context.check()
             time.sleep(CHUNK_SECONDS)
-        return {"index": index, "square": index * index}
+        return {"index": index, "checkpoint": plan.checkpoint}

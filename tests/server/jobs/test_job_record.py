@@ -19,8 +19,8 @@ from sqlalchemy import event
 from sqlalchemy.pool import Pool
 from waiting import wait_until
 
-# A record of this size refuses the next within a few jobs.
-BULKY = counting_plan(1, checkpoint="x" * 200_000)
+# The spec and every step take as much room as the name.
+BULKY = counting_plan(6, checkpoint="x" * 200_000)
 
 
 class Disk(Protocol):
@@ -56,13 +56,13 @@ class Pages:
 
 
 class Mounted:
-    """A file system of 8 MiB."""
+    """A file system of 32 MiB."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "disk"
         self.folder.mkdir()
         self._filler = self.folder / "filler"
-        mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(self.folder)]
+        mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(self.folder)]
         if processes.run(mount, check=False).returncode:
             pytest.skip("no file system can be mounted here")
 
@@ -87,7 +87,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 
 
 def submit_until_refused(service: JobService) -> ResourceExhausted:
-    for _ in range(200):
+    for _ in range(500):
         try:
             service.submit(BULKY, "")
         except ResourceExhausted as error:
@@ -100,10 +100,12 @@ def test_a_full_disk_refuses_jobs_and_loses_none(disk: Disk) -> None:
     try:
         service = desk.started()
         done = ended(service, service.submit(SHORT, "").job_id)
-        running = service.submit(counting_plan(300, 0.02), "running").job_id
-        wait_until(lambda: service.get(running).state is JobState.RUNNING)
+        desk.kind.held_at = 3
+        running = service.submit(BULKY, "running").job_id
+        wait_until(lambda: service.get(running).progress.completed == 3)
         disk.fill()
         refused = submit_until_refused(service)
+        desk.kind.held_at = None
         assert (refused.reason, bool(refused.retry_after)) == ("JOB_RECORD_FULL", True)
         assert "disk" in refused.message
         wait_until(lambda: not desk.counted().get("running"), "the job goes on without a record")
@@ -113,7 +115,7 @@ def test_a_full_disk_refuses_jobs_and_loses_none(disk: Disk) -> None:
         assert isinstance(told[0], Job)
         assert (told[0].job_id, told[0].state) == (running, JobState.RUNNING)
         assert running in [job.job_id for job in service.list(0, 500)]
-        assert service.submit(counting_plan(300, 0.02), "running").job_id == running
+        assert service.submit(BULKY, "running").job_id == running
 
         disk.free()
         assert ended(service, running).state is JobState.SUCCEEDED
