@@ -1,4 +1,4 @@
-"""acpc-server: serve, health, check-checkpoint, convert."""
+"""acpc-server: serve, keys, health, check-checkpoint, convert."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from acpc_server.app import Server
 from acpc_server.engine import keep_freed_memory
 from acpc_server.errors import AcpcError
 from acpc_server.health_check import health
+from acpc_server.keys_command import keys
 from acpc_server.models import (
     CheckpointLimits,
     Container,
@@ -39,6 +40,7 @@ app = typer.Typer(
     help="Serves ACPC diagnostics of frozen world models over gRPC.",
 )
 app.command()(health)
+app.add_typer(keys, name="keys")
 # One line a message, however narrow the terminal or the pipe.
 error_console = Console(stderr=True, soft_wrap=True, highlight=False)
 

@@ -65,6 +65,27 @@ class Settings(BaseSettings):
     )
     tls_certificate: File | None = Field(None, description="PEM certificate chain; enables TLS")
     tls_key: File | None = Field(None, validate_default=True, description="PEM private key")
+    tls_client_ca: File | None = Field(
+        None,
+        validate_default=True,
+        description="PEM authorities of client certificates; every client then needs one",
+    )
+    tls_crl: File | None = Field(
+        None,
+        validate_default=True,
+        description="PEM revocation lists of the authorities of --tls-client-ca",
+    )
+    access_file: File | None = Field(
+        None, description="YAML file of tenants, callers, token issuers and quotas"
+    )
+    keys_file: Path | None = Field(
+        None, description="file of API keys, made by acpc-server keys create"
+    )
+    insecure: bool = Field(
+        False,
+        description="listen beyond this machine without TLS, or without asking who calls",
+    )
+    reflection: bool = Field(True, description="tell callers with the role read the API's schema")
     device: str = Field("auto", description="cpu, cuda, cuda:N, or auto")
     device_call_seconds: float = Field(
         300.0,
@@ -239,6 +260,20 @@ class Settings(BaseSettings):
             info.data["tls_certificate"] is None
         ):
             raise ValueError("TLS needs both --tls-certificate and --tls-key, or neither")
+        return value
+
+    @field_validator("tls_client_ca")
+    @classmethod
+    def _tls_client_ca(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and info.data.get("tls_certificate", value) is None:
+            raise ValueError("client certificates need TLS: --tls-certificate and --tls-key")
+        return value
+
+    @field_validator("tls_crl")
+    @classmethod
+    def _tls_crl(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and info.data.get("tls_client_ca", value) is None:
+            raise ValueError("a revocation list is of client certificates: give --tls-client-ca")
         return value
 
     @property

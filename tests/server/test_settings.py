@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 FIELDS = sorted(Settings.model_fields)
 FOLDERS = ("checkpoint_root", "dataset_root", "state_dir", "anchor_dir")
-PATHS = {*FOLDERS, "tls_certificate", "tls_key"}
+FILES = ("tls_certificate", "tls_key", "tls_client_ca", "tls_crl", "access_file", "keys_file")
+PATHS = {*FOLDERS, *FILES}
 CHOSEN = {"device": "cpu", "jobs_url": "sqlite:////elsewhere/jobs.sqlite", "host": "0.0.0.0"}  # noqa: S104
 
 
@@ -30,7 +31,7 @@ def needed(tmp_path: Path) -> dict[str, str]:
     """Settings without which none can be made, and the TLS files, of which one needs the other."""
     for name in (*FOLDERS, "other"):
         (tmp_path / name).mkdir()
-    for name in ("tls_certificate", "tls_key", "file"):
+    for name in (*FILES, "file"):
         (tmp_path / name).write_text("PEM")
     return {name: str(tmp_path / name) for name in PATHS}
 
@@ -38,7 +39,7 @@ def needed(tmp_path: Path) -> dict[str, str]:
 def other_value(name: str, field: FieldInfo, tmp_path: Path) -> object:
     """A good value that is not the default."""
     if name in PATHS:
-        return tmp_path / ("file" if name.startswith("tls") else "other")
+        return tmp_path / ("file" if name in FILES else "other")
     if name in CHOSEN:
         return CHOSEN[name]
     if typing.get_origin(field.annotation) is typing.Literal:
@@ -129,6 +130,9 @@ BAD = {
     "jobs_url": "mysql://somewhere",
     "tls_key": "/no/such/file",
     "tls_certificate": "/no/such/file",
+    "tls_client_ca": "/no/such/file",
+    "tls_crl": "/no/such/file",
+    "access_file": "/no/such/file",
     "log_level": "LOUD",
     "log_format": "xml",
 }

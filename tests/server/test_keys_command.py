@@ -1,0 +1,58 @@
+"""acpc-server keys: what it prints, and where."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from acpc_server.access import read_keys
+from acpc_server.cli import app
+from acpc_server.errors import FailedPrecondition, NotFound
+from typer.testing import CliRunner, Result
+
+
+def run(*arguments: object, **variables: str) -> Result:
+    return CliRunner().invoke(app, ["keys", *map(str, arguments)], env=variables)
+
+
+def test_a_key_from_its_making_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    made = run("create", "--name", "ci", "--role", "read", "--role", "score", "--tenant", "lab",
+               "--days", 30, "--file", path)  # fmt: skip
+    assert made.exit_code == 0, made.output
+    key = made.stdout.strip()
+    assert re.fullmatch(r"acpc_[0-9a-f]{12}_[0-9a-f]{64}", key)
+    assert key[-64:] not in made.stderr
+    found = read_keys(path).find(key)
+    assert found is not None
+    assert found.expires is not None
+    assert (found.expires - found.created).days in (29, 30)
+
+    listed = run("list", ACPC_KEYS_FILE=str(path))
+    assert listed.exit_code == 0
+    line = next(line for line in listed.stdout.splitlines() if found.id in line)
+    assert "ci" in line
+    assert "lab" in line
+    assert "read, score" in line
+    assert key[-64:] not in listed.stdout
+
+    assert run("revoke", found.id, "--file", path).exit_code == 0
+    assert read_keys(path).find(key) is None
+    assert isinstance(run("revoke", found.id, "--file", path).exception, NotFound)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--name", "a b", "--role", "read"), ("--name", "a", "--role", "read", "--tenant", "Lab")],
+)
+def test_a_name_that_cannot_be(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    path = tmp_path / "keys.json"
+    assert isinstance(run("create", *arguments, "--file", path).exception, FailedPrecondition)
+    assert not path.exists()
+
+
+def test_a_role_that_is_none(tmp_path: Path) -> None:
+    wrong = run("create", "--name", "a", "--role", "root", "--file", tmp_path / "keys.json")
+    assert wrong.exit_code == 2
+    assert "upload" in wrong.stderr
