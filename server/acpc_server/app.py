@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-import grpc
 import structlog
 import torch
 from acpc import tracing
@@ -22,6 +21,7 @@ from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from acpc_server.access import AccessControl
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.encoding import CODE_VERSION, AnchorReaders, device_name
@@ -31,7 +31,14 @@ from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobFilter, JobService, JobState
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics, ServerHealth
-from acpc_server.options import anchor_limits, channel_options, health_lane, job_options, lane
+from acpc_server.options import (
+    access_options,
+    anchor_limits,
+    channel_options,
+    health_lane,
+    job_options,
+    lane,
+)
 from acpc_server.rpc import (
     AnchorServicer,
     CheckpointServicer,
@@ -91,6 +98,7 @@ class Server:
     Attributes:
         port: Port gRPC is bound to, known after :meth:`start`.
         metrics_port: Port of ``/metrics``, or None when it is off.
+        access: Who may call; reads its files again when told to.
     """
 
     def __init__(
@@ -109,6 +117,7 @@ class Server:
         self._scrape: object | None = None
         self._device = choose_device(settings.device)
         self.metrics = Metrics()
+        self.access = AccessControl(access_options(settings), self.metrics)
         self.metrics.set_build(
             version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
         )
@@ -193,6 +202,7 @@ class Server:
             self.metrics,
             WorkerPool(settings.rpc_threads),
             lane(settings),
+            admit=self.access.identify,
             options=channel_options(settings),
         )
         diagnostic = DiagnosticServicer(
@@ -218,7 +228,7 @@ class Server:
             (study_service_pb2, StudyServicer(studies, *given)),
             (anchor_service_pb2, anchors),
             (operations_pb2, OperationsServicer(self._jobs, writer)),
-            (reflection_pb2, described),
+            *([(reflection_pb2, described)] if settings.reflection else []),
         ):
             door.add(_service(file.DESCRIPTOR), servicer, holds=HOLDS)
         door.add(_service(health_pb2.DESCRIPTOR), self._probes, lane=health_lane())
@@ -252,6 +262,7 @@ class Server:
                     "--metrics-port, 0 picks a free one"
                 ) from error
         self.port = self._bind()
+        self.access.start()
         self._door.start()
         self._watchdog.start()
         self.health.clear("starting")
@@ -286,16 +297,10 @@ class Server:
         settings = self._settings
         address = f"{settings.host}:{settings.port}"
         try:
-            if settings.tls_certificate and settings.tls_key:
-                pair = (settings.tls_key.read_bytes(), settings.tls_certificate.read_bytes())
-                credentials = grpc.ssl_server_credentials([pair])
-                return self._door.bind(address, credentials)
-            return self._door.bind(address)
-        except (RuntimeError, OSError) as error:
-            tls = ", or check the files of --tls-certificate and --tls-key"
+            return self._door.bind(address, self.access.port_credentials())
+        except RuntimeError as error:
             raise FailedPrecondition(
                 f"cannot listen on {address} ({error}); choose another --port, 0 picks a free one"
-                f"{tls if settings.tls_key else ''}"
             ) from error
 
     def stop(self) -> None:
@@ -312,6 +317,7 @@ class Server:
         self._door.stop(seconds)
         if self._scrape is not None:
             self._scrape.shutdown()  # type: ignore[attr-defined]
+        self.access.stop()
         self._jobs.stop()
         self._engine.close()
         tracing.stop()

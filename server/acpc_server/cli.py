@@ -74,7 +74,10 @@ def serve(context: typer.Context) -> None:
         codes.append(code)
         stop.set()
 
+    # A hang-up reads certificates and keys again, and never ends the process.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     server = Server(settings, on_leave=leave)
+    signal.signal(signal.SIGHUP, lambda *_: server.access.reload())
     server.start()
     # These objects stay; scanning them for garbage later would pause all calls.
     gc.collect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from acpc_server.access import AccessOptions, TlsFiles, require_guarded
 from acpc_server.data.anchor_sets import AnchorLimits
 from acpc_server.jobs import JobOptions, LeaseTerms
 from acpc_server.rpc import Lane, Receiver
@@ -50,6 +51,27 @@ def caller_quota(settings: Settings) -> Quota:
         calls_per_second=settings.caller_rate,
         stored_bytes=settings.anchor_tenant_mib * MEBIBYTE,
     )
+
+
+def access_options(settings: Settings) -> AccessOptions:
+    """How callers are known; FailedPrecondition when anyone could use or overhear the server."""
+    tls = None
+    if settings.tls_certificate and settings.tls_key:
+        tls = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+    options = AccessOptions(
+        access_file=settings.access_file,
+        keys_file=settings.keys_file,
+        tls=tls,
+        revocations=settings.tls_crl,
+        quota=caller_quota(settings),
+    )
+    require_guarded(
+        settings.host,
+        authenticated=options.authenticated,
+        encrypted=options.encrypted,
+        insecure=settings.insecure,
+    )
+    return options
 
 
 def job_options(settings: Settings) -> JobOptions:

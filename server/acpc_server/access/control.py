@@ -1,4 +1,4 @@
-"""Decides of every call who makes it and whether it may; the face of access control."""
+"""Says of every call who makes it; the face of access control."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from acpc_server.access.tokens import (
     bad_credentials,
     expired_credentials,
 )
-from acpc_server.errors import AcpcError, FailedPrecondition, PermissionDenied, Unauthenticated
+from acpc_server.errors import AcpcError, FailedPrecondition, Unauthenticated
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import NO_QUOTA, Quota
 
@@ -76,7 +76,7 @@ class _Rules:
 
 
 class AccessControl:
-    """Who calls, and may they.
+    """Who calls.
 
     Its files are read when it is made, and again when they change or :meth:`reload` is called; one
     that cannot be used then leaves what was read before.
@@ -121,10 +121,10 @@ class AccessControl:
         """Credentials of the port; None when it speaks no TLS."""
         return self._tls.credentials() if self._tls else None
 
-    def admit(
+    def identify(
         self, method: str, metadata: Metadata, auth_context: AuthContext, peer: str = ""
     ) -> Principal:
-        """Who makes a call, once it is known that they may. Takes microseconds and never waits.
+        """Who makes a call. Takes microseconds and never waits.
 
         Args:
             method: Full name, ``/package.Service/Method``.
@@ -134,26 +134,17 @@ class AccessControl:
 
         Raises:
             Unauthenticated: No credentials, or some that do not count.
-            PermissionDenied: The caller lacks the role that the method needs.
             Unavailable: The keys to check a token with could not be fetched yet.
         """
         if not self._options.authenticated:
             return LOCAL
-        role = needed_role(method)
-        if role is None:
+        if needed_role(method) is None:
             return ANYONE
         try:
-            principal = self._authenticate(metadata, auth_context)
-            if role not in principal.roles:
-                has = ", ".join(sorted(principal.roles)) or "none"
-                raise PermissionDenied(
-                    f"{method} needs the role {role}; {principal.name} has {has}",
-                    reason="ROLE_MISSING",
-                )
+            return self._authenticate(metadata, auth_context)
         except AcpcError as error:
             self._failures.failed(error.reason, method, peer)
             raise
-        return principal
 
     def _authenticate(self, metadata: Metadata, auth_context: AuthContext) -> Principal:
         callers = self._rules.value.callers

@@ -15,8 +15,9 @@ from acpc_server.observe import Metrics
 log = structlog.get_logger("acpc.access")
 POLL_SECONDS = 2.0
 Value = TypeVar("Value")
-# What tells that a file was replaced: time, size, inode (a mounted secret is a link that moves).
-_Stamp = tuple[int, int, int] | None
+# What tells that a file was changed: its times (the second one moves with its mode), size, inode (a
+# mounted secret is a link that moves).
+_Stamp = tuple[int, int, int, int] | None
 
 
 class Reloaded(Generic[Value]):
@@ -121,4 +122,4 @@ def _stamp(path: Path) -> _Stamp:
         status = path.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from acpc_server.access.principal import Role
+from acpc_server.access.principal import Principal, Role
+from acpc_server.errors import PermissionDenied
 
 _METHODS: dict[str, dict[str, Role]] = {
     "acpc.v1.AnchorService": {
@@ -55,3 +56,13 @@ def needed_role(method: str) -> Role | None:
     if method.startswith("/grpc.health.v1.Health/"):
         return None
     return METHOD_ROLES.get(method, Role.ADMIN)
+
+
+def require_role(principal: Principal, method: str) -> None:
+    """Raise PermissionDenied, which names the role, unless a caller may call a method."""
+    role = needed_role(method)
+    if role is not None and role not in principal.roles:
+        has = ", ".join(sorted(principal.roles)) or "none"
+        raise PermissionDenied(
+            f"{method} needs the role {role}; {principal.name} has {has}", reason="ROLE_MISSING"
+        )

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 
-from acpc_server.access import LOCAL, Principal
+from acpc_server.access import ANYONE, AUDITED, LOCAL, Principal, require_role, subject
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.observe import Metrics
 from acpc_server.rpc.request import CALL_ID
@@ -27,7 +27,9 @@ from acpc_server.rpc.status import plain_status, to_status
 from acpc_server.scheduling import WorkerPool
 
 log = structlog.get_logger("acpc.rpc")
+audit_log = structlog.get_logger("acpc.audit")
 REQUEST_ID_HEADER = "x-request-id"
+MAX_AGENT = 200
 # Not logged.
 PROBES = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
 # By (request streams, response streams): the kind in the metrics.
@@ -40,11 +42,13 @@ KINDS = {
 
 T = TypeVar("T")
 Metadata: TypeAlias = "tuple[tuple[str, str | bytes], ...]"
-Admit: TypeAlias = "Callable[[str, Metadata, Mapping[str, Any]], Principal]"
+Admit: TypeAlias = "Callable[[str, Metadata, Mapping[str, Any], str], Principal]"
 Dialogue: TypeAlias = "Generator[Message | None, Any, Message | None]"
 
 
-def admit_all(method: str, metadata: Metadata, auth_context: Mapping[str, Any]) -> Principal:
+def admit_all(
+    method: str, metadata: Metadata, auth_context: Mapping[str, Any], peer: str
+) -> Principal:
     """The principal of a server without authentication."""
     return LOCAL
 
@@ -83,6 +87,7 @@ class Method:
         self.name: str = descriptor.name
         self.path = f"/{self.service}/{self.name}"
         self.streams: bool = descriptor.client_streaming
+        self.audited = self.path in AUDITED
         self._request: Any = GetMessageClass(descriptor.input_type)
         kind = KINDS[descriptor.client_streaming, descriptor.server_streaming]
         self._labels = (kind, self.service, self.name)
@@ -105,7 +110,10 @@ class Method:
         """Count, time and log a call that has ended."""
         self._handled.labels(*self._labels, code).inc()
         self._handling.observe(seconds)
-        if self.service not in PROBES:
+        if self.audited:
+            self._audit(call, code)
+        # Access control has logged callers that it rejected, without letting them fill the disk.
+        if self.service not in PROBES and code != "UNAUTHENTICATED":
             log.info(
                 "rpc",
                 service=self.service,
@@ -113,6 +121,23 @@ class Method:
                 code=code,
                 seconds=round(seconds, 6),
                 peer=call.peer,
+                principal=call.principal.name,
+                tenant=call.principal.tenant,
+            )
+
+    def _audit(self, call: Call, code: str) -> None:
+        """Say who had what changed; a call of an unknown caller changed nothing."""
+        if code != "UNAUTHENTICATED":
+            agent = next((v for k, v in call.metadata if k == "user-agent"), "")
+            audit_log.info(
+                "audit",
+                method=self.path,
+                code=code,
+                principal=call.principal.name,
+                tenant=call.principal.tenant,
+                peer=call.peer,
+                user_agent=str(agent)[:MAX_AGENT],
+                subject=call.subject,
             )
 
 
@@ -125,6 +150,7 @@ class Call:
         peer: Address of the caller's connection.
         principal: Who calls.
         caller: What limits count by: the principal, or the connection of an unknown one.
+        subject: What an audited call is about, as far as is known.
     """
 
     now = staticmethod(time.monotonic)
@@ -135,6 +161,7 @@ class Call:
         self.peer: str = context.peer()
         self.principal = LOCAL
         self.caller = self.peer
+        self.subject: dict[str, str] = {}
         self._context = context
         self._workers = workers
         self._started = self.now()
@@ -152,9 +179,15 @@ class Call:
     def admit(self, admit: Admit) -> None:
         """Have ``admit`` say who calls; raises what it raises."""
         auth: Mapping[str, Any] = {} if admit is admit_all else self._context.auth_context()
-        self.principal = admit(self.method.path, self.metadata, auth)
-        if self.principal is not LOCAL:
+        self.principal = admit(self.method.path, self.metadata, auth, self.peer)
+        if self.principal not in (LOCAL, ANYONE):
             self.caller = self.principal.name
+        require_role(self.principal, self.method.path)
+
+    def note(self, message: Message) -> None:
+        """Remember for the audit log what a request or an answer is about."""
+        if self.method.audited:
+            self.subject.update(subject(message))
 
     @property
     def request_id(self) -> str:

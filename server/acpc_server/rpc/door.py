@@ -221,7 +221,7 @@ class _Served:
     def _count(self, call: Call, context: Any) -> None:  # noqa: ANN401
         """Count the call until its answer has left: one that is not taken holds memory."""
         caller, limits, counted = call.caller, self._lane.limits, self._counted
-        limits.enter(caller, *counted)
+        limits.enter(caller, *counted, quota=call.principal.quota)
         context.add_done_callback(lambda _: limits.leave(caller, *counted))
 
 
@@ -243,10 +243,13 @@ class _Worked(_Served):
             message = self._method.parse(data)
         except InvalidArgument as error:
             raise Rejected(call.reject(error)) from error
+        call.note(message)
         with call.observed(message):
-            answer: bytes = self._behaviour(message, call).SerializeToString()
+            answer: Message = self._behaviour(message, call)
+            call.note(answer)
+            data = answer.SerializeToString()
             call.end("OK")
-            return answer
+            return data
 
 
 class _Awaited(_Served):
@@ -295,6 +298,8 @@ class _Streamed(_Served):
     def _step(self, call: Call, talk: _Talk, data: bytes | None) -> bytes | None:
         with call.observed():
             answer = talk.send(None if data is None else self._method.parse(data))
+            if answer is not None:
+                call.note(answer)
             if talk.over:
                 call.end("OK")
             return None if answer is None else answer.SerializeToString()
