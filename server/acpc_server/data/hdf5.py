@@ -10,6 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+# No plug-in (filter, connector or driver) is loaded because the environment or a file names one: it
+# is code. HDF5 reads this once, when it is first imported. Ours are registered by hdf5plugin.
+os.environ["HDF5_PLUGIN_PRELOAD"] = "::"
+
 import h5py
 import hdf5plugin  # noqa: F401  registers the compression filters
 import numpy as np
