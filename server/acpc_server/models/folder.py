@@ -7,13 +7,13 @@ link, so what was checked is what is read. A file is read once; callers hash and
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from acpc_server.errors import (
     FailedPrecondition,
@@ -135,8 +135,15 @@ def choose_weights(folder: int, name: str, weights: str) -> str:
     )
 
 
-def read_file(folder: int, filename: str, limit: int) -> bytes:
+def read_file(
+    folder: int,
+    filename: str,
+    limit: int,
+    check: Callable[[str, io.BufferedReader, int], None] = lambda *_: None,
+) -> bytes:
     """All bytes of a regular file, read through one descriptor.
+
+    ``check`` is given name, file and size, and may raise before the whole of it is read.
 
     Raises:
         NotFound: No such file.
@@ -151,11 +158,13 @@ def read_file(folder: int, filename: str, limit: int) -> bytes:
                 f"{filename}: {size} bytes, above the limit of {limit}",
                 reason="CHECKPOINT_TOO_LARGE",
             )
+        if not size:
+            raise UnsafeCheckpoint(f"{filename}: empty file")
+        check(filename, file, size)
+        file.seek(0)
         data = file.read(size + 1)
     if len(data) != size:
         raise UnsafeCheckpoint(f"{filename}: its size changed while it was read; try again")
-    if not data:
-        raise UnsafeCheckpoint(f"{filename}: empty file")
     return data
 
 
@@ -213,7 +222,7 @@ def _stat_file(folder: int, filename: str) -> os.stat_result:
         return os.fstat(file.fileno())
 
 
-def _open_file(folder: int, filename: str) -> BinaryIO:
+def _open_file(folder: int, filename: str) -> io.BufferedReader:
     # Without O_NONBLOCK opening a named pipe would wait for a writer.
     descriptor = _open_part(folder, filename, os.O_NONBLOCK, filename)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

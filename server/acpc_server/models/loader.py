@@ -26,7 +26,7 @@ from acpc_server.models.folder import (
 )
 from acpc_server.models.frozen import FrozenWorldModel
 from acpc_server.models.jepa_family import JepaFamily
-from acpc_server.models.weights import StateReader
+from acpc_server.models.weights import StateReader, check_container
 
 ENTRY_POINT_GROUP = "acpc.model_families"
 
@@ -95,7 +95,7 @@ def read_checkpoint(
         config = read_config(tree)
         _find_family(config)  # before the weights are read
         filename = choose_weights(folder, name, weights)
-        data = read_file(folder, filename, limits.weights_bytes)
+        data = read_file(folder, filename, limits.weights_bytes, check_container)
     return tree, StateReader(filename, data, config)
 
 

@@ -22,12 +22,16 @@ from acpc_server.models.config import JsonObject
 from acpc_server.models.folder import CheckpointLimits
 
 StateDict = dict[str, Tensor]
+ByteSource = io.BufferedReader | io.BytesIO
 
 STORED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WRAPPERS = ("state_dict", "model")
 LIGHTNING_PREFIX = "model."
 COMPILE_PREFIX = "_orig_mod."
 MAX_ARCHIVE_ENTRIES = 100_000
+SAFETENSORS = ".safetensors"
+MAX_HEADER_BYTES = 2**24
+"""Header of a safetensors file; a tensor takes about a hundred bytes of it."""
 
 
 class StateReader:
@@ -52,8 +56,7 @@ class StateReader:
             UnsafeCheckpoint: The file is damaged, compressed, holds anything but plain dense
                 tensors, or would run code.
         """
-        suffix = ".safetensors"
-        read = _read_safetensors if self.filename.endswith(suffix) else _read_torch
+        read = _read_safetensors if self.filename.endswith(SAFETENSORS) else _read_torch
         return unwrap(read(self.filename, self._data), self.filename)
 
     @cached_property
@@ -150,6 +153,28 @@ def bad_weights(filename: str, key: str, problem: str) -> UnsafeCheckpoint:
     return UnsafeCheckpoint(where + problem, reason="CHECKPOINT_WEIGHTS_REFUSED")
 
 
+def check_container(filename: str, file: ByteSource, size: int) -> None:
+    """Look at the ends of a weights file of ``size`` bytes, so that others are not read whole.
+
+    Raises:
+        UnsafeCheckpoint: It is not the container its name says, or that claims another size.
+    """
+    if not filename.endswith(SAFETENSORS):
+        _check_archive(filename, file, size)
+        return
+    length = int.from_bytes(file.read(8), "little")
+    try:
+        if length > min(size - 8, MAX_HEADER_BYTES):
+            raise ValueError(f"its header would hold {length} bytes")
+        header = json.loads(file.read(length))
+        ends = [header[name]["data_offsets"][1] for name in header if name != "__metadata__"]
+        if max(ends, default=0) != size - 8 - length:
+            raise ValueError("its tensors do not fill it")
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        what = f"not a safetensors file of {size} bytes: {error}"
+        raise bad_weights(filename, "", what) from None
+
+
 def _read_safetensors(filename: str, data: bytes) -> object:
     try:
         return safetensors.torch.load(data)
@@ -158,7 +183,7 @@ def _read_safetensors(filename: str, data: bytes) -> object:
 
 
 def _read_torch(filename: str, data: bytes) -> object:
-    _check_archive(filename, data)
+    _check_archive(filename, io.BytesIO(data), len(data))
     try:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001  damaged bytes raise whatever they like
@@ -182,9 +207,9 @@ def _read_torch(filename: str, data: bytes) -> object:
     )
 
 
-def _check_archive(filename: str, data: bytes) -> None:
+def _check_archive(filename: str, file: ByteSource, size: int) -> None:
     """Torch stores its records uncompressed, so honest sizes add up to less than the file."""
-    if not data.startswith(b"PK"):
+    if file.read(2) != b"PK":
         raise bad_weights(
             filename,
             "",
@@ -192,7 +217,7 @@ def _check_archive(filename: str, data: bytes) -> None:
             "be saved again",
         )
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
     except Exception as error:  # noqa: BLE001  as above
         raise bad_weights(filename, "", f"truncated or damaged archive: {error}") from None
@@ -206,8 +231,8 @@ def _check_archive(filename: str, data: bytes) -> None:
                 filename, entry.filename, "compressed or encrypted entry; torch.save writes neither"
             )
     total = sum(entry.file_size for entry in entries)
-    if total > len(data):
-        raise bad_weights(filename, "", f"entries claim {total} bytes in a file of {len(data)}")
+    if total > size:
+        raise bad_weights(filename, "", f"entries claim {total} bytes in a file of {size}")
 
 
 def _check_plain(filename: str, name: str, value: object) -> None:

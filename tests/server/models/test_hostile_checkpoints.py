@@ -1,5 +1,6 @@
 """Law: whatever a checkpoint folder holds, reading it runs nothing and is refused by name."""
 
+import os
 import random
 import tracemalloc
 from pathlib import Path
@@ -84,6 +85,34 @@ def test_no_memory_for_what_a_config_asks(root: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 32 << 20
+
+
+def pretended(filename: str) -> bytes:
+    """The first bytes of a file that looks like what its name says, and says it is large."""
+    if filename.endswith(".pt"):
+        return b"PK\x03\x04"
+    header = b'{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}'
+    return len(header).to_bytes(8, "little") + header
+
+
+@pytest.mark.parametrize("filename", ["weights.pt", "weights.safetensors"])
+@pytest.mark.parametrize("looks_right", [False, True])
+def test_a_large_file_is_refused_by_its_ends(root: Path, filename: str, looks_right: bool) -> None:
+    """Nothing of the hole between them is read, let alone hashed."""
+    folder = write_checkpoint(root / NAME)
+    (folder / "weights.pt").unlink()
+    path = folder / filename
+    path.write_bytes(pretended(filename) if looks_right else b"")
+    os.truncate(path, 2**30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnsafeCheckpoint, match=filename) as caught:
+            load_checkpoint(root, NAME, device=CPU)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.reason == "CHECKPOINT_WEIGHTS_REFUSED"
+    assert peak < 2**26
 
 
 def test_unknown_target_wins_over_other_complaints(root: Path) -> None:
