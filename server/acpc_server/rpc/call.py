@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import structlog
+from acpc import tracing
 from acpc.contract import MAX_REQUEST_ID
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -29,6 +30,7 @@ from acpc_server.scheduling import WorkerPool
 log = structlog.get_logger("acpc.rpc")
 audit_log = structlog.get_logger("acpc.audit")
 REQUEST_ID_HEADER = "x-request-id"
+# Characters of a user agent that are logged.
 MAX_AGENT = 200
 # Not logged.
 PROBES = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
@@ -88,9 +90,12 @@ class Method:
         self.path = f"/{self.service}/{self.name}"
         self.streams: bool = descriptor.client_streaming
         self.audited = self.path in AUDITED
+        self.probes = self.service in PROBES
         self._request: Any = GetMessageClass(descriptor.input_type)
         kind = KINDS[descriptor.client_streaming, descriptor.server_streaming]
         self._labels = (kind, self.service, self.name)
+        self._kind = kind
+        self._metrics = metrics
         self._handled = metrics.rpc_handled
         self.started = metrics.rpc_started.labels(*self._labels)
         self._handling = metrics.rpc_handling.labels(*self._labels)
@@ -109,11 +114,17 @@ class Method:
     def ended(self, call: Call, code: str, seconds: float) -> None:
         """Count, time and log a call that has ended."""
         self._handled.labels(*self._labels, code).inc()
-        self._handling.observe(seconds)
+        trace = {"trace_id": call.span.trace_id} if call.span.trace_id else {}
+        self._handling.observe(seconds, trace or None)
+        call.span.end(code)
         if self.audited:
             self._audit(call, code)
-        # Access control has logged callers that it rejected, without letting them fill the disk.
-        if self.service not in PROBES and code != "UNAUTHENTICATED":
+        if self.probes:
+            return
+        known = code != "UNAUTHENTICATED"
+        name = call.principal.name if known else "unknown"
+        self._metrics.count_call(name, call.agent, code, kind=self._kind, budget=call.budget)
+        if known:  # access control has logged the others, without letting them fill the disk
             log.info(
                 "rpc",
                 service=self.service,
@@ -121,14 +132,15 @@ class Method:
                 code=code,
                 seconds=round(seconds, 6),
                 peer=call.peer,
-                principal=call.principal.name,
+                principal=name,
                 tenant=call.principal.tenant,
+                user_agent=call.agent,
+                **trace,
             )
 
     def _audit(self, call: Call, code: str) -> None:
         """Say who had what changed; a call of an unknown caller changed nothing."""
         if code != "UNAUTHENTICATED":
-            agent = next((v for k, v in call.metadata if k == "user-agent"), "")
             audit_log.info(
                 "audit",
                 method=self.path,
@@ -136,7 +148,7 @@ class Method:
                 principal=call.principal.name,
                 tenant=call.principal.tenant,
                 peer=call.peer,
-                user_agent=str(agent)[:MAX_AGENT],
+                user_agent=call.agent,
                 subject=call.subject,
             )
 
@@ -149,6 +161,8 @@ class Call:
         metadata: Headers that the caller sent.
         peer: Address of the caller's connection.
         principal: Who calls.
+        budget: Seconds the caller allowed, as they were on arrival, or None.
+        span: The call's stretch of the caller's trace, if there is one.
         caller: What limits count by: the principal, or the connection of an unknown one.
         subject: What an audited call is about, as far as is known.
     """
@@ -165,8 +179,13 @@ class Call:
         self._context = context
         self._workers = workers
         self._started = self.now()
-        remaining = context.time_remaining()
-        self._deadline = None if remaining is None else self._started + remaining
+        self.budget: float | None = context.time_remaining()
+        self._deadline = None if self.budget is None else self._started + self.budget
+        self.span = tracing.OFF
+        if tracing.active() and not method.probes:
+            self.span = tracing.begin(
+                f"server {method.name}", self.header(tracing.HEADER), "SERVER"
+            )
         self._task = asyncio.current_task()
         self._interrupted: AcpcError | None = None
         self._lock = threading.Lock()
@@ -193,10 +212,18 @@ class Call:
     def request_id(self) -> str:
         """The id of the call in the log and in errors."""
         if not self._id:
-            given = next((v for k, v in self.metadata if k == REQUEST_ID_HEADER), "")
-            self._id = given[:MAX_REQUEST_ID] if isinstance(given, str) else ""
-            self._id = self._id or str(uuid.uuid4())
+            self._id = self.header(REQUEST_ID_HEADER)[:MAX_REQUEST_ID] or str(uuid.uuid4())
         return self._id
+
+    @property
+    def agent(self) -> str:
+        """What the caller's library calls itself."""
+        return self.header("user-agent")[:MAX_AGENT]
+
+    def header(self, name: str) -> str:
+        """What the caller sent under a name; empty without."""
+        given = next((value for key, value in self.metadata if key == name), "")
+        return given if isinstance(given, str) else ""
 
     def time_remaining(self) -> float | None:
         """Seconds until the caller's deadline, or None."""
@@ -243,7 +270,8 @@ class Call:
         structlog.contextvars.bind_contextvars(request_id=self.request_id)
         CALL_ID.set(self.request_id)
         try:
-            yield
+            with self.span.entered():
+                yield
         except Rejected:
             raise
         except AcpcError as error:

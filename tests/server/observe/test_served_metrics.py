@@ -54,6 +54,7 @@ DOCUMENTED = {
     "acpc_jobs_oldest_seconds": ("gauge", set()),
     "acpc_job_failures": ("counter", {"kind", "grpc_code"}),
     "acpc_ready": ("gauge", set()),
+    "acpc_caller_calls": ("counter", {"caller", "agent", "outcome"}),
     "acpc_device_memory_bytes": ("gauge", {"kind"}),
     "process_resident_memory_bytes": ("gauge", set()),
     "process_start_time_seconds": ("gauge", set()),
@@ -144,6 +145,40 @@ def test_calls_are_counted_once_by_method_and_code(scraped: dict[str, Metric]) -
     assert values(handled, "_total", grpc_method="ScoreCheckpoint", grpc_type="unary") == 3
     watch = {"grpc_method": "WatchOperation", "grpc_type": "server_stream"}
     assert values(handled, "_total", grpc_code="OK", **watch) == 1
+
+
+def test_callers_are_counted_by_name_library_and_outcome(
+    scraped: dict[str, Metric], server: ServerProcess
+) -> None:
+    calls = scraped["acpc_caller_calls"]
+    ours = {"caller": "local", "agent": "grpc-python"}
+    assert values(calls, "_total", outcome="rejected", **ours) == 1
+    handled = values(scraped["grpc_server_handled"], "_total", grpc_code="OK")
+    assert values(calls, "_total", outcome="ok", **ours) == handled
+    rpcs = [line for line in server.log() if line["event"] == "rpc"]
+    assert {line["principal"] for line in rpcs} == {"local"}
+    assert all(line["user_agent"].startswith("grpc-python/") for line in rpcs)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "budget", "outcome"),
+    [
+        ("DEADLINE_EXCEEDED", "unary", 0.3, "expired"),
+        ("DEADLINE_EXCEEDED", "unary", None, "expired"),
+        ("DEADLINE_EXCEEDED", "bidi_stream", 600.0, "expired"),
+        ("DEADLINE_EXCEEDED", "unary", 30.0, "late"),
+        ("RESOURCE_EXHAUSTED", "unary", 30.0, "limited"),
+        ("NOT_FOUND", "unary", 30.0, "rejected"),
+        ("UNAVAILABLE", "unary", 30.0, "fault"),
+    ],
+)
+def test_a_deadline_is_the_servers_to_meet_when_it_left_time_enough(
+    code: str, kind: str, budget: float | None, outcome: str
+) -> None:
+    metrics = Metrics()
+    metrics.count_call("me", "grpc-go/1.64 (linux)", code, kind=kind, budget=budget)
+    labels = {"caller": "me", "agent": "grpc-go", "outcome": outcome}
+    assert metrics.registry.get_sample_value("acpc_caller_calls_total", labels) == 1
 
 
 def test_device_work_is_told_apart_by_priority(scraped: dict[str, Metric]) -> None:
