@@ -72,6 +72,11 @@ __all__ = [
     "passing",
 ]
 
+# What the caller can set here, which the server does not know.
+_HINTS = {
+    "UNAUTHENTICATED": "give a token (token=, --token-file, ACPC_TOKEN_FILE or ACPC_API_KEY) or a "
+    "client certificate (tls=, --client-certificate)",
+}
 _DETAILS_KEY = "grpc-status-details-bin"
 
 
@@ -140,7 +145,11 @@ def from_rpc_error(error: grpc.RpcError, request_id: str = "") -> AcpcError:
         if key == _DETAILS_KEY:
             with contextlib.suppress(DecodeError):  # a proxy may mangle them; the code still stands
                 status = status_pb2.Status.FromString(value)
-    return _build(error.code().name, error.details() or status.message, status, request_id)
+    code, message = error.code().name, error.details() or status.message
+    if code == "CANCELLED" and message in ("", code) and not status.details:
+        # The server gives reasons; without one, the connection was given up, and the call with it.
+        code, message = "UNAVAILABLE", "the server dropped the call, as one that is stopping does"
+    return _build(code, message, status, request_id)
 
 
 def _build(code: str, message: str, status: status_pb2.Status, request_id: str) -> AcpcError:
@@ -155,8 +164,9 @@ def _build(code: str, message: str, status: status_pb2.Status, request_id: str) 
         detail.Unpack(request_info)
         if detail.Unpack(retry):
             retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos * 1e-9
+    message = message or f"the server answered {code} without a message"
     return _CLASSES.get(code, Unknown)(
-        message or f"the server answered {code} without a message",
+        "; ".join(filter(None, (message, _HINTS.get(code)))),
         reason=info.reason,
         domain=info.domain,
         violations=tuple(FieldViolation(v.field, v.description) for v in request.field_violations),

@@ -37,7 +37,7 @@ STREAM_BREAKS_BEFORE_POLLING = 3
 # Below this no call is worth sending.
 _LEAST_DEADLINE_S = 0.001
 _MIN_PAUSE_S = 0.25
-_MAX_PAUSE_S = 5.0
+_MAX_PAUSE_S = 2.0
 # What of gRPC's long messages tells a person why nobody answers.
 _CAUSES = re.compile(
     r"connection refused|connection reset|handshake failed|DNS resolution failed|no route to host"
@@ -219,7 +219,8 @@ def _why(error: AcpcError) -> str:
     if isinstance(error, ServerAway) and isinstance(cause, AcpcError):
         return _why(cause)
     found = _CAUSES.search(error.message)
-    return found.group() if found else error.message
+    said = found.group() if found else error.message
+    return said if said[:2].isupper() else said[:1].lower() + said[1:]
 
 
 def _length(seconds: float) -> str:

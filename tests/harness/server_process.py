@@ -83,6 +83,11 @@ class ServerProcess:
         self.port, self.metrics_port = serving["port"], serving["metrics_port"]
         return self
 
+    def restart(self) -> Self:
+        """Start again where it listened, as a server with an address of its own does."""
+        self.command[self.command.index("--port") + 1] = str(self.port)
+        return self.start()
+
     @property
     def address(self) -> str:
         """Target of a channel to this server."""

@@ -24,7 +24,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.lb_policy_name", "round_robin"),
     # Our own backoff decides when to try; the channel must be ready to reconnect by then.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 _log = logging.getLogger("acpc_client")
 

@@ -17,6 +17,7 @@ scorer.drain(timeout=600)
 
 from __future__ import annotations
 
+import logging
 import queue
 import re
 import threading
@@ -49,6 +50,7 @@ from acpc_client.errors import (
 
 from acpc_lab.campaigns import (
     Campaign,
+    CampaignProgress,
     Link,
     Options,
     TaskStatus,
@@ -56,6 +58,7 @@ from acpc_lab.campaigns import (
 )
 
 _POLL_S = 0.5
+_log = logging.getLogger("acpc_lab")
 # Nobody watches a training run: its server may be starting still.
 _PATIENCE_S = 600.0
 # A call on a client that is not ours ends by itself.
@@ -210,6 +213,7 @@ class EpochScorer:
         self._stop = threading.Event()
         self._idle = threading.Condition()
         self._under_way = 0
+        self._away: AcpcError | None = None
         self._thread: threading.Thread | None = None
 
     def submit(self, epoch: int, checkpoint: str | CheckpointRef, *, step: int = 0) -> bool:
@@ -290,7 +294,7 @@ class EpochScorer:
             link,
             tasks,
             Options(poll=_POLL_S),
-            on_update=lambda now: self._hand_out(now.changed),
+            on_update=self._update,
         )
         try:
             campaign.run()
@@ -299,6 +303,12 @@ class EpochScorer:
         except Exception as error:  # noqa: BLE001 - training must not lose its scorer
             unknown = Unknown(f"{type(error).__name__}: {error}")
             self._hand_out(campaign.statuses, unknown)
+
+    def _update(self, now: CampaignProgress[_EpochTask]) -> None:
+        if (now.away is None) != (self._away is None):
+            self._away = now.away
+            _log.warning(now.away.message if now.away else "the server is back")
+        self._hand_out(now.changed)
 
     def _hand_out(
         self, statuses: Sequence[TaskStatus[_EpochTask]], failure: AcpcError | None = None

@@ -1,0 +1,145 @@
+"""How long a server may be away, and what is said meanwhile."""
+
+# ruff: noqa: ANN401 - a side is either client
+
+from typing import Any
+
+import grpc
+import pytest
+from acpc.contract import GaussianNoise
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import AcpcClient
+from acpc_client.errors import (
+    AcpcError,
+    ArgumentError,
+    NotFound,
+    ResourceExhausted,
+    ServerAway,
+    Unauthenticated,
+    Unavailable,
+)
+from acpc_client.retries import Absence, Contact, RetryPolicy
+from client_counterparty import Counterparty
+from client_messages import operation, retry_info, score_response, status
+
+NAME = "operations/1"
+DONE = operation(NAME, 4, response=score_response(pb.OUTCOME_PASSED))
+AWAY = status(grpc.StatusCode.UNAVAILABLE, "connect: Connection refused (111)")
+ONCE = RetryPolicy(attempts=1)
+REFUSED = "failed to connect to all addresses; last error: connect: Connection refused (111)"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acpc_client.retries._MIN_PAUSE_S", 0.01)
+    monkeypatch.setattr("acpc_client.retries.POLL_INTERVAL_S", 0.01)
+
+
+def lines(told: list[str]) -> Any:
+    return lambda away: told.append(away.message if away else "back")
+
+
+def test_a_long_absence_is_told_in_two_lines(side: Any, counterparty: Counterparty) -> None:
+    told: list[str] = []
+    counterparty.refusals["WatchOperation"].extend([AWAY] * 6)
+    counterparty.refusals["GetOperation"].extend([AWAY] * 6)
+    counterparty.script.append(DONE)
+    side.collect(lambda client: client.operations.watch(NAME, patience=60), on_away=lines(told))
+    away, back = told
+    assert "is away (connection refused)" in away or "no server answers" in away
+    assert "1 min" in away
+    assert back == "back"
+
+
+def test_a_submission_is_repeated_with_its_request_id(
+    side: Any, counterparty: Counterparty
+) -> None:
+    told: list[str] = []
+    counterparty.refusals["ScoreCheckpoint"].extend([AWAY] * 7)
+    side.ask(
+        lambda client: client.score_checkpoint("a", "f" * 64, GaussianNoise(0.08)),
+        on_away=lines(told),
+    )
+    sent = counterparty.requests["ScoreCheckpoint"]
+    assert len(sent) == 8
+    assert len({request.request_id for request in sent}) == 1
+    assert len(told) == 2
+
+
+def test_a_full_queue_is_waited_for(side: Any, counterparty: Counterparty) -> None:
+    told: list[str] = []
+    full = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "50 jobs are queued", retry_info(0.01))
+    counterparty.refusals["ScoreCheckpoint"].extend([full] * 4)
+    side.ask(
+        lambda client: client.score_checkpoint("a", "f" * 64, GaussianNoise(0.08)),
+        on_away=lines(told),
+    )
+    assert "is busy (50 jobs are queued)" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.UNAUTHENTICATED, Unauthenticated),
+        (grpc.StatusCode.NOT_FOUND, NotFound),
+    ],
+)
+def test_what_will_not_pass_ends_the_wait_at_once(
+    code: grpc.StatusCode, kind: type[AcpcError], side: Any, counterparty: Counterparty
+) -> None:
+    counterparty.refusals["WatchOperation"].append(status(code, "no"))
+    with pytest.raises(kind, match=NAME):
+        side.collect(lambda client: client.operations.watch(NAME))
+    assert len(counterparty.requests["WatchOperation"]) == 1
+
+
+def test_no_patience_fails_at_once_with_the_name(side: Any, counterparty: Counterparty) -> None:
+    counterparty.refusals["WatchOperation"].extend([AWAY] * 9)
+    counterparty.refusals["GetOperation"].extend([AWAY] * 9)
+    with pytest.raises(ServerAway, match=f"acpc operations watch {NAME}"):
+        side.collect(lambda client: client.operations.watch(NAME), patience=0)
+
+
+def test_nobody_at_an_address_says_what_to_do(side_of: Any, unused_target: str) -> None:
+    with pytest.raises(ServerAway, match=r"within 0\.2 s .* start one there") as caught:
+        side_of(unused_target).ask(
+            lambda client: client.score_checkpoint("a", "f" * 64, GaussianNoise(0.08)),
+            patience=0.2,
+            on_away=lambda _: None,
+        )
+    assert unused_target in str(caught.value)
+
+
+def test_patience_is_short_before_the_first_contact() -> None:
+    contact, told = Contact("gpu:1"), []
+    Absence(contact, None, lines(told)).failed(Unavailable(REFUSED))
+    assert told == ["no server answers at gpu:1 (connection refused); trying for 10 s"]
+    contact.made = True
+    absence = Absence(contact, None, lines(told))
+    absence.failed(Unavailable(REFUSED))
+    assert told[1].startswith("the server at gpu:1 is away (connection refused); its jobs go on")
+    assert told[1].endswith("waiting up to 10 min")
+    absence.failed(Unavailable(REFUSED))
+    assert len(told) == 2
+    assert absence.answered()
+    assert not absence.answered()
+    assert told[2:] == ["back"]
+
+
+def test_the_server_is_never_asked_sooner_than_it_said() -> None:
+    absence = Absence(Contact("gpu:1", made=True), 600, lambda _: None)
+    assert absence.failed(ResourceExhausted("full", retry_after=7.0)) >= 7
+    assert absence.failed(Unavailable("away")) <= 2
+
+
+def test_a_negative_patience_is_named() -> None:
+    with pytest.raises(ArgumentError, match="patience"):
+        AcpcClient("localhost:1", patience=-1)
+
+
+def test_a_call_that_a_stopping_server_drops_is_sent_again(
+    side: Any, counterparty: Counterparty
+) -> None:
+    counterparty.refusals["GetCheckpoint"].append(status(grpc.StatusCode.CANCELLED, "CANCELLED"))
+    assert side.ask(lambda client: client.checkpoints.get("a")).name == "a"
+    assert len(counterparty.requests["GetCheckpoint"]) == 2

@@ -1,0 +1,181 @@
+"""Who a client says it is: its token on every call, and never in plain text to another host."""
+
+# ruff: noqa: ANN401 - a side is either client
+
+import os
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from acpc.contract import Identity
+from acpc_client import AcpcClient, Tls, access_from_environment, make_access
+from acpc_client.errors import ArgumentError, Unauthenticated
+from acpc_client.inputs import Pair
+from acpc_client.transport.access import is_local, resolved
+from client_counterparty import Counterparty
+from client_messages import operation, status
+
+WORD = "acpc_0123456789ab_very-secret"
+
+
+class Witness(Counterparty):
+    """Notes who calls.
+
+    Attributes:
+        callers: The header of each call, in order.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.callers: list[Any] = []
+
+    def _begin(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
+        self.callers.append(dict(context.invocation_metadata()).get("authorization"))
+        super()._begin(method, request, context)
+
+
+@pytest.fixture
+def counterparty() -> Witness:
+    return Witness()
+
+
+def test_every_kind_of_call_carries_the_token(
+    side: Any, counterparty: Witness, history: np.ndarray, blocks: np.ndarray
+) -> None:
+    pair = Pair(history, blocks, Identity())
+    side.ask(lambda client: client.checkpoints.get("a"), token=WORD)
+    side.collect(lambda client: client.compare_pairs("a", [pair]), token=WORD)
+    counterparty.script.append(
+        operation("operations/1", error=status(grpc.StatusCode.CANCELLED, "gone"))
+    )
+    side.collect(lambda client: client.operations.watch("operations/1"), token=WORD)
+    plan = {
+        "checkpoint": "a", "history": history, "goal": history[0],
+        "past_blocks": blocks[:2], "perturbations": Identity(),
+    }  # fmt: skip
+    side.converse(plan, lambda session: session.certify(blocks[None]), token=WORD)
+    assert len(counterparty.callers) >= 5
+    assert set(counterparty.callers) == {f"Bearer {WORD}"}
+
+
+def test_a_file_is_read_again_when_it_changes(
+    side: Any, counterparty: Witness, tmp_path: Path
+) -> None:
+    file, fresh = tmp_path / "token", tmp_path / "fresh"
+    file.write_text("one\n")
+
+    def rotate() -> None:
+        fresh.write_text("two\n")
+        fresh.replace(file)
+
+    with AcpcClient(side.target, token=file) as client:
+        client.checkpoints.get("a")
+        rotate()
+        client.checkpoints.get("a")
+        file.unlink()
+        with pytest.raises(ArgumentError, match=r"token: cannot read .*token: No such file"):
+            client.checkpoints.get("a")
+    assert counterparty.callers == ["Bearer one", "Bearer two"]
+
+
+def test_a_function_is_asked_for_every_call(side: Any, counterparty: Witness) -> None:
+    tokens = iter("abc")  # the first is checked when the client is made
+    with AcpcClient(side.target, token=lambda: next(tokens)) as client:
+        client.checkpoints.get("a")
+        client.checkpoints.get("a")
+    assert counterparty.callers == ["Bearer b", "Bearer c"]
+
+
+@pytest.mark.parametrize("target", ["gpu:1", "dns:///gpu:1", "10.0.0.1:1,127.0.0.1:1"])
+def test_a_token_is_not_sent_in_plain_text_to_another_host(side_of: Any, target: str) -> None:
+    with pytest.raises(ArgumentError, match="would travel in plain text") as caught:
+        side_of(target).ask(None, token=WORD)
+    assert WORD not in str(caught.value)
+    AcpcClient(target, token=WORD, insecure=True).close()
+    AcpcClient(target, token=WORD, tls=Tls()).close()
+
+
+@pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "späth"])
+def test_a_token_that_no_header_carries_is_not_repeated_in_the_error(token: str) -> None:
+    with pytest.raises(ArgumentError, match="token: ") as caught:
+        AcpcClient("localhost:1", token=token)
+    assert not token or token not in repr(caught.value)
+
+
+def test_without_credentials_the_error_says_what_to_set(side: Any, counterparty: Witness) -> None:
+    counterparty.refusals["GetCheckpoint"].append(
+        status(grpc.StatusCode.UNAUTHENTICATED, "no credentials")
+    )
+    with pytest.raises(Unauthenticated, match="ACPC_TOKEN_FILE") as caught:
+        side.ask(lambda client: client.checkpoints.get("a"), token=WORD)
+    assert WORD not in str(caught.value)
+    assert len(counterparty.requests["GetCheckpoint"]) == 1, "it is not tried again"
+
+
+@pytest.mark.parametrize(
+    ("target", "local"),
+    [
+        ("localhost:1", True),
+        ("localhost", True),
+        ("127.0.0.1:1", True),
+        ("[::1]:1", True),
+        ("::1", True),
+        ("ipv4:127.0.0.1:1,127.0.0.2:2", True),
+        ("ipv6:[::1]:1", True),
+        ("dns:///localhost:1", True),
+        ("unix:/run/acpc", True),
+        ("unix:///run/acpc", True),
+        ("gpu:1", False),
+        ("localhost.evil.example:1", False),
+        ("dns://127.0.0.1/gpu:1", False),
+        ("ipv4:127.0.0.1:1,10.0.0.1:2", False),
+        ("0.0.0.0:1", False),
+        ("xds:///localhost", False),
+    ],
+)
+def test_what_is_on_this_host(target: str, local: bool) -> None:
+    assert is_local(target) is local
+
+
+def test_several_addresses_are_one_target() -> None:
+    assert resolved("10.0.0.1:1,10.0.0.2:1") == "ipv4:10.0.0.1:1,10.0.0.2:1"
+    assert resolved(["[::1]:1", "[::2]:1"]) == "ipv6:[::1]:1,[::2]:1"
+    assert resolved(["gpu:1"]) == resolved("gpu:1") == "gpu:1"
+    assert resolved("ipv4:10.0.0.1:1,10.0.0.2:1") == "ipv4:10.0.0.1:1,10.0.0.2:1"
+    for wrong in (["gpu:1", "gpu2:1"], ["10.0.0.1:1", "[::1]:1"], "10.0.0.1:1,gpu:1"):
+        with pytest.raises(ArgumentError, match="dns:///name:port"):
+            resolved(wrong)
+    for nothing in ("", []):
+        with pytest.raises(ArgumentError, match="target: found nothing"):
+            resolved(nothing)
+
+
+def test_the_environment_means_what_the_flags_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {
+        "ACPC_TLS_CA": "ca", "ACPC_TLS_NAME": "acpc", "ACPC_CLIENT_CERTIFICATE": "c",
+        "ACPC_CLIENT_KEY": "k", "ACPC_TOKEN_FILE": "t",
+    }  # fmt: skip
+    for name in list(os.environ):
+        if name.startswith("ACPC_"):
+            monkeypatch.delenv(name)
+    assert access_from_environment() == {}
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    assert access_from_environment() == {"tls": Tls("ca", "c", "k", "acpc"), "token": Path("t")}
+    assert make_access(api_key="key") == {"token": "key"}
+
+
+def test_a_key_that_everyone_can_read_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = tmp_path / "key.pem"
+    key.write_text("a key")
+    key.chmod(0o644)
+    Tls(certificate_file=key, key_file=key).credentials()
+    assert "chmod 600" in caplog.text
+    caplog.clear()
+    key.chmod(0o640)
+    Tls(certificate_file=key, key_file=key).credentials()
+    assert not caplog.text

@@ -1,0 +1,223 @@
+"""Whoever follows a job outlasts its server: kill -9 and a restart under every kind of follower."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import processes
+import pytest
+from acpc_client import (
+    AcpcClient,
+    AsyncAcpcClient,
+    DatasetAnchors,
+    GaussianNoise,
+    Score,
+    ScoreProtocol,
+)
+from acpc_client.errors import AcpcError, NotFound, ServerAway
+from acpc_lab.integrations import EpochScorer
+from job_world import JobWorld, write_job_world
+from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS, wait_until
+
+ACPC = str(Path(sys.executable).with_name("acpc"))
+ANCHORS = DatasetAnchors("rooms.h5", "tworoom", count=95)
+NOISE = GaussianNoise(0.08)
+PROTOCOL = ScoreProtocol(draws=120)
+FLAGS = [
+    "--dataset", "rooms.h5", "--task", "tworoom", "--anchors", "95",
+    "--shift", "gaussian_noise:0.08", "--draws", "120",
+]  # fmt: skip
+# What a follower is told, line by line; its first line names the job where there is one.
+Tell = Callable[[str], None]
+Follower = Callable[[str, Tell], dict[str, float]]
+BACK = "the server is back"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
+    return write_job_world(tmp_path_factory.mktemp("patience"))
+
+
+@pytest.fixture(scope="module")
+def server(world: JobWorld) -> Iterator[ServerProcess]:
+    with world.server("state") as process:
+        yield process
+
+
+def numbers(score: Score) -> dict[str, float]:
+    return {"ir": score.checkpoint.ir_raw, "sr": score.checkpoint.sr}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(server: ServerProcess) -> dict[str, float]:
+    with AcpcClient(server.address) as client:
+        job = client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL)
+        return numbers(job.result(GENEROUS_SECONDS))
+
+
+def line_of(tell: Tell) -> Callable[[AcpcError | None], None]:
+    return lambda away: tell(away.message if away else BACK)
+
+
+def blocking(target: str, tell: Tell) -> dict[str, float]:
+    with AcpcClient(target, on_away=line_of(tell)) as client:
+        job = client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL)
+        return numbers(job.result())
+
+
+def in_a_loop(target: str, tell: Tell) -> dict[str, float]:
+    async def follow() -> dict[str, float]:
+        async with AsyncAcpcClient(target, on_away=line_of(tell)) as client:
+            job = await client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL)
+            return numbers(await job.result())
+
+    return asyncio.run(follow())
+
+
+def command(target: str, tell: Tell, *arguments: str) -> dict[str, float]:
+    with (
+        tempfile.TemporaryFile("w+") as answer,  # a pipe would fill up: it is read afterwards
+        processes.running(
+            [ACPC, *arguments, "--target", target, "--json"],
+            stdout=answer, stderr=subprocess.PIPE, text=True,
+        ) as process,
+    ):  # fmt: skip
+        assert process.stderr is not None
+        for line in process.stderr:
+            tell(line.rstrip())
+        assert process.wait() == 3, "no reference, and its SR is low"
+        answer.seek(0)
+        side = json.load(answer)["checkpoint"]
+    return {"ir": side["ir_raw"], "sr": side["sr"]}
+
+
+def score_command(target: str, tell: Tell) -> dict[str, float]:
+    return command(target, tell, "score", "model", *FLAGS)
+
+
+def watch_command(target: str, tell: Tell) -> dict[str, float]:
+    with AcpcClient(target) as client:
+        job = client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL)
+    tell(job.name)
+    return command(target, tell, "operations", "watch", job.name)
+
+
+COMMANDS = (score_command, watch_command)
+
+
+def epochs(target: str, tell: Tell) -> dict[str, float]:
+    handler = logging.Handler()
+    handler.emit = lambda record: tell(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("acpc_lab")
+    log.addHandler(handler)
+    with EpochScorer(target, ANCHORS, NOISE, protocol=PROTOCOL) as scorer:
+        scorer.submit(0, "model")
+        assert scorer.drain(2 * GENEROUS_SECONDS)
+        (found,) = scorer.arrived()
+    log.removeHandler(handler)
+    assert found.score is not None, found.error
+    return numbers(found.score)
+
+
+def killed_under(
+    server: ServerProcess, follower: Follower, back: Callable[[], object]
+) -> tuple[dict[str, float], list[str]]:
+    """What a follower found whose server is killed, and what it was told."""
+    told: list[str] = []
+    seen = len(server.log())
+
+    def measuring() -> bool:
+        return any(line.get("step", 0) >= 3 for line in server.log()[seen:])
+
+    def watching() -> bool:
+        return follower not in COMMANDS or any("measuring" in line for line in told)
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(follower, server.address, told.append)
+        try:
+            wait_until(lambda: future.done() or (measuring() and watching()))
+        finally:
+            server.kill()
+        wait_until(lambda: future.done() or any("is away" in line for line in told))
+        back()
+        return future.result(2 * GENEROUS_SECONDS), told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("follower", [blocking, in_a_loop, score_command, watch_command])
+def test_a_follower_outlasts_a_restart(
+    follower: Follower, server: ServerProcess, undisturbed: dict[str, float]
+) -> None:
+    found, told = killed_under(server, follower, server.restart)
+    assert found == undisturbed
+    away = [line for line in told if "is away" in line]
+    assert len(away) == 1, told
+    assert server.address in away[0]
+    assert "waiting up to 10 min" in away[0]
+    assert told.count(BACK) == 1
+    if follower in COMMANDS:
+        assert told[0].startswith("operations/"), "before anything else can fail"
+
+
+@pytest.mark.slow
+def test_a_training_callback_outlasts_a_restart(
+    server: ServerProcess, undisturbed: dict[str, float]
+) -> None:
+    found, told = killed_under(server, epochs, server.restart)
+    assert found == undisturbed
+    assert len([line for line in told if "is away" in line]) == 1
+
+
+@pytest.mark.slow
+def test_a_submission_outlasts_a_restart_and_makes_one_job(server: ServerProcess) -> None:
+    told: list[str] = []
+    with AcpcClient(server.address, on_away=line_of(told.append)) as client:
+        before = {item.name for item in client.operations.list()}
+        server.kill()
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(client.score_checkpoint, "model", ANCHORS, NOISE)
+            wait_until(lambda: future.done() or told)
+            server.restart()
+            job = future.result(GENEROUS_SECONDS)
+        assert {item.name for item in client.operations.list()} - before == {job.name}
+        job.cancel()
+
+
+@pytest.mark.slow
+def test_without_patience_the_error_says_how_to_go_on(
+    server: ServerProcess, undisturbed: dict[str, float]
+) -> None:
+    with AcpcClient(server.address, patience=0.5, on_away=lambda _: None) as client:
+        job = client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL)
+        server.kill()
+        with pytest.raises(ServerAway, match=r"away for 0\.5 s \(connection refused\)") as caught:
+            job.result()
+        assert f"acpc operations watch {job.name}" in str(caught.value)
+        command = [ACPC, "operations", "watch", job.name, "--target", server.address]
+        shown = processes.run([*command, "--patience", "0"], check=False)
+        assert shown.returncode == 1
+        assert f"acpc operations watch {job.name}" in shown.stderr
+        server.restart()
+        assert numbers(job.result(GENEROUS_SECONDS, patience=GENEROUS_SECONDS)) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_job_whose_record_is_lost_is_said_to_be_lost(
+    server: ServerProcess, world: JobWorld
+) -> None:
+    def back_without_its_record() -> None:
+        shutil.rmtree(world.root / "state")
+        server.restart()
+
+    with pytest.raises(NotFound, match="the server has no record of operations/"):
+        killed_under(server, blocking, back_without_its_record)
