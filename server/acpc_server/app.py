@@ -30,7 +30,7 @@ from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobFilter, JobService, JobState
 from acpc_server.models import CheckpointLimits
-from acpc_server.observe import Metrics, ServerHealth
+from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
 from acpc_server.options import (
     access_options,
     anchor_limits,
@@ -38,6 +38,7 @@ from acpc_server.options import (
     health_lane,
     job_options,
     lane,
+    metrics_token,
 )
 from acpc_server.rpc import (
     AnchorServicer,
@@ -114,7 +115,6 @@ class Server:
         self._settings = settings
         self.port = 0
         self.metrics_port: int | None = None
-        self._scrape: object | None = None
         self._device = choose_device(settings.device)
         self.metrics = Metrics()
         self.access = AccessControl(access_options(settings), self.metrics)
@@ -147,6 +147,7 @@ class Server:
         )
         self.health = ServerHealth()
         self._watchdog = self._build_watchdog()
+        self._http = HttpEndpoint(self.metrics.registry, self.health, metrics_token(settings))
         self._probes = HealthService()
         self._door = self._build(scoring, studies, readers)
 
@@ -252,9 +253,7 @@ class Server:
         threading.Thread(target=self._tidy, name="tidy", daemon=True).start()
         if settings.metrics_port >= 0:
             try:
-                self.metrics_port, self._scrape = self.metrics.serve(
-                    settings.metrics_host, settings.metrics_port
-                )
+                self.metrics_port = self._http.start(settings.metrics_host, settings.metrics_port)
             except OSError as error:
                 where = f"{settings.metrics_host}:{settings.metrics_port}"
                 raise FailedPrecondition(
@@ -315,8 +314,7 @@ class Server:
         self._jobs.drain()
         self._stopping.set()
         self._door.stop(seconds)
-        if self._scrape is not None:
-            self._scrape.shutdown()  # type: ignore[attr-defined]
+        self._http.stop()
         self.access.stop()
         self._jobs.stop()
         self._engine.close()

@@ -7,7 +7,7 @@ Packages below ``rpc`` raise these and know nothing of gRPC: ``code`` is the sta
     FailedPrecondition
     └── UnsafeCheckpoint FAILED_PRECONDITION   a checkpoint folder that is not safe to read
     ResourceExhausted
-    └── HostShortage     RESOURCE_EXHAUSTED    the host has no memory, threads or open files left
+    └── HostShortage     RESOURCE_EXHAUSTED    the host has no memory, threads or the like left
     Unavailable
     └── DeviceFailed     UNAVAILABLE           the device cannot be trusted; this server leaves
 """
@@ -57,7 +57,9 @@ __all__ = [
     "shortage",
 ]
 
-_SHORT_OF = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN})
+_SHORT_OF = frozenset(
+    {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT}
+)
 # What torch, oneDNN, C++ and Python say in a RuntimeError when they get no memory or no thread.
 _SHORTAGE = re.compile(
     r"can't allocate memory|not enough memory|cannot allocate memory|std::bad_alloc"
@@ -74,7 +76,7 @@ class UnsafeCheckpoint(FailedPrecondition):
 
 
 class HostShortage(ResourceExhausted):
-    """The host has no memory, threads or open files left; the request is not at fault."""
+    """The host has no memory, threads or the like left; the request is not at fault."""
 
     default_reason = "HOST_SHORTAGE"
 
@@ -98,7 +100,8 @@ def shortage(error: BaseException) -> HostShortage | None:
     if not short:
         return None
     found = HostShortage(
-        "the host is short of memory, threads or open files; try again later", retry_after=1.0
+        "the host is short of memory, threads, disk space or open files; try again later",
+        retry_after=1.0,
     )
     found.__cause__ = error
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from acpc_server.access import AccessOptions, TlsFiles, require_guarded
+from collections.abc import Callable
+
+from acpc_server.access import AccessOptions, TlsFiles, read_secret, require_guarded
 from acpc_server.data.anchor_sets import AnchorLimits
 from acpc_server.jobs import JobOptions, LeaseTerms
 from acpc_server.rpc import Lane, Receiver
@@ -72,6 +74,13 @@ def access_options(settings: Settings) -> AccessOptions:
         insecure=settings.insecure,
     )
     return options
+
+
+def metrics_token(settings: Settings) -> Callable[[], str] | None:
+    """Reads the token of ``/metrics`` whenever it is asked for, as it may be rotated."""
+    if (path := settings.metrics_token_file) is None:
+        return None
+    return lambda: read_secret(path).decode().strip()
 
 
 def job_options(settings: Settings) -> JobOptions:

@@ -59,9 +59,14 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="address gRPC listens on")
     port: int = Field(50051, ge=0, le=65535, description="port gRPC listens on; 0 picks one")
-    metrics_host: str = Field("127.0.0.1", description="address /metrics listens on")
+    metrics_host: str = Field(
+        "127.0.0.1", description="address /metrics, /livez and /readyz listen on"
+    )
     metrics_port: int = Field(
-        9464, ge=-1, le=65535, description="port of /metrics; 0 picks one, -1 turns it off"
+        9464, ge=-1, le=65535, description="port of these three; 0 picks one, -1 turns it off"
+    )
+    metrics_token_file: File | None = Field(
+        None, description="file with the bearer token that /metrics asks for; default is none"
     )
     tls_certificate: File | None = Field(None, description="PEM certificate chain; enables TLS")
     tls_key: File | None = Field(None, validate_default=True, description="PEM private key")

@@ -18,7 +18,6 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
 )
-from prometheus_client.exposition import start_http_server
 
 # From a quarter of a millisecond, the floor of a local call, to a minute.
 LATENCY_BUCKETS = (
@@ -224,8 +223,3 @@ class Metrics:
         self._queued.clear()
         for label, count in by_label.items():
             self._queued.labels(label).set(count)
-
-    def serve(self, host: str, port: int) -> tuple[int, object]:
-        """Serve ``/metrics`` over HTTP; returns the bound port and the server to shut down."""
-        server, _thread = start_http_server(port, addr=host, registry=self.registry)
-        return server.server_port, server

@@ -1,0 +1,209 @@
+"""The HTTP endpoint answers probes and scrapes, and nobody can fill it."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
+from acpc_server.observe import http as module
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
+from prometheus_client.parser import text_string_to_metric_families as plain_families
+from waiting import GENEROUS_SECONDS, wait_until
+
+
+class Served:
+    """An endpoint, and callers of it."""
+
+    def __init__(
+        self, registry: CollectorRegistry | None = None, token: Callable[[], str] | None = None
+    ) -> None:
+        self.health = ServerHealth()
+        self.endpoint = HttpEndpoint(registry or Metrics().registry, self.health, token)
+        self.port = self.endpoint.start("127.0.0.1", 0)
+
+    def ask(
+        self, path: str, method: str = "GET", **headers: str
+    ) -> tuple[int, bytes, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=GENEROUS_SECONDS)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            connection.request(method, path, headers=named)
+            answer = connection.getresponse()
+            return answer.status, answer.read(), dict(answer.headers)
+        finally:
+            connection.close()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), GENEROUS_SECONDS)
+
+    def send(self, data: bytes) -> bytes:
+        """Everything it answers to some bytes, until it closes."""
+        with self.connect() as connection:
+            connection.sendall(data)
+            return connection.makefile("rb").read()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    made = Served()
+    yield made
+    made.endpoint.stop()
+
+
+def test_readiness_and_liveness_are_two_answers(served: Served) -> None:
+    assert served.ask("/livez")[:2] == (200, b"ok\n")
+    assert served.ask("/readyz")[:2] == (503, b"starting: the server starts\n")
+    served.health.clear("starting")
+    assert served.ask("/readyz?verbose")[:2] == (200, b"ok\n")
+    served.health.fail("the device fell off")
+    assert served.ask("/livez")[:2] == (503, b"the device fell off\n")
+    assert served.ask("/readyz")[:2] == (503, b"sick: the device fell off\n")
+
+
+def test_series_come_as_they_are_asked_for(served: Served) -> None:
+    status, plain, headers = served.ask("/metrics")
+    assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert "acpc_jobs" in {family.name for family in plain_families(plain.decode())}
+    wanted = {"Accept": "application/openmetrics-text; version=1.0.0", "Accept_Encoding": "gzip"}
+    status, packed, headers = served.ask("/metrics", **wanted)
+    assert headers["Content-Type"].startswith("application/openmetrics-text")
+    assert headers["Content-Encoding"] == "gzip"
+    text = gzip.decompress(packed).decode()
+    assert "acpc_jobs" in {family.name for family in open_families(text)}
+
+
+def test_a_head_request_gets_no_body(served: Served) -> None:
+    status, body, headers = served.ask("/metrics", "HEAD")
+    assert (status, body) == (200, b"")
+    assert int(headers["Content-Length"]) > 1000
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b"405"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"404"),
+        (b"GET /metrics/../livez HTTP/1.1\r\n\r\n", b"404"),
+        (b"GET /livez\r\n\r\n", b"400"),
+        (b"\xff\xfe /livez HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET /livez HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", b"400"),
+        (b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n", b"431"),
+        (b"GET /livez HTTP/1.1\r\nx: " + b"y" * 20_000 + b"\r\n\r\n", b"431"),
+    ],
+)
+def test_other_requests_are_told_so(served: Served, sent: bytes, status: bytes) -> None:
+    assert served.send(sent).startswith(b"HTTP/1.1 " + status)
+    assert served.ask("/livez")[0] == 200
+
+
+def test_a_caller_who_sends_too_slowly_is_cut_off(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "READ_SECONDS", 0.1)
+    assert served.send(b"GET /livez HTTP/1.1\r\n") == b""
+
+
+def test_a_caller_who_reads_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.1)
+    registry = CollectorRegistry()
+    registry.register(_Series(lambda: "x" * 50_000_000))
+    served = Served(registry)
+    with served.connect() as connection:
+        connection.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        wait_until(lambda: not served.endpoint._open and served.endpoint._rendered)
+    served.endpoint.stop()
+
+
+def test_held_connections_take_no_threads_and_keep_no_probe_out(served: Served) -> None:
+    threads = threading.active_count()
+    held = [served.connect() for _ in range(3 * module.MAX_CONNECTIONS)]
+    try:
+        for connection in held[::2]:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\n")
+        for _ in range(5):
+            assert served.ask("/livez")[0] == 200
+        assert threading.active_count() == threads
+        assert len(served.endpoint._open) <= module.MAX_CONNECTIONS + 1
+    finally:
+        for connection in held:
+            connection.close()
+
+
+class _Series:
+    """A series whose collection is what ``collect`` does."""
+
+    def __init__(self, collect: Callable[[], str]) -> None:
+        self._collect = collect
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield Metric("slow", self._collect(), "gauge")
+
+
+def test_those_who_ask_at_once_share_a_rendering_and_a_series_that_hangs_stops_no_probe() -> None:
+    entered, free, collected = threading.Event(), threading.Event(), []
+
+    def collect() -> str:
+        collected.append(1)
+        entered.set()
+        assert free.wait(GENEROUS_SECONDS)
+        return "text"
+
+    registry = CollectorRegistry()
+    registry.register(_Series(collect))
+    served = Served(registry)
+    with ThreadPoolExecutor(20) as pool:
+        asked = [pool.submit(served.ask, "/metrics") for _ in range(20)]
+        assert entered.wait(GENEROUS_SECONDS)
+        assert served.ask("/livez")[0] == 200
+        wait_until(lambda: len(served.endpoint._open) == 20)
+        free.set()
+        answers = {answer.result()[:2] for answer in asked}
+    assert len(collected) == 1
+    assert {status for status, _ in answers} == {200}
+    served.endpoint.stop()
+
+
+def test_a_series_that_fails_is_a_fault_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = True
+
+    def collect() -> str:
+        if broken:
+            raise RuntimeError
+        return "text"
+
+    registry = CollectorRegistry()
+    registry.register(_Series(collect))
+    served = Served(registry)
+    assert served.ask("/metrics")[0] == 500
+    broken = False
+    wait_until(lambda: served.ask("/metrics")[0] == 200)
+    served.endpoint.stop()
+
+
+def test_series_may_ask_for_a_token_which_may_change() -> None:
+    tokens = ["first"]
+    served = Served(token=lambda: tokens[0])
+    assert served.ask("/metrics")[0] == 401
+    assert served.ask("/metrics", Authorization="Bearer second")[0] == 401
+    assert served.ask("/metrics", Authorization="Bearer first")[0] == 200
+    tokens[0] = "second"
+    assert served.ask("/metrics", Authorization="Bearer second")[0] == 200
+    tokens.clear()
+    assert served.ask("/metrics", Authorization="Bearer second")[0] == 401, "it cannot be read"
+    assert served.ask("/livez")[0] == 200
+    served.endpoint.stop()
+
+
+def test_a_port_in_use_is_an_error(served: Served) -> None:
+    with pytest.raises(OSError, match="in use"):
+        HttpEndpoint(CollectorRegistry(), ServerHealth()).start("127.0.0.1", served.port)
