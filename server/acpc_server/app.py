@@ -146,10 +146,10 @@ class Server:
             lambda: on_leave(EVICTED),
         )
         self.health = ServerHealth()
-        self._watchdog = self._build_watchdog()
         self._http = HttpEndpoint(self.metrics.registry, self.health, metrics_token(settings))
         self._probes = HealthService()
         self._door = self._build(scoring, studies, readers)
+        self._watchdog = self._build_watchdog()
 
     def _start_engine(self) -> DeviceEngine:
         settings = self._settings
@@ -176,13 +176,20 @@ class Server:
             "threads": threads_short,
             "memory": memory_short,
             "jobs": self._jobs.trouble,
+            "door": self._door.trouble,
         }
         seconds = settings.self_test_seconds
         checks = [
             Check(name, look, seconds, SELF_TEST_FAILED, ready_seconds=seconds / 3)
             for name, look in looks.items()
         ]
-        hung = Check("device_call", lambda: owner.call, settings.device_call_seconds, DEVICE_FAILED)
+        hung = Check(
+            "device_call",
+            lambda: owner.call,
+            settings.device_call_seconds,
+            DEVICE_FAILED,
+            each_alone=True,
+        )
         return Watchdog([hung, *checks], self.health, self._fail)
 
     def _fail(self, exit_code: int) -> None:

@@ -87,7 +87,7 @@ class DeviceFailed(Unavailable):
     default_reason = "DEVICE_FAILED"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"this server's device has failed ({why}); it is about to restart")
+        super().__init__(f"this server restarts, because its device has failed: {why}")
 
 
 def shortage(error: BaseException) -> HostShortage | None:

@@ -6,6 +6,7 @@ Imports neither torch nor the rest of the server, so that a probe costs a fracti
 
 from __future__ import annotations
 
+import http.client
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,13 @@ def health(
     service: Annotated[
         str, typer.Option(help="full name of a gRPC service; the whole server when empty")
     ] = "",
+    live: Annotated[
+        bool, typer.Option("--live", help="ask for liveness: whether the process may go on")
+    ] = False,
+    http_port: Annotated[
+        int | None,
+        typer.Option(help="ask /readyz or /livez on the metrics port, which needs no TLS"),
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="time to wait, seconds")] = 4.0,
     tls_ca: Annotated[
         Path | None,
@@ -35,20 +43,16 @@ def health(
     ] = "",
 ) -> None:
     """Exit with 0 when the server serves, with 1 when it does not or cannot be reached."""
-    # A probe asks this very host; a proxy set for downloads must not answer for it.
-    options: list[tuple[str, int | str]] = [("grpc.enable_http_proxy", 0)]
+    if http_port is not None:
+        _ask_http(host, http_port, "/livez" if live else "/readyz", timeout)
+        return
     target = f"{host}:{port}"
-    if tls_ca is None:
-        channel = grpc.insecure_channel(target, options=options)
-    else:
-        if tls_name:
-            options.append(("grpc.ssl_target_name_override", tls_name))
-        credentials = grpc.ssl_channel_credentials(tls_ca.read_bytes())
-        channel = grpc.secure_channel(target, credentials, options=options)
+    channel = _channel(target, tls_ca, tls_name)
     with channel:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(
-                health_pb2.HealthCheckRequest(service=service), timeout=timeout
+                health_pb2.HealthCheckRequest(service="liveness" if live else service),
+                timeout=timeout,
             )
         except grpc.RpcError as error:
             typer.echo(f"{target}: {error.code().name}: {error.details()}", err=True)
@@ -56,6 +60,33 @@ def health(
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     typer.echo(f"{target}: {status}")
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        raise typer.Exit(1)
+
+
+def _channel(target: str, tls_ca: Path | None, tls_name: str) -> grpc.Channel:
+    # A probe asks this very host; a proxy set for downloads must not answer for it.
+    options: list[tuple[str, int | str]] = [("grpc.enable_http_proxy", 0)]
+    if tls_ca is None:
+        return grpc.insecure_channel(target, options=options)
+    if tls_name:
+        options.append(("grpc.ssl_target_name_override", tls_name))
+    credentials = grpc.ssl_channel_credentials(tls_ca.read_bytes())
+    return grpc.secure_channel(target, credentials, options=options)
+
+
+def _ask_http(host: str, port: int, path: str, timeout: float) -> None:
+    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        said = answer.read(4096).decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException) as error:
+        typer.echo(f"http://{host}:{port}{path}: {error}", err=True)
+        raise typer.Exit(1) from None
+    finally:
+        connection.close()
+    typer.echo(f"http://{host}:{port}{path}: {said}")
+    if answer.status != http.HTTPStatus.OK:
         raise typer.Exit(1)
 
 

@@ -42,10 +42,11 @@ class Check:
     Attributes:
         name: What it is called in logs and among the obstacles to readiness.
         look: What is wrong now, in words, or ''. Must not wait.
-        seconds: How long the same may be wrong before the process leaves; what comes and goes
+        seconds: How long it may be wrong before the process leaves; what comes and goes
             counts for as long as it was there less as long as it was not.
         exit_code: What the process then exits with.
         ready_seconds: How long it may be wrong before readiness turns off.
+        each_alone: Whether another text is another matter, as with one call after another.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Check:
     seconds: float
     exit_code: int
     ready_seconds: float = math.inf
+    each_alone: bool = False
     wrong: str = ""
     wrong_seconds: float = 0.0
 
@@ -63,10 +65,10 @@ class Check:
             self.wrong_seconds = max(0.0, self.wrong_seconds - elapsed)
         elif not self.wrong:
             pass  # it began somewhere since the last look
-        elif found == self.wrong:
-            self.wrong_seconds += elapsed
-        else:
+        elif self.each_alone and found != self.wrong:
             self.wrong_seconds = 0.0
+        else:
+            self.wrong_seconds += elapsed
         self.wrong = found
 
     def _found(self) -> str:

@@ -6,9 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 import typer
+from acpc_server.app import LIVENESS
 from acpc_server.health_check import health
+from acpc_server.observe import HttpEndpoint, ServerHealth
 from grpc_health.v1 import health as servicer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
 PROBE = typer.Typer()
@@ -64,3 +67,23 @@ def test_a_server_that_is_gone_fails() -> None:
     code, said = _probe("--port=1", "--timeout=2")
     assert code == 1
     assert "UNAVAILABLE" in said
+
+
+def test_liveness_is_asked_under_its_name(served: tuple[servicer.HealthServicer, int]) -> None:
+    health_service, port = served
+    health_service.set(LIVENESS, health_pb2.HealthCheckResponse.NOT_SERVING)
+    assert _probe(f"--port={port}", "--live")[0] == 1
+    assert _probe(f"--port={port}")[0] == 0
+
+
+def test_the_metrics_port_is_asked_over_http() -> None:
+    state = ServerHealth()
+    endpoint = HttpEndpoint(CollectorRegistry(), state)
+    port = endpoint.start("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{port}"
+    assert _probe(f"--http-port={port}") == (1, f"{url}/readyz: starting: the server starts\n")
+    assert _probe(f"--http-port={port}", "--live") == (0, f"{url}/livez: ok\n")
+    state.clear("starting")
+    assert _probe(f"--http-port={port}") == (0, f"{url}/readyz: ok\n")
+    endpoint.stop()
+    assert _probe(f"--http-port={port}")[0] == 1

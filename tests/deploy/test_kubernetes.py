@@ -66,8 +66,9 @@ def test_ports_are_those_of_the_settings() -> None:
         "grpc": Settings.model_fields["port"].default,
         "metrics": Settings.model_fields["metrics_port"].default,
     }
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert CONTAINER[probe]["grpc"]["port"] == ports["grpc"]
+    probes = {"startupProbe": "/readyz", "readinessProbe": "/readyz", "livenessProbe": "/livez"}
+    for probe, path in probes.items():
+        assert CONTAINER[probe]["httpGet"] == {"path": path, "port": "metrics"}
     served = {port["name"]: port["targetPort"] for port in BY_KIND["Service"]["spec"]["ports"]}
     assert served == {name: name for name in ports}
 

@@ -14,7 +14,15 @@ from typer.testing import CliRunner
 
 FIELDS = sorted(Settings.model_fields)
 FOLDERS = ("checkpoint_root", "dataset_root", "state_dir", "anchor_dir")
-FILES = ("tls_certificate", "tls_key", "tls_client_ca", "tls_crl", "access_file", "keys_file")
+FILES = (
+    "tls_certificate",
+    "tls_key",
+    "tls_client_ca",
+    "tls_crl",
+    "access_file",
+    "keys_file",
+    "metrics_token_file",
+)
 PATHS = {*FOLDERS, *FILES}
 CHOSEN = {"device": "cpu", "jobs_url": "sqlite:////elsewhere/jobs.sqlite", "host": "0.0.0.0"}  # noqa: S104
 

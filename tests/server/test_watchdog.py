@@ -16,9 +16,16 @@ from waiting import GENEROUS_SECONDS, wait_until
 class Patient:
     """A watched thing that says what is wrong with it."""
 
-    def __init__(self, seconds: float = 10.0) -> None:
+    def __init__(self, seconds: float = 10.0, *, each_alone: bool = False) -> None:
         self.wrong = ""
-        self.check = Check("part", lambda: self.wrong, seconds, 71, ready_seconds=seconds / 2)
+        self.check = Check(
+            "part",
+            lambda: self.wrong,
+            seconds,
+            71,
+            ready_seconds=seconds / 2,
+            each_alone=each_alone,
+        )
 
 
 def observed(patient: Patient, *looks: tuple[str, float]) -> float:
@@ -33,7 +40,12 @@ def test_time_counts_from_the_first_look_that_found_it() -> None:
 
 
 def test_another_call_is_another_matter() -> None:
-    assert observed(Patient(), ("call 1", 2.0), ("call 1", 2.0), ("call 2", 2.0)) == 0.0
+    looks = ("call 1", 2.0), ("call 1", 2.0), ("call 2", 2.0)
+    assert observed(Patient(each_alone=True), *looks) == 0.0
+
+
+def test_another_word_for_what_is_wrong_is_the_same_matter() -> None:
+    assert observed(Patient(), ("for 1 s", 2.0), ("for 2 s", 2.0), ("for 3 s", 2.0)) == 4.0
 
 
 def test_what_comes_and_goes_counts_less_what_was_well() -> None:

@@ -77,6 +77,7 @@ class Door(grpc.GenericRpcHandler):
         self._lane = lane
         self._lanes = {lane.receiver}
         self._handlers: dict[str, Any] = {}
+        self._echoed = True
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="door", daemon=True)
         self._thread.start()
@@ -139,6 +140,17 @@ class Door(grpc.GenericRpcHandler):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self.workers.close()
+
+    def trouble(self) -> str:
+        """Why no call is taken although the server runs; '' when all is well. Never waits."""
+        if not self._echoed:
+            return "gRPC's event loop does not answer"
+        self._echoed = False
+        self._loop.call_soon_threadsafe(self._echo)
+        return ""
+
+    def _echo(self) -> None:
+        self._echoed = True
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

@@ -129,7 +129,7 @@ def test_held_connections_take_no_threads_and_keep_no_probe_out(served: Served) 
             connection.sendall(b"GET /metrics HTTP/1.1\r\n")
         for _ in range(5):
             assert served.ask("/livez")[0] == 200
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
         assert len(served.endpoint._open) <= module.MAX_CONNECTIONS + 1
     finally:
         for connection in held:
