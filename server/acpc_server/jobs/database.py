@@ -281,6 +281,12 @@ class JobDatabase:
         with self._begin() as connection:
             return list(connection.execute(query.offset(offset).limit(limit)).scalars())
 
+    def now(self) -> float:
+        """Seconds since 1970 by the clock that dates jobs, which is the same for every host."""
+        clocks = sa.func.strftime("%s", "now"), sa.func.extract("epoch", sa.func.now())
+        with self._begin() as connection:
+            return float(connection.execute(sa.select(clocks[self._postgres])).scalar_one())
+
     def held(self) -> dict[str, str]:
         """Ids of the jobs that a host has taken up and not ended, with the host's executor id."""
         jobs = self._jobs.c

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,17 +24,21 @@ class Retention:
 
     Args:
         days: How long a finished job is kept; zero keeps all.
+        now: Seconds since 1970 by the clock that dates jobs. It is read once, so that jobs are not
+            deleted early when it is set forward later.
     """
 
-    def __init__(self, kinds: Sequence[str], days: float) -> None:
+    def __init__(self, kinds: Sequence[str], days: float, now: Callable[[], float]) -> None:
         self._kinds = list(kinds)
-        self._days = days
+        self._seconds = 86_400 * days
+        self._now = now
+        self._began: float | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="acpc-retention", daemon=True)
 
     def start(self) -> None:
         """Sweep now and every ten minutes."""
-        if self._days:
+        if self._seconds:
             self._thread.start()
 
     def stop(self) -> None:
@@ -52,7 +57,10 @@ class Retention:
 
     def sweep(self) -> None:
         """Delete every job whose retention time is over."""
-        before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=self._days)
+        if self._began is None:
+            self._began = self._now() - time.monotonic()
+        moment = self._began + time.monotonic() - self._seconds
+        before = datetime.datetime.fromtimestamp(moment, datetime.UTC)
         while not self._stop.is_set():
             expired = durable.ended_before(before, self._kinds, BATCH)
             if not expired:

@@ -106,7 +106,7 @@ class JobService:
         self._metrics = metrics
         self._reader = JobReader(self._kinds, self._running, self._database)
         self._followers = JobFollowers(self._look)
-        self._retention = Retention(list(self._kinds), options.retention_days)
+        self._retention = Retention(list(self._kinds), options.retention_days, self._database.now)
         self._lease = Lease(
             self._database,
             self._running,

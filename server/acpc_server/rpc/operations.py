@@ -82,11 +82,11 @@ def _life(job: Job) -> dict[str, Any]:
     if job.started is not None:
         times["start_time"] = moment(job.started)
     if job.ended is not None:
-        started = job.started or job.ended
+        # A clock that was set back in between does not make a job end before it was submitted.
+        started = max(job.created, job.started or job.ended)
+        ended = max(started, job.ended)
         times["end_time"] = moment(job.ended)
-        times["timing"] = Timing(
-            started - job.created, job.ended - started, job.ended - job.created
-        )
+        times["timing"] = Timing(started - job.created, ended - started, ended - job.created)
     return {
         "state": job.state,
         "create_time": moment(job.created),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from acpc_server.errors import AlreadyExists, FailedPrecondition, NotFound
 from acpc_server.jobs import Job, JobFilter, JobState
+from acpc_server.jobs.retention import Retention
 from counting_jobs import counting_plan
 from job_desk import LONG, SHORT, Desk, ended
 from waiting import wait_until
@@ -199,6 +200,24 @@ def test_followers_of_a_deleted_job_hear_of_it(desk: Desk) -> None:
     assert [type(news) for news in told] == [Job], "a job that is done has nothing more to say"
     with pytest.raises(NotFound):
         service.follow("never-was", told.append)
+
+
+def test_a_clock_that_is_set_forward_deletes_no_job(either: Desk) -> None:
+    service = either.started()
+    job_id = ended(service, service.submit(SHORT, "").job_id).job_id
+    days_ahead = 0
+
+    def clock() -> float:
+        return time.time() + 86_400 * days_ahead
+
+    sweeps = Retention(["counting"], 1.0, clock)
+    sweeps.sweep()
+    days_ahead = 2
+    sweeps.sweep()
+    assert service.get(job_id).state is JobState.SUCCEEDED
+    Retention(["counting"], 1.0, clock).sweep()  # of a server that starts two days later
+    with pytest.raises(NotFound):
+        service.get(job_id)
 
 
 @pytest.mark.parametrize(
