@@ -29,7 +29,7 @@ def stub(tmp_path: Path) -> Iterator[pb_grpc.AnchorServiceStub]:
     metrics = Metrics()
     store = AnchorStore(tmp_path / "anchors", LIMITS, metrics)
     servicer = AnchorServicer(
-        store, DatasetStore(tmp_path), lambda digest: False, idle_seconds=IDLE
+        store, DatasetStore(tmp_path), lambda digest, tenant: False, idle_seconds=IDLE
     )
     service = pb.DESCRIPTOR.services_by_name["AnchorService"]
     with (

@@ -1,0 +1,90 @@
+"""A set that nobody waits for is not made."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from acpc.v1 import anchor_service_pb2 as pb
+from acpc.v1 import anchor_service_pb2_grpc as pb_grpc
+from acpc_server.data import DatasetStore
+from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
+from acpc_server.data.hdf5 import Column
+from acpc_server.observe import Metrics
+from acpc_server.rpc.anchor import AnchorServicer
+from public_dataset import public_columns, write_public_dataset
+from served_door import channel, served
+from waiting import GENEROUS_SECONDS, wait_until
+
+LIMITS = AnchorLimits(2**24, 2**24, 100, 1, 0.0, 3600.0)  # one upload at a time
+
+
+class SlowReads:
+    """Reads of a dataset that wait until they may go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.count = 0
+        read = Column.read
+
+        def slow(column: Column, start: int, stop: int) -> np.ndarray:
+            rows = read(column, start, stop)
+            self.count += 1
+            if column.name == "pos_agent":  # whose statistics need every row
+                self.begun.set()
+                assert self.go.wait(GENEROUS_SECONDS)
+            return rows
+
+        monkeypatch.setattr(Column, "read", slow)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def stub(tmp_path: Path, metrics: Metrics) -> Iterator[pb_grpc.AnchorServiceStub]:
+    write_public_dataset(tmp_path / "a.h5", public_columns())
+    store = AnchorStore(tmp_path / "anchors", LIMITS, metrics)
+    servicer = AnchorServicer(store, DatasetStore(tmp_path), lambda digest, tenant: False)
+    service = pb.DESCRIPTOR.services_by_name["AnchorService"]
+    with served({service: servicer}, metrics=metrics) as address, channel(address) as opened:
+        yield pb_grpc.AnchorServiceStub(opened)
+
+
+def asked(request_id: str = "") -> pb.CreateAnchorSetRequest:
+    source = pb.CreateAnchorSetRequest().source
+    source.dataset, source.task, source.count, source.frameskip = "a.h5", "tworoom", 11, 2
+    return pb.CreateAnchorSetRequest(request_id=request_id, source=source, history=2, horizon=3)
+
+
+@pytest.mark.parametrize("request_id", ["", "mine"])
+def test_it_stops_between_reads_when_its_caller_has_gone(
+    stub: pb_grpc.AnchorServiceStub,
+    metrics: Metrics,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    request_id: str,
+) -> None:
+    reads = SlowReads(monkeypatch)
+    call = stub.CreateAnchorSet.future(asked(request_id))
+    assert reads.begun.wait(GENEROUS_SECONDS)
+    call.cancel()
+    labels = ("unary", "acpc.v1.AnchorService", "CreateAnchorSet", "CANCELLED")
+    wait_until(lambda: metrics.rpc_handled.labels(*labels)._value.get() == 1)
+    before = reads.count
+    reads.go.set()
+    wait_until(lambda: metrics.anchor_uploads._value.get() == 0)
+    assert reads.count == before, "it read nothing more"
+    assert call.code() is grpc.StatusCode.CANCELLED
+    assert not list((tmp_path / "anchors/sets").iterdir())
+    if not request_id:
+        wait_until(lambda: not list((tmp_path / "anchors/uploads").iterdir()))
+    # The upload's place and its folder's lock are free.
+    answer = stub.CreateAnchorSet(asked(request_id), timeout=GENEROUS_SECONDS)
+    assert answer.anchor_set.anchors == 11
