@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from acpc_server.access.access_file import AccessFile, IssuerEntry, PrincipalEntry
@@ -13,6 +14,9 @@ from acpc_server.access.principal import Principal, Role
 from acpc_server.access.tokens import VerifiedToken, bad_credentials
 from acpc_server.scheduling import Quota
 
+# Callers whose quota is not looked up at each of their calls.
+MAX_REMEMBERED = 4096
+_ROLES = frozenset(Role)
 _SUBJECT = re.compile(r"[!-~]{1,200}")
 _TENANT = re.compile(r"([a-z0-9][a-z0-9_-]{0,62})?")
 
@@ -28,6 +32,8 @@ class Callers:
     def __init__(self, content: AccessFile, usual: Quota) -> None:
         self._content = content
         self._usual = usual
+        self._made = lru_cache(MAX_REMEMBERED)(self._make)
+        self._claimed = lru_cache(MAX_REMEMBERED)(self._of_claims)
         entries = content.principals
         self._spiffe = {match: entry for entry in entries for match in entry.spiffe}
         self._dns = {match: entry for entry in entries for match in entry.dns}
@@ -53,7 +59,7 @@ class Callers:
             parent = parent.rpartition("/")[0]
             entry = self._spiffe.get(f"{parent}/*")
             if entry is not None:
-                return self._made(names.spiffe, entry.tenant, entry.roles, entry)
+                return self._made(names.spiffe, entry.tenant, entry.roles, entry.name)
         for name in names.dns:
             if name in self._dns:
                 return self._named(self._dns[name])
@@ -68,8 +74,9 @@ class Callers:
             Unauthenticated: Its claims cannot be used.
         """
         entry = self._jwt.get((token.issuer.name, token.subject))
-        if entry is not None:
-            return self._named(entry)
+        return self._claimed(token) if entry is None else self._named(entry)
+
+    def _of_claims(self, token: VerifiedToken) -> Principal:
         if not token.issuer.roles_claim:
             raise bad_credentials("the token's subject is no principal of the access file")
         if not _SUBJECT.fullmatch(token.subject):
@@ -95,14 +102,9 @@ class Callers:
     def _named(self, entry: PrincipalEntry) -> Principal:
         return self._made(entry.name, entry.tenant, entry.roles)
 
-    def _made(
-        self,
-        name: str,
-        tenant: str,
-        roles: frozenset[Role],
-        entry: PrincipalEntry | None = None,
-    ) -> Principal:
-        quota = self._content.quota_of(entry.name if entry else name, tenant, self._usual)
+    def _make(self, name: str, tenant: str, roles: frozenset[Role], entry: str = "") -> Principal:
+        """A caller with the quota of its entry, by default the one of its own name."""
+        quota = self._content.quota_of(entry or name, tenant, self._usual)
         return Principal(name, tenant, roles, quota)
 
 
@@ -116,6 +118,6 @@ def _claimed_roles(claims: Mapping[str, Any], issuer: IssuerEntry) -> frozenset[
             continue
         if issuer.roles:
             found |= issuer.roles.get(value, frozenset())
-        elif value in set(Role):
+        elif value in _ROLES:
             found.add(Role(value))
     return frozenset(found)

@@ -29,9 +29,9 @@ class Issuer:
     source: KeySource
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class VerifiedToken:
-    """What a token that was verified says.
+    """What a token that was verified says; the same object for as long as it is remembered.
 
     Attributes:
         issuer: The issuer's entry in the access file.
@@ -105,8 +105,8 @@ class TokenVerifier:
 
     def _verify(self, token: str) -> _Remembered:
         try:
-            header = jwt.get_unverified_header(token)
-            claimed = jwt.decode(token, options={"verify_signature": False}).get("iss")
+            content = jwt.decode_complete(token, options={"verify_signature": False})
+            header, claimed = content["header"], content["payload"].get("iss")
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
             raise bad_credentials("the bearer is neither an API key nor a JWT") from error
         issuer = self._issuers.get(claimed) if isinstance(claimed, str) else None
