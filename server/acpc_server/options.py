@@ -11,6 +11,9 @@ from acpc_server.rpc import Lane, Receiver
 from acpc_server.scheduling import CallerLimits, Quota
 from acpc_server.settings import MEBIBYTE, Settings
 
+# Calls under way on one connection; a client opens another for more.
+CONNECTION_STREAMS = 128
+
 
 def channel_options(settings: Settings) -> list[tuple[str, int]]:
     """How gRPC treats connections."""
@@ -18,7 +21,15 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", message),
         ("grpc.max_send_message_length", message),
+        # A compressed message is never inflated: one MiB of it may hold a GiB.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
+        ("grpc.per_message_decompression", 0),
         ("grpc.so_reuseport", 0),
+        ("grpc.max_allowed_incoming_connections", settings.max_connections),
+        ("grpc.max_concurrent_streams", CONNECTION_STREAMS),
+        ("grpc.max_connection_idle_ms", 300_000),
+        ("grpc.server_handshake_timeout_ms", 10_000),
+        ("grpc.http2.settings_timeout", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
         # A caller that disappeared must not keep its stream or its upload open.
         ("grpc.keepalive_time_ms", 20_000),

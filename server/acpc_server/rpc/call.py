@@ -240,6 +240,11 @@ class Call:
                 self._callbacks.append(callback)
             return self._active
 
+    def when_over(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called once the answer has left. For the event loop's thread."""
+        if self._task is not None:  # gRPC's own way would keep the call until garbage is collected
+            self._task.add_done_callback(lambda _: callback())
+
     def in_worker(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # noqa: ANN401
         """Have a worker call ``work`` for an asynchronous servicer; errors are the call's."""
         return self._workers.run(self._bound, work, args)

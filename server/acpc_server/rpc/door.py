@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
-from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.errors import AcpcError, DeadlineExceeded, InvalidArgument
 from acpc_server.observe import Metrics
 from acpc_server.rpc.call import Admit, Call, Conversation, Dialogue, Method, Rejected, admit_all
 from acpc_server.rpc.receiving import ReadLimit, Receiver
@@ -33,6 +33,8 @@ T = TypeVar("T")
 SWEEP_SECONDS = 0.25
 # Sweeps between two looks at whether the callers of long calls may still make them.
 READMIT_SWEEPS = 20
+# How long a caller may leave an answer of a stream untaken.
+SEND_SECONDS = 30.0
 # Largest message of a method that is served on the event loop.
 MAX_LOOP_BYTES = 2**16
 
@@ -73,6 +75,7 @@ class Door(grpc.GenericRpcHandler):
         self.workers = workers
         self.admit = admit
         self.long_calls: set[Call] = set()
+        self.sending: dict[Call, float] = {}
         self._metrics = metrics
         self._lane = lane
         self._lanes = {lane.receiver}
@@ -170,6 +173,8 @@ class Door(grpc.GenericRpcHandler):
                 now = self._loop.time()
                 for receiver in self._lanes:
                     receiver.sweep(now)
+                for call in [c for c, since in self.sending.items() if now - since > SEND_SECONDS]:
+                    call.interrupt(_not_taken())
                 if sweeps % READMIT_SWEEPS == 0:
                     self._readmit()
             except Exception:  # the next sweep may do better, and without any the door fills up
@@ -209,12 +214,15 @@ class _Served:
         call = Call(self._method, context, self._door.workers)
         try:
             call.admit(self._door.admit)
-            self._count(call, context)
+            self._count(call)
             return await self._answer(call, context)
         except Rejected as rejected:
             status = rejected.status
         except AcpcError as error:
             status = call.reject(error)
+        except grpc.aio.BaseError:  # an answer could not be sent: the caller has left
+            call.end("CANCELLED")
+            raise
         except asyncio.CancelledError:
             reason = call.interruption()
             if reason is None:
@@ -230,11 +238,20 @@ class _Served:
     async def _answer(self, call: Call, context: Any) -> Any:  # noqa: ANN401
         raise NotImplementedError
 
-    def _count(self, call: Call, context: Any) -> None:  # noqa: ANN401
+    async def _send(self, call: Call, context: Any, answer: bytes) -> None:  # noqa: ANN401
+        """Send an answer of a stream, which its caller must take within a time."""
+        sending = self._door.sending
+        sending[call] = call.now()
+        try:
+            await context.write(answer)
+        finally:
+            del sending[call]
+
+    def _count(self, call: Call) -> None:
         """Count the call until its answer has left: one that is not taken holds memory."""
         caller, limits, counted = call.caller, self._lane.limits, self._counted
         limits.enter(caller, *counted, quota=call.principal.quota)
-        context.add_done_callback(lambda _: limits.leave(caller, *counted))
+        call.when_over(lambda: limits.leave(caller, *counted))
 
 
 class _Worked(_Served):
@@ -276,9 +293,9 @@ class _Awaited(_Served):
         try:
             if isinstance(answers, AsyncIterator):
                 async for answer in answers:
-                    await context.write(answer.SerializeToString())
+                    await self._send(call, context, answer.SerializeToString())
             else:
-                await context.write((await answers).SerializeToString())
+                await self._send(call, context, (await answers).SerializeToString())
         finally:
             self._door.long_calls.discard(call)
         call.end("OK")
@@ -301,7 +318,7 @@ class _Streamed(_Served):
                 call.admit(self._door.admit)
                 answer = await workers.run(self._step, call, talk, data)
                 if answer is not None:
-                    await context.write(answer)
+                    await self._send(call, context, answer)
         finally:
             self._door.long_calls.discard(call)
             call.leave()
@@ -348,6 +365,17 @@ class _Talk:
             self._dialogue.close()
 
 
+def _not_taken() -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"the answer was not taken for {SEND_SECONDS:g} seconds; read the answers of a stream",
+        reason="ANSWER_NOT_TAKEN",
+    )
+
+
 async def _abort(context: Any, status: status_pb2.Status) -> None:  # noqa: ANN401
     given = rpc_status.to_status(status)
-    await context.abort(given.code, given.details, given.trailing_metadata)
+    try:
+        await context.abort(given.code, given.details, given.trailing_metadata)
+    except grpc.aio.AbortError as error:
+        # gRPC keeps this with the call and raises it again; our frames in it would keep the call.
+        error.with_traceback(None)

@@ -70,6 +70,8 @@ class WorkerPool:
             loop.call_soon_threadsafe(self._ended, answer, result, problem)
         except RuntimeError:  # the loop is closed: nobody waits
             return
+        finally:
+            del problem, answer  # the traceback holds this frame, which would hold it
 
     def _ended(
         self, answer: asyncio.Future[Any], result: object, problem: Exception | None
