@@ -362,7 +362,10 @@ class _Talk:
         """End it, once the step under way has ended."""
         with self._lock:
             self.over = True
-            self._dialogue.close()
+            try:
+                self._dialogue.close()
+            except Exception:  # nobody waits for it
+                log.exception("rpc_bug", method="close")
 
 
 def _not_taken() -> DeadlineExceeded:

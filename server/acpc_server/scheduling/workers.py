@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from acpc_server.errors import ResourceExhausted
@@ -38,7 +39,8 @@ class WorkerPool:
     def run(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # noqa: ANN401
         """Have a thread call ``work``.
 
-        A future that is cancelled does not stop its thread, which counts until it is done.
+        Errors arrive without their traceback: ``work`` logs what should not happen. A future that
+        is cancelled does not stop its thread, which counts until it is done.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
@@ -65,13 +67,12 @@ class WorkerPool:
             problem = error
         except BaseException as error:  # noqa: BLE001 - SystemExit must end neither loop nor thread
             problem = RuntimeError(f"a call raised {type(error).__name__}")
-            problem.__cause__ = error
-        try:
+        if problem is not None:
+            # Its frames lead to the answer, and would keep the call until garbage is collected.
+            problem.__context__ = problem.__cause__ = None
+            problem.with_traceback(None)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
             loop.call_soon_threadsafe(self._ended, answer, result, problem)
-        except RuntimeError:  # the loop is closed: nobody waits
-            return
-        finally:
-            del problem, answer  # the traceback holds this frame, which would hold it
 
     def _ended(
         self, answer: asyncio.Future[Any], result: object, problem: Exception | None
