@@ -309,14 +309,19 @@ class Server:
                 f"cannot listen on {address} ({error}); choose another --port, 0 picks a free one"
             ) from error
 
-    def stop(self) -> None:
-        """Drain: health says NOT_SERVING, open calls finish, running jobs stay on record.
+    def stop(self, hurry: threading.Event | None = None) -> None:
+        """Leave: health says NOT_SERVING, and calls are taken until load balancers know: lame duck.
 
-        Where the device or the process has failed, calls get a moment only, to read why.
+        Then the port closes, open calls finish, and running jobs stay on record. ``hurry`` ends the
+        lame duck. Where the device or the process has failed there is none, and calls get a moment
+        only, to read why.
         """
+        self.health.block("draining", "the server stops")
+        if self.health.live:
+            log.info("lame_duck", seconds=self._settings.lame_duck_seconds)
+            (hurry or threading.Event()).wait(self._settings.lame_duck_seconds)
         seconds = self._settings.drain_seconds if self.health.live else FAILED_DRAIN_SECONDS
         log.info("draining", seconds=seconds)
-        self.health.block("draining", "the server stops")
         self._watchdog.stop()
         self._jobs.drain()
         self._stopping.set()

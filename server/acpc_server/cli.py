@@ -65,10 +65,14 @@ def serve(context: typer.Context) -> None:
         raise typer.Exit(2) from None
     keep_freed_memory()
     configure_logs(settings.log_level, settings.log_format)
-    stop = threading.Event()
+    stop, hurry = threading.Event(), threading.Event()
     codes: list[int] = []
+
+    def stop_or_hurry(*_: object) -> None:
+        (hurry if stop.is_set() else stop).set()
+
     for number in (signal.SIGTERM, signal.SIGINT):  # also while the server starts
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, stop_or_hurry)
 
     def leave(code: int) -> None:
         codes.append(code)
@@ -83,7 +87,7 @@ def serve(context: typer.Context) -> None:
     gc.collect()
     gc.freeze()
     stop.wait()
-    server.stop()
+    server.stop(hurry)
     # A job's thread may be inside a device call, which cannot be interrupted. Its shards are on
     # record and it resumes at the next start, so exit without waiting for it.
     sys.stdout.flush()

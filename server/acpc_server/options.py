@@ -11,8 +11,9 @@ from acpc_server.rpc import Lane, Receiver
 from acpc_server.scheduling import CallerLimits, Quota
 from acpc_server.settings import MEBIBYTE, Settings
 
-# Calls under way on one connection; a client opens another for more.
-CONNECTION_STREAMS = 128
+# Calls under way on one connection; gRPC counts some that have just ended, and rejects further ones
+# without a reason, so that limits of calls are to be met first.
+CONNECTION_STREAMS = 1024
 
 
 def channel_options(settings: Settings) -> list[tuple[str, int]]:

@@ -216,6 +216,13 @@ class Settings(BaseSettings):
     anchor_upload_hours: float = Field(
         24.0, gt=0, description="an upload without a new shard for this long is dropped, hours"
     )
+    lame_duck_seconds: float = Field(
+        5.0,
+        ge=0,
+        le=3600,
+        description="time between a stop's NOT_SERVING and the end of new calls, seconds; longer "
+        "than load balancers take to notice",
+    )
     drain_seconds: float = Field(
         10.0,
         ge=0,

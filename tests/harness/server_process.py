@@ -47,6 +47,7 @@ class ServerProcess:
             "metrics_port": 0,
             "device": "cpu",
             "torch_threads": 1,
+            "lame_duck_seconds": 0,
             **flags,
         }
         program = Path(sys.executable).with_name("acpc-server")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 import uuid
@@ -127,6 +128,7 @@ class Method:
         if known:  # access control has logged the others, without letting them fill the disk
             log.info(
                 "rpc",
+                request_id=call.request_id,
                 service=self.service,
                 method=self.name,
                 code=code,
@@ -143,6 +145,7 @@ class Method:
         if code != "UNAUTHENTICATED":
             audit_log.info(
                 "audit",
+                request_id=call.request_id,
                 method=self.path,
                 code=code,
                 principal=call.principal.name,
@@ -199,7 +202,7 @@ class Call:
         """Have ``admit`` say who calls; raises what it raises."""
         auth: Mapping[str, Any] = {} if admit is admit_all else self._context.auth_context()
         self.principal = admit(self.method.path, self.metadata, auth, self.peer)
-        if self.principal not in (LOCAL, ANYONE):
+        if self.principal is not LOCAL and self.principal is not ANYONE:
             self.caller = self.principal.name
         require_role(self.principal, self.method.path)
 
@@ -212,7 +215,9 @@ class Call:
     def request_id(self) -> str:
         """The id of the call in the log and in errors."""
         if not self._id:
-            self._id = self.header(REQUEST_ID_HEADER)[:MAX_REQUEST_ID] or str(uuid.uuid4())
+            # Not uuid4, whose system call lets another thread have the interpreter first.
+            made = uuid.UUID(int=random.getrandbits(128), version=4)
+            self._id = self.header(REQUEST_ID_HEADER)[:MAX_REQUEST_ID] or str(made)
         return self._id
 
     @property
@@ -303,8 +308,7 @@ class Call:
         with self._lock:
             ends, self._open = self._open, False
         if ends:
-            with structlog.contextvars.bound_contextvars(request_id=self.request_id):
-                self.method.ended(self, code, self.now() - self._started)
+            self.method.ended(self, code, self.now() - self._started)
 
     def leave(self) -> None:
         """Tell whoever works on the call that nobody waits for it any longer."""

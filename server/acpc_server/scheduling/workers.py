@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -26,6 +27,8 @@ class WorkerPool:
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="rpc")
         self._places = size + max_backlog
         self._pending = 0
+        self._done: deque[tuple[asyncio.Future[Any], object, Exception | None]] = deque()
+        self._waking = False
 
     def check(self) -> None:
         """Raise ResourceExhausted when every thread is taken and as many calls wait as may."""
@@ -71,8 +74,16 @@ class WorkerPool:
             # Its frames lead to the answer, and would keep the call until garbage is collected.
             problem.__context__ = problem.__cause__ = None
             problem.with_traceback(None)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(self._ended, answer, result, problem)
+        self._done.append((answer, result, problem))
+        if not self._waking:  # one system call for all that are done by then
+            self._waking = True
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        self._waking = False  # first: whoever is done from now on wakes the loop again
+        while self._done:
+            self._ended(*self._done.popleft())
 
     def _ended(
         self, answer: asyncio.Future[Any], result: object, problem: Exception | None
