@@ -36,9 +36,12 @@ class CheckpointServiceStub:
     ListCheckpoints: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.ListCheckpointsRequest, _checkpoint_service_pb2.ListCheckpointsResponse]
     GetCheckpoint: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.GetCheckpointRequest, _checkpoint_service_pb2.GetCheckpointResponse]
     LoadCheckpoint: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.LoadCheckpointRequest, _checkpoint_service_pb2.LoadCheckpointResponse]
-    """Reads a checkpoint onto the device. Idempotent."""
+    """Reads a checkpoint onto the device. Idempotent. Needs the role admin where there are roles."""
     UnloadCheckpoint: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.UnloadCheckpointRequest, _checkpoint_service_pb2.UnloadCheckpointResponse]
-    """Frees the device memory of a checkpoint. Idempotent."""
+    """Frees the device memory of a checkpoint, whoever used or pinned it: checkpoints are the
+    server's, not a tenant's. Needs the role admin where there are roles. Calls and jobs that hold it
+    finish; the next use loads it again. Idempotent.
+    """
 
 @_typing.type_check_only
 class CheckpointServiceAsyncStub(CheckpointServiceStub):
@@ -48,9 +51,12 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     ListCheckpoints: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.ListCheckpointsRequest, _checkpoint_service_pb2.ListCheckpointsResponse]  # type: ignore[assignment]
     GetCheckpoint: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.GetCheckpointRequest, _checkpoint_service_pb2.GetCheckpointResponse]  # type: ignore[assignment]
     LoadCheckpoint: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.LoadCheckpointRequest, _checkpoint_service_pb2.LoadCheckpointResponse]  # type: ignore[assignment]
-    """Reads a checkpoint onto the device. Idempotent."""
+    """Reads a checkpoint onto the device. Idempotent. Needs the role admin where there are roles."""
     UnloadCheckpoint: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.UnloadCheckpointRequest, _checkpoint_service_pb2.UnloadCheckpointResponse]  # type: ignore[assignment]
-    """Frees the device memory of a checkpoint. Idempotent."""
+    """Frees the device memory of a checkpoint, whoever used or pinned it: checkpoints are the
+    server's, not a tenant's. Needs the role admin where there are roles. Calls and jobs that hold it
+    finish; the next use loads it again. Idempotent.
+    """
 
 class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
     """The checkpoints below the server's root."""
@@ -75,7 +81,7 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _checkpoint_service_pb2.LoadCheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_checkpoint_service_pb2.LoadCheckpointResponse, _abc.Awaitable[_checkpoint_service_pb2.LoadCheckpointResponse]]:
-        """Reads a checkpoint onto the device. Idempotent."""
+        """Reads a checkpoint onto the device. Idempotent. Needs the role admin where there are roles."""
 
     @_abc_1.abstractmethod
     def UnloadCheckpoint(
@@ -83,6 +89,9 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _checkpoint_service_pb2.UnloadCheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_checkpoint_service_pb2.UnloadCheckpointResponse, _abc.Awaitable[_checkpoint_service_pb2.UnloadCheckpointResponse]]:
-        """Frees the device memory of a checkpoint. Idempotent."""
+        """Frees the device memory of a checkpoint, whoever used or pinned it: checkpoints are the
+        server's, not a tenant's. Needs the role admin where there are roles. Calls and jobs that hold it
+        finish; the next use loads it again. Idempotent.
+        """
 
 def add_CheckpointServiceServicer_to_server(servicer: CheckpointServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

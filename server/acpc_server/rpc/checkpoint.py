@@ -13,7 +13,11 @@ from acpc_server.rpc.request import load, read, read_page, request_id, write_tok
 
 
 class CheckpointServicer:
-    """Lists, loads and unloads checkpoints."""
+    """Lists, loads and unloads checkpoints.
+
+    They are the server's and shared by tenants, so that only the role admin loads and unloads. A
+    tenant loses time by it, never an answer: what holds a checkpoint finishes with it.
+    """
 
     def __init__(self, checkpoints: CheckpointCache) -> None:
         self._checkpoints = checkpoints
