@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import grpc
 import pytest
 from acpc.v1 import diagnostic_service_pb2_grpc
 from acpc_server.app import LIVENESS, SERVICES
-from acpc_server.watchdog import DEVICE_FAILED
+from acpc_server.watchdog import DEVICE_FAILED, SELF_TEST_FAILED
 from faulty_world import SOUND, FaultyWorld, write_faulty_world
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from server_process import ServerProcess
@@ -25,6 +27,7 @@ from wire import HISTORY, frames, pair, refusal, tensor
 
 pytestmark = pytest.mark.process
 SERVING = health_pb2.HealthCheckResponse.SERVING
+SELF_TEST_SECONDS = float(os.environ.get("ACPC_TEST_SELF_TEST_SECONDS", "3"))
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
@@ -54,14 +57,14 @@ class Asked:
         except grpc.RpcError:
             return NOT_SERVING
 
-    def seconds_until_gone(self, since: float, label: str) -> None:
+    def seconds_until_gone(self, since: float, label: str, wanted: int = DEVICE_FAILED) -> None:
         """Wait for the verdict and the end, and print when they came."""
         wait_until(lambda: self.health() == NOT_SERVING)
         unready = time.monotonic() - since
         code = self.process.wait()
         gone = time.monotonic() - since
         print(f"{label}: NOT_SERVING after {unready:.1f} s, gone after {gone:.1f} s, exit {code}")
-        assert code == DEVICE_FAILED
+        assert code == wanted
 
 
 @contextmanager
@@ -122,6 +125,17 @@ def test_a_server_short_of_primitives_rejects_and_stays(faulty: FaultyWorld) -> 
         faulty.inject("primitive", "")
         server.compare(seed=3)
         assert server.health() == SERVING
+
+
+def test_a_server_short_of_memory_leaves(faulty: FaultyWorld) -> None:
+    """Its address space may not grow, so that neither memory nor threads can be had."""
+    with asked(faulty.server("memory", self_test_seconds=SELF_TEST_SECONDS)) as server:
+        pid = server.process.pid
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+        size = pages * resource.getpagesize()
+        started = time.monotonic()
+        resource.prlimit(pid, resource.RLIMIT_AS, (size, size))
+        server.seconds_until_gone(started, "memory", SELF_TEST_FAILED)
 
 
 @pytest.mark.slow
