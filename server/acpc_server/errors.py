@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 _SHORT_OF = frozenset(
-    {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT}
+    {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT, errno.EIO}
 )
 # What torch, oneDNN, C++ and Python say in a RuntimeError when they get no memory or no thread.
 _SHORTAGE = re.compile(
@@ -100,7 +100,8 @@ def shortage(error: BaseException) -> HostShortage | None:
     if not short:
         return None
     found = HostShortage(
-        "the host is short of memory, threads, disk space or open files; try again later",
+        "the host is short of memory, threads, disk space or open files, or cannot read its disk; "
+        "try again later",
         retry_after=1.0,
     )
     found.__cause__ = error

@@ -21,6 +21,7 @@ from acpc_server.errors import (
     NotFound,
     PermissionDenied,
     UnsafeCheckpoint,
+    shortage,
 )
 
 CONFIG_NAME = "config.json"
@@ -267,4 +268,6 @@ def _open_part(folder: int, part: str, flags: int, label: str) -> int:
             ) from None
         if error.errno == errno.ENOTDIR:
             raise NotFound(f"{label}: {part!r} is not a folder") from None
+        if (short := shortage(error)) is not None:
+            raise short from None
         raise UnsafeCheckpoint(f"{label}: {part!r} cannot be opened: {error.strerror}") from None

@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from acpc_server.errors import UnsafeCheckpoint
+from acpc_server.errors import UnsafeCheckpoint, shortage
 from acpc_server.models.config import JsonObject
 from acpc_server.models.folder import CheckpointLimits
 
@@ -179,6 +179,7 @@ def _read_safetensors(filename: str, data: bytes) -> object:
     try:
         return safetensors.torch.load(data)
     except Exception as error:  # noqa: BLE001  damaged bytes raise whatever they like
+        _raise_if_host_is_short(error)
         raise bad_weights(filename, "", f"not a readable safetensors file: {error}") from None
 
 
@@ -187,6 +188,7 @@ def _read_torch(filename: str, data: bytes) -> object:
     try:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001  damaged bytes raise whatever they like
+        _raise_if_host_is_short(error)
         message = str(error)
     # The message itself advises to load the file unsafely, so only the name in it is kept.
     found = re.search(r"GLOBAL (\S+)|class (\S+)", message)
@@ -207,6 +209,11 @@ def _read_torch(filename: str, data: bytes) -> object:
     )
 
 
+def _raise_if_host_is_short(error: Exception) -> None:
+    if (short := shortage(error)) is not None:
+        raise short from error
+
+
 def _check_archive(filename: str, file: ByteSource, size: int) -> None:
     """Torch stores its records uncompressed, so honest sizes add up to less than the file."""
     if file.read(2) != b"PK":
@@ -220,6 +227,7 @@ def _check_archive(filename: str, file: ByteSource, size: int) -> None:
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
     except Exception as error:  # noqa: BLE001  as above
+        _raise_if_host_is_short(error)
         raise bad_weights(filename, "", f"truncated or damaged archive: {error}") from None
     if len(entries) > MAX_ARCHIVE_ENTRIES:
         raise bad_weights(filename, "", f"{len(entries)} archive entries")

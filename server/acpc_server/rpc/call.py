@@ -22,7 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 
 from acpc_server.access import ANYONE, AUDITED, LOCAL, Principal, require_role, subject
-from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.errors import AcpcError, InvalidArgument, shortage
 from acpc_server.observe import Metrics
 from acpc_server.rpc.request import CALL_ID
 from acpc_server.rpc.status import plain_status, to_status
@@ -287,7 +287,7 @@ class Call:
         except AcpcError as error:
             raise Rejected(self.reject(error)) from error
         except BaseException as error:
-            raise Rejected(self.fault()) from error
+            raise Rejected(self.fault(error)) from error
         finally:
             structlog.contextvars.unbind_contextvars("request_id")
 
@@ -296,8 +296,13 @@ class Call:
         self.end(error.code)
         return to_status(error, self.request_id)
 
-    def fault(self) -> status_pb2.Status:
-        """End the call with the bug that is being handled; returns what to answer."""
+    def fault(self, error: BaseException) -> status_pb2.Status:
+        """End the call with what nobody expected: a host that is short of something, or a bug.
+
+        Returns what to answer. Called where ``error`` is handled.
+        """
+        if (short := shortage(error)) is not None:
+            return self.reject(short)
         log.exception("rpc_bug", method=self.method.name, request_id=self.request_id)
         self.end("INTERNAL")
         message = f"a fault of the server, not of the request; quote request id {self.request_id}"

@@ -229,8 +229,8 @@ class _Served:
                 call.end("CANCELLED")
                 raise
             status = call.reject(reason)
-        except Exception:  # noqa: BLE001 - logged, and answered as a bug
-            status = call.fault()
+        except Exception as error:  # noqa: BLE001 - logged, and answered as a bug
+            status = call.fault(error)
         finally:
             call.leave()
         return await _abort(context, status)

@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +120,10 @@ def damaged(path: Path, problem: str) -> FailedPrecondition:
 SMALL = f"anchors{SUFFIX}"
 """What ``StoredAnchors`` holds in memory: the arrays of ``read_small``."""
 
-_READERS = ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="anchor-reader")
+
+@cache
+def _readers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="anchor-reader")
 
 
 class StoredAnchors(Anchors):
@@ -168,7 +172,7 @@ class StoredAnchors(Anchors):
                 self._latest = begin, frames
 
         # Side by side: on a fast device they would be what a score waits for.
-        list(_READERS.map(fill, range(first, last + 1)))
+        list(_readers().map(fill, range(first, last + 1)))
         return out
 
     def _shard(self, begin: int, end: int) -> np.ndarray:
