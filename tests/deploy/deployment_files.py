@@ -16,7 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 GUIDE = ROOT / "docs" / "operations.md"
-COMPOSE = (ROOT / "docker-compose.yml", DEPLOY / "compose.gpu.yml")
+OVERRIDES = (DEPLOY / "compose.gpu.yml", DEPLOY / "compose.access.yml")
+COMPOSE = (ROOT / "docker-compose.yml", *OVERRIDES)
+# Compose's mark of a list that replaces the one of the file before.
+yaml.SafeLoader.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
 # Names of PromQL that are no series.
 WORDS = {"by", "without", "on", "ignoring", "group_left", "group_right", "and", "or", "unless"}
 WORDS |= {"offset", "bool"}

@@ -93,7 +93,7 @@ def test_every_flag_of_the_server_in_the_guide_is_a_setting() -> None:
 
 
 def test_every_log_event_of_the_server_is_in_the_guide() -> None:
-    pattern = re.compile(r'\blog\.(?:debug|info|warning|error|exception)\(\s*"(\w+)"')
+    pattern = re.compile(r'\b(?:audit_)?log\.(?:debug|info|warning|error|exception)\(\s*"(\w+)"')
     sources = (ROOT / "server" / "acpc_server").rglob("*.py")
     logged = {event for path in sources for event in pattern.findall(path.read_text())}
     listed = {event for row in table(TEXT, "event") for event in re.findall(r"`(\w+)`", row[0])}

@@ -1,15 +1,18 @@
 """The Kubernetes manifests are valid and agree with the server."""
 
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+from acpc_server.access.access_file import read_access_file
 from acpc_server.settings import Settings
 from deployment_files import DEPLOY, read_yaml
 
 FOLDER = DEPLOY / "kubernetes"
 MONITORING = FOLDER / "monitoring"
+CERTIFICATES = FOLDER / "certificates"
 MONITORED = MONITORING / "kustomization.yaml"
 KUSTOMIZATION = read_yaml(FOLDER / "kustomization.yaml")
 MANIFESTS = [
@@ -25,7 +28,8 @@ LEAVING = 20
 
 
 def test_every_file_is_listed() -> None:
-    for folder, listed in ((FOLDER, KUSTOMIZATION), (MONITORING, read_yaml(MONITORED))):
+    for folder in (FOLDER, MONITORING, CERTIFICATES):
+        listed = read_yaml(folder / "kustomization.yaml")
         files = {path.name for path in folder.iterdir() if path.is_file()}
         assert files == {"kustomization.yaml", *listed["resources"]}
 
@@ -71,6 +75,42 @@ def test_ports_are_those_of_the_settings() -> None:
         assert CONTAINER[probe]["httpGet"] == {"path": path, "port": "metrics"}
     served = {port["name"]: port["targetPort"] for port in BY_KIND["Service"]["spec"]["ports"]}
     assert served == {name: name for name in ports}
+
+
+def mounted(variable: str) -> tuple[dict[str, Any], str]:
+    """The volume that a variable of the container points into, and the name of the file there."""
+    path = next(entry["value"] for entry in CONTAINER["env"] if entry["name"] == variable)
+    folder, name = path.rsplit("/", 1)
+    mount = next(mount for mount in CONTAINER["volumeMounts"] if mount["mountPath"] == folder)
+    return next(v for v in POD["spec"]["volumes"] if v["name"] == mount["name"]), name
+
+
+def test_the_certificate_is_the_one_that_cert_manager_makes() -> None:
+    certificates = {
+        manifest["metadata"]["name"]: manifest["spec"]
+        for path in CERTIFICATES.glob("*.yaml")
+        for manifest in yaml.safe_load_all(path.read_text())
+        if manifest["kind"] == "Certificate"
+    }
+    files = {"ACPC_TLS_CERTIFICATE": "tls.crt", "ACPC_TLS_KEY": "tls.key"}
+    for variable, wanted in {**files, "ACPC_TLS_CLIENT_CA": "ca.crt"}.items():
+        volume, name = mounted(variable)
+        assert name == wanted
+        assert volume["secret"]["secretName"] == certificates["acpc-server"]["secretName"]
+        # The kubelet adds the group of fsGroup; a key that others can read is rejected.
+        assert volume["secret"]["defaultMode"] == 0o400
+    assert POD["spec"]["securityContext"]["fsGroup"] == 10001
+
+
+def test_the_access_file_can_be_read_and_names_the_example_caller(tmp_path: Path) -> None:
+    volume, name = mounted("ACPC_ACCESS_FILE")
+    config = BY_KIND["ConfigMap"]
+    assert volume["configMap"]["name"] == config["metadata"]["name"]
+    path = tmp_path / name
+    path.write_text(config["data"][name])
+    named = {match for entry in read_access_file(path).principals for match in entry.spiffe}
+    caller = read_yaml(CERTIFICATES / "caller.yaml")
+    assert set(caller["spec"]["uris"]) <= named
 
 
 def test_a_pod_has_time_to_drain() -> None:
