@@ -146,6 +146,7 @@ def test_opening_is_tried_again_but_a_broken_session_is_not(
     counterparty.refusals["PlanPool"].append(BROKEN)
     (broken,) = side.converse(scene, certify)
     assert isinstance(broken, Unavailable)
+    assert "open another" in broken.message
     ids = {message.start.request_id for message in counterparty.requests["Plan"]}
     assert (len(counterparty.requests["Plan"]), len(ids)) == (3, 1)
 

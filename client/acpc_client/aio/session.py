@@ -92,7 +92,7 @@ class AsyncPlanSession(SessionBase):
                 return planning.certificate(answer, request.pool.iteration)
             except BaseException as failure:
                 # The next answer would be this pool's.
-                self._hang_up(str(failure) or type(failure).__name__)
+                self._hang_up(self._told(failure))
                 raise
 
     async def _exchange(self, request: pb.PlanRequest, limit: float) -> pb.PlanResponse | None:

@@ -20,7 +20,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.keepalive_timeout_ms", 20_000),
     # Servers count calls by the family of the library that makes them.
     ("grpc.primary_user_agent", "acpc-client"),
-    # A target may name several servers: calls go round them, and past those that are away.
+    # A target may name several servers: calls go round them, and past those that are away. Health
+    # is not watched: a stopping server still answers, and one that does not is left by a retry.
     ("grpc.lb_policy_name", "round_robin"),
     # Our own backoff decides when to try; the channel must be ready to reconnect by then.
     ("grpc.initial_reconnect_backoff_ms", 100),

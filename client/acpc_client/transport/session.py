@@ -8,7 +8,7 @@ from acpc.contract import Receipt
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 from acpc_client.calls import planning
-from acpc_client.errors import SessionClosed
+from acpc_client.errors import SessionClosed, Unavailable, extended
 from acpc_client.results import read_answer
 from acpc_client.retries import Attempts
 from acpc_client.transport.base import Transport, check_timeout
@@ -82,6 +82,13 @@ class SessionBase:
             raise SessionClosed("a planning session can be entered once; call client.plan again")
         if not fresh and self._why_closed:
             raise self._closed()
+
+    @staticmethod
+    def _told(failure: BaseException) -> str:
+        """Why the session has ended; where its server has gone, the error says what to do, too."""
+        if isinstance(failure, Unavailable):
+            extended(failure, "a planning session stays with its server: open another")
+        return str(failure) or type(failure).__name__
 
     def _numbered(self, pool: pb.PlanPool) -> pb.PlanRequest:
         """The pool with the next iteration's number."""

@@ -112,7 +112,8 @@ def score(
             --dataset tworoom.h5 --task tworoom --shift blur:15 || exit 1
 
     **Exit codes**: 0 passed, or inconclusive without a reference; 3 the screen failed (without a
-    reference: SR is below its threshold); 4 the job failed or was cancelled; 1 error; 2 usage;
+    reference: SR is below its threshold); 4 the job failed or was cancelled; 1 error, also
+    a server that was away for too long while the job goes on; 2 usage;
     130 interrupted.
     """
     perturbation, anchors, given = read_shift(shift), source.read(), measures
