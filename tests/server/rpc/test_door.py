@@ -1,0 +1,219 @@
+"""The door under callers that break off, stay silent, send too much, or meet a bug."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import grpc
+import pytest
+import wire
+from acpc.v1 import checkpoint_service_pb2 as pb
+from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from acpc_server.errors import NotFound
+from acpc_server.rpc import Call, HealthService, Reflection
+from acpc_server.scheduling import Quota
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
+from http2 import Connection, message
+from served_door import channel, served
+from waiting import GENEROUS_SECONDS, wait_until
+
+SERVICE = pb.DESCRIPTOR.services_by_name["CheckpointService"]
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
+REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
+LIST = "/acpc.v1.CheckpointService/ListCheckpoints"
+ASKED = pb.ListCheckpointsRequest(page_size=1)
+
+
+class Checkpoints:
+    """Answers with what ``work`` makes of the request."""
+
+    def __init__(self, work: Callable[[Any, Call], object] = lambda request, call: None) -> None:
+        self._work = work
+        self.calls: weakref.WeakSet[Call] = weakref.WeakSet()
+
+    def ListCheckpoints(
+        self, request: pb.ListCheckpointsRequest, context: Call
+    ) -> pb.ListCheckpointsResponse:
+        self.calls.add(context)
+        self._work(request, context)
+        return pb.ListCheckpointsResponse(next_page_token=str(request.page_size))
+
+    GetCheckpoint = LoadCheckpoint = UnloadCheckpoint = ListCheckpoints
+
+
+def answered(address: str) -> str:
+    """What another caller's call is answered."""
+    with channel(address) as opened:
+        answer = CheckpointServiceStub(opened).ListCheckpoints(ASKED, timeout=GENEROUS_SECONDS)
+        return str(answer.next_page_token)
+
+
+@contextmanager
+def half_open(address: str, path: str, count: int) -> Iterator[list[Any]]:
+    """Calls of one connection that send their headers and no message until the block ends."""
+    go_on = threading.Event()
+
+    def silent() -> Iterator[bytes]:
+        go_on.wait(GENEROUS_SECONDS)
+        yield from ()
+
+    with channel(address) as opened:
+        call = opened.stream_unary(path)
+        try:
+            yield [call.future(silent(), timeout=GENEROUS_SECONDS) for _ in range(count)]
+        finally:
+            go_on.set()
+
+
+def test_calls_without_a_message_keep_nobody_waiting() -> None:
+    health = HealthService()
+    health.tell({"": True})
+    with ExitStack() as open_:
+        address = open_.enter_context(
+            served({SERVICE: Checkpoints(), HEALTH: health}, threads=2, slots=4)
+        )
+        for path in (LIST, "/grpc.health.v1.Health/Check"):
+            open_.enter_context(half_open(address, path, 60))
+        for _ in range(3):
+            assert answered(address) == "1"
+            with channel(address) as other:
+                probe = health_pb2_grpc.HealthStub(other).Check(
+                    health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS
+                )
+                assert probe.status == probe.SERVING
+
+
+def test_a_message_that_is_late_is_told_its_limit() -> None:
+    with (
+        served({SERVICE: Checkpoints()}, message_seconds=0.3) as address,
+        half_open(address, LIST, 1) as (call,),
+    ):
+        refused = wire.refusal(call.result)
+    assert refused is not None
+    assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "MESSAGE_LATE")
+    assert "no message for 0.3 seconds" in refused.message
+
+
+def test_a_call_that_ends_without_a_message_is_the_callers_mistake() -> None:
+    with served({SERVICE: Checkpoints()}) as address, channel(address) as opened:
+        refused = wire.refusal(lambda: opened.stream_unary(LIST)(iter(())))
+    assert refused is not None
+    assert (refused.code, refused.fields) == ("INVALID_ARGUMENT", ("request",))
+
+
+def test_messages_that_lack_a_byte_give_way_to_others() -> None:
+    """As many as have a slot are taken in; who waits for a slot gets it after the grace."""
+    body = message(bytes(2**20 - 1), length=2**20)
+    with (
+        served({SERVICE: Checkpoints()}, slots=2, grace=0.1, message_seconds=60.0) as address,
+        ExitStack() as open_,
+    ):
+        attackers = [open_.enter_context(Connection(address)) for _ in range(6)]
+        senders = [
+            threading.Thread(
+                target=lambda one: one.body(one.call(LIST), body, seconds=3.0), args=(attacker,)
+            )
+            for attacker in attackers
+        ]
+        for sender in senders:
+            sender.start()
+        for _ in range(3):
+            assert answered(address) == "1"
+        for sender in senders:
+            sender.join()
+        assert answered(address) == "1"
+
+
+def test_silent_streams_take_no_worker_and_have_a_limit() -> None:
+    described = Reflection(["acpc.v1.CheckpointService"])
+    go_on = threading.Event()
+
+    def silent() -> Iterator[Any]:
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        go_on.wait(GENEROUS_SECONDS)
+
+    with (
+        served(
+            {SERVICE: Checkpoints(), REFLECTION: described}, threads=1, total=Quota(streams=40)
+        ) as address,
+        channel(address) as opened,
+    ):
+        stub = ServerReflectionStub(opened)
+        streams = [stub.ServerReflectionInfo(silent()) for _ in range(20)]
+        for stream in streams:
+            assert next(stream).HasField("list_services_response")
+        assert answered(address) == "1"
+        more = [stub.ServerReflectionInfo(silent()) for _ in range(40)]
+        codes = {wire.refusal(lambda stream=stream: next(stream)) for stream in more}
+        assert {(r.code, r.reason) for r in codes if r} == {
+            ("RESOURCE_EXHAUSTED", "TOO_MANY_STREAMS")
+        }
+        with channel(address) as other:  # one caller does not take the last places
+            assert next(ServerReflectionStub(other).ServerReflectionInfo(silent()))
+        go_on.set()
+
+
+@pytest.mark.parametrize("bug", [lambda *_: sys.exit(3), lambda *_: 1 / 0])
+def test_a_bug_ends_its_call_and_nothing_else(bug: Callable[..., object]) -> None:
+    def work(request: pb.ListCheckpointsRequest, call: Call) -> None:
+        if request.page_size == 2:
+            bug()
+
+    with served({SERVICE: Checkpoints(work)}, threads=1) as address, channel(address) as opened:
+        stub = CheckpointServiceStub(opened)
+        for _ in range(3):
+            refused = wire.refusal(
+                lambda: stub.ListCheckpoints(
+                    pb.ListCheckpointsRequest(page_size=2), timeout=GENEROUS_SECONDS
+                )
+            )
+            assert refused is not None
+            assert refused.code == "INTERNAL"
+        assert answered(address) == "1"
+
+
+def test_who_leaves_is_known_to_the_worker() -> None:
+    left, begun = threading.Event(), threading.Event()
+
+    def work(request: pb.ListCheckpointsRequest, call: Call) -> None:
+        assert call.add_callback(left.set)
+        begun.set()
+        assert left.wait(GENEROUS_SECONDS)
+        assert not call.is_active()
+
+    with served({SERVICE: Checkpoints(work)}, threads=1) as address, channel(address) as opened:
+        call = CheckpointServiceStub(opened).ListCheckpoints.future(ASKED)
+        assert begun.wait(GENEROUS_SECONDS)
+        call.cancel()
+        assert left.wait(GENEROUS_SECONDS)
+
+
+def test_ended_calls_leave_nothing_for_the_garbage_collector() -> None:
+    """It counts a call until it is freed, and rejects others for those that are not."""
+
+    def work(request: pb.ListCheckpointsRequest, call: Call) -> None:
+        if request.page_size == 2:
+            raise NotFound("no such page")
+
+    checkpoints = Checkpoints(work)
+    with served({SERVICE: checkpoints}) as address, channel(address) as opened:
+        stub = CheckpointServiceStub(opened)
+        stub.ListCheckpoints(ASKED)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                stub.ListCheckpoints(ASKED)
+                with pytest.raises(grpc.RpcError):
+                    stub.ListCheckpoints(pb.ListCheckpointsRequest(page_size=2))
+            wait_until(lambda: len(checkpoints.calls) == 0)
+        finally:
+            gc.enable()
