@@ -41,7 +41,12 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
 
 def lane(settings: Settings) -> Lane:
     """What every call but a health check shares."""
-    total = Quota(calls=settings.max_calls, streams=settings.max_streams, waits=settings.max_waits)
+    total = Quota(
+        calls=settings.max_calls,
+        streams=settings.max_streams,
+        waits=settings.max_waits,
+        uploads=settings.anchor_uploads,
+    )
     slots = max(2, settings.receiving_mib // settings.max_message_mib)
     return Lane(
         Receiver(slots),

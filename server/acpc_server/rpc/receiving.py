@@ -3,13 +3,14 @@
 While a read is under way gRPC takes in up to a whole message; without one it takes no more than a
 stream's window, 64 KiB. So the messages that are being received are bounded by the number of reads:
 each takes a slot. A read ends when its time is over, and sooner when others wait for its slot: the
-oldest goes first, and a caller that has kept others waiting yields to those that have not.
+oldest goes first, and a caller that has more than its share of the slots, or has kept others
+waiting, yields much sooner. A slot that is free goes to the caller that has fewest.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 from acpc_server.errors import DeadlineExceeded, ResourceExhausted
@@ -21,6 +22,8 @@ MAX_LINE = 1000
 # Callers whose conduct is remembered.
 MAX_KNOWN = 4096
 GOOD, UNKNOWN, SLOW = 2, 1, 0
+# Share of the grace of a read whose caller has too many, or has kept others waiting.
+SHORT = 0.05
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Receiver:
     """
 
     def __init__(self, slots: int, *, grace: float = 1.0) -> None:
-        self._free = slots
+        self._slots = self._free = slots
         self._grace = grace
         self._reads: dict[_Read, None] = {}
         self._silent: dict[_Read, None] = {}
@@ -129,14 +132,16 @@ class Receiver:
 
     def _release(self) -> None:
         """Give the slot to the best of those in line, or keep it."""
-        waiting = [r for r in self._line if r.turn is not None and not r.turn.done()]
+        waiting = [read for read in self._line if read.turn is not None and not read.turn.done()]
         if not waiting:
             self._free += 1
             return
-        rank = max(self._rank(read) for read in waiting)
-        best = [read for read in waiting if self._rank(read) == rank]
+        has = Counter(read.call.caller for read in self._reads)
+        worth = {read: (-has[read.call.caller], self._conduct_of(read)) for read in waiting}
+        most = max(worth.values())
+        best = [read for read in waiting if worth[read] == most]
         # Of those who have shown nothing yet the newest: an attack's calls are soon old.
-        chosen = best[0 if rank == GOOD else -1]
+        chosen = best[0 if most[1] == GOOD else -1]
         del self._line[chosen]
         assert chosen.turn is not None  # noqa: S101 - it is in line
         chosen.turn.set_result(None)
@@ -144,27 +149,33 @@ class Receiver:
             self._press()
 
     def _press(self) -> None:
-        """End the reads that have kept their slot too long while others wait."""
+        """End reads that have kept their slots too long while others wait.
+
+        A caller with more than its share of the slots has a short grace, and a whole one else.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if not self._line or not self._reads:
             return
         now = next(iter(self._reads)).call.now()
-        rank = max(self._rank(read) for read in self._line)
-        over = [
-            read
-            for read in self._reads
-            if now - read.since >= self._grace or self._rank(read) == SLOW < rank
-        ]
-        for read in over[: len(self._line)]:
-            self._judge(read.call.caller, SLOW)
-            read.call.interrupt(_crowded())
-        oldest = min(read.since for read in self._reads)
+        has = Counter(read.call.caller for read in self._reads)
+        waiting = {read.call.caller for read in self._line}
+        share = max(1, self._slots // len(waiting | has.keys()))
+        wanted = len(self._line)
+        for read in list(self._reads):  # the oldest first
+            caller = read.call.caller
+            others = bool(waiting - {caller})
+            crowds = others and (has[caller] > share or self._conduct_of(read) == SLOW)
+            if wanted and now - read.since >= self._grace * (SHORT if crowds else 1.0):
+                wanted -= 1
+                has[caller] -= 1
+                self._judge(caller, SLOW)
+                read.call.interrupt(_crowded())
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(oldest + self._grace - now, 0.01), self._press)
+        self._timer = loop.call_later(max(self._grace * SHORT / 2, 0.005), self._press)
 
-    def _rank(self, read: _Read) -> int:
+    def _conduct_of(self, read: _Read) -> int:
         return self._conduct.get(read.call.caller, UNKNOWN)
 
     def _judge(self, caller: str, conduct: int) -> None:
