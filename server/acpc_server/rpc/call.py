@@ -31,6 +31,8 @@ from acpc_server.scheduling import WorkerPool
 log = structlog.get_logger("acpc.rpc")
 audit_log = structlog.get_logger("acpc.audit")
 REQUEST_ID_HEADER = "x-request-id"
+# Seconds by which a caller may see its deadline before the server does.
+DEADLINE_SLACK = 0.05
 # Characters of a user agent that are logged.
 MAX_AGENT = 200
 # Not logged.
@@ -114,6 +116,9 @@ class Method:
 
     def ended(self, call: Call, code: str, seconds: float) -> None:
         """Count, time and log a call that has ended."""
+        left = call.time_remaining()
+        if code == "CANCELLED" and left is not None and left < DEADLINE_SLACK:
+            code = "DEADLINE_EXCEEDED"  # the caller's library leaves when its time is up
         self._handled.labels(*self._labels, code).inc()
         trace = {"trace_id": call.span.trace_id} if call.span.trace_id else {}
         self._handling.observe(seconds, trace or None)
