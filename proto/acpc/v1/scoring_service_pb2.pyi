@@ -107,7 +107,8 @@ class ScoreCheckpointRequest(_message.Message):
     THRESHOLDS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes the submission idempotent: the same id gives the same operation.
+    """Makes the submission idempotent: the same id of the same tenant gives the same operation. An id
+    that another request has, of whatever kind, is ALREADY_EXISTS.
     Length: 0 to 128.
     """
     anchor_set: _builtins.str
