@@ -1,4 +1,4 @@
-"""Mixed load of two callers on a server that is restarted and killed: failures, memory, latencies.
+"""Mixed load of two tenants on a server that is restarted and killed: failures, memory, latencies.
 
     python benchmarks/soak.py [--minutes 60] [--out build/benchmarks/soak.json]
 
@@ -45,6 +45,7 @@ from fuzzer import FAULTS, send
 from load import quantiles
 from served_world import write_world
 from server_process import ServerProcess
+from tenants import Tenants, make_tenants
 
 RESTART_SECONDS = 120.0
 SAMPLE_SECONDS = 2.0
@@ -55,6 +56,7 @@ LONG_ENOUGH_SECONDS = 600.0
 SHIFT = GaussianNoise(0.08)
 ANCHORS = DatasetAnchors("tworoom.h5", "tworoom", count=4)
 HOSTILE_SEED = 77
+Metadata = tuple[tuple[str, str], ...]
 
 
 class Tally:
@@ -196,7 +198,7 @@ def repeat(
         over.wait(0.05)
 
 
-def hostile(address: str, tally: Tally, over: threading.Event) -> None:
+def hostile(address: str, key: Metadata, tally: Tally, over: threading.Event) -> None:
     """Cases of the fuzzer, one after another; away is no fault here."""
     cases = Cases(HOSTILE_SEED, Names("operations/of-nobody", "0" * 64))
     faults = set(FAULTS) - {"UNAVAILABLE"}
@@ -204,7 +206,7 @@ def hostile(address: str, tally: Tally, over: threading.Event) -> None:
     with grpc.insecure_channel(address) as channel:
         while not over.wait(0.02):
             case = cases.case(index)
-            ended = send(channel, case)
+            ended = send(channel, case, key)
             tally.hostile[ended.code] += 1
             if ended.code in faults:
                 tally.wrong("hostile", f"--only {index} {case.path} {ended.code} {ended.details}")
@@ -241,11 +243,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def soak(server: ServerProcess, seconds: float) -> dict[str, Any]:
+def soak(server: ServerProcess, tenants: Tenants, seconds: float) -> dict[str, Any]:
     """The whole run on a server that has been started."""
     tally, over, bugs = Tally(), threading.Event(), list[str]()
-    clients = [AcpcClient(server.address) for _ in range(2)]
-    threads = [threading.Thread(target=hostile, args=(server.address, tally, over))]
+    clients = [AcpcClient(server.address, token=key) for key in tenants.keys.values()]
+    key = tenants.metadata("adversary")
+    threads = [threading.Thread(target=hostile, args=(server.address, key, tally, over))]
     for seed, client in enumerate(clients):
         for kind, call in Work(client, seed + 1).kinds().items():
             threads.append(threading.Thread(target=repeat, args=(client, kind, call, tally, over)))
@@ -286,15 +289,16 @@ def main() -> None:
     command.add_argument("--minutes", type=float, default=60.0)
     given = command.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        world = write_world(Path(folder))
+        world, tenants = write_world(Path(folder)), make_tenants(Path(folder))
         with ServerProcess(
             world.checkpoint_root,
             world.dataset_root,
             world.state_dir,
             port=free_port(),
             latent_cache_mib=CACHE_MIB,
+            keys_file=tenants.keys_file,
         ) as server:
-            report = soak(server, 60 * given.minutes)
+            report = soak(server, tenants, 60 * given.minutes)
     publish(report, given.out)
     sys.exit(not report["kept"])
 

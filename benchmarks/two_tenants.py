@@ -93,7 +93,7 @@ def beside(server: ServerProcess, tenants: Tenants, given: Any) -> dict[str, Any
             adversary.stdin.close()
             took = json.loads(adversary.stdout.readline())
         after = victim.pairs(given.seconds)
-    ratio = under["p99_ms"] / idle["p99_ms"] if "p99_ms" in under else None
+    ratio = float(under["p99_ms"] / idle["p99_ms"]) if "p99_ms" in under else None
     return {
         "adversary_at_first": held,
         "adversary_in_the_end": took,

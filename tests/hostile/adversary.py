@@ -32,6 +32,7 @@ from google.protobuf import duration_pb2
 
 SUBMITTERS = 8
 PAUSE_SECONDS = 0.05
+HALF_OPEN_SECONDS = 5.0
 
 
 class Adversary:
@@ -68,10 +69,15 @@ class Adversary:
         return names[-1] if names else ""
 
     def connect(self, count: int) -> None:
-        """Open connections, each with a call that has no body."""
-        for _ in range(count):
-            connection = self._held.enter_context(self._target.connect())
-            connection.call(PAIR, *self._target.headers)
+        """Open connections, each with calls that have no body, a new one as the last is ended."""
+        opened = [self._held.enter_context(self._target.connect()) for _ in range(count)]
+
+        def call_again() -> None:
+            for connection in opened:
+                connection.call(PAIR, *self._target.headers)
+            self._over.wait(HALF_OPEN_SECONDS)
+
+        self._repeat(1 if count else 0, "half-open round", call_again)
 
     def wait(self, count: int, name: str) -> None:
         """Wait for one job many times at once."""
@@ -118,7 +124,7 @@ class Adversary:
                 try:
                     call()
                     self.seen[f"{what} OK"] += 1
-                except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
+                except (grpc.RpcError, ValueError, OSError) as error:  # closed, by us or the server
                     code = error.code().name if isinstance(error, grpc.RpcError) else "CLOSED"
                     self.seen[f"{what} {code}"] += 1
                     self._over.wait(PAUSE_SECONDS)

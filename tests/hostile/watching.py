@@ -44,14 +44,20 @@ def holdings(pid: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Caller:
-    """Another caller than the attacker, with a connection of its own for every question."""
+    """Another caller than the attacker, with a connection of its own for every question.
+
+    Attributes:
+        metadata: What it sends with every call, an API key for example.
+        seconds: How long it waits for an answer.
+    """
 
     address: str
     metrics: str = ""
     metadata: tuple[tuple[str, str], ...] = ()
+    seconds: float = PROBE_SECONDS
 
     def questions(self) -> dict[str, Callable[[], object]]:
-        """What it asks, by name; each raises when it is not answered within PROBE_SECONDS."""
+        """What it asks, by name; each raises when it is not answered in time."""
         return {
             "pair": self._pair,
             "stream": self._stream,
@@ -69,7 +75,7 @@ class Caller:
 
     @property
     def _limits(self) -> dict[str, Any]:
-        return {"timeout": PROBE_SECONDS, "metadata": self.metadata}
+        return {"timeout": self.seconds, "metadata": self.metadata}
 
     def _pair(self) -> object:
         with self._channel() as channel:
@@ -96,11 +102,11 @@ class Caller:
     def _health(self) -> object:
         with self._channel() as channel:
             stub = health_pb2_grpc.HealthStub(channel)
-            return stub.Check(health_pb2.HealthCheckRequest(), timeout=PROBE_SECONDS)
+            return stub.Check(health_pb2.HealthCheckRequest(), timeout=self.seconds)
 
     def _scrape(self) -> object:
         with urllib.request.urlopen(
-            f"http://{self.metrics}/metrics", timeout=PROBE_SECONDS
+            f"http://{self.metrics}/metrics", timeout=self.seconds
         ) as answer:
             return answer.read()
 

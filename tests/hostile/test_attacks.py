@@ -1,0 +1,57 @@
+"""Law: whoever holds the door, others are answered, and in the end the server holds no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import grpc
+import pytest
+import wire
+from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
+from attacks import ATTACKS, Target
+from served_world import write_world
+from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS
+from watching import SLACK, Caller, watched
+
+# What holds workers, streams, uploads or memory; the rest are floods of frames.
+HOLDING = ("half_open_unary", "half_open_health", "waits", "watches", "silent_uploads")
+HOLDING += ("health_watches", "idle_ComparePairs", "idle_Plan", "idle_UploadAnchors")
+HOLDING += ("short_bodies", "gzip_bombs", "scrape_connections", "unread_streams")
+FLOOD_SECONDS = 3.0
+# What messages may take while they are received, and a job and the allocator beside them.
+MAX_MIB = 1536
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    world = write_world(tmp_path_factory.mktemp("world"))
+    with ServerProcess(world.checkpoint_root, world.dataset_root, world.state_dir) as process:
+        yield process
+        assert process.bugs() == []
+
+
+@pytest.fixture(scope="module")
+def target(server: ServerProcess) -> Target:
+    """The server, with a job that outlasts the attacks."""
+    dataset = {"dataset": "tworoom.h5", "task": "tworoom", "count": 30}
+    request = wire.score(dataset=dataset, protocol={"draws": 1000})
+    with grpc.insecure_channel(server.address) as channel:
+        job = ScoringServiceStub(channel).ScoreCheckpoint(request, timeout=GENEROUS_SECONDS)
+    metrics = f"127.0.0.1:{server.metrics_port}"
+    return Target(server.address, metrics, job.name, seconds=FLOOD_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in HOLDING else pytest.param(name, marks=pytest.mark.slow) for name in ATTACKS],
+)
+def test_others_are_answered(server: ServerProcess, target: Target, name: str) -> None:
+    caller = Caller(server.address, target.metrics, seconds=GENEROUS_SECONDS)
+    report = watched(ATTACKS[name], target, caller, server.pid, rounds=1)
+    answered = {kind: told["answered"] for kind, told in report["others"].items()}
+    assert set(answered.values()) == {"1/1"}, report["others"]
+    assert "crashed" not in report
+    assert report["most"]["rss_mib"] < report["before"]["rss_mib"] + MAX_MIB, report
+    for what in ("threads", "files"):
+        assert report["after"][what] <= report["before"][what] + SLACK[what], report

@@ -1,0 +1,56 @@
+"""Law: beside an adversary with a key, another tenant's calls succeed and its job is done."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import processes
+import pytest
+import wire
+from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
+from google.longrunning import operations_pb2
+from google.longrunning.operations_pb2_grpc import OperationsStub
+from job_world import JobCaller
+from served_world import write_world
+from server_process import ServerProcess
+from tenants import make_tenants
+from waiting import GENEROUS_SECONDS
+
+ADVERSARY = Path(__file__).with_name("adversary.py")
+HOLDS = {"connections": 60, "waits": 60, "streams": 40, "jobs": 150}
+PAIRS = 30
+
+
+@pytest.mark.slow
+def test_another_tenant_is_served(tmp_path: Path) -> None:
+    world, tenants = write_world(tmp_path), make_tenants(tmp_path)
+    roots = world.checkpoint_root, world.dataset_root, world.state_dir
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    given = {"metadata": tenants.metadata("victim"), "timeout": GENEROUS_SECONDS}
+    with ServerProcess(*roots, keys_file=tenants.keys_file) as server:
+        command = [sys.executable, ADVERSARY, server.address, "--key", tenants.keys["adversary"]]
+        for name, count in HOLDS.items():
+            command += [f"--{name}", str(count)]
+        with (
+            processes.running(command, **pipes) as adversary,
+            grpc.insecure_channel(server.address) as channel,
+        ):
+            held = json.loads(adversary.stdout.readline())
+            assert held["job OK"] > 0
+            for seed in range(PAIRS):
+                views = wire.several(seed=seed)
+                DiagnosticServiceStub(channel).ComparePair(wire.pair(perturbations=views), **given)
+            name = JobCaller(channel).scoring.ScoreCheckpoint(wire.score(), **given).name
+            wanted = operations_pb2.WaitOperationRequest(name=name)
+            operation = OperationsStub(channel).WaitOperation(wanted, **given)
+            adversary.stdin.close()
+            assert operation.WhichOneof("result") == "response", operation
+            # The adversary submitted long before: its jobs are not done.
+            theirs = {"metadata": tenants.metadata("adversary"), "timeout": GENEROUS_SECONDS}
+            queued = operations_pb2.ListOperationsRequest(filter="state=queued")
+            assert OperationsStub(channel).ListOperations(queued, **theirs).operations
+        assert server.bugs() == []
