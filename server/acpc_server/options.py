@@ -35,7 +35,9 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
         # A caller that disappeared must not keep its stream or its upload open.
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),
-        ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+        # gRPC stops reading from a caller that leaves the answers to its pings unread. With strikes
+        # it reads on, and keeps a GiB of frames that say that there were too many.
+        ("grpc.http2.max_ping_strikes", 0),
     ]
 
 

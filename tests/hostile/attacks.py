@@ -34,6 +34,26 @@ STREAMS = {
     "Watch": "/grpc.health.v1.Health/Watch",
     "ServerReflectionInfo": "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 }
+# Paths and further fields of calls that no library would send.
+ODD_HEADERS: tuple[tuple[str, tuple[tuple[bytes, bytes], ...]], ...] = (
+    *((path, ()) for path in ("/\udcff\udcfe/x", "", "no-slash", "/" + "x" * 7000, "/a\0/b", "//")),
+    *(
+        (PAIR, ((name, value),))
+        for name, value in (
+            (b"te", b"\xff"),
+            (b"content-type", b"text/\xff"),
+            (b"grpc-timeout", b"-1\xff"),
+            (b"grpc-timeout", b"99999999999H"),
+            (b"grpc-encoding", b"\xff"),
+            (b"host", b"\xff"),
+            (b"x-request-id", b"\xff\xfe\0"),
+            (b"x-data-bin", b"!!!!"),
+            (b"x-\xff", b"value"),
+            (b"authorization", b"Bearer \xff\xfe"),
+        )
+    ),
+    (PAIR, ((b"authorization", b"one"), (b"authorization", b"another"))),
+)
 Notes = dict[str, Any]
 Held = contextlib.AbstractContextManager[Notes]
 
@@ -280,6 +300,19 @@ def header_bomb(target: Target) -> Iterator[Notes]:
             yield notes
 
 
+@contextmanager
+def odd_headers(target: Target) -> Iterator[Notes]:
+    """Calls whose path, timeout, encoding or other headers are no text or make no sense."""
+
+    def step() -> None:
+        for path, fields in ODD_HEADERS:
+            with contextlib.suppress(OSError), target.connect() as connection:
+                connection.call(path, *target.headers, *fields, end=True)
+
+    with _repeated(step, target.seconds, {"of": f"{len(ODD_HEADERS)} calls"}) as notes:
+        yield notes
+
+
 def _flood(kind: int, payload: bytes) -> Attack:
     @contextmanager
     def attack(target: Target) -> Iterator[Notes]:
@@ -359,6 +392,7 @@ ATTACKS: dict[str, Attack] = {
     "rapid_reset": rapid_reset,
     "continuation_flood": continuation_flood,
     "header_bomb": header_bomb,
+    "odd_headers": odd_headers,
     "settings_flood": _flood(http2.SETTINGS, struct.pack(">HI", http2.INITIAL_WINDOW_SIZE, 1)),
     "ping_flood": _flood(http2.PING, os.urandom(8)),
     "slow_headers": slow_headers,

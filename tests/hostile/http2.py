@@ -45,11 +45,11 @@ def _string(text: bytes) -> bytes:
 
 
 def request_headers(path: str, *more: tuple[bytes, bytes]) -> bytes:
-    """The header block of a gRPC call."""
+    """The header block of a gRPC call; lone surrogates in ``path`` stand for raw bytes."""
     fields = (
         (b":method", b"POST"),
         (b":scheme", b"http"),
-        (b":path", path.encode()),
+        (b":path", path.encode(errors="surrogateescape")),
         (b":authority", b"localhost"),
         (b"content-type", b"application/grpc"),
         (b"te", b"trailers"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,7 @@ class Door(grpc.GenericRpcHandler):
         self._lanes = {lane.receiver}
         self._handlers: dict[str, Any] = {}
         self._echoed = True
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="door", daemon=True)
         self._thread.start()
@@ -373,6 +375,11 @@ def _not_taken() -> DeadlineExceeded:
         f"the answer was not taken for {SEND_SECONDS:g} seconds; read the answers of a stream",
         reason="ANSWER_NOT_TAKEN",
     )
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether gRPC has more to say than that a caller's headers are no UTF-8, with a traceback."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], UnicodeDecodeError)
 
 
 async def _abort(context: Any, status: status_pb2.Status) -> None:  # noqa: ANN401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 import threading
 import weakref
@@ -18,6 +19,7 @@ from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc_server.errors import NotFound
 from acpc_server.rpc import Call, HealthService, Reflection
 from acpc_server.scheduling import Quota
+from attacks import ODD_HEADERS, PAIR
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
@@ -107,6 +109,18 @@ def test_a_call_that_ends_without_a_message_is_the_callers_mistake() -> None:
         refused = wire.refusal(lambda: opened.stream_unary(LIST)(iter(())))
     assert refused is not None
     assert (refused.code, refused.fields) == ("INVALID_ARGUMENT", ("request",))
+
+
+@pytest.mark.parametrize(("path", "fields"), ODD_HEADERS)
+def test_headers_that_are_no_text_stop_nothing(
+    path: str, fields: tuple[tuple[bytes, bytes], ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor do they write a traceback into the log for each."""
+    with served({SERVICE: Checkpoints()}) as address, Connection(address) as odd:
+        odd.call(path.replace(PAIR, LIST), *fields, end=True)
+        odd.call(path.replace(PAIR, LIST), *fields)
+        assert answered(address) == "1"
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_messages_that_lack_a_byte_give_way_to_others() -> None:
