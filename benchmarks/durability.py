@@ -52,8 +52,7 @@ def kill_at_random(world: JobWorld, kills: int) -> dict[str, Any]:
 
 def take_over(world: JobWorld, url: str) -> dict[str, Any]:
     """Three servers at the default lease; the one that runs a job is killed for good."""
-    hosts = Hosts(world, url)
-    try:
+    with Hosts(world, url) as hosts:
         caller = hosts.caller(hosts.servers[0])
         request = job("", dataset=ROOMS, protocol={"draws": 40})
         alone = caller.finished(caller.submit(request).name)
@@ -73,8 +72,6 @@ def take_over(world: JobWorld, url: str) -> dict[str, Any]:
         done = hosts.caller(survivors[0]).finished(name, 600)
         steps = Counter(line["step"] for _, line in hosts.lines("job_step", name))
         repeated = sum(steps.values()) - len(steps)
-    finally:
-        hosts.close()
     identical = done.response == alone.response
     return {
         "heartbeat_seconds": 5.0,
@@ -90,8 +87,7 @@ def take_over(world: JobWorld, url: str) -> dict[str, Any]:
 
 def small_jobs(world: JobWorld, url: str, jobs: int, count: int) -> dict[str, Any]:
     """Many small jobs, submitted to all hosts in turn."""
-    hosts = Hosts(world, url, count)
-    try:
+    with Hosts(world, url, count) as hosts:
         callers = [hosts.caller(server) for server in hosts.servers]
         for caller in callers:  # every host has its checkpoint loaded
             caller.finished(caller.submit(small("", 10**6)).name)
@@ -110,8 +106,6 @@ def small_jobs(world: JobWorld, url: str, jobs: int, count: int) -> dict[str, An
             )
             for server in hosts.servers
         ]
-    finally:
-        hosts.close()
     ids = [name.split("/")[1] for name in names]
     succeeded = sum(operation.WhichOneof("result") == "response" for operation in done)
     once = all(times[event][job_id] == 1 for event in times for job_id in ids)
@@ -130,9 +124,8 @@ def small_jobs(world: JobWorld, url: str, jobs: int, count: int) -> dict[str, An
 
 def throughput(world: JobWorld, url: str, count: int) -> dict[str, Any]:
     """Jobs of some length, by the number of hosts."""
-    hosts = Hosts(world, url, count)
     requests = sweep(6 * count, anchors=95, draws=40)
-    try:
+    with Hosts(world, url, count) as hosts:
         callers = [hosts.caller(server) for server in hosts.servers]
         for caller in callers:
             caller.finished(caller.submit(small("", 10**6)).name)
@@ -141,8 +134,6 @@ def throughput(world: JobWorld, url: str, count: int) -> dict[str, Any]:
         for name in names:
             callers[0].finished(name, 600)
         wall = time.monotonic() - began
-    finally:
-        hosts.close()
     return {"hosts": count, "jobs": len(names), "jobs_per_second": len(names) / wall}
 
 

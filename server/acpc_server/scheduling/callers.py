@@ -4,7 +4,6 @@ A limit that is reached is RESOURCE_EXHAUSTED with RetryInfo, one of these reaso
 that says whose limit it is:
 
     TOO_MANY_CALLS, _STREAMS, _WAITS, _UPLOADS    the caller, or the server, has as many as it may
-    TOO_MANY_BYTES                                messages that are being received hold too much
     CALL_RATE                                     more calls per second than the caller may make
 """
 
@@ -15,8 +14,7 @@ import math
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from acpc_server.errors import ResourceExhausted
@@ -38,7 +36,6 @@ class Held(enum.StrEnum):
     STREAMS = "streams"
     WAITS = "waits"
     UPLOADS = "uploads"
-    BYTES = "message_bytes"
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,6 @@ class Quota:
         streams: Streams at a time.
         waits: Calls at a time that wait for a job.
         uploads: Uploads of anchors at a time.
-        message_bytes: Bytes of messages that are being received or wait for a worker.
         calls_per_second: Calls begun per second, averaged over about a second.
         queued_jobs: Jobs of its tenant that wait to run.
         stored_bytes: Bytes of its tenant's anchor sets and unfinished uploads.
@@ -60,7 +56,6 @@ class Quota:
     streams: int = 0
     waits: int = 0
     uploads: int = 0
-    message_bytes: int = 0
     calls_per_second: float = 0.0
     queued_jobs: int = 0
     stored_bytes: int = 0
@@ -77,16 +72,16 @@ class _Caller:
     next_call: float = 0.0
 
 
-def has_place(total: int, used: int, *, own: int, callers: int, amount: int = 1) -> bool:
-    """Whether a caller that has ``own`` of the ``used`` places of a server gets ``amount`` more.
+def has_place(total: int, used: int, *, own: int, callers: int) -> bool:
+    """Whether a caller that has ``own`` of the ``used`` places of a server gets one more.
 
     Until three quarters are taken, everybody does. Of the last quarter a caller gets its first, or
     what keeps it within an equal share of the ``callers``, itself included, and of one that may
     come: nobody takes the last places from the others.
     """
-    if used + amount <= total - int(total * RESERVED_SHARE):
+    if used < total - int(total * RESERVED_SHARE):
         return True
-    return used + amount <= total and (not own or own + amount <= total // (callers + 1))
+    return used < total and (not own or own < total // (callers + 1))
 
 
 class CallerLimits:
@@ -116,11 +111,8 @@ class CallerLimits:
         self._holders: Counter[Held] = Counter()
         self._lock = threading.Lock()
 
-    @contextmanager
-    def entered(
-        self, caller: str, *what: Held, quota: Quota | None = None, amount: int = 1
-    ) -> Iterator[None]:
-        """Count ``amount`` of each of ``what`` for a caller while the block runs.
+    def enter(self, caller: str, *what: Held, quota: Quota | None = None) -> None:
+        """Count one of each of ``what`` for a caller until :meth:`leave` with the same arguments.
 
         ``caller`` is a principal's name, or the address of an unknown one; ``quota`` is its own,
         and the server's for each caller when None.
@@ -128,37 +120,29 @@ class CallerLimits:
         Raises:
             ResourceExhausted: Over the caller's quota or its fair share; nothing is counted.
         """
-        self.enter(caller, *what, quota=quota, amount=amount)
-        try:
-            yield
-        finally:
-            self.leave(caller, *what, amount=amount)
-
-    def enter(self, caller: str, *what: Held, quota: Quota | None = None, amount: int = 1) -> None:
-        """Count until :meth:`leave` with the same arguments; raises as :meth:`entered`."""
         quota = quota or self._each
         with self._lock:
             self._forget_rested()
             known = self._callers.get(caller)
             state = known or _Caller()
             for one in what:
-                self._check(state, one, quota, amount)
+                self._check(state, one, quota)
             if Held.CALLS in what and quota.calls_per_second:
                 state.next_call = self._check_rate(state, quota.calls_per_second)
             self._callers[caller] = state
             self._resting.pop(caller, None)
             for one in what:
                 self._holders[one] += not state.held[one]
-                state.held[one] += amount
-                self._used[one] += amount
+                state.held[one] += 1
+                self._used[one] += 1
 
-    def leave(self, caller: str, *what: Held, amount: int = 1) -> None:
+    def leave(self, caller: str, *what: Held) -> None:
         """Undo an :meth:`enter`."""
         with self._lock:
             state = self._callers[caller]
             for one in what:
-                state.held[one] -= amount
-                self._used[one] -= amount
+                state.held[one] -= 1
+                self._used[one] -= 1
                 self._holders[one] -= not state.held[one]
             if not any(state.held.values()):
                 self._rest(caller, state)
@@ -172,22 +156,21 @@ class CallerLimits:
         """What all callers hold."""
         return self._used[what]
 
-    def _check(self, state: _Caller, what: Held, quota: Quota, amount: int) -> None:
+    def _check(self, state: _Caller, what: Held, quota: Quota) -> None:
         own, used = state.held[what], self._used[what]
-        noun = "bytes of messages" if what is Held.BYTES else str(what)
         limit: int = getattr(quota, what)
-        if limit and own + amount > limit:
+        if limit and own >= limit:
             raise _rejected(
                 what,
-                f"this caller has {own} {noun} under way, and its quota is {limit}; wait for some "
+                f"this caller has {own} {what} under way, and its quota is {limit}; wait for some "
                 "to end",
             )
         total: int = getattr(self._total, what)
         callers = self._holders[what] + (not own)
-        if total and not has_place(total, used, own=own, callers=callers, amount=amount):
+        if total and not has_place(total, used, own=own, callers=callers):
             raise _rejected(
                 what,
-                f"the server has {used} {noun} under way, {own} of this caller, and takes {total}; "
+                f"the server has {used} {what} under way, {own} of this caller, and takes {total}; "
                 "the last are for callers that have few",
             )
 
@@ -222,5 +205,4 @@ class CallerLimits:
 
 
 def _rejected(what: Held, message: str) -> ResourceExhausted:
-    name = "BYTES" if what is Held.BYTES else what.name
-    return ResourceExhausted(message, reason=f"TOO_MANY_{name}", retry_after=RETRY_SECONDS)
+    return ResourceExhausted(message, reason=f"TOO_MANY_{what.name}", retry_after=RETRY_SECONDS)

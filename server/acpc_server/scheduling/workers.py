@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from acpc_server.errors import ResourceExhausted
-from acpc_server.scheduling.admission import RETRY_SECONDS
+from acpc_server.scheduling.callers import RETRY_SECONDS
 
 T = TypeVar("T")
 

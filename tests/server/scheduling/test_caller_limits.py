@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from acpc_server.errors import ResourceExhausted
 from acpc_server.scheduling import CallerLimits, Held, Quota, callers
 
-CALLS, STREAMS, BYTES = Held.CALLS, Held.STREAMS, Held.BYTES
+CALLS, STREAMS = Held.CALLS, Held.STREAMS
 
 
 class Clock:
@@ -22,10 +23,21 @@ class Clock:
         return self.now
 
 
+@contextmanager
+def entered(
+    limits: CallerLimits, caller: str, *what: Held, quota: Quota | None = None
+) -> Iterator[None]:
+    limits.enter(caller, *what, quota=quota)
+    try:
+        yield
+    finally:
+        limits.leave(caller, *what)
+
+
 def reason(limits: CallerLimits, caller: str, *what: Held, quota: Quota | None = None) -> str:
     """Why a caller may not enter now; empty when it may. It leaves at once."""
     try:
-        with limits.entered(caller, *what, quota=quota):
+        with entered(limits, caller, *what, quota=quota):
             return ""
     except ResourceExhausted as error:
         assert error.retry_after is not None
@@ -36,7 +48,7 @@ def reason(limits: CallerLimits, caller: str, *what: Held, quota: Quota | None =
 @pytest.mark.parametrize("what", list(Held))
 def test_a_caller_is_rejected_above_its_quota_and_others_are_not(what: Held) -> None:
     limits = CallerLimits(each=Quota(**{str(what): 2}))
-    with limits.entered("a", what), limits.entered("a", what):
+    with entered(limits, "a", what), entered(limits, "a", what):
         assert reason(limits, "a", what).startswith("TOO_MANY_")
         assert reason(limits, "b", what) == ""
     assert reason(limits, "a", what) == ""
@@ -44,7 +56,7 @@ def test_a_caller_is_rejected_above_its_quota_and_others_are_not(what: Held) -> 
 
 def test_a_rejection_names_the_limit_and_counts_nothing() -> None:
     limits = CallerLimits(each=Quota(calls=9, streams=1))
-    with limits.entered("a", CALLS, STREAMS):
+    with entered(limits, "a", CALLS, STREAMS):
         with pytest.raises(ResourceExhausted, match="1 streams under way, and its quota is 1"):
             limits.enter("a", CALLS, STREAMS)
         assert limits.used(CALLS) == 1
@@ -52,7 +64,7 @@ def test_a_rejection_names_the_limit_and_counts_nothing() -> None:
 
 def test_a_quota_of_its_own_replaces_the_default() -> None:
     limits, large = CallerLimits(each=Quota(calls=1)), Quota(calls=3)
-    with limits.entered("a", CALLS, quota=large), limits.entered("a", CALLS, quota=large):
+    with entered(limits, "a", CALLS, quota=large), entered(limits, "a", CALLS, quota=large):
         assert reason(limits, "a", CALLS, quota=large) == ""
         assert reason(limits, "a", CALLS) == "TOO_MANY_CALLS"
 
@@ -62,11 +74,11 @@ def test_one_caller_with_very_many_leaves_the_last_places_to_others() -> None:
     with ExitStack() as held:
         taken = 0
         while not reason(limits, "greedy", CALLS):
-            held.enter_context(limits.entered("greedy", CALLS))
+            held.enter_context(entered(limits, "greedy", CALLS))
             taken += 1
         assert taken == 30, "three quarters"
         for _ in range(5):
-            held.enter_context(limits.entered("modest", CALLS))
+            held.enter_context(entered(limits, "modest", CALLS))
         assert reason(limits, "greedy", CALLS) == "TOO_MANY_CALLS"
         assert reason(limits, "newcomer", CALLS) == ""
 
@@ -75,21 +87,10 @@ def test_a_newcomer_gets_in_while_there_is_any_place_and_none_when_all_are_taken
     limits = CallerLimits(Quota(streams=8))
     with ExitStack() as held:
         for caller in range(8):
-            held.enter_context(limits.entered(str(caller), STREAMS))
+            held.enter_context(entered(limits, str(caller), STREAMS))
             assert reason(limits, "0", STREAMS) == ("" if caller < 5 else "TOO_MANY_STREAMS")
         assert reason(limits, "late", STREAMS) == "TOO_MANY_STREAMS"
     assert reason(limits, "late", STREAMS) == ""
-
-
-def test_bytes_count_by_their_number() -> None:
-    limits = CallerLimits(Quota(message_bytes=1000))
-    with limits.entered("a", BYTES, amount=700):
-        with pytest.raises(ResourceExhausted, match="700 bytes of messages") as rejected:
-            limits.enter("a", BYTES, amount=100)
-        assert rejected.value.reason == "TOO_MANY_BYTES"
-        with limits.entered("b", BYTES, amount=300):
-            assert limits.used(BYTES) == 1000
-    assert limits.used(BYTES) == 0
 
 
 def test_calls_above_the_rate_are_told_when_to_come_again() -> None:
@@ -132,7 +133,7 @@ def test_callers_that_have_left_are_forgotten() -> None:
 def test_callers_without_end_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callers, "MAX_RESTING", 10)
     limits = CallerLimits(each=Quota(calls_per_second=2.0), clock=Clock())
-    with limits.entered("stays", CALLS):
+    with entered(limits, "stays", CALLS):
         for number in range(1000):
             assert reason(limits, str(number), CALLS) == ""
         assert limits.known == 11
