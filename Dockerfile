@@ -32,7 +32,7 @@ RUN case "$ACCELERATOR:$TORCH_INDEX_URL" in \
     pip install --constraint /constraints.txt \
         ${TORCH_INDEX_URL:+--no-deps --index-url "$TORCH_INDEX_URL"} torch
 COPY --from=wheel /wheels /wheels
-RUN pip install --constraint /constraints.txt "$(echo /wheels/acpc-*.whl)[server,postgres]" \
+RUN pip install --constraint /constraints.txt "$(echo /wheels/acpc-*.whl)[server,postgres,tracing]" \
     && pip check
 # The build fails when the index gave wheels of the other kind.
 RUN python -c "import sys, torch; \

@@ -84,6 +84,21 @@ def test_every_variable_in_the_guide_is_a_setting() -> None:
     assert names <= set(Settings.model_fields)
 
 
+def test_every_setting_is_in_the_pages() -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    variables = set(re.findall(r"ACPC_([A-Z][A-Z_]*[A-Z])", pages))
+    flags = set(re.findall(r"--(?:no-)?([a-z][a-z-]*)", pages))
+    unnamed = {name for name in Settings.model_fields if name.upper() not in variables}
+    assert {name for name in unnamed if name.replace("_", "-") not in flags} == set()
+
+
+def test_every_default_in_the_guide_is_that_of_the_setting() -> None:
+    rows = re.findall(r"^\| `ACPC_(\w+)` \| ([\d.]+) \|", TEXT, re.MULTILINE)
+    stated = {name.lower(): float(value) for name, value in rows}
+    assert stated.keys() >= {"max_calls", "caller_calls", "max_frames", "job_lease_seconds"}
+    assert stated == {name: float(Settings.model_fields[name].default) for name in stated}
+
+
 def test_every_flag_of_the_server_in_the_guide_is_a_setting() -> None:
     script = "".join(BLOCKS).replace("\\\n", " ")
     lines = re.findall(r"acpc-server serve ([^\n]*--[^\n]*)", script)

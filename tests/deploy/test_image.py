@@ -67,7 +67,7 @@ def test_the_server_in_the_image_can_be_reached_from_outside() -> None:
 
 def test_the_extras_it_installs_exist() -> None:
     (extras,) = re.findall(r"\.whl\)\[([\w,]+)\]", " ".join(rest for _, rest in RECIPE))
-    assert set(extras.split(",")) == {"server", "postgres"}
+    assert set(extras.split(",")) == {"server", "postgres", "tracing"}
     assert set(extras.split(",")) <= set(PACKAGE["project"]["optional-dependencies"])
 
 

@@ -53,6 +53,18 @@ def test_every_package_and_module_in_the_architecture_exists() -> None:
         assert (folder / f"{module}.py").exists() or (folder / module).is_dir(), module
 
 
+def test_decisions_are_numbered_and_listed_without_a_gap() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(
+        r"^\| (\d{4}) \| \[.+\]\((.+\.md)\) \|$", (folder / "README.md").read_text(), re.MULTILINE
+    )
+    assert [int(number) for number, _ in listed] == list(range(1, len(listed) + 1))
+    assert {name for _, name in listed} == {page.name for page in folder.glob("0*.md")}
+    for number, name in listed:
+        assert name.startswith(number)
+        assert (folder / name).read_text().startswith(f"# {int(number)}. "), name
+
+
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_pages_are_in_plain_words(page: Path) -> None:
     assert AVOIDED.findall(page.read_text()) == []
