@@ -78,13 +78,19 @@ monitoring-rules: $(READY) ## Write the alerts' rules for the Prometheus operato
 release-check: $(READY) ## Build sdist and wheel, install them apart, and make a call between them
 	@$(BIN)/python deploy/release_check.py
 
-bench: $(READY) ## Measure (half an hour, needs PostgreSQL); writes build/benchmarks/*.json
+bench: $(READY) ## Measure (an hour, needs PostgreSQL); writes build/benchmarks/*.json
 	@$(BIN)/python benchmarks/score_job.py
 	@$(BIN)/python benchmarks/scaling.py
 	@$(BIN)/python benchmarks/anchors.py
 	@$(BIN)/python benchmarks/planning.py
 	@$(BIN)/python benchmarks/interactive.py
+	@$(BIN)/python benchmarks/access.py
+	@$(BIN)/python benchmarks/fairness.py
+	@$(BIN)/python benchmarks/job_queue.py
+	@$(BIN)/python benchmarks/rolling.py
+	@$(BIN)/python benchmarks/door.py
 	@$(BIN)/python benchmarks/durability.py
+	@$(BIN)/python benchmarks/two_tenants.py
 
 train-demo: $(READY) ## Train the demo's checkpoints again (a few minutes)
 	@$(BIN)/python examples/two_room/train.py

@@ -85,6 +85,7 @@ HOLDS = {
     "WaitOperation": Held.WAITS,
     "WatchOperation": Held.WAITS,
     "UploadAnchors": Held.UPLOADS,
+    "CreateAnchorSet": Held.UPLOADS,
 }
 HEALTH = "grpc.health.v1.Health"
 REFLECTION = "grpc.reflection.v1alpha.ServerReflection"

@@ -64,14 +64,7 @@ def health_lane() -> Lane:
 
 def caller_quota(settings: Settings) -> Quota:
     """What a caller may use that the access file says nothing else of."""
-    return Quota(
-        calls=settings.caller_calls,
-        streams=settings.caller_streams,
-        waits=settings.caller_waits,
-        uploads=settings.caller_uploads,
-        calls_per_second=settings.caller_rate,
-        stored_bytes=settings.anchor_tenant_mib * MEBIBYTE,
-    )
+    return Quota(stored_bytes=settings.anchor_tenant_mib * MEBIBYTE)
 
 
 def access_options(settings: Settings) -> AccessOptions:

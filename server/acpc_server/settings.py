@@ -107,21 +107,6 @@ class Settings(BaseSettings):
     torch_threads: int = Field(0, ge=0, description="CPU threads of torch; 0 means all cores")
     rpc_threads: int = Field(64, ge=4, le=1024, description="threads that serve RPCs")
     max_message_mib: int = Field(64, ge=1, le=1024, description="largest message, MiB")
-    caller_calls: int = Field(
-        0,
-        ge=0,
-        description="calls one caller may have under way; 0 means its fair share of the server, as "
-        "it does for streams, waits and uploads",
-    )
-    caller_streams: int = Field(0, ge=0, description="streams one caller may have open")
-    caller_waits: int = Field(0, ge=0, description="calls of one caller that may wait for a job")
-    caller_uploads: int = Field(0, ge=0, description="uploads of anchors one caller may have open")
-    caller_rate: float = Field(
-        0.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="calls per second one caller may begin; 0 is no limit",
-    )
     message_seconds: float = Field(
         10.0, gt=0, description="time a message may take to arrive, seconds"
     )

@@ -148,10 +148,12 @@ def test_a_server_that_was_stopped_does_not_leave(faulty: FaultyWorld) -> None:
     ):
         faulty.inject("stopped", "hang")
         call = pool.submit(server.compare, seed=2)
+        wait_until(lambda: faulty.hangs("stopped"))
         os.kill(server.process.pid, signal.SIGSTOP)
         time.sleep(stopped_seconds)
         os.kill(server.process.pid, signal.SIGCONT)
-        time.sleep(3)  # the watchdog looks every second
+        with pytest.raises(TimeoutError):  # within some looks of the watchdog
+            call.result(3)
         faulty.inject("stopped", "")
         assert call.result(GENEROUS_SECONDS) is not None
         assert server.health() == SERVING

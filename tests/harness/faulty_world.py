@@ -34,6 +34,10 @@ class FaultyWorld:
         fresh.write_text(fault)
         fresh.replace(self._fault(state))
 
+    def hangs(self, state: str) -> bool:
+        """Whether a call has met the fault ``hang``."""
+        return self._fault(f"{state}.hangs").exists()
+
     def _fault(self, state: str) -> Path:
         return self.world.root / f"fault-{state}"
 

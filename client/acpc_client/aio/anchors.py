@@ -32,7 +32,7 @@ class AsyncAnchors(Resource):
     ) -> AnchorSet:
         """See ``Anchors.upload``, which runs in a thread; ``progress`` is called in the loop.
 
-        grpc.aio tells a stream that was refused while it was writing as a fault of its own, so that
+        grpc.aio tells a stream rejected while it was writing as a fault of its own, so that
         the server's reason would be lost; the blocking stream keeps it.
         """
         own, loop = self._transport, asyncio.get_running_loop()

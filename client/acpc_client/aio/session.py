@@ -67,7 +67,7 @@ class AsyncPlanSession(SessionBase):
         return read_answer(SampledPool, answer)
 
     async def close(self) -> None:
-        """Says goodbye to the server; pools are refused from now on."""
+        """Says goodbye to the server; pools are rejected from now on."""
         if self._why_closed:
             return
         if self._turn.locked():

@@ -52,7 +52,7 @@ class Anchors(Resource):
         Raises:
             ArgumentError: An array or a number cannot be sent as it is.
             DataLoss: What the server stored is not what was sent.
-            AcpcError: What the server refused, or could not do for too long. Its ``request_id``
+            AcpcError: What the server rejected, or could not do for too long. Its ``request_id``
                 is the upload's.
         """
         transport = self._transport

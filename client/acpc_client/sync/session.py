@@ -37,7 +37,7 @@ class PlanSession(SessionBase):
         """Sends the start; tried again as any call is, until the server has taken it.
 
         Raises:
-            AcpcError: What the server refused.
+            AcpcError: What the server rejected.
             SessionClosed: The session was entered before.
         """
         self._check(fresh=True)
@@ -74,7 +74,7 @@ class PlanSession(SessionBase):
         Raises:
             ArgumentError: The candidates cannot be sent as they are; the session goes on.
             SessionClosed: The session is not open.
-            AcpcError: What the server refused, or could not do; the session has ended.
+            AcpcError: What the server rejected, or could not do; the session has ended.
         """
         answer = self._ask(planning.pool(candidates), timeout)
         return read_answer(PoolCertificate, answer.certificate)
@@ -100,13 +100,13 @@ class PlanSession(SessionBase):
         Raises:
             ArgumentError: An argument cannot be sent as it is; the session goes on.
             SessionClosed: The session is not open.
-            AcpcError: What the server refused, or could not do; the session has ended.
+            AcpcError: What the server rejected, or could not do; the session has ended.
         """
         answer = self._ask(planning.proposal(mean, std, candidates, seed), timeout)
         return read_answer(SampledPool, answer)
 
     def close(self) -> None:
-        """Says goodbye to the server; pools are refused from now on."""
+        """Says goodbye to the server; pools are rejected from now on."""
         if self._why_closed:
             return
         if not self._turn.acquire(blocking=False):

@@ -39,6 +39,7 @@ class Faulty:
         if fault == "primitive":
             raise RuntimeError("could not create a primitive")
         while fault == "hang":
+            Path(f"{os.environ['ACPC_TEST_FAULT']}.hangs").touch()
             time.sleep(0.1)
             fault = _fault()
         if fault == "freeze":
