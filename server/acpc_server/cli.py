@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -91,7 +92,7 @@ def serve(context: typer.Context) -> None:
     # A job's thread may be inside a device call, which cannot be interrupted. Its shards are on
     # record and it resumes at the next start, so exit without waiting for it.
     sys.stdout.flush()
-    sys.stderr.flush()
+    logging.shutdown()
     os._exit(codes[0] if codes else 0)
 
 

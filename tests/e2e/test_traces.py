@@ -69,7 +69,7 @@ def test_a_call_is_followed_from_the_client_to_the_device(
     for one in collector.named("device"):
         assert served.span.start_time_unix_nano <= one.span.start_time_unix_nano
         assert one.span.end_time_unix_nano <= served.span.end_time_unix_nano
-    (line,) = [line for line in server.log() if line["event"] == "rpc"]
+    line = server.wait_for_log(lambda line: line["event"] == "rpc")
     assert line["trace_id"] == call.span.trace_id.hex()
     assert _exemplars(server) == {call.span.trace_id.hex()}
 

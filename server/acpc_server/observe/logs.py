@@ -2,10 +2,67 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+import threading
+import time
+from collections import deque
+from typing import TextIO
 
 import structlog
+
+# The logger of a line for every call.
+CALLS = "acpc.rpc"
+# How long such a line waits for others that are written with it.
+GATHER_SECONDS = 0.01
+# Lines that wait at most; who adds more writes them itself, however slow that is.
+MAX_LINES = 1000
+
+
+class _GatheringHandler(logging.Handler):
+    """Writes the lines of many calls together: none waits for another thread or for the disk.
+
+    All other lines, and warnings and errors, are written at once after those that wait.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lines: deque[str] = deque()
+        self._writing = threading.Lock()
+        self._gathers = threading.Event()
+        threading.Thread(target=self._write_gathered, name="log", daemon=True).start()
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Take a record, without the lock that the standard library's handlers hold meanwhile."""
+        self.emit(record)
+        return True
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a record."""
+        try:
+            self._lines.append(self.format(record) + "\n")
+        except Exception:  # noqa: BLE001 - as the standard library's do
+            self.handleError(record)
+        urgent = record.name != CALLS or record.levelno >= logging.WARNING
+        if urgent or len(self._lines) > MAX_LINES:
+            self.flush()
+        elif not self._gathers.is_set():
+            self._gathers.set()
+
+    def flush(self) -> None:
+        """Write what waits; returns once it is written."""
+        with self._writing, contextlib.suppress(OSError, ValueError):
+            lines = [self._lines.popleft() for _ in range(len(self._lines))]
+            self._stream.write("".join(lines))
+            self._stream.flush()
+
+    def _write_gathered(self) -> None:
+        while self._gathers.wait():
+            self._gathers.clear()
+            time.sleep(GATHER_SECONDS)
+            self.flush()
 
 
 def configure_logs(level: str, style: str) -> None:
@@ -21,7 +78,7 @@ def configure_logs(level: str, style: str) -> None:
         if style == "json"
         else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _GatheringHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

@@ -58,6 +58,23 @@ def test_what_a_thread_is_about_is_on_its_lines(capsys: pytest.CaptureFixture[st
     assert "request_id" not in outside
 
 
+def test_lines_of_calls_are_gathered_in_order_and_none_is_lost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logs("INFO", "json")
+    calls, others = structlog.get_logger("acpc.rpc"), structlog.get_logger("acpc.audit")
+    lines = []
+    for number in range(0, 3000, 2):
+        calls.info("rpc", number=number)
+        if number % 1000 == 0:
+            others.info("audit", number=number + 1)
+            lines += said(capsys)
+            assert lines[-1]["event"] == "audit", "a line of the audit log waits"
+    calls.warning("rpc", number=3000)
+    numbers = [line["number"] for line in lines + said(capsys)]
+    assert numbers == sorted([*range(0, 3001, 2), 1, 1001, 2001])
+
+
 def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs("WARNING", "json")
     structlog.get_logger("acpc.quiet").info("small")
