@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable
 
 import structlog
@@ -320,7 +322,7 @@ class Server:
         self.health.block("draining", "the server stops")
         if self.health.live:
             log.info("lame_duck", seconds=self._settings.lame_duck_seconds)
-            (hurry or threading.Event()).wait(self._settings.lame_duck_seconds)
+            wait_for_signal(hurry or threading.Event(), self._settings.lame_duck_seconds)
         seconds = self._settings.drain_seconds if self.health.live else FAILED_DRAIN_SECONDS
         log.info("draining", seconds=seconds)
         self._watchdog.stop()
@@ -359,3 +361,14 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise FailedPrecondition(f"--device {name}, but torch sees no CUDA device; use cpu or auto")
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+
+
+def wait_for_signal(event: threading.Event, seconds: float = math.inf) -> None:
+    """Wait in the main thread until a signal's handler sets ``event``, or for ``seconds``.
+
+    Looks up every second: of two signals that come together the second may reach another thread,
+    and does not wake this one.
+    """
+    end = time.monotonic() + seconds
+    while not event.wait(max(0.0, min(end - time.monotonic(), 1.0))) and time.monotonic() < end:
+        pass

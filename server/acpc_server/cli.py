@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from acpc_server.app import Server
+from acpc_server.app import Server, wait_for_signal
 from acpc_server.engine import keep_freed_memory
 from acpc_server.errors import AcpcError
 from acpc_server.health_check import health
@@ -33,6 +33,7 @@ from acpc_server.models import (
     load_checkpoint,
 )
 from acpc_server.observe import configure_logs
+from acpc_server.options import raise_open_files
 from acpc_server.settings import MEBIBYTE, Settings
 
 app = typer.Typer(
@@ -65,6 +66,7 @@ def serve(context: typer.Context) -> None:
             error_console.print(f"{flag}: {what}", markup=False)
         raise typer.Exit(2) from None
     keep_freed_memory()
+    raise_open_files()
     configure_logs(settings.log_level, settings.log_format)
     stop, hurry = threading.Event(), threading.Event()
     codes: list[int] = []
@@ -87,7 +89,7 @@ def serve(context: typer.Context) -> None:
     # These objects stay; scanning them for garbage later would pause all calls.
     gc.collect()
     gc.freeze()
-    stop.wait()
+    wait_for_signal(stop)
     server.stop(hurry)
     # A job's thread may be inside a device call, which cannot be interrupted. Its shards are on
     # record and it resumes at the next start, so exit without waiting for it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 
 from acpc_server.access import AccessOptions, TlsFiles, read_secret, require_guarded
@@ -16,6 +17,10 @@ from acpc_server.settings import MEBIBYTE, Settings
 CONNECTION_STREAMS = 1024
 
 
+# Files a process opens at most, where the system sets no limit of its own.
+OPEN_FILES = 65_536
+
+
 def channel_options(settings: Settings) -> list[tuple[str, int]]:
     """How gRPC treats connections."""
     message = settings.max_message_mib * MEBIBYTE
@@ -26,7 +31,7 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.per_message_decompression", 0),
         ("grpc.so_reuseport", 0),
-        ("grpc.max_allowed_incoming_connections", settings.max_connections),
+        ("grpc.max_allowed_incoming_connections", max_connections(settings)),
         ("grpc.max_concurrent_streams", CONNECTION_STREAMS),
         ("grpc.max_connection_idle_ms", 300_000),
         ("grpc.server_handshake_timeout_ms", 10_000),
@@ -39,6 +44,22 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
         # it reads on, and keeps a GiB of frames that say that there were too many.
         ("grpc.http2.max_ping_strikes", 0),
     ]
+
+
+def raise_open_files() -> None:
+    """Let the process open as many files as it may: connections that never speak hold some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft not in (resource.RLIM_INFINITY, wanted):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+def max_connections(settings: Settings) -> int:
+    """Connections open at a time; half of the files a process may open stay for jobs and probes."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return settings.max_connections
+    return min(settings.max_connections, files // 2)
 
 
 def lane(settings: Settings) -> Lane:

@@ -114,7 +114,10 @@ class Settings(BaseSettings):
         512, ge=1, description="messages being received at a time, MiB; at least two of them"
     )
     max_connections: int = Field(
-        2000, ge=16, description="connections open at a time; further ones are closed"
+        8192,
+        ge=16,
+        description="connections open at a time, and at most half of the files the process may "
+        "open; further ones are closed",
     )
     max_calls: int = Field(1024, ge=8, description="calls under way at a time, waiting ones too")
     max_streams: int = Field(64, ge=1, description="streams open at a time")
