@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
+import structlog
+
 from acpc_server.errors import AcpcError, NotFound
 from acpc_server.jobs.kind import Job
 
+log = structlog.get_logger("acpc.jobs")
 # Pause between two looks at a job: at first, at most, and as a share of the time without a change.
 FIRST_LOOK_SECONDS = 0.1
 LOOK_SECONDS = 1.0
@@ -93,6 +96,12 @@ class JobFollowers:
                 jobs = self._read(list(due))
             except AcpcError as error:
                 news: dict[str, Job | AcpcError] = dict.fromkeys(due, error)
+            except Exception:  # without this thread every wait would last for ever
+                log.exception("job_look_failed")
+                with self._moved:
+                    for followed in due.values():
+                        followed.look_later(time.monotonic())
+                continue
             else:
                 gone = NotFound("the job was deleted")
                 news = {job_id: jobs.get(job_id, gone) for job_id in due}
