@@ -19,6 +19,7 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 from postgres_server import PostgresServer, find_programs
+from programs import missing
 from waiting import wait_until
 
 # The packages whose signatures carry shapes.
@@ -86,7 +87,6 @@ def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server for all tests; each takes a database of its own."""
     programs = find_programs()
     if programs is None:
-        needed = "postgres" in os.environ.get("ACPC_TEST_REQUIRE", "").split(",")
-        (pytest.fail if needed else pytest.skip)("no PostgreSQL: apt-get install postgresql")
+        missing("postgres", "postgresql")
     with PostgresServer(programs) as server:
         yield server

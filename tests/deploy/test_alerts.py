@@ -22,14 +22,17 @@ from credentials import Authority
 from deployment_files import ROOT, alerts, dashboard_queries, rules
 from installed_package import install
 from job_world import JobWorld
+from programs import required
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
-from prometheus_server import Monitoring, faster, find_programs, free_port, required
+from prometheus_server import Monitoring, faster, find_programs, free_port
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not find_programs() and not required(), reason="there is no Prometheus"),
+    pytest.mark.skipif(
+        not find_programs() and not required("prometheus"), reason="there is no Prometheus"
+    ),
 ]
 
 OWN = ROOT / "examples" / "bring_your_own"

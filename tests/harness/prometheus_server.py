@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import socket
@@ -28,11 +27,6 @@ def find_programs() -> list[str]:
     """Prometheus and Alertmanager; empty when one is missing."""
     found = [next(filter(None, map(shutil.which, names)), "") for names in NAMES]
     return found if all(found) else []
-
-
-def required() -> bool:
-    """Whether their absence is a failure."""
-    return "prometheus" in os.environ.get("ACPC_TEST_REQUIRE", "").split(",")
 
 
 def faster(rules: str) -> str:

@@ -3,7 +3,6 @@
 Needs Chromium (``apt-get install chromium``).
 """
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from programs import missing
 from report_samples import HOSTILE
 
 pytestmark = pytest.mark.slow
@@ -23,8 +23,7 @@ SIZES = {"phone": (360, 780), "desk": (1280, 900)}
 def browser() -> Iterator[Browser]:
     binary = next(filter(None, map(shutil.which, NAMES)), None)
     if binary is None:
-        needed = "chromium" in os.environ.get("ACPC_TEST_REQUIRE", "").split(",")
-        (pytest.fail if needed else pytest.skip)("no Chromium: apt-get install chromium")
+        missing("chromium", "chromium")
     with sync_playwright() as playwright:
         # A container's root has no namespaces to build a sandbox from.
         chromium = playwright.chromium.launch(executable_path=binary, args=["--no-sandbox"])

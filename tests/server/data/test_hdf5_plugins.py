@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import processes
 import pytest
+from programs import required
 from public_dataset import public_columns, write_public_dataset
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.skipif(shutil.which("g++") is None, reason="no g++"),
+    pytest.mark.skipif(shutil.which("g++") is None and not required("g++"), reason="no g++"),
 ]
 FILTER = 4711
 # A filter that passes bytes on, declared without HDF5's headers. That it ran is seen by its file.

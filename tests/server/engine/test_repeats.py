@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from acpc_server.models.loader import load_checkpoint
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from plain_model import PlainModel
+from programs import required
 from public_checkpoint import write_checkpoint
 
 CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ def ask(
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    shutil.which("g++") is None and "g++" not in os.environ.get("ACPC_TEST_REQUIRE", "").split(","),
+    shutil.which("g++") is None and not required("g++"),
     reason="needs a C++ compiler: apt install g++",
 )
 def test_a_repeated_shape_is_compiled_and_agrees(model: FrozenWorldModel) -> None:

@@ -1,0 +1,17 @@
+"""Programs that tests use where they are installed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+def required(name: str) -> bool:
+    """Whether ACPC_TEST_REQUIRE makes the absence of a program a failure."""
+    return name in os.environ.get("ACPC_TEST_REQUIRE", "").split(",")
+
+
+def missing(name: str, install: str) -> None:
+    """Skip the test, or fail it where the program is required."""
+    (pytest.fail if required(name) else pytest.skip)(f"no {name}: apt-get install {install}")
