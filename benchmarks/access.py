@@ -97,6 +97,22 @@ def alone(
     return 1e6 * (time.perf_counter() - started) / rounds
 
 
+def set_up(folder: Path, keys: Path) -> tuple[AccessControl, dict[str, list[bytes]]]:
+    """Access control by every kind of credentials, and what gRPC tells of a certificate."""
+    authority = Authority()
+    certificate, private = authority.issue("localhost").write(folder, "server")
+    (folder / "ca.pem").write_bytes(authority.pem)
+    (folder / "crl.pem").write_bytes(authority.revoke())
+    options = AccessOptions(
+        access_file=folder / "access.yaml",
+        keys_file=keys,
+        tls=TlsFiles(certificate, private, folder / "ca.pem"),
+        revocations=folder / "crl.pem",
+    )
+    peer = authority.issue("x", spiffe="spiffe://example/planner").auth_context()
+    return AccessControl(options, Metrics()), peer
+
+
 def main() -> None:
     """Measure, print and write."""
     options = parser(__doc__, "access")
@@ -112,20 +128,7 @@ def main() -> None:
         for other in range(999):  # as many as a large group has
             create_key(keys, principal=f"p{other}", tenant="", roles=frozenset(Role), expires=None)
         jwt = token(signer, "RS256", scope="plan read", exp=time.time() + 86_400)
-        authority = Authority()
-        certificate, private = authority.issue("localhost").write(folder, "server")
-        (folder / "ca.pem").write_bytes(authority.pem)
-        (folder / "crl.pem").write_bytes(authority.revoke())
-        peer = authority.issue("x", spiffe="spiffe://example/planner").auth_context()
-        access = AccessControl(
-            AccessOptions(
-                access_file=folder / "access.yaml",
-                keys_file=keys,
-                tls=TlsFiles(certificate, private, folder / "ca.pem"),
-                revocations=folder / "crl.pem",
-            ),
-            Metrics(),
-        )
+        access, peer = set_up(folder, keys)
         micro = {
             "api_key_us": alone(access, [("authorization", f"Bearer {key}")], {}),
             "jwt_us": alone(access, [("authorization", f"Bearer {jwt}")], {}),

@@ -286,29 +286,34 @@ def asked(server: ServerProcess, trusts: Identity, client: Identity | None = Non
     return refused.code if refused else "OK"
 
 
+def mutual(world: ServedWorld, folder: Path, root: Authority) -> ServerProcess:
+    """A server with a certificate of ``root`` and the other files of ``folder``."""
+    certificate, key = root.issue("localhost").write(folder, "server")
+    return ServerProcess(
+        world.checkpoint_root,
+        world.dataset_root,
+        folder / "state",
+        tls_certificate=certificate,
+        tls_key=key,
+        tls_client_ca=folder / "clients.pem",
+        tls_crl=folder / "clients.crl",
+        access_file=folder / "access.yaml",
+    )
+
+
 def test_client_certificates_and_changes_of_each_file(world: ServedWorld, tmp_path: Path) -> None:
     (tmp_path / "issuer.pem").write_bytes(public_pem(KEY))
     (tmp_path / "access.yaml").write_text(ACCESS)
     root, later, clients = Authority("first"), Authority("later"), Authority("clients")
-    certificate, key = root.issue("localhost").write(tmp_path, "server")
     (tmp_path / "clients.pem").write_bytes(clients.pem)
+    certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
     crl = tmp_path / "clients.crl"
     crl.write_bytes(clients.revoke())
     planner = clients.issue("x", spiffe="spiffe://d/planner")
     again = clients.issue("x", spiffe="spiffe://d/planner")
     nobody = clients.issue("planner")
     stranger = Authority("clients").issue("x", spiffe="spiffe://d/planner")
-    server = ServerProcess(
-        world.checkpoint_root,
-        world.dataset_root,
-        tmp_path / "state",
-        tls_certificate=certificate,
-        tls_key=key,
-        tls_client_ca=tmp_path / "clients.pem",
-        tls_crl=crl,
-        access_file=tmp_path / "access.yaml",
-    )
-    with server, secure(server, root, planner) as lasting:
+    with mutual(world, tmp_path, root) as server, secure(server, root, planner) as lasting:
         assert call(lasting, LIST) is None
         refused = call(lasting, SCORE)
         assert refused is not None
