@@ -23,7 +23,7 @@ from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from acpc_server.access import AccessControl
+from acpc_server.access import AccessControl, is_local
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.encoding import CODE_VERSION, AnchorReaders, device_name
@@ -258,6 +258,7 @@ class Server:
                 tracing.start(settings.otlp_endpoint, "acpc-server")
             except tracing.NotInstalled as error:
                 raise FailedPrecondition(f"--otlp-endpoint: {error}") from error
+        _warn_of_exposure(settings)
         self.health.watch(self._tell_health)
         self._jobs.start()
         threading.Thread(target=self._tidy, name="tidy", daemon=True).start()
@@ -351,6 +352,16 @@ def _make_state_folder(settings: Settings) -> None:
             f"cannot make the state folder {settings.state_dir} ({error.strerror}); choose "
             "another --state-dir"
         ) from error
+
+
+def _warn_of_exposure(settings: Settings) -> None:
+    """Log what anyone on the network can do, as its owner may have forgotten."""
+    if settings.insecure and not is_local(settings.host):
+        log.warning("insecure", host=settings.host, hint="whoever reaches the port may call it")
+    served = settings.metrics_port >= 0 and not is_local(settings.metrics_host)
+    if served and settings.metrics_token_file is None:
+        hint = "anyone can read /metrics, which names callers; see --metrics-token-file"
+        log.warning("metrics_open", host=settings.metrics_host, hint=hint)
 
 
 def choose_device(name: str) -> torch.device:

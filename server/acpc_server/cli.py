@@ -90,6 +90,7 @@ def serve(context: typer.Context) -> None:
     gc.collect()
     gc.freeze()
     wait_for_signal(stop)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     server.stop(hurry)
     # A job's thread may be inside a device call, which cannot be interrupted. Its shards are on
     # record and it resumes at the next start, so exit without waiting for it.

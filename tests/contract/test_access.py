@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ issuers:
     issuer: https://login.example
     audience: acpc
     key_file: issuer.pem
+    leeway_seconds: 1
     tenant_claim: team
     roles_claim: scope
 principals:
@@ -227,6 +229,48 @@ def test_a_revoked_key_ends_an_idle_stream(guarded: Guarded) -> None:
     assert (refused.code, refused.reason) == ("UNAUTHENTICATED", "BAD_CREDENTIALS")
 
 
+def test_a_token_that_expires_ends_an_idle_stream(guarded: Guarded) -> None:
+    over = threading.Event()
+    claims = {"team": "other", "scope": "plan"}
+    try:
+        for seconds in (4, 16, 64):  # until it is good for longer than opening a stream takes
+            short = token(KEY, **claims, exp=int(time.time()) + seconds)
+            refused = None
+            try:
+                stream = open_pairs(guarded, short, over)
+            except grpc.RpcError:
+                continue
+            refused = wire.refusal(lambda opened=stream: next(opened))
+            break
+    finally:
+        over.set()
+    assert refused is not None
+    assert (refused.code, refused.reason) == ("UNAUTHENTICATED", "EXPIRED_CREDENTIALS")
+
+
+ODD_HEADERS: dict[str, Metadata] = {
+    "two of them": (("authorization", "Bearer {}"), ("authorization", "Bearer {}")),
+    "joined with a comma": (("authorization", "Bearer {}, Bearer {}"),),
+    "empty": (("authorization", "Bearer "),),
+    "no scheme": (("authorization", "{}"),),
+    "Basic": (("authorization", "Basic {}"),),
+    "a tab": (("authorization", "Bearer\t{}"),),
+    "as bytes": (("authorization-bin", "Bearer {}"),),
+    "under another name": (("x-authorization", "Bearer {}"),),
+    "of the caller's tenant": (("x-acpc-tenant", "lab"), ("x-forwarded-user", "read-only")),
+}
+
+
+@pytest.mark.parametrize("case", ODD_HEADERS)
+def test_an_odd_header_opens_nothing(guarded: Guarded, case: str) -> None:
+    key = guarded.keys[Role.READ]
+    given: Any = [
+        (name, value.format(key, key).encode() if name.endswith("-bin") else value.format(key, key))
+        for name, value in ODD_HEADERS[case]
+    ]
+    assert guarded.code(LIST, given) == "UNAUTHENTICATED"
+
+
 def test_a_quota_of_the_access_file_counts(guarded: Guarded) -> None:
     """The tenant lab has one stream a caller; a caller of another tenant has more."""
     key, over = guarded.new_key("narrow", tenant="lab"), threading.Event()
@@ -394,8 +438,11 @@ def test_a_server_that_is_open_on_purpose_starts(
     world: ServedWorld, tmp_path: Path, ways: str
 ) -> None:
     insecure = ways == "insecure"
-    given: Any = OPEN if insecure else {**OPEN, **keys_flags(tmp_path), **tls_flags(tmp_path)}
+    open_wide = {**OPEN, "metrics_host": "0.0.0.0"}  # noqa: S104
+    given: Any = open_wide if insecure else {**OPEN, **keys_flags(tmp_path), **tls_flags(tmp_path)}
     environment = {"ACPC_INSECURE": "true"} if insecure else {}
     roots = world.checkpoint_root, world.dataset_root, tmp_path / "state"
     with ServerProcess(*roots, environment=environment, **given) as server:
         assert server.port > 0
+        warned = {line["event"] for line in server.log() if line["level"] == "warning"}
+        assert warned >= {"insecure", "metrics_open"} if insecure else "insecure" not in warned

@@ -22,7 +22,9 @@ from acpc_server.access.principal import Role
 from acpc_server.errors import FailedPrecondition
 from acpc_server.scheduling import Quota
 
-Name = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,256}$")]
+# Without colons, which callers from tokens (issuer:sub) and SPIFFE ids have in their names: what an
+# issuer puts into a token names nobody else.
+Name = Annotated[str, StringConstraints(pattern=r"^[!-9;-~]{1,256}$")]
 # Part of folder names and of job ids; empty is the tenant of a server without authentication.
 Tenant = Annotated[str, StringConstraints(pattern=r"^([a-z0-9][a-z0-9_-]{0,62})?$")]
 Spiffe = Annotated[str, StringConstraints(pattern=r"^spiffe://[^/*]+(/[^*]+?)?(/\*)?$")]
@@ -140,6 +142,8 @@ class AccessFile(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         _distinct("issuers: name", [issuer.name for issuer in self.issuers])
+        if any(issuer.name == "spiffe" for issuer in self.issuers):
+            raise ValueError("issuers: spiffe: is how SPIFFE ids begin; give another name")
         _distinct("issuers: issuer", [issuer.issuer for issuer in self.issuers])
         _distinct("principals: name", [principal.name for principal in self.principals])
         for kind in ("spiffe", "dns", "common_name", "jwt"):

@@ -130,23 +130,24 @@ class AccessControl:
             method: Full name, ``/package.Service/Method``.
             metadata: The call's metadata.
             auth_context: What TLS knows of the connection.
-            peer: Where it comes from, for the log.
+            peer: Where it comes from: for the log, and to bound failures.
 
         Raises:
             Unauthenticated: No credentials, or some that do not count.
             Unavailable: The keys to check a token with could not be fetched yet.
+            ResourceExhausted: Too many tokens from the peer's address have just failed.
         """
         if not self._options.authenticated:
             return LOCAL
         if needed_role(method) is None:
             return ANYONE
         try:
-            return self._authenticate(metadata, auth_context)
+            return self._authenticate(metadata, auth_context, peer)
         except AcpcError as error:
             self._failures.failed(error.reason, method, peer)
             raise
 
-    def _authenticate(self, metadata: Metadata, auth_context: AuthContext) -> Principal:
+    def _authenticate(self, metadata: Metadata, auth_context: AuthContext, peer: str) -> Principal:
         callers = self._rules.value.callers
         revocations = self._revocations.value if self._revocations else None
         # A revoked certificate does not carry a token either.
@@ -163,7 +164,7 @@ class AccessControl:
         token = _bearer(given)
         if token.startswith(PREFIX):
             return self._of_key(token, callers)
-        return callers.of_token(self._rules.value.tokens.verify(token))
+        return callers.of_token(self._rules.value.tokens.verify(token, peer))
 
     def _of_key(self, token: str, callers: Callers) -> Principal:
         key = self._keys.value.find(token) if self._keys else None

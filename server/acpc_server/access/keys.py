@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 from pydantic import AwareDatetime, Field, ValidationError
 
@@ -78,7 +78,7 @@ def read_keys(path: Path) -> KeyRing:
     Raises:
         FailedPrecondition: It is missing, damaged, or can be read by others.
     """
-    if not path.exists():
+    if not os.path.exists(path):  # noqa: PTH110 - Path.exists raises where it may not look
         raise FailedPrecondition(
             f"there is no key file {path}; make one with: "
             f"acpc-server keys create --file {path} --name <who> --role read"
@@ -119,6 +119,7 @@ def create_key(
         )
     except ValidationError as error:
         raise FailedPrecondition(explained(error)) from error
+    path = path.resolve()  # a link stays one, and its target is what servers read
     with _locked(path):
         _write(path, [*(read_keys(path).keys if path.exists() else ()), key])
     return f"{PREFIX}{identity}_{secret}"
@@ -131,6 +132,7 @@ def revoke_key(path: Path, identity: str) -> ApiKey:
         FailedPrecondition: The file cannot be used.
         NotFound: It holds no such key.
     """
+    path = path.resolve()
     with _locked(path):
         keys = read_keys(path).keys
         gone = next((key for key in keys if key.id == identity), None)
@@ -154,25 +156,35 @@ def _locked(path: Path) -> Iterator[None]:
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         yield
+        os.fsync(folder)  # a key that was revoked does not come back with the power
     finally:
         os.close(folder)
 
 
 def _write(path: Path, keys: Sequence[ApiKey]) -> None:
-    """Replace the file as a whole, readable by its owner only, on disk when this returns."""
+    """Replace the file as a whole, readable by its owner only, who stays its owner."""
     content = _KeyFile(keys=tuple(keys)).model_dump(mode="json")
     for key in content["keys"]:
         key["roles"].sort()
     try:
-        # mkstemp makes the file with mode 0600.
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with _replacing(path) as file:
+            if path.exists():  # root's revocation must not take the file from the server
+                was = path.stat()
+                os.fchown(file.fileno(), was.st_uid, was.st_gid)
+            file.write(json.dumps(content, indent=2) + "\n")
     except OSError as error:
-        raise FailedPrecondition(f"cannot write to {path.parent} ({error.strerror})") from error
+        raise FailedPrecondition(f"cannot write {path} ({error.strerror})") from error
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """A new file of mode 0600 that takes the place of another when the block ends well."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w") as file:
-            file.write(json.dumps(content, indent=2) + "\n")
+            yield file
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(handle)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

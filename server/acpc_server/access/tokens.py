@@ -12,6 +12,7 @@ from typing import Any
 import jwt
 
 from acpc_server.access.access_file import IssuerEntry
+from acpc_server.access.failures import FailureLimit
 from acpc_server.access.signing_keys import KeySource, SigningKey
 from acpc_server.errors import Unauthenticated, Unavailable
 
@@ -75,11 +76,13 @@ class TokenVerifier:
         self._clock = clock
         self._monotonic = monotonic
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
+        self._failures = FailureLimit(monotonic)
 
-    def verify(self, token: str) -> VerifiedToken:
-        """What a token says.
+    def verify(self, token: str, peer: str = "") -> VerifiedToken:
+        """What a token says that a peer has sent.
 
         Raises:
+            ResourceExhausted: Too many of the peer's tokens have just failed.
             Unauthenticated: It does not count; the reason is BAD_CREDENTIALS or
                 EXPIRED_CREDENTIALS.
             Unavailable: Its issuer's keys could not be fetched yet.
@@ -91,7 +94,12 @@ class TokenVerifier:
         if known is not None and known.key in (known.source.keys() or ()):
             self._require_current(known)
             return known.token
-        verified = self._verify(token)
+        self._failures.check(peer)
+        try:
+            verified = self._verify(token)
+        except Unauthenticated:
+            self._failures.failed(peer)
+            raise
         self._remembered[digest] = verified
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)
@@ -125,12 +133,18 @@ class TokenVerifier:
 
     def _remember(self, issuer: Issuer, key: SigningKey, claims: dict[str, Any]) -> _Remembered:
         leeway = issuer.entry.leeway_seconds
-        expires = float(claims["exp"]) + leeway
+        try:
+            expires, not_before = (
+                float(claims["exp"]) + leeway,
+                float(claims.get("nbf", 0)) - leeway,
+            )
+        except OverflowError as error:  # PyJWT takes integers of any size
+            raise bad_credentials("the token's exp or nbf is no time") from error
         return _Remembered(
             VerifiedToken(issuer.entry, claims["sub"], claims),
             key,
             issuer.source,
-            not_before=float(claims.get("nbf", 0)) - leeway,
+            not_before=not_before,
             expires=expires,
             expires_monotonic=self._monotonic() + (expires - self._clock()),
         )

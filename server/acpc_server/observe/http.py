@@ -169,7 +169,9 @@ class HttpEndpoint:
         if self._token is None:
             return True
         try:
-            return hmac.compare_digest(given.encode(), f"Bearer {self._token()}".encode())
+            token = self._token()
+            same = hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+            return same and bool(token)  # an empty file opens nothing
         except Exception:  # its file cannot be read at the moment
             log.exception("metrics_token_unreadable")
             return False

@@ -22,7 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 
 from acpc_server.access import ANYONE, AUDITED, LOCAL, Principal, require_role, subject
-from acpc_server.errors import AcpcError, InvalidArgument, shortage
+from acpc_server.errors import AcpcError, InvalidArgument, Unauthenticated, shortage
 from acpc_server.observe import Metrics
 from acpc_server.rpc.request import CALL_ID
 from acpc_server.rpc.status import plain_status, to_status
@@ -123,14 +123,14 @@ class Method:
         trace = {"trace_id": call.span.trace_id} if call.span.trace_id else {}
         self._handling.observe(seconds, trace or None)
         call.span.end(code)
-        if self.audited:
-            self._audit(call, code)
+        self.audit(call, code)
         if self.probes:
             return
-        known = code != "UNAUTHENTICATED"
-        name = call.principal.name if known else "unknown"
+        name = call.principal.name if call.admitted else "unknown"
         self._metrics.count_call(name, call.agent, code, kind=self._kind, budget=call.budget)
-        if known:  # access control has logged the others, without letting them fill the disk
+        if (
+            call.admitted
+        ):  # access control has logged the others, without letting them fill the disk
             log.info(
                 "rpc",
                 request_id=call.request_id,
@@ -145,9 +145,9 @@ class Method:
                 **trace,
             )
 
-    def _audit(self, call: Call, code: str) -> None:
+    def audit(self, call: Call, code: str) -> None:
         """Say who had what changed; a call of an unknown caller changed nothing."""
-        if code != "UNAUTHENTICATED":
+        if self.audited and call.admitted:
             audit_log.info(
                 "audit",
                 request_id=call.request_id,
@@ -169,6 +169,7 @@ class Call:
         metadata: Headers that the caller sent.
         peer: Address of the caller's connection.
         principal: Who calls.
+        admitted: Whether that was known once, also when the credentials have ended since.
         budget: Seconds the caller allowed, as they were on arrival, or None.
         span: The call's stretch of the caller's trace, if there is one.
         caller: What limits count by: the principal, or the connection of an unknown one.
@@ -182,6 +183,7 @@ class Call:
         self.metadata: Metadata = context.invocation_metadata()
         self.peer: str = context.peer()
         self.principal = LOCAL
+        self.admitted = False
         self.caller = self.peer
         self.subject: dict[str, str] = {}
         self._context = context
@@ -206,7 +208,13 @@ class Call:
     def admit(self, admit: Admit) -> None:
         """Have ``admit`` say who calls; raises what it raises."""
         auth: Mapping[str, Any] = {} if admit is admit_all else self._context.auth_context()
-        self.principal = admit(self.method.path, self.metadata, auth, self.peer)
+        who = admit(self.method.path, self.metadata, auth, self.peer)
+        if self.admitted and (who.name, who.tenant) != (self.principal.name, self.principal.tenant):
+            # What the call has begun belongs to who it was.
+            raise Unauthenticated(
+                "these credentials now name another caller; call again", reason="BAD_CREDENTIALS"
+            )
+        self.principal, self.admitted = who, True
         if self.principal is not LOCAL and self.principal is not ANYONE:
             self.caller = self.principal.name
         require_role(self.principal, self.method.path)
@@ -281,7 +289,10 @@ class Call:
         """Work on the call under its request id; an error ends it, as :class:`Rejected`."""
         given = getattr(message, "request_id", "")
         if given:
-            self._id = given[:MAX_REQUEST_ID]
+            # Log lines that people read must not be written by callers.
+            self._id = (
+                given[:MAX_REQUEST_ID] if given.isprintable() else ascii(given)[:MAX_REQUEST_ID]
+            )
         structlog.contextvars.bind_contextvars(request_id=self.request_id)
         CALL_ID.set(self.request_id)
         try:
@@ -319,6 +330,8 @@ class Call:
             ends, self._open = self._open, False
         if ends:
             self.method.ended(self, code, self.now() - self._started)
+        elif code == "OK":  # the caller had left, and what it asked for was done all the same
+            self.method.audit(self, code)
 
     def leave(self) -> None:
         """Tell whoever works on the call that nobody waits for it any longer."""

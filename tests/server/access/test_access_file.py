@@ -53,6 +53,14 @@ def test_an_empty_file_is_a_file(tmp_path: Path) -> None:
 
 ISSUER = "{name: login, issuer: i, audience: a, key_file: k}"
 BAD = {
+    "name like that of a token's caller": (
+        "principals: [{name: 'login:robot-7'}]",
+        "principals.0.name: String should match",
+    ),
+    "issuer named like SPIFFE ids": (
+        f"issuers: [{ISSUER.replace('login', 'spiffe', 1)}]",
+        "how SPIFFE ids begin",
+    ),
     "unknown key": ("principles: []", "unknown key 'principles'; did you mean 'principals'?"),
     "unknown key below": (
         "principals: [{name: a, role: [read]}]",

@@ -151,3 +151,23 @@ def test_a_file_that_decides_access_and_anyone_can_change(tmp_path: Path) -> Non
     path.chmod(0o646)
     with pytest.raises(FailedPrecondition, match="chmod o-w"):
         read_public(path)
+
+
+def test_a_link_to_the_file_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    real, link = tmp_path / "real" / "keys.json", tmp_path / "keys.json"
+    text = make(real)
+    link.symlink_to(real)
+    revoke_key(link, text.split("_")[1])
+    assert link.is_symlink()
+    assert read_keys(real).find(text) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_revokes_the_server_can_still_read(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    first = make(path)
+    os.chown(path, 10001, 10002)
+    revoke_key(path, first.split("_")[1])
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (10001, 10002, 0o600)

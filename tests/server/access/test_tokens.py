@@ -7,14 +7,21 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
 from acpc_server.access.access_file import IssuerEntry
+from acpc_server.access.failures import MAX_ADDRESSES, MAX_FAILED, FailureLimit, address
 from acpc_server.access.signing_keys import FixedKeys, KeySource, SigningKey, parse_jwks
 from acpc_server.access.tokens import MAX_TOKEN_BYTES, Issuer, TokenVerifier
-from acpc_server.errors import FailedPrecondition, Unauthenticated, Unavailable
+from acpc_server.errors import (
+    FailedPrecondition,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+)
 from credentials import AUDIENCE, ISSUER, jwk, public_pem, token
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
@@ -196,3 +203,51 @@ def test_a_remembered_token_ends_with_its_key() -> None:
     with pytest.raises(Unavailable) as away:
         tokens.verify(text)
     assert away.value.retry_after
+
+
+@pytest.mark.parametrize("claim", ["exp", "nbf"])
+def test_a_time_beyond_all_times(claim: str) -> None:
+    rejected(token(EC_KEY, kid="ec", **{claim: 10**400 if claim == "exp" else -(10**400)}))
+
+
+def test_tokens_that_fail_are_looked_at_a_few_times_a_second_by_address() -> None:
+    entry = IssuerEntry(name="login", issuer=ISSUER, audience=AUDIENCE, jwks_file=Path("x"))
+    steady = Clock(100.0)
+    keys = source(jwk(EC_KEY))
+    tokens = TokenVerifier([Issuer(entry, keys)], monotonic=steady)
+    known, good, bad = (token(EC_KEY, sub=sub) for sub in ("known", "new", "bad"))
+    tokens.verify(known, "ipv4:10.0.0.1:1")
+    for port in range(MAX_FAILED):
+        with pytest.raises(Unauthenticated):
+            tokens.verify(bad + "AA", f"ipv4:10.0.0.1:{port}")
+    with pytest.raises(ResourceExhausted) as caught:
+        tokens.verify(good, "ipv4:10.0.0.1:77")
+    assert caught.value.reason == "TOO_MANY_FAILURES"
+    assert tokens.verify(known, "ipv4:10.0.0.1:77").subject == "known"
+    assert tokens.verify(good, "ipv4:10.0.0.2:77").subject == "new"
+    steady.now += 1.0
+    assert tokens.verify(good, "ipv4:10.0.0.1:77").subject == "new"
+
+
+def test_addresses_that_failed_are_forgotten() -> None:
+    limit = FailureLimit(Clock(0.0))
+    for _ in range(MAX_FAILED):
+        limit.failed("ipv4:10.9.9.9:1")
+    for i in range(MAX_ADDRESSES):
+        limit.failed(f"ipv4:10.{i >> 16}.{i >> 8 & 255}.{i & 255}:1")
+    limit.check("ipv4:10.9.9.9:1")
+
+
+@pytest.mark.parametrize(
+    ("peer", "expected"),
+    [
+        ("ipv4:10.0.0.1:50", "10.0.0.1/32"),
+        ("ipv6:%5B2001:db8::1%5D:50", "2001:db8::/64"),
+        ("ipv6:[2001:db8::ffff:1%25eth0]:50", "2001:db8::/64"),
+        ("ipv6:[::ffff:10.0.0.1]:50", "10.0.0.1/32"),
+        ("unix:", "unix"),
+        ("", ""),
+    ],
+)
+def test_the_address_of_a_peer(peer: str, expected: str) -> None:
+    assert address(peer) == expected

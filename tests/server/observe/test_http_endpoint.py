@@ -204,6 +204,8 @@ def test_series_may_ask_for_a_token_which_may_change() -> None:
     assert served.ask("/metrics", Authorization="Bearer first")[0] == 200
     tokens[0] = "second"
     assert served.ask("/metrics", Authorization="Bearer second")[0] == 200
+    tokens[0] = ""
+    assert served.ask("/metrics", Authorization="Bearer ")[0] == 401, "an empty file opens nothing"
     tokens.clear()
     assert served.ask("/metrics", Authorization="Bearer second")[0] == 401, "it cannot be read"
     assert served.ask("/livez")[0] == 200

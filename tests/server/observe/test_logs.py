@@ -83,6 +83,13 @@ def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) 
     assert [line["event"] for line in said(capsys)] == ["large"]
 
 
+def test_who_changed_what_is_logged_at_every_level(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("ERROR", "json")
+    structlog.get_logger("acpc.audit").info("audit", method="m")
+    structlog.get_logger("acpc.quiet").warning("large")
+    assert [line["event"] for line in said(capsys)] == ["audit"]
+
+
 def test_a_terminal_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs("INFO", "console")
     structlog.get_logger("acpc.test").info("own", number=1)
