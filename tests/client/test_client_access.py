@@ -97,6 +97,16 @@ def test_a_token_is_not_sent_in_plain_text_to_another_host(side_of: Any, target:
     AcpcClient(target, token=WORD, tls=Tls()).close()
 
 
+def test_what_is_meant_for_this_host_goes_by_no_proxy(
+    side: Any, counterparty: Witness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    side.ask(lambda client: client.checkpoints.get("a"), token=WORD)
+    assert counterparty.callers == [f"Bearer {WORD}"]
+
+
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "späth"])
 def test_a_token_that_no_header_carries_is_not_repeated_in_the_error(token: str) -> None:
     with pytest.raises(ArgumentError, match="token: ") as caught:

@@ -185,7 +185,9 @@ def test_calls_that_change_something_are_audited(guarded: Guarded) -> None:
     )
     name = operations_pb2.Operation.FromString(answer).name
     line = guarded.server.wait_for_log(
-        lambda line: line["event"] == "audit" and line["code"] == "OK"
+        lambda line: (
+            (line["event"], line.get("principal"), line.get("code")) == ("audit", "auditor", "OK")
+        )
     )
     assert line["subject"] == {"checkpoint": "lewm", "operation": name}
     denied = guarded.keys[Role.READ]
@@ -234,7 +236,7 @@ def test_a_token_that_expires_ends_an_idle_stream(guarded: Guarded) -> None:
     claims = {"team": "other", "scope": "plan"}
     try:
         for seconds in (4, 16, 64):  # until it is good for longer than opening a stream takes
-            short = token(KEY, **claims, exp=int(time.time()) + seconds)
+            short = token(KEY, **claims, sub="short", exp=int(time.time()) + seconds)
             refused = None
             try:
                 stream = open_pairs(guarded, short, over)
@@ -254,7 +256,6 @@ ODD_HEADERS: dict[str, Metadata] = {
     "empty": (("authorization", "Bearer "),),
     "no scheme": (("authorization", "{}"),),
     "Basic": (("authorization", "Basic {}"),),
-    "a tab": (("authorization", "Bearer\t{}"),),
     "as bytes": (("authorization-bin", "Bearer {}"),),
     "under another name": (("x-authorization", "Bearer {}"),),
     "of the caller's tenant": (("x-acpc-tenant", "lab"), ("x-forwarded-user", "read-only")),

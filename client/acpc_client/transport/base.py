@@ -11,7 +11,7 @@ import grpc
 from acpc_client.calls import Method, check_options
 from acpc_client.errors import ArgumentError, ClientClosed
 from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
-from acpc_client.transport.access import ClientOptions, bearer, resolved
+from acpc_client.transport.access import ClientOptions, bearer, is_local, resolved
 from acpc_client.transport.channel import CHANNEL_OPTIONS
 from acpc_client.transport.traced import start_tracing, traced
 
@@ -44,6 +44,8 @@ class Transport:
         self.channel_options = CHANNEL_OPTIONS
         if tls is not None and tls.server_name is not None:
             self.channel_options += (("grpc.ssl_target_name_override", tls.server_name),)
+        if is_local(self.target):  # what is meant for this host does not go by a proxy of another
+            self.channel_options += (("grpc.enable_http_proxy", 0),)
         self._bearer = bearer(self.target, options)
         self._patience = check_patience(options.get("patience"))
         self._on_away = options.get("on_away")
