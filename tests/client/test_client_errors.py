@@ -32,7 +32,7 @@ def test_every_status_has_a_class_of_its_own(
     with pytest.raises(AcpcError) as caught:
         side.ask(lambda client: client.checkpoints.get("a"))
     assert caught.value.code == code.name
-    assert caught.value.message == "why"
+    assert caught.value.message.split(";")[0] == "why"  # some say what to do as well
     assert type(caught.value).__name__ == code.name.title().replace("_", "")
     assert not isinstance(caught.value, grpc.RpcError)
 

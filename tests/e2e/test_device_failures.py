@@ -88,7 +88,7 @@ def test_a_device_that_fails_takes_the_server_out(faulty: FaultyWorld, fault: st
         started = time.monotonic()
         assert told(lambda: server.compare(seed=2)) == ("UNAVAILABLE", "DEVICE_FAILED")
         server.seconds_until_gone(started, fault)
-        assert any(line["event"] == "failed" for line in server.process.log())
+        wait_until(lambda: any(line["event"] == "failed" for line in server.process.log()))
         assert server.process.bugs() == []
 
 

@@ -6,6 +6,7 @@ true when the uploader named no trajectories.
 """
 
 import os
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -61,6 +62,11 @@ def write_shard(
     return write_arrays(folder / f"{start:08d}{SUFFIX}", members)
 
 
+# NumPy parses an array's header as Python, and threads of Python 3.11 that do so at once may get a
+# SystemError: they share the count of how deep they are.
+_PARSING = threading.Lock()
+
+
 def shard_paths(folder: Path) -> list[Path]:
     """The shards of a set, in order."""
     return sorted(folder.glob(f"{'[0-9]' * 8}*{SUFFIX}"))
@@ -78,7 +84,7 @@ def next_offset(folder: Path) -> int:
 def read_members(path: Path, *names: str) -> list[np.ndarray]:
     """Some members of a shard. Raises FailedPrecondition: the file is gone or damaged."""
     try:
-        with np.load(path, allow_pickle=False) as members:
+        with _PARSING, np.load(path, allow_pickle=False) as members:
             return [members[name] for name in names]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise damaged(path, str(error)) from error
