@@ -24,11 +24,21 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Anchors:
-    """Windows of a dataset: identity, frames, normalised blocks, endpoint state, label."""
+    """Windows of a dataset: identity, frames, normalised blocks, endpoint state, label.
+
+    Attributes:
+        ids: Index of each window among all of its length.
+        frames: The history and H future frames.
+        blocks: Those that H steps need, history + H - 1.
+        window_blocks: The block that leaves each frame of the window, which may be longer.
+        states: At frame history + H - 1, standardised.
+        labels: Of the endpoint states.
+    """
 
     ids: list[int]
     frames: list[NDArray[np.uint8]]
     blocks: list[Array]
+    window_blocks: list[Array]
     states: Array
     labels: list[int]
 
@@ -41,32 +51,75 @@ def standardised(column: NDArray[np.float32], rows: NDArray[np.int64]) -> Array:
     return scaled
 
 
-def draw_anchors(
-    content: PublicColumns, *, history: int, horizon: int, count: int, seed: int, frameskip: int
-) -> Anchors:
-    """The first ``count`` of a permutation of all windows, TwoRoom's columns and label."""
-    span = (history + horizon) * frameskip
-    windows = [
-        int(offset) + start
-        for offset, length in zip(content.offsets, content.lengths, strict=True)
+def released_future(horizon: int) -> int:
+    """Future frames of the windows that the released code draws anchors from."""
+    return max(9, horizon + 1)
+
+
+def starts(content: PublicColumns, frames: int, frameskip: int) -> list[tuple[int, int]]:
+    """Episode and first row of every window of so many kept frames, episode-major."""
+    span = frames * frameskip
+    return [
+        (episode, int(offset) + start)
+        for episode, (offset, length) in enumerate(
+            zip(content.offsets, content.lengths, strict=True)
+        )
         for start in range(max(0, int(length) - span + 1))
     ]
+
+
+def draw_anchors(
+    content: PublicColumns,
+    *,
+    history: int,
+    horizon: int,
+    count: int,
+    seed: int,
+    frameskip: int,
+    future_frames: int | None = None,
+) -> Anchors:
+    """The first ``count`` of a permutation of all windows, TwoRoom's columns and label.
+
+    ``future_frames`` is how many a window has after its history; None: the horizon.
+    """
+    windows = starts(content, history + (future_frames or horizon), frameskip)
     order = torch.randperm(len(windows), generator=torch.Generator().manual_seed(seed))
-    ids = order[:count].tolist()
-    first = [windows[identity] for identity in ids]
+    return anchors_at(
+        content,
+        order[:count].tolist(),
+        history=history,
+        horizon=horizon,
+        frameskip=frameskip,
+        future_frames=future_frames,
+    )
+
+
+def anchors_at(
+    content: PublicColumns,
+    ids: list[int],
+    *,
+    history: int,
+    horizon: int,
+    frameskip: int,
+    future_frames: int | None = None,
+) -> Anchors:
+    """The windows of these indices."""
+    length = history + (future_frames or horizon)
+    windows = starts(content, length, frameskip)
+    first = [windows[identity][1] for identity in ids]
     kept = np.arange(history + horizon) * frameskip
-    blocks = []
+    leaving = []
     for row in first:
-        rows = np.arange(row, row + (history + horizon - 1) * frameskip)
+        rows = np.arange(row, row + length * frameskip)
         actions = np.nan_to_num(standardised(content.columns["action"], rows), nan=0.0)
-        block = actions.reshape(history + horizon - 1, -1)
-        blocks.append(block.astype(np.float32).astype(np.float64))
+        leaving.append(actions.reshape(length, -1).astype(np.float32).astype(np.float64))
     ends = np.array([row + kept[-1] for row in first])
     states = standardised(content.columns["pos_agent"], ends)
     return Anchors(
         ids=ids,
         frames=[content.columns["pixels"][row + kept] for row in first],
-        blocks=blocks,
+        blocks=[blocks[: history + horizon - 1] for blocks in leaving],
+        window_blocks=leaving,
         states=states,
         labels=metrics.median_split_labels(states[:, :1]),
     )
@@ -101,8 +154,14 @@ def score(
     margin: float = 0.10,
     extra_horizons: Sequence[int] = (),
     extra_quantiles: Sequence[float] = (),
+    reach: float = 0.35,
+    partner_past: str = "own",
 ) -> ReferenceScore:
-    """IR, SR and the per-anchor values of one checkpoint."""
+    """IR, SR and the per-anchor values of one checkpoint.
+
+    ``reach`` is the quantile behind d_0.35. ``partner_past`` says whose blocks precede a_0 in the
+    partner's rollout: its ``own``, as the paper has it, or the ``anchor``'s, as the released code.
+    """
     horizon = len(anchors.frames[0]) - history
     alphas = list(weights) or metrics.uniform(horizon)
     clean, rollouts, perturbed = [], [], []
@@ -138,15 +197,14 @@ def score(
     for rollout, others, scale in zip(rollouts, perturbed, scales, strict=True):
         steps = [metrics.step_distances(rollout, other) for other in others]
         pushed.append([metrics.mean_radius(list(at), scale) for at in zip(*steps, strict=True)])
-    partners, _ = metrics.pairing(anchors.states, anchors.labels)
+    partners, _ = metrics.pairing(anchors.states, anchors.labels, reach)
     distances = []
     for i, j in enumerate(partners):
         if j < 0:
             distances.append(float("nan"))
             continue
-        blocks = np.concatenate(
-            [anchors.blocks[j][: history - 1], anchors.blocks[i][history - 1 :]]
-        )
+        before = anchors.blocks[{"own": j, "anchor": i}[partner_past]][: history - 1]
+        blocks = np.concatenate([before, anchors.blocks[i][history - 1 :]])
         partner = model.rollout(clean[j][:history], blocks)
         distances.append(metrics.different_state_distance(rollouts[i], partner, alphas, scales[i]))
     ir_raw = raw_ir(table, quantile)

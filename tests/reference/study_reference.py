@@ -1,7 +1,8 @@
 """The rows of every study in float64, from frames to columns, written from the paper's text.
 
 Shares with the server only what is its promise: the draws of noise, probes and pool normals, and
-which actions a seed swaps and shuffles. Shifts are Gaussian noise.
+which actions a seed swaps and shuffles. Shifts are Gaussian noise. Where the released code differs
+from the paper's letter a keyword says which of the two is computed.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ def drift_rows(
     draws: int,
     seed: int,
     groups: int,
+    destroyed: Sequence[dict[str, Array]] | None = None,
 ) -> list[Row]:
-    """Sec. "ACPC and Prediction-Error Change"."""
+    """Sec. "ACPC and Prediction-Error Change"; ``destroyed``: see ``destroyed_windows``."""
     h = given.history
     horizon = len(given.anchors.frames[0]) - h
     weights = metrics.uniform(horizon)
@@ -70,6 +72,8 @@ def drift_rows(
             "acpc_swapped": np.concatenate([past, given.anchors.blocks[partners[index]][h - 1 :]]),
             "acpc_shuffled": np.concatenate([past, future[order]]),
         }
+        if destroyed is not None:
+            actions |= destroyed[index]
         rollouts = {name: model.rollout(clean[:h], a) for name, a in actions.items()}
         clean_error = metrics.prediction_error(rollouts["acpc"], clean[h:], weights)
         for shift, sigma in enumerate(sigmas):
@@ -97,6 +101,28 @@ def drift_rows(
                     }
                 )
     return rows
+
+
+def destroyed_windows(
+    given: StudyAnchors, partners: Sequence[int], orders: Sequence[Sequence[int]]
+) -> list[dict[str, Array]]:
+    """Destroyed actions as the released code has them: the whole window's, past included.
+
+    Args:
+        given: Anchors whose windows hold the blocks that leave all of their frames.
+        partners: Whose actions each anchor gets; a permutation that may leave some in place.
+        orders: A permutation of the window's blocks for each anchor.
+    """
+    windows = given.anchors.window_blocks
+    used = len(given.anchors.blocks[0])
+    return [
+        {
+            "acpc_zeroed": np.zeros_like(window)[:used],
+            "acpc_swapped": windows[partner][:used],
+            "acpc_shuffled": np.stack([window[k] for k in order])[:used],
+        }
+        for window, partner, order in zip(windows, partners, orders, strict=True)
+    ]
 
 
 def geometry_rows(
@@ -202,8 +228,15 @@ def planner_rows(
     sampling_seed: int,
     history: int,
     goal_offset: int,
+    pool: int = -1,
+    endpoint: bool = False,
 ) -> tuple[list[Row], dict[str, Array]]:
-    """App. "Adaptive-CEM Selection-Regret Protocol"; rows, and the arrays of the clean pools."""
+    """App. "Adaptive-CEM Selection-Regret Protocol"; rows, and the arrays of the clean pools.
+
+    ``pool`` is the CEM iteration whose pool gives a row its features: the released code takes
+    that of step 0. With ``endpoint`` the feature at the planner's horizon is the q90 of the
+    final-step distances r_j, as in the released code, and of Eq. acpc-h without.
+    """
     rows: list[Row] = []
     arrays: dict[str, list[list[float]]] = {
         "pool_acpc_one_step_q90": [], "pool_acpc_q90": [], "pool_clean_gap": []
@@ -224,17 +257,19 @@ def planner_rows(
                 latents = model.encode(view)
                 other = _cem(model, latents, past, goal, budget, noise_key)
                 one_step, full = [], []
-                for pool in run.pools:
+                for candidates in run.pools:
                     both = [
                         [model.rollout(x, np.concatenate([past, a])) for x in (clean, latents)]
-                        for a in pool
+                        for a in candidates
                     ]
                     one_step.append(
                         metrics.quantile([metrics.between(a[0], b[0]) for a, b in both], 0.9)
                     )
-                    full.append(
-                        metrics.quantile([metrics.acpc(a, b, weights) for a, b in both], 0.9)
-                    )
+                    apart = [
+                        metrics.between(a[-1], b[-1]) if endpoint else metrics.acpc(a, b, weights)
+                        for a, b in both
+                    ]
+                    full.append(metrics.quantile(apart, 0.9))
                 costs = [_cost(model, clean, past, p, goal) for p in (run.plan, other.plan)]
                 same = [set(a) == set(b) for a, b in zip(run.elites, other.elites, strict=True)]
                 rows.append(
@@ -243,9 +278,9 @@ def planner_rows(
                         "shift": shift,
                         "severity": sigma,
                         "draw": draw,
-                        "acpc_one_step_q90": one_step[-1],
-                        "acpc_q90": full[-1],
-                        "clean_gap": gaps[-1],
+                        "acpc_one_step_q90": one_step[pool],
+                        "acpc_q90": full[pool],
+                        "clean_gap": gaps[pool],
                         "selection_regret": max(0.0, costs[1] - costs[0]),
                         "first_divergence": same.index(False) if False in same else -1,
                     }

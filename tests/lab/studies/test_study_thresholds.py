@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -22,10 +21,10 @@ from acpc_lab.studies.recovery import ThresholdPair as Pair
 from acpc_lab.studies.thresholds import ThresholdParameters, ThresholdSummary, select
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threshold_reference import Cells, chosen, over_tasks
 
 GRID = ThresholdParameters()
 LEVELS = [level / 100 for level in range(9)]
-Cells = dict[tuple[str, str], dict[str, list[float]]]
 
 
 def rows_of(cells: Cells, levels: list[float] = LEVELS, ir: str = "ir_rel") -> SweepRows:
@@ -46,71 +45,6 @@ def summarise(rows: SweepRows, parameters: ThresholdParameters = GRID) -> Thresh
     summary = Evidence.of(STUDIES["thresholds"], rows, parameters).summary
     assert isinstance(summary, ThresholdSummary)
     return summary
-
-
-# --- the paper's text as plain loops -----------------------------------------------------------
-
-
-def recovered(values: dict[str, list[float]]) -> list[bool]:
-    noisy, clean = values["success_noisy"], values["success_clean"]
-    wanted = noisy[0] + 0.8 * (max(noisy) - noisy[0])
-    return [
-        n >= wanted - 1e-9 and c >= clean[0] - 5 - 1e-9 for n, c in zip(noisy, clean, strict=True)
-    ]
-
-
-def first(flags: list[bool]) -> int:
-    return flags.index(True) if any(flags) else len(flags)
-
-
-def measures(values: dict[str, list[float]], t_ir: float, t_sr: float) -> dict[str, float]:
-    truth = recovered(values)
-    taken = [i <= t_ir and s >= t_sr for i, s in zip(values["ir_rel"], values["sr"], strict=True)]
-    both = list(zip(taken, truth, strict=True))
-    tp, fp = both.count((True, True)), both.count((True, False))
-    fn, tn = both.count((False, True)), both.count((False, False))
-    rates = [a / b for a, b in ((tp, tp + fn), (tn, tn + fp)) if b]
-    return {
-        "onset": first(taken) - first(truth),
-        "ba": sum(rates) / len(rates),
-        "p": tp / (tp + fp) if tp + fp else float("nan"),
-        "r": tp / (tp + fn) if tp + fn else float("nan"),
-    }
-
-
-def over_tasks(cells: Cells, tasks: tuple[str, ...], t_ir: float, t_sr: float) -> dict[str, float]:
-    by_task = []
-    for task in tasks:
-        runs = [measures(v, t_ir, t_sr) for (name, _), v in cells.items() if name == task]
-        by_task.append(
-            {
-                "mismatch": np.mean([abs(run["onset"]) for run in runs]),
-                "worst": max(abs(run["onset"]) for run in runs),
-                "early": sum(run["onset"] < 0 for run in runs),
-                "late": sum(run["onset"] > 0 for run in runs),
-                **{name: mean_held([run[name] for run in runs]) for name in ("ba", "p", "r")},
-            }
-        )
-    found = {
-        name: mean_held([task[name] for task in by_task]) for name in ("mismatch", "ba", "p", "r")
-    }
-    found["worst"] = max(task["worst"] for task in by_task)
-    found |= {name: sum(task[name] for task in by_task) for name in ("early", "late")}
-    return found
-
-
-def mean_held(values: list[float]) -> float:
-    held = [value for value in values if not np.isnan(value)]
-    return float(np.mean(held)) if held else float("nan")
-
-
-def chosen(cells: Cells, source: tuple[str, ...]) -> tuple[float, float]:
-    def rank(pair: tuple[float, float]) -> tuple[float, ...]:
-        found = over_tasks(cells, source, *pair)
-        order = (found["mismatch"], found["early"], found["late"], -found["ba"], pair[0], -pair[1])
-        return tuple(round(value, 9) for value in order)
-
-    return min(itertools.product(GRID.ir_grid, GRID.sr_grid), key=rank)
 
 
 success = st.integers(0, 300).map(lambda count: count / 3)
@@ -145,7 +79,7 @@ def test_every_split_agrees_with_plain_loops(cells: Cells) -> None:
     tasks = tuple(dict.fromkeys(task for task, _ in cells))
     assert len(summary.splits) == 2 ** len(tasks) - 2
     for split in summary.splits:
-        assert (split.t_ir, split.t_sr) == chosen(cells, split.source)
+        assert (split.t_ir, split.t_sr) == chosen(cells, split.source, (GRID.ir_grid, GRID.sr_grid))
         assert split.test == tuple(task for task in tasks if task not in split.source)
         seen = over_tasks(cells, split.source, split.t_ir, split.t_sr)
         unseen = over_tasks(cells, split.test, split.t_ir, split.t_sr)
