@@ -41,6 +41,7 @@ def test_each_anchor_says_how_far_each_step_goes_and_why_it_was_skipped() -> Non
     without = Score.from_message(older).checkpoint.anchor_values
     assert without is not None
     assert without.step_radius is None
+    assert without.trajectory_ids is None
 
 
 def test_records_with_arrays_compare_by_value() -> None:

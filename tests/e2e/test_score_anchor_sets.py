@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 import wire
 from acpc.v1 import anchor_service_pb2 as anchors_pb
+from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 from google.rpc import code_pb2, error_details_pb2
 from job_world import JobCaller, JobWorld, job, metadata, response, steps_of, write_job_world
@@ -87,10 +89,14 @@ def test_many_shifts_share_pairs_and_eligible_counts(calls: SetCaller) -> None:
     ]
     values = [score.checkpoint.anchor_values for score in scores]
     assert len({score.checkpoint.eligible for score in scores}) == 1
-    for field in ("partner", "anchor_ids"):
+    for field in ("partner", "anchor_ids", "trajectory_ids"):
         assert len({getattr(value, field).data for value in values}) == 1
     assert len({tuple(value.skip_reasons) for value in values}) == 1
     assert len({value.radius.data for value in values}) == 4
+
+
+def trajectories(score: pb.ScoreCheckpointResponse) -> list[int]:
+    return np.frombuffer(score.checkpoint.anchor_values.trajectory_ids.data, np.int64).tolist()
 
 
 def test_one_window_an_episode(calls: SetCaller) -> None:
@@ -99,7 +105,9 @@ def test_one_window_an_episode(calls: SetCaller) -> None:
     score = calls.result(job(dataset=source))
     every = calls.result(job(dataset={**source, "one_per_episode": False}))
     assert score.checkpoint.anchors == 6
+    assert len(set(trajectories(score))) == 6
     assert score.receipt.anchors_digest != every.receipt.anchors_digest
+    assert len(set(trajectories(every))) < len(trajectories(every)) == 6
     assert calls.make(**source) == score.receipt.anchors_digest
     found = refused(calls, job(dataset={**source, "count": 7}))
     assert (found.code, found.fields) == ("INVALID_ARGUMENT", ("dataset.count",))

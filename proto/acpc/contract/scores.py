@@ -55,6 +55,8 @@ class AnchorValues(Record, Wire[pb.AnchorValues]):
         skip_reasons: Why each anchor has no partner, n of them.
         step_radius: Distance of clean and perturbed prediction at each step in units of the motion
             scale, mean over draws, float64 (n, H); None when the server left it out.
+        trajectory_ids: Trajectory each anchor was cut from, int64 (n,): anchors of one trajectory
+            are no independent samples. None for jobs of releases that did not record it.
     """
 
     anchor_ids: NDArray[np.int64]
@@ -65,6 +67,7 @@ class AnchorValues(Record, Wire[pb.AnchorValues]):
     draw_radius: NDArray[np.float64]
     skip_reasons: tuple[SkipReason, ...]
     step_radius: NDArray[np.float64] | None
+    trajectory_ids: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -424,6 +424,7 @@ class AnchorValues(_message.Message):
     DRAW_RADIUS_FIELD_NUMBER: _builtins.int
     SKIP_REASONS_FIELD_NUMBER: _builtins.int
     STEP_RADIUS_FIELD_NUMBER: _builtins.int
+    TRAJECTORY_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def anchor_ids(self) -> _tensor_pb2.Tensor:
         """Identity of each anchor, int64 (n)."""
@@ -458,6 +459,12 @@ class AnchorValues(_message.Message):
         motion scale, mean over draws, float64 (n, H).
         """
 
+    @_builtins.property
+    def trajectory_ids(self) -> _tensor_pb2.Tensor:
+        """Trajectory that each anchor was cut from, int64 (n); absent for jobs that
+        ended before the server recorded it.
+        """
+
     def __init__(
         self,
         *,
@@ -469,10 +476,11 @@ class AnchorValues(_message.Message):
         draw_radius: _tensor_pb2.Tensor | None = ...,
         skip_reasons: _abc.Iterable[Global___SkipReason.ValueType] | None = ...,
         step_radius: _tensor_pb2.Tensor | None = ...,
+        trajectory_ids: _tensor_pb2.Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_ids", b"anchor_ids", "different_state_distance", b"different_state_distance", "draw_radius", b"draw_radius", "motion_scale", b"motion_scale", "partner", b"partner", "radius", b"radius", "step_radius", b"step_radius"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_ids", b"anchor_ids", "different_state_distance", b"different_state_distance", "draw_radius", b"draw_radius", "motion_scale", b"motion_scale", "partner", b"partner", "radius", b"radius", "step_radius", b"step_radius", "trajectory_ids", b"trajectory_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_ids", b"anchor_ids", "different_state_distance", b"different_state_distance", "draw_radius", b"draw_radius", "motion_scale", b"motion_scale", "partner", b"partner", "radius", b"radius", "skip_reasons", b"skip_reasons", "step_radius", b"step_radius"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_ids", b"anchor_ids", "different_state_distance", b"different_state_distance", "draw_radius", b"draw_radius", "motion_scale", b"motion_scale", "partner", b"partner", "radius", b"radius", "skip_reasons", b"skip_reasons", "step_radius", b"step_radius", "trajectory_ids", b"trajectory_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -128,6 +128,7 @@ class ScoreJobKind(AnchorJobKind):
         return {
             **score.summarise_checkpoint(spec, record, distances, partner, context.check),
             "anchor_ids": pack(anchors.anchor_ids),
+            "trajectory_ids": pack(anchors.trajectory_ids),
             "skip_reasons": opened["skip_reasons"],
         }
 
