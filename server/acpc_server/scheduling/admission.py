@@ -28,8 +28,9 @@ MAX_REQUEST_SECONDS = 300.0
 # A request is admitted only if those ahead are expected to take at most this share of its time.
 MAX_WAIT_SHARE = 0.3
 MIN_RETRY_SECONDS = 0.05
-# How long a caller is counted among those that share the device after its latest request.
-ACTIVE_SECONDS = 2.0
+# A caller whose requests have ended still shares the device while its next one may come: for the
+# first of these seconds and twice its latest pause between two, never longer than the second.
+RETURN_SECONDS, MAX_RETURN_SECONDS = 0.05, 2.0
 
 
 class Call(Protocol):
@@ -57,6 +58,36 @@ class Shares(NamedTuple):
     modest: int
 
 
+class _Returning:
+    """Callers that have nothing under way but are expected back, by their latest pause."""
+
+    def __init__(self) -> None:
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # when, and until when
+        self._pauses: dict[str, float] = {}  # of callers that came back in time, seconds
+
+    def leaves(self, caller: str) -> None:
+        """Its last request has ended."""
+        now = time.monotonic()
+        pause = self._pauses.pop(caller, 0.0)
+        self._left[caller] = (now, now + RETURN_SECONDS + 2 * pause)
+        while now - next(iter(self._left.values()))[0] > MAX_RETURN_SECONDS:
+            self._left.popitem(last=False)
+
+    def comes(self, caller: str) -> None:
+        """It has a request under way."""
+        left, _ = self._left.pop(caller, (-math.inf, 0.0))
+        pause = time.monotonic() - left
+        if pause <= MAX_RETURN_SECONDS:
+            self._pauses[caller] = pause
+
+    def count(self) -> int:
+        """How many are expected."""
+        now = time.monotonic()
+        return sum(
+            now <= until and now - left <= MAX_RETURN_SECONDS for left, until in self._left.values()
+        )
+
+
 class AdmissionController:
     """Admits requests to one device; every method that computes on it is counted together.
 
@@ -82,7 +113,7 @@ class AdmissionController:
         self._max_queue = max_queue
         self._under_way: dict[str, Counter[str]] = {}
         self._total = 0
-        self._left: OrderedDict[str, float] = OrderedDict()  # callers without any, and until when
+        self._returning = _Returning()
         self._lock = threading.Lock()
 
     @contextmanager
@@ -108,16 +139,10 @@ class AdmissionController:
         """Who uses more of the device than others now."""
         with self._lock:
             counts = {caller: own.total() for caller, own in self._under_way.items()}
-            share = math.ceil(self._total / max(1, self._active()))
+            active = len(self._under_way) + self._returning.count()
+            share = math.ceil(self._total / max(1, active))
             over = frozenset(caller for caller, count in counts.items() if count > share)
             return Shares(over, self._total - sum(counts[caller] for caller in over))
-
-    def _active(self) -> int:
-        """Callers that have requests under way, or had a moment ago."""
-        now = time.monotonic()
-        while self._left and next(iter(self._left.values())) < now:
-            self._left.popitem(last=False)
-        return len(self._under_way) + len(self._left)
 
     def _leave(self, method: str, caller: str) -> None:
         with self._lock:
@@ -126,7 +151,7 @@ class AdmissionController:
             self._total -= 1
             if not own.total():
                 del self._under_way[caller]
-                self._left[caller] = time.monotonic() + ACTIVE_SECONDS
+                self._returning.leaves(caller)
 
     def _admit(self, method: str, context: RequestContext, max_wait_share: float) -> float:
         """Count a request in; returns its turns, itself and those it waits for in its own length.
@@ -159,7 +184,7 @@ class AdmissionController:
                 )
             self._under_way.setdefault(context.caller, Counter())[method] += 1
             self._total += 1
-            self._left.pop(context.caller, None)
+            self._returning.comes(context.caller)
             return 1.0 + (wait / alone if alone else ahead)
 
     def _turn_seconds(self, counts: Counter[str], alone: float, turns: int) -> float:

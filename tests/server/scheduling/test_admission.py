@@ -146,20 +146,33 @@ def test_the_last_places_are_not_for_whoever_has_most() -> None:
         assert rejected.reason == "SERVER_BUSY"
 
 
-def test_a_share_is_equal_among_those_who_have_requests_or_had_a_moment_ago(
+def test_a_share_is_equal_among_those_who_have_requests_or_will_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    clock = Clock()
+    monkeypatch.setattr("acpc_server.scheduling.admission.time.monotonic", clock)
     admission = AdmissionController(max_requests=64)
+
+    def visit() -> None:
+        with admission.request(SHORT, context(caller="few")):
+            assert admission.shares() == ({"many"}, 1)
+
     with ExitStack() as entered:
         enter(entered, admission, SHORT, 8, caller="many")
         assert admission.shares() == (frozenset(), 8), "it is alone"
-        with admission.request(SHORT, context(caller="few")):
-            assert admission.shares() == ({"many"}, 1)
+        visit()
         assert admission.shares() == ({"many"}, 0), "the other may come again"
-        monkeypatch.setattr("acpc_server.scheduling.admission.ACTIVE_SECONDS", -1.0)
-        with admission.request(SHORT, context(caller="few")):
-            pass
+        clock.now += 0.1
+        assert admission.shares() == (frozenset(), 8), "it came once"
+        visit()
+        clock.now += 0.2
+        assert admission.shares() == ({"many"}, 0), "it comes every tenth of a second"
+        clock.now += 0.2
         assert admission.shares() == (frozenset(), 8)
+        clock.now += 60
+        visit()
+        clock.now += 0.1
+        assert admission.shares() == (frozenset(), 8), "it comes once a minute"
 
 
 def test_answers_that_leave_together_cost_no_less_than_they_took() -> None:
@@ -336,27 +349,52 @@ def test_each_message_of_a_stream_is_a_request_and_all_end_with_the_call() -> No
         requests.check()
 
 
-def test_a_call_is_rejected_when_all_workers_are_taken_and_the_backlog_is_full() -> None:
-    workers, go = WorkerPool(2, max_backlog=3), threading.Event()
+def test_calls_are_rejected_when_all_workers_are_taken_but_a_newcomers_is_not() -> None:
+    workers, go = WorkerPool(2, max_backlog=6), threading.Event()
 
     async def filled() -> None:
         waiting = []
-        for _ in range(5):
-            workers.check()
-            waiting.append(workers.run(go.wait, GENEROUS_SECONDS))
+        for _ in range(6):
+            workers.check("many")
+            waiting.append(workers.run("many", go.wait, GENEROUS_SECONDS))
         with pytest.raises(ResourceExhausted, match="every thread") as rejected:
-            workers.check()
+            workers.check("many")
         assert rejected.value.retry_after
+        for newcomer in "ab":
+            workers.check(newcomer)
+            waiting.append(workers.run(newcomer, go.wait, GENEROUS_SECONDS))
+        with pytest.raises(ResourceExhausted):
+            workers.check("c")
         waiting[0].cancel()
         with pytest.raises(ResourceExhausted):
-            workers.check()  # its thread is taken still
+            workers.check("c")  # its thread is taken still
         go.set()
         await asyncio.gather(*waiting[1:])
         while True:  # the cancelled one's thread is heard of last
             try:
-                return workers.check()
+                return workers.check("many")
             except ResourceExhausted:
                 await asyncio.sleep(0)
+
+    asyncio.run(filled())
+    workers.close()
+
+
+def test_work_aside_takes_no_more_places_than_there_are_threads() -> None:
+    workers, go = WorkerPool(2, max_backlog=2), threading.Event()
+
+    async def filled() -> None:
+        waits = [
+            asyncio.ensure_future(workers.run_aside(str(i), go.wait, GENEROUS_SECONDS))
+            for i in range(30)
+        ]
+        await asyncio.sleep(0)
+        workers.check("other")
+        waits[0].cancel()
+        answer = workers.run("other", len, "four")
+        go.set()
+        assert await answer == 4
+        assert all(await asyncio.gather(*waits[1:]))
 
     asyncio.run(filled())
     workers.close()
@@ -367,8 +405,8 @@ def test_a_worker_that_wants_to_exit_ends_neither_the_loop_nor_its_caller() -> N
 
     async def asked() -> None:
         with pytest.raises(RuntimeError, match="SystemExit"):
-            await workers.run(sys.exit, 3)
-        assert await workers.run(len, "four") == 4
+            await workers.run("", sys.exit, 3)
+        assert await workers.run("", len, "four") == 4
 
     asyncio.run(asked())
     workers.close()
