@@ -263,9 +263,9 @@ class Call:
         if self._task is not None:  # gRPC's own way would keep the call until garbage is collected
             self._task.add_done_callback(lambda _: callback())
 
-    def in_worker(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # noqa: ANN401
+    async def in_worker(self, work: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
         """Have a worker call ``work`` for an asynchronous servicer; errors are the call's."""
-        return self._workers.run(self._bound, work, args)
+        return await self._workers.run_aside(self.caller, self._bound, work, args)
 
     async def receive(self) -> bytes | None:
         """The bytes of the next message, or None at the end of them."""

@@ -264,10 +264,10 @@ class _Worked(_Served):
 
     async def _answer(self, call: Call, context: Any) -> bytes:  # noqa: ANN401
         workers = self._door.workers
-        workers.check()
+        workers.check(call.caller)
         data = await self._lane.receiver.read(call, self._limit)
-        workers.check()
-        return await workers.run(self._work, call, data)
+        workers.check(call.caller)
+        return await workers.run(call.caller, self._work, call, data)
 
     def _work(self, call: Call, data: bytes | None) -> bytes:
         try:
@@ -318,13 +318,13 @@ class _Streamed(_Served):
                 data = await receive(call, limit)
                 receive = receiver.listen
                 call.admit(self._door.admit)
-                answer = await workers.run(self._step, call, talk, data)
+                answer = await workers.run(call.caller, self._step, call, talk, data)
                 if answer is not None:
                     await self._send(call, context, answer)
         finally:
             self._door.long_calls.discard(call)
             call.leave()
-            workers.run(talk.close)
+            workers.run(call.caller, talk.close)
 
     def _step(self, call: Call, talk: _Talk, data: bytes | None) -> bytes | None:
         with call.observed():
