@@ -48,6 +48,7 @@ def test_another_tenant_is_served(tmp_path: Path) -> None:
             wanted = operations_pb2.WaitOperationRequest(name=name)
             operation = OperationsStub(channel).WaitOperation(wanted, **given)
             adversary.stdin.close()
+            adversary.wait(GENEROUS_SECONDS)
             assert operation.WhichOneof("result") == "response", operation
             # The adversary submitted long before: its jobs are not done.
             theirs = {"metadata": tenants.metadata("adversary"), "timeout": GENEROUS_SECONDS}

@@ -28,7 +28,7 @@ class WorkerPool:
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="rpc")
         self._places = size + max_backlog
         self._pending: Counter[str] = Counter()
-        self._aside = asyncio.Semaphore(size)
+        self._aside = asyncio.Semaphore(max(1, size // 4))
         self._done: deque[tuple[str, asyncio.Future[Any], object, Exception | None]] = deque()
         self._waking = False
 
@@ -56,7 +56,7 @@ class WorkerPool:
         return answer
 
     async def run_aside(self, caller: str, work: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
-        """The same for what is never rejected: at most one for each thread takes a place.
+        """The same for what is never rejected: it waits until it takes one of a quarter of them.
 
         It is done in its turn although whoever waits is cancelled.
         """

@@ -380,7 +380,7 @@ def test_calls_are_rejected_when_all_workers_are_taken_but_a_newcomers_is_not() 
     workers.close()
 
 
-def test_work_aside_takes_no_more_places_than_there_are_threads() -> None:
+def test_work_aside_takes_few_places() -> None:
     workers, go = WorkerPool(2, max_backlog=2), threading.Event()
 
     async def filled() -> None:
