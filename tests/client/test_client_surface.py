@@ -54,6 +54,7 @@ PUBLIC = [
     "CheckpointRef",
     "CheckpointScore",
     "CheckpointState",
+    "CleanGaps",
     "ColorJitter",
     "Contrast",
     "CostReduction",

@@ -97,12 +97,12 @@ MOMENTS: Table = [
         "past_blocks.dtype",
     ),
     ("reduction", {"cost_reduction": 9}, "cost_reduction"),
-]
-
-SELECTIONS: Table = [
     ("tolerance-negative", {"endpoint_tolerance": -1.0}, "endpoint_tolerance"),
     ("tolerance-nan", {"endpoint_tolerance": float("nan")}, "endpoint_tolerance"),
     ("tolerance-inf", {"endpoint_tolerance": float("inf")}, "endpoint_tolerance"),
+]
+
+SELECTIONS: Table = [
     ("weights-sum", {"weights": [0.5] * 4}, "weights"),
     ("weights-nan", {"weights": [float("nan")] * 4}, "weights"),
 ]

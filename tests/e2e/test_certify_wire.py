@@ -59,6 +59,9 @@ def test_a_pool_is_certified(stub: DiagnosticServiceStub) -> None:
         assert view.top1.certified == (view.top1.margin > 0)
         assert view.HasField("elite")
     assert answer.top1_certified_fraction == sum(v.top1.certified for v in answer.views) / 4
+    ordered = np.sort(costs)
+    assert answer.clean_gaps.top1 == ordered[1] - ordered[0]
+    assert answer.clean_gaps.elite == ordered[ELITES] - ordered[ELITES - 1]
     assert [entry.kind for entry in answer.certified_severities] == ["gaussian_noise"]
     assert answer.certified_severities[0].top1 in (1e-4, 0.05)
     assert answer.receipt.checkpoint_digest
@@ -109,6 +112,7 @@ def test_every_option_is_taken(stub: DiagnosticServiceStub) -> None:
     answer = stub.CertifyPool(request, timeout=GENEROUS_SECONDS)
     assert [(v.spec_index, v.draw) for v in answer.views] == [(0, 0), (0, 1)]
     assert not answer.views[0].HasField("elite")
+    assert not answer.clean_gaps.HasField("elite")
     assert not answer.clean_elites
     assert not answer.certified_severities
     bounds = array(answer.views[0].bounds)
@@ -207,6 +211,9 @@ def test_paired_runs(stub: DiagnosticServiceStub) -> None:
     assert answer.views[0].certified
     again = stub.PlanPaired(planning.paired(perturbations=views), timeout=GENEROUS_SECONDS)
     assert again.receipt == answer.receipt
+    assert [gaps.top1 >= 0 and gaps.HasField("elite") for gaps in answer.clean_gaps] == [True] * 3
+    loose = planning.paired(perturbations=views, endpoint_tolerance=1e9)
+    assert not stub.PlanPaired(loose, timeout=GENEROUS_SECONDS).views[0].certified
     best = stub.PlanPaired(planning.paired(returns=pb.CEM_RETURN_BEST), timeout=GENEROUS_SECONDS)
     assert not np.array_equal(array(best.clean_plan), clean)
 

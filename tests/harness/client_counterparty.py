@@ -170,6 +170,9 @@ class Counterparty(
             views=views,
             top1_certified_fraction=fraction,
             elite_certified_fraction=fraction if asked.elite_count else 0.0,
+            clean_gaps=diagnostic_service_pb2.CleanGaps(
+                top1=1.0, elite=1.0 if asked.elite_count else None
+            ),
             certified_severities=[
                 diagnostic_service_pb2.CertifiedSeverity(kind="gaussian_noise", top1=0.08)
             ],
@@ -219,8 +222,9 @@ class Counterparty(
             selection_regret=0.125,
         )  # fmt: skip
         return diagnostic_service_pb2.PlanPairedResponse(
-            request_id=request.request_id, clean_plan=plan, views=[same, other], receipt=RECEIPT
-        )
+            request_id=request.request_id, clean_plan=plan, views=[same, other], receipt=RECEIPT,
+            clean_gaps=[diagnostic_service_pb2.CleanGaps(top1=0.5, elite=0.25)] * len(iterations),
+        )  # fmt: skip
 
     def ListCheckpoints(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("ListCheckpoints", request, context)

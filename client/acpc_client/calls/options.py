@@ -69,10 +69,12 @@ class PlannerOptions(ViewOptions, total=False):
     Attributes:
         past_blocks: Blocks that leave the earlier frames, float32 (h - 1, block width).
         cost_reduction: How the squared distance is reduced over latent coordinates.
+        endpoint_tolerance: l2 distance by which every endpoint may be off; 0.
     """
 
     past_blocks: NDArray[Any] | None
     cost_reduction: CostReduction
+    endpoint_tolerance: float
 
 
 class CertifyOptions(PlannerOptions, total=False):
@@ -80,12 +82,10 @@ class CertifyOptions(PlannerOptions, total=False):
 
     Attributes:
         elite_count: Size k of the elite set; 0: no elite certificate.
-        endpoint_tolerance: l2 distance by which every endpoint may be off; 0.
         weights: Horizon weights of the ACPC summaries; empty: 1/H.
     """
 
     elite_count: int
-    endpoint_tolerance: float
     weights: Sequence[float]
 
 

@@ -71,6 +71,7 @@ def moment(
         "views": views(options),
         "past_blocks": options.get("past_blocks"),
         "cost_reduction": options.get("cost_reduction", CostReduction.SERVER_DEFAULT),
+        "endpoint_tolerance": options.get("endpoint_tolerance", 0.0),
     }
 
 
@@ -78,6 +79,5 @@ def selection(options: CertifyOptions) -> dict[str, Any]:
     """What is certified of a pool."""
     return {
         "elite_count": options.get("elite_count", 0),
-        "endpoint_tolerance": options.get("endpoint_tolerance", 0.0),
         "weights": options.get("weights", ()),
     }

@@ -137,6 +137,10 @@ def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
             row += _selection([view.elite for view in views if view.elite is not None])
         rows.append(row)
     table(titles, rows)
+    gaps = answer.clean_gaps
+    if gaps is not None:
+        elite = f", elite set {number(gaps.elite)}" if with_elites else ""
+        line(f"clean gap that the bounds must not close: winner {number(gaps.top1)}{elite}")
     for severity in answer.certified_severities:
         elite = f", elite set {number(severity.elite)}" if with_elites else ""
         top1 = number(severity.top1)

@@ -71,6 +71,7 @@ from acpc.contract.perturbations import (
 from acpc.contract.plain import from_json, from_plain, to_json, to_plain
 from acpc.contract.pools import (
     CertifiedSeverity,
+    CleanGaps,
     PairedIteration,
     PairedPlan,
     PairedPlans,
@@ -146,6 +147,7 @@ __all__ = [
     "CheckpointRef",
     "CheckpointScore",
     "CheckpointState",
+    "CleanGaps",
     "Codec",
     "ColorJitter",
     "Contrast",

@@ -130,11 +130,14 @@ class PlannerMoment(_Moment):
             (h - 1, block width); None when h is 1.
         cost_reduction: How costs are reduced over latent coordinates: the sum unless said
             otherwise.
+        endpoint_tolerance: Every endpoint may be off by this l2 distance in latent units, finite
+            and not negative; widens the bounds.
     """
 
     goal: Goal
     past_blocks: NDArray[Any] | None = floats("h - 1, block width", None)
     cost_reduction: CostReduction = CostReduction.SUM
+    endpoint_tolerance: float = bounded(0.0, ge=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,13 +162,10 @@ class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
 
     Attributes:
         elite_count: Size k of the elite set, fewer than the candidates; 0: no elite certificate.
-        endpoint_tolerance: Every endpoint may be off by this l2 distance in latent units, finite
-            and not negative; widens the bounds.
         weights: Horizon weights of the ACPC summaries, as in ``PairRequest``.
     """
 
     elite_count: int = bounded(0, ge=0, le=UINT32)
-    endpoint_tolerance: float = bounded(0.0, ge=0)
     weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
 
 

@@ -30,6 +30,20 @@ class SelectionCertificate(Record, Wire[pb.SelectionCertificate]):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
+class CleanGaps(Record, Wire[pb.CleanGaps]):
+    """How far the clean costs of what was chosen lie from those of what was not.
+
+    Attributes:
+        top1: The second lowest cost minus the lowest; infinite for a pool of one.
+        elite: The lowest cost outside the elite set minus the highest inside; None without an
+            elite count.
+    """
+
+    top1: float
+    elite: float | None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class ViewCertificate(Record, Wire[pb.ViewCertificate]):
     """One view of the history against the candidate pool; arrays are float64 (candidates,).
 
@@ -94,6 +108,7 @@ class PoolCertificate(Record, Wire[pb.CertifyPoolResponse]):
         views: One certificate per view, spec-major, then draw.
         top1_certified_fraction: Fraction of views whose winner provably cannot change.
         elite_certified_fraction: The same for the elite set.
+        clean_gaps: What the bounds are held against; None from a server that does not tell.
     """
 
     request_id: str = field(default="", kw_only=True)
@@ -106,6 +121,7 @@ class PoolCertificate(Record, Wire[pb.CertifyPoolResponse]):
     certified_severities: tuple[CertifiedSeverity, ...]
     receipt: Receipt
     timing: Timing = field(default_factory=Timing)
+    clean_gaps: CleanGaps | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -170,6 +186,7 @@ class PairedPlans(Record, Wire[pb.PlanPairedResponse]):
     Attributes:
         clean_plan: float32 (H, block width).
         views: One per view, spec-major, then draw.
+        clean_gaps: Of the clean run, one per CEM iteration.
     """
 
     request_id: str = field(default="", kw_only=True)
@@ -177,3 +194,4 @@ class PairedPlans(Record, Wire[pb.PlanPairedResponse]):
     views: tuple[PairedPlan, ...]
     receipt: Receipt
     timing: Timing = field(default_factory=Timing)
+    clean_gaps: tuple[CleanGaps, ...] = ()

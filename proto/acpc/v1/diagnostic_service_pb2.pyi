@@ -461,6 +461,7 @@ class CertifyPoolResponse(_message.Message):
     CERTIFIED_SEVERITIES_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
+    CLEAN_GAPS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The id of the request, or the one the server gave it."""
     clean_winner: _builtins.int
@@ -495,6 +496,10 @@ class CertifyPoolResponse(_message.Message):
     def timing(self) -> _receipt_pb2.Timing:
         """Where the seconds went, by the server's clock."""
 
+    @_builtins.property
+    def clean_gaps(self) -> Global___CleanGaps:
+        """What the bounds are held against."""
+
     def __init__(
         self,
         *,
@@ -508,14 +513,47 @@ class CertifyPoolResponse(_message.Message):
         certified_severities: _abc.Iterable[Global___CertifiedSeverity] | None = ...,
         receipt: _receipt_pb2.Receipt | None = ...,
         timing: _receipt_pb2.Timing | None = ...,
+        clean_gaps: Global___CleanGaps | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["clean_costs", b"clean_costs", "receipt", b"receipt", "timing", b"timing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["clean_costs", b"clean_costs", "clean_gaps", b"clean_gaps", "receipt", b"receipt", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certified_severities", b"certified_severities", "clean_costs", b"clean_costs", "clean_elites", b"clean_elites", "clean_winner", b"clean_winner", "elite_certified_fraction", b"elite_certified_fraction", "receipt", b"receipt", "request_id", b"request_id", "timing", b"timing", "top1_certified_fraction", b"top1_certified_fraction", "views", b"views"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certified_severities", b"certified_severities", "clean_costs", b"clean_costs", "clean_elites", b"clean_elites", "clean_gaps", b"clean_gaps", "clean_winner", b"clean_winner", "elite_certified_fraction", b"elite_certified_fraction", "receipt", b"receipt", "request_id", b"request_id", "timing", b"timing", "top1_certified_fraction", b"top1_certified_fraction", "views", b"views"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CertifyPoolResponse: _TypeAlias = CertifyPoolResponse  # noqa: Y015
+
+@_typing.final
+class CleanGaps(_message.Message):
+    """How far the clean costs of what was chosen lie from those of what was not,
+    in the units of the costs. A certificate needs bounds that close no gap.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOP1_FIELD_NUMBER: _builtins.int
+    ELITE_FIELD_NUMBER: _builtins.int
+    top1: _builtins.float
+    """The second lowest cost minus the lowest; infinite for a pool of one."""
+    elite: _builtins.float
+    """The lowest cost outside the elite set minus the highest inside; absent
+    without elite_count.
+    """
+    def __init__(
+        self,
+        *,
+        top1: _builtins.float = ...,
+        elite: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_elite", b"_elite", "elite", b"elite"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_elite", b"_elite", "elite", b"elite", "top1", b"top1"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__elite: _TypeAlias = _typing.Literal["elite"]  # noqa: Y015
+    _WhichOneofArgType__elite: _TypeAlias = _typing.Literal["_elite", b"_elite"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__elite) -> _WhichOneofReturnType__elite | None: ...
+
+Global___CleanGaps: _TypeAlias = CleanGaps  # noqa: Y015
 
 @_typing.final
 class ViewCertificate(_message.Message):
@@ -1005,6 +1043,7 @@ class PlanPairedRequest(_message.Message):
     RETURNS_FIELD_NUMBER: _builtins.int
     COST_REDUCTION_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
+    ENDPOINT_TOLERANCE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Length: 0 to 128."""
     sampling_seed: _builtins.int
@@ -1017,6 +1056,10 @@ class PlanPairedRequest(_message.Message):
     """How costs are reduced over latent coordinates; default: the sum."""
     numeric_mode: _receipt_pb2.NumericMode.ValueType
     """Arithmetic of the network; default: fp32."""
+    endpoint_tolerance: _builtins.float
+    """Every endpoint may be off by this l2 distance; widens the bounds.
+    Range: [0, inf); default 0.
+    """
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef:
         """The checkpoint."""
@@ -1060,10 +1103,11 @@ class PlanPairedRequest(_message.Message):
         returns: Global___CemReturn.ValueType = ...,
         cost_reduction: Global___CostReduction.ValueType = ...,
         numeric_mode: _receipt_pb2.NumericMode.ValueType = ...,
+        endpoint_tolerance: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "request_id", b"request_id", "returns", b"returns", "sampling_seed", b"sampling_seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "request_id", b"request_id", "returns", b"returns", "sampling_seed", b"sampling_seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_perturbation: _TypeAlias = _typing.Literal["perturbations", "explicit_views"]  # noqa: Y015
     _WhichOneofArgType_perturbation: _TypeAlias = _typing.Literal["perturbation", b"perturbation"]  # noqa: Y015
@@ -1080,6 +1124,7 @@ class PlanPairedResponse(_message.Message):
     VIEWS_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
+    CLEAN_GAPS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The id of the request, or the one the server gave it."""
     @_builtins.property
@@ -1098,6 +1143,10 @@ class PlanPairedResponse(_message.Message):
     def timing(self) -> _receipt_pb2.Timing:
         """Where the seconds went, by the server's clock."""
 
+    @_builtins.property
+    def clean_gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___CleanGaps]:
+        """Of the clean run: one for each CEM iteration, in order."""
+
     def __init__(
         self,
         *,
@@ -1106,10 +1155,11 @@ class PlanPairedResponse(_message.Message):
         views: _abc.Iterable[Global___PairedPlan] | None = ...,
         receipt: _receipt_pb2.Receipt | None = ...,
         timing: _receipt_pb2.Timing | None = ...,
+        clean_gaps: _abc.Iterable[Global___CleanGaps] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["clean_plan", b"clean_plan", "receipt", b"receipt", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clean_plan", b"clean_plan", "receipt", b"receipt", "request_id", b"request_id", "timing", b"timing", "views", b"views"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clean_gaps", b"clean_gaps", "clean_plan", b"clean_plan", "receipt", b"receipt", "request_id", b"request_id", "timing", b"timing", "views", b"views"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

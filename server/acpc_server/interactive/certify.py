@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -11,6 +12,7 @@ import torch
 from acpc import contract
 from acpc.contract import (
     CertifiedSeverity,
+    CleanGaps,
     PerturbationSet,
     PoolCertificate,
     SelectionCertificate,
@@ -81,6 +83,7 @@ def certify_pool(
                 elite=[_holds(view.elite) for view in views],
             ),
             receipt=session.receipt(session.selection, candidates),
+            clean_gaps=clean_gaps(costs, k),
         )
         count_pool(session, answer, context)
         return answer
@@ -161,6 +164,15 @@ def certify_views(
         )
         for row in range(len(perturbed))
     ]
+
+
+def clean_gaps(costs: Tensor, elites: int) -> CleanGaps:
+    """Gaps of clean costs (J,), and of an elite set of ``elites``, 0 for none."""
+    ordered = costs.sort().values.tolist()
+    return CleanGaps(
+        top1=ordered[1] - ordered[0] if len(ordered) > 1 else math.inf,
+        elite=ordered[elites] - ordered[elites - 1] if elites else None,
+    )
 
 
 def _selections(certificate: cost_bounds.Certificate) -> list[SelectionCertificate]:

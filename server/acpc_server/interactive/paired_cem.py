@@ -15,6 +15,7 @@ import torch
 from acpc.contract import (
     CemBudget,
     CemReturn,
+    CleanGaps,
     PairedIteration,
     PairedPlan,
     PairedPlans,
@@ -25,7 +26,7 @@ from acpc.contract import (
 from torch import Tensor
 
 from acpc_server.encoding import View
-from acpc_server.interactive.certify import certify_views
+from acpc_server.interactive.certify import certify_views, clean_gaps
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
 from acpc_server.interactive.tally import count_plans
 from acpc_server.numerics import (
@@ -47,11 +48,11 @@ UNCERTIFIED = SelectionCertificate(certified=False, margin=float("-inf"))
 
 @dataclass(frozen=True)
 class _Iteration:
-    """One iteration of the clean run: pool, rollouts (J, H, dim), gap and sorted elites (k,)."""
+    """One iteration of the clean run: pool, rollouts (J, H, dim), gaps and sorted elites (k,)."""
 
     pool: Tensor
     rollouts: Tensor
-    gap: float
+    gaps: CleanGaps
     elites: Tensor
 
 
@@ -110,12 +111,8 @@ class PairedCem:
         self._seed = seed
         self._weights = horizon_weights((), budget.horizon)
 
-    def run(self, context: RequestContext) -> tuple[PairedPlans, list[float]]:
+    def run(self, context: RequestContext) -> PairedPlans:
         """Run the clean and every perturbed branch.
-
-        Returns:
-            The plans, and for each pool of the clean run the gap from its best to its second-best
-            cost.
 
         Raises:
             FailedPrecondition: A prediction is not finite.
@@ -143,11 +140,13 @@ class PairedCem:
                         "budget": asdict(self.budget),
                         "sampling_seed": self._seed,
                         "returns": self.returns,
+                        "endpoint_tolerance": session.endpoint_tolerance,
                     }
                 ),
+                clean_gaps=tuple(iteration.gaps for iteration in iterations),
             )
             count_plans(session, plans, context)
-            return plans, [iteration.gap for iteration in iterations]
+            return plans
 
     def _paired_plan(
         self, view: View, plan: Tensor, record: list[PairedIteration], regret: float
@@ -181,8 +180,8 @@ class PairedCem:
     def _clean_iteration(self, run: _Run, iteration: int, context: RequestContext) -> _Iteration:
         pool = run.pool(iteration)
         rollouts = self._session.rollout(self._session.clean[None], pool[None], context)[0]
-        best, second = self.costs(rollouts).sort().values[:2].tolist()
-        return _Iteration(pool, rollouts, second - best, run.advance(pool, rollouts))
+        gaps = clean_gaps(self.costs(rollouts), self.budget.elites)
+        return _Iteration(pool, rollouts, gaps, run.advance(pool, rollouts))
 
     def _perturbed_runs(
         self, views: Tensor, clean: list[_Iteration], context: RequestContext

@@ -119,7 +119,7 @@ class PlanningSession:
         self.reduction: Reduction = "mean" if mean else "sum"
         selecting = request if isinstance(request, PlanStart) else None
         self.elite_count = selecting.elite_count if selecting else 0
-        self.endpoint_tolerance = selecting.endpoint_tolerance if selecting else 0.0
+        self.endpoint_tolerance = request.endpoint_tolerance
         self.weights = selecting.weights if selecting else ()
 
     @property

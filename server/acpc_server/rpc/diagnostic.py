@@ -125,7 +125,7 @@ class DiagnosticServicer:
             identity, session = request_id(asked), self._prepare(asked)
             runs = PairedCem(session, asked.budget, asked.sampling_seed, RETURNS[asked.returns])
             self._planner.encode(session, admitted)
-            plans, _ = runs.run(admitted)
+            plans = runs.run(admitted)
             return replace(plans, request_id=identity, timing=_spent(admitted)).to_message()
 
     def _requests(self, method: str, context: Call) -> CallRequests:

@@ -39,13 +39,13 @@ class PlannerMeasurement(Measurement[PlannerStudy]):
             encoded = EncodedHistories(
                 latents.clean[row, : study.history], latents.views[row], latents.clean[row, -1:]
             )
-            plans, gaps = self._run(start + row, frames[row], encoded, context)
-            parts.append(self._rows(start + row, plans, gaps))
+            plans = self._run(start + row, frames[row], encoded, context)
+            parts.append(self._rows(start + row, plans))
         return Table.join(parts)
 
     def _run(
         self, anchor: int, history: np.ndarray, latents: EncodedHistories, context: RequestContext
-    ) -> tuple[PairedPlans, list[float]]:
+    ) -> PairedPlans:
         bench, study = self._bench, self._study
         identity = int(bench.anchors.anchor_ids[anchor])
         request = PlannerMoment(
@@ -62,10 +62,10 @@ class PlannerMeasurement(Measurement[PlannerStudy]):
         seed = (study.sampling_seed + identity) % 2**64
         return PairedCem(session, study.budget, seed, RETURNS[study.returns]).run(context)
 
-    def _rows(self, anchor: int, answer: PairedPlans, clean_gaps: list[float]) -> Table:
+    def _rows(self, anchor: int, answer: PairedPlans) -> Table:
         # A deterministic shift has one draw; the answer repeats it.
         plans = [p for p in answer.views if View(p.spec_index, p.draw) in self._views]
-        gaps = np.array(clean_gaps)
+        gaps = np.array([gaps.top1 for gaps in answer.clean_gaps])
         pools = {
             "pool_acpc_one_step_q90": [[t.acpc_one_step_q90 for t in p.iterations] for p in plans],
             "pool_acpc_q90": [[t.acpc_q90 for t in p.iterations] for p in plans],

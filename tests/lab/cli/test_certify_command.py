@@ -46,6 +46,7 @@ def test_a_row_per_shift_of_the_grid(
     ]
     assert "elite" not in answer.stdout
     assert "largest certified severity of gaussian_noise: winner 0.08" in answer.stdout
+    assert "clean gap that the bounds must not close: winner 1\n" in answer.stdout
     (sent,) = counterparty.requests["CertifyPool"]
     sigmas = [spec.gaussian_noise.sigma for spec in sent.perturbations.specs[:2]]
     assert sigmas == [0.02, 0.05]

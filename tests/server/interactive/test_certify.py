@@ -10,7 +10,15 @@ import pair_reference
 import pixel_reference as pixels
 import pytest
 import torch
-from acpc.contract import CostReduction, GaussianBlur, Identity, PlanStart, PoolCertificate, Resize
+from acpc.contract import (
+    CleanGaps,
+    CostReduction,
+    GaussianBlur,
+    Identity,
+    PlanStart,
+    PoolCertificate,
+    Resize,
+)
 from acpc.v1 import perturbation_pb2
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.interactive.certify import certify_pool
@@ -194,8 +202,21 @@ def test_a_pool_of_one_is_certified_and_has_no_elites(world: PlanningWorld) -> N
     assert answer.top1_certified_fraction == 1
     assert answer.elite_certified_fraction == 0
     assert answer.clean_elites == ()
+    assert answer.clean_gaps == CleanGaps(top1=np.inf, elite=None)
     assert all(view.elite is None for view in answer.views)
     assert all(entry.elite is None for entry in answer.certified_severities)
+
+
+def test_clean_gaps_are_what_bounds_have_to_close(world: PlanningWorld) -> None:
+    """Of the reported costs; a margin is the gap less the bounds of two candidates."""
+    answer = answered(world, moment(), pool())
+    ordered, k = np.sort(answer.clean_costs), len(answer.clean_elites)
+    wanted = CleanGaps(top1=ordered[1] - ordered[0], elite=ordered[k] - ordered[k - 1])
+    assert answer.clean_gaps == wanted
+    for view in answer.views:
+        assert view.top1.margin <= wanted.top1
+        assert view.elite is not None
+        assert view.elite.margin <= ordered[k] - ordered[k - 1]
 
 
 def test_tolerance_widens_bounds(world: PlanningWorld) -> None:

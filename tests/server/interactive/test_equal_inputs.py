@@ -128,7 +128,7 @@ def test_equal_views_have_equal_certificates(
             for module in GROUPS:
                 patch.setattr(f"{module}.GROUP_STEPS", 1)
         answer = certify_pool(session, pool(), context())
-        plans = PairedCem(session, CemBudget(8, 3, 2, 2), 0, "mean").run(context())[0]
+        plans = PairedCem(session, CemBudget(8, 3, 2, 2), 0, "mean").run(context())
     for place, view, plan in zip(order, answer.views, plans.views, strict=True):
         assert same_numbers(view, answer.views[order.index(place)])
         assert np.array_equal(plan.perturbed_plan, plans.views[order.index(place)].perturbed_plan)

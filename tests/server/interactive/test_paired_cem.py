@@ -35,7 +35,7 @@ def planned(
     returns: str = "mean",
 ) -> PairedPlans:
     session = world.open(request, model=model)
-    return PairedCem(session, budget, seed, returns).run(context())[0]
+    return PairedCem(session, budget, seed, returns).run(context())
 
 
 @pytest.mark.parametrize("seeds", [6, pytest.param(24, marks=pytest.mark.slow)])
@@ -107,7 +107,7 @@ def run(
 def test_both_branches_follow_the_protocol(world: PlanningWorld, seed: int) -> None:
     """Same start, common random numbers, each its own elites; regret on the clean history."""
     session = world.open(moment(seed, views=noise(0.02, 0.2, seed=seed)), model=SEEDS[seed % 3])
-    answers = {r: PairedCem(session, SMALL, seed, r).run(context())[0] for r in ("mean", "best")}
+    answers = {r: PairedCem(session, SMALL, seed, r).run(context()) for r in ("mean", "best")}
     pools, chosen, mean, best = run(session, session.clean, SMALL, seed)
     goal = session.goal.numpy()
     for returns, expected in (("mean", mean), ("best", best)):
@@ -131,6 +131,11 @@ def test_both_branches_follow_the_protocol(world: PlanningWorld, seed: int) -> N
             assert answers[returns].views[row].selection_regret == pytest.approx(regret, abs=1e-5)
         for t, iteration in enumerate(paired.iterations):
             pool = torch.from_numpy(pools[t])
+            gaps = answers["mean"].clean_gaps[t]
+            ends = session.rollout(session.clean[None], pool[None], context())[0, :, -1]
+            lowest = sorted(metrics.between(end.numpy(), goal) ** 2 / len(goal) for end in ends)
+            assert gaps.top1 == pytest.approx(lowest[1] - lowest[0], abs=1e-5)
+            assert gaps.elite == pytest.approx(lowest[4] - lowest[3], abs=1e-5)
             pair = torch.stack([session.clean, latents])
             rolled = session.rollout(pair, pool.expand(2, -1, -1, -1), context()).numpy()
             uniform = metrics.uniform(SMALL.horizon)
@@ -175,6 +180,21 @@ def test_draws_of_a_deterministic_view_share_a_run(world: PlanningWorld) -> None
     assert answer.views[0].selection_regret == 0
 
 
+def test_tolerance_widens_what_certifies_a_run(world: PlanningWorld) -> None:
+    """The runs are the same; what is certified of them is less, and nothing in the end."""
+    views = noise(1e-6, 0.05)
+    exact, loose, huge = (
+        planned(world, moment(views=views, endpoint_tolerance=tolerance))
+        for tolerance in (0.0, 0.01, 1e9)
+    )
+    for tight, wide, useless in zip(exact.views, loose.views, huge.views, strict=True):
+        assert np.array_equal(tight.perturbed_plan, wide.perturbed_plan)
+        assert wide.iterations[0].elite.margin < tight.iterations[0].elite.margin
+        assert wide.iterations[0].top1.margin < tight.iterations[0].top1.margin
+        assert not useless.certified
+    assert exact.views[0].certified
+
+
 def test_receipts_cover_budget_seed_and_return(world: PlanningWorld) -> None:
     receipts = {
         planned(world, moment(), **changed).receipt
@@ -188,7 +208,8 @@ def test_receipts_cover_budget_seed_and_return(world: PlanningWorld) -> None:
             {"budget": CemBudget(16, 4, 4, 2)},
         )
     }
-    assert len(receipts) == 7
+    receipts.add(planned(world, moment(endpoint_tolerance=1e-3)).receipt)
+    assert len(receipts) == 8
 
 
 def test_the_default_budget_is_the_papers() -> None:
