@@ -148,6 +148,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401, PLR0911 - any 
         float: st.floats(allow_nan=False),
         bool: st.booleans(),
         str: st.text(max_size=8),
+        Any: st.none() | st.booleans() | st.text(max_size=8) | st.lists(st.floats(-1, 1)),  # JSON
         datetime: st.datetimes(datetime(1990, 1, 1), timezones=st.just(UTC)),
     }[hint]
 

@@ -2,7 +2,14 @@
 
 from acpc.contract.anchor_sets import SMALL_ARRAYS, AnchorSet, anchors_digest, frame_digests
 from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
-from acpc.contract.enums import CemReturn, CostReduction, NumericMode, WireEnum
+from acpc.contract.enums import (
+    CemReturn,
+    CostReduction,
+    NumericMode,
+    PartnerPast,
+    Reading,
+    WireEnum,
+)
 from acpc.contract.errors import (
     Aborted,
     AcpcError,
@@ -81,6 +88,7 @@ from acpc.contract.pools import (
     ViewCertificate,
 )
 from acpc.contract.provenance import Receipt, Timing, moment
+from acpc.contract.readings import digested, follows, reading_field, resolved
 from acpc.contract.record import Record
 from acpc.contract.requests import (
     MAX_ANCHORS,
@@ -186,6 +194,7 @@ __all__ = [
     "PairedPlan",
     "PairedPlans",
     "PairedRequest",
+    "PartnerPast",
     "PermissionDenied",
     "Perturbation",
     "PerturbationSet",
@@ -197,6 +206,7 @@ __all__ = [
     "Progress",
     "Proposal",
     "RandomShift",
+    "Reading",
     "Receipt",
     "Record",
     "Registered",
@@ -233,7 +243,9 @@ __all__ = [
     "bounds_of",
     "changed",
     "check",
+    "digested",
     "floats",
+    "follows",
     "frame_digests",
     "frames",
     "from_json",
@@ -247,6 +259,8 @@ __all__ = [
     "parse_grid",
     "read_spec",
     "read_tensor",
+    "reading_field",
+    "resolved",
     "seed_field",
     "severity_grid",
     "sized",

@@ -45,3 +45,23 @@ class CemReturn(WireEnum):
     SERVER_DEFAULT = 0
     MEAN = 1
     BEST = 2
+
+
+class Reading(WireEnum):
+    """How the paper's protocol is read where its letter and the released code differ.
+
+    It chooses the default of every parameter that is said to follow the reading, and nothing else.
+    SERVER_DEFAULT is what the task file says, otherwise the paper's letter.
+    """
+
+    SERVER_DEFAULT = 0
+    PAPER = 1
+    RELEASED = 2
+
+
+class PartnerPast(WireEnum):
+    """Whose past blocks the partner's rollout takes in SR; SERVER_DEFAULT follows the reading."""
+
+    SERVER_DEFAULT = 0
+    OWN = 1
+    ANCHOR = 2

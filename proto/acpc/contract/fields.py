@@ -87,10 +87,14 @@ def bounded(
     lt: float = math.inf,
     unit: str = "",
     most: int | None = None,
+    **more: Any,
 ) -> Any:
-    """A dataclass field of a number, or of a sequence of ``most`` numbers, with a range."""
+    """A dataclass field of a number, or of a sequence of ``most`` numbers, with a range.
+
+    ``more`` is metadata of the field.
+    """
     bounds = Bounds(ge=ge, gt=gt, le=le, lt=lt, unit=unit, max_length=most)
-    return field(default=default, metadata={"bounds": bounds})
+    return field(default=default, metadata={"bounds": bounds, **more})
 
 
 def sized(

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
 
 from acpc.contract.enums import NumericMode
-from acpc.contract.messages import Wire
+from acpc.contract.errors import ArgumentError
+from acpc.contract.messages import Codec, Wire
 from acpc.contract.record import Record
 from acpc.v1 import receipt_pb2
 
 
-@dataclass(frozen=True, repr=False)
+def _load_object(held: str, *, strict: bool) -> dict[str, Any]:
+    try:
+        found = json.loads(held or "{}")
+    except ValueError as error:
+        raise ArgumentError("", f"is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ArgumentError("", "is no JSON object")
+    return found
+
+
+def _dump_object(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True, separators=(",", ":")) if values else ""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class Receipt(Record, Wire[receipt_pb2.Receipt]):
-    """What an answer was computed from; the same computation gives the same receipt."""
+    """What an answer was computed from; the same computation gives the same receipt.
+
+    Attributes:
+        parameters: Every parameter that can change a number, by name; of a job's protocol the
+            reading and all that it decided. Empty in answers that are older than the field.
+    """
 
     checkpoint_digest: str
     reference_digest: str
@@ -25,6 +48,9 @@ class Receipt(Record, Wire[receipt_pb2.Receipt]):
     device: str
     torch_version: str
     image_codec: str
+    parameters: Annotated[Mapping[str, Any], Codec(_load_object, _dump_object)] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,13 +5,15 @@ The defaults are the paper's protocol. ``acpc.contract.check`` compares a reques
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from acpc.contract.enums import PartnerPast, Reading
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import UINT32, bounded, seed_field, sized
 from acpc.contract.messages import Wire
 from acpc.contract.normal_form import normalise
 from acpc.contract.perturbations import Spec
+from acpc.contract.readings import follows, reading_field
 from acpc.v1 import (
     anchor_service_pb2,
     diagnostic_service_pb2,
@@ -31,6 +33,8 @@ MAX_LOGGED = 256
 """Predicted steps of jobs, whose anchors hold so many future frames."""
 MAX_HORIZON = 1024
 """Predicted steps of interactive requests."""
+RELEASED_FUTURE_FRAMES = 9
+"""Future frames of the windows that the paper's released code draws anchors from, at least."""
 
 
 class Request:
@@ -78,6 +82,9 @@ class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
         seed: Seed of the anchor permutation, below 2^63.
         frameskip: Environment steps between kept frames, at least 1; None: the preset's.
         one_per_episode: At most one window per episode; None: for drift and planner studies.
+        window_future_frames: Future frames of the windows that anchors are drawn from, at least
+            the H that are used, and at most 256; None: H in the paper's reading, the larger of 9
+            and H + 1 in the released one.
     """
 
     dataset: str = sized(least=1, most=MAX_NAME)
@@ -86,9 +93,10 @@ class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
     seed: int = bounded(9101, ge=0, le=2**63 - 1)
     frameskip: int | None = bounded(None, ge=1, le=UINT32)
     one_per_episode: bool | None = None
+    window_future_frames: int | None = bounded(None, ge=1, le=MAX_LOGGED)
 
     def resolved(self, count: int = 100, one_per_episode: bool = False) -> AnchorSource:
-        """The same anchors, with what the request left open decided."""
+        """The same anchors, with what the request left open decided, but for the windows."""
         chosen = self.one_per_episode
         return AnchorSource(
             self.dataset,
@@ -97,15 +105,35 @@ class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
             self.seed,
             self.frameskip,
             one_per_episode if chosen is None else chosen,
+            self.window_future_frames,
         )
 
 
 @dataclass(frozen=True)
 class AnchorSource(DatasetAnchors):
-    """Anchors of a dataset with nothing left open but the preset's frameskip."""
+    """Anchors of a dataset with nothing left open but the preset's frameskip and the windows."""
 
     count: int = bounded(100, ge=1, le=MAX_ANCHORS)
     one_per_episode: bool = False
+
+    def with_windows(self, reading: Reading, horizon: int) -> AnchorSource:
+        """The same anchors with the windows decided, for ``horizon`` future frames.
+
+        Raises:
+            ArgumentError: The windows asked for have fewer future frames; names the field.
+        """
+        frames = self.window_future_frames
+        if frames is None:
+            released = max(RELEASED_FUTURE_FRAMES, horizon + 1)
+            return replace(
+                self,
+                window_future_frames=released if reading is Reading.RELEASED else horizon,
+            )
+        if frames < horizon:
+            raise ArgumentError(
+                "window_future_frames", f"found {frames}, but {horizon} future frames are used"
+            )
+        return self
 
 
 @dataclass(frozen=True)
@@ -175,6 +203,11 @@ class ScoreProtocol(Request, Wire[scoring_service_pb2.ScoreProtocol]):
         weights: Horizon weights, one per step, not negative, summing to 1; empty: 1/H.
         extra_horizons: More horizons to report beside the main one, none above it.
         extra_quantiles: More quantiles to report beside the main one; with the horizons at most 64.
+        reading: Which reading the parameters follow that are left open: ``partner_past``, and
+            ``window_future_frames`` of a dataset.
+        partner_past: Whose past blocks the partner's rollout takes in SR.
+        neighbourhood: Which quantile of all pairwise endpoint-state distances a partner lies
+            within, in (0, 1]; 0.35 makes the paper's d_0.35.
     """
 
     draws: int = bounded(5, ge=1, le=1000)
@@ -185,6 +218,9 @@ class ScoreProtocol(Request, Wire[scoring_service_pb2.ScoreProtocol]):
     weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
     extra_horizons: tuple[int, ...] = bounded((), ge=1, le=MAX_LOGGED, most=MAX_EXTRAS)
     extra_quantiles: tuple[float, ...] = bounded((), ge=0, le=1, most=MAX_EXTRAS)
+    reading: Reading = reading_field()
+    partner_past: PartnerPast = follows(paper=PartnerPast.OWN, released=PartnerPast.ANCHOR)
+    neighbourhood: float = bounded(0.35, gt=0, le=1, paper=0.35)
 
     def check_rules(self) -> None:
         """Extra horizons are not above the main one, and extras not too many."""
@@ -240,6 +276,7 @@ class CreateRequest(Request, Wire[anchor_service_pb2.CreateAnchorSetRequest]):
 
     Attributes:
         source: The dataset, with 100 anchors where it leaves them open.
+        reading: Decides the source's ``window_future_frames`` where that is open.
     """
 
     source: DatasetAnchors
@@ -247,3 +284,4 @@ class CreateRequest(Request, Wire[anchor_service_pb2.CreateAnchorSetRequest]):
     horizon: int = bounded(ge=1, le=MAX_LOGGED)
     description: str = sized("", most=1024)
     request_id: str = sized("", most=MAX_REQUEST_ID)
+    reading: Reading = Reading.SERVER_DEFAULT

@@ -3,6 +3,7 @@
 isort:skip_file
 """
 
+from acpc.v1 import receipt_pb2 as _receipt_pb2
 from acpc.v1 import tensor_pb2 as _tensor_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
@@ -50,6 +51,7 @@ class DatasetAnchors(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     FRAMESKIP_FIELD_NUMBER: _builtins.int
     ONE_PER_EPISODE_FIELD_NUMBER: _builtins.int
+    WINDOW_FUTURE_FRAMES_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     """File path relative to the root, for example "tworoom.h5".
     Length: 1 to 1024.
@@ -74,6 +76,13 @@ class DatasetAnchors(_message.Message):
     """At most one window per episode. Absent: false for ScoreCheckpoint and
     anchor sets, true for the studies whose protocol says so.
     """
+    window_future_frames: _builtins.int
+    """Future frames of the windows that anchors are drawn from, at least the H
+    that are used: the endpoint stays the H-th. Longer windows are fewer, so
+    that the same seed draws other anchors. Absent: H in the paper's reading,
+    the larger of 9 and H + 1 in the released one.
+    Range: 1 to 256.
+    """
     def __init__(
         self,
         *,
@@ -83,10 +92,11 @@ class DatasetAnchors(_message.Message):
         seed: _builtins.int | None = ...,
         frameskip: _builtins.int | None = ...,
         one_per_episode: _builtins.bool | None = ...,
+        window_future_frames: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_one_per_episode", b"_one_per_episode", "_seed", b"_seed", "count", b"count", "frameskip", b"frameskip", "one_per_episode", b"one_per_episode", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_one_per_episode", b"_one_per_episode", "_seed", b"_seed", "_window_future_frames", b"_window_future_frames", "count", b"count", "frameskip", b"frameskip", "one_per_episode", b"one_per_episode", "seed", b"seed", "window_future_frames", b"window_future_frames"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_one_per_episode", b"_one_per_episode", "_seed", b"_seed", "count", b"count", "dataset", b"dataset", "frameskip", b"frameskip", "one_per_episode", b"one_per_episode", "seed", b"seed", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_one_per_episode", b"_one_per_episode", "_seed", b"_seed", "_window_future_frames", b"_window_future_frames", "count", b"count", "dataset", b"dataset", "frameskip", b"frameskip", "one_per_episode", b"one_per_episode", "seed", b"seed", "task", b"task", "window_future_frames", b"window_future_frames"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__count: _TypeAlias = _typing.Literal["count"]  # noqa: Y015
     _WhichOneofArgType__count: _TypeAlias = _typing.Literal["_count", b"_count"]  # noqa: Y015
@@ -96,6 +106,8 @@ class DatasetAnchors(_message.Message):
     _WhichOneofArgType__one_per_episode: _TypeAlias = _typing.Literal["_one_per_episode", b"_one_per_episode"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    _WhichOneofReturnType__window_future_frames: _TypeAlias = _typing.Literal["window_future_frames"]  # noqa: Y015
+    _WhichOneofArgType__window_future_frames: _TypeAlias = _typing.Literal["_window_future_frames", b"_window_future_frames"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__count) -> _WhichOneofReturnType__count | None: ...
     @_typing.overload
@@ -104,6 +116,8 @@ class DatasetAnchors(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__one_per_episode) -> _WhichOneofReturnType__one_per_episode | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__window_future_frames) -> _WhichOneofReturnType__window_future_frames | None: ...
 
 Global___DatasetAnchors: _TypeAlias = DatasetAnchors  # noqa: Y015
 
@@ -410,6 +424,7 @@ class CreateAnchorSetRequest(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     HORIZON_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
+    READING_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Length: 0 to 128."""
     history: _builtins.int
@@ -418,6 +433,8 @@ class CreateAnchorSetRequest(_message.Message):
     """Range: 1 to 256."""
     description: _builtins.str
     """Length: 0 to 1024."""
+    reading: _receipt_pb2.ProtocolReading.ValueType
+    """Which reading decides the source's window_future_frames where it is absent."""
     @_builtins.property
     def source(self) -> Global___DatasetAnchors:
         """Where the anchors are drawn."""
@@ -430,10 +447,11 @@ class CreateAnchorSetRequest(_message.Message):
         history: _builtins.int = ...,
         horizon: _builtins.int = ...,
         description: _builtins.str = ...,
+        reading: _receipt_pb2.ProtocolReading.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "history", b"history", "horizon", b"horizon", "request_id", b"request_id", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "history", b"history", "horizon", b"horizon", "reading", b"reading", "request_id", b"request_id", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -42,6 +42,33 @@ NUMERIC_MODE_TF32: NumericMode.ValueType  # 2
 NUMERIC_MODE_BF16: NumericMode.ValueType  # 3
 Global___NumericMode: _TypeAlias = NumericMode  # noqa: Y015
 
+class _ProtocolReading:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ProtocolReadingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProtocolReading.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PROTOCOL_READING_UNSPECIFIED: _ProtocolReading.ValueType  # 0
+    """What the task file says, otherwise the paper's letter."""
+    PROTOCOL_READING_PAPER: _ProtocolReading.ValueType  # 1
+    """The paper's letter."""
+    PROTOCOL_READING_RELEASED: _ProtocolReading.ValueType  # 2
+    """What the paper's released code does."""
+
+class ProtocolReading(_ProtocolReading, metaclass=_ProtocolReadingEnumTypeWrapper):
+    """How the paper's protocol is read where its letter and the released code
+    differ. It chooses the default of every parameter whose comment names it, and
+    nothing else; docs/fidelity.md has the table.
+    """
+
+PROTOCOL_READING_UNSPECIFIED: ProtocolReading.ValueType  # 0
+"""What the task file says, otherwise the paper's letter."""
+PROTOCOL_READING_PAPER: ProtocolReading.ValueType  # 1
+"""The paper's letter."""
+PROTOCOL_READING_RELEASED: ProtocolReading.ValueType  # 2
+"""What the paper's released code does."""
+Global___ProtocolReading: _TypeAlias = ProtocolReading  # noqa: Y015
+
 @_typing.final
 class CheckpointRef(_message.Message):
     """Which checkpoint: a folder below the server's checkpoint root."""
@@ -90,6 +117,7 @@ class Receipt(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     TORCH_VERSION_FIELD_NUMBER: _builtins.int
     IMAGE_CODEC_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
     checkpoint_digest: _builtins.str
     """sha256 over the configuration and every tensor of the checkpoint."""
     reference_digest: _builtins.str
@@ -99,7 +127,10 @@ class Receipt(_message.Message):
     perturbation_digest: _builtins.str
     """sha256 over the perturbation specs, the draw count and the seed."""
     parameters_digest: _builtins.str
-    """sha256 over every parameter that can change a number."""
+    """sha256 over every parameter that can change a number. One that a later
+    release added counts where it differs from the paper's value, so that
+    digests of different releases can be compared.
+    """
     code_version: _builtins.str
     """Version of the acpc distribution that computed the answer."""
     numeric_mode: Global___NumericMode.ValueType
@@ -111,6 +142,11 @@ class Receipt(_message.Message):
     image_codec: _builtins.str
     """Codec of JPEG perturbations, for example "libjpeg-turbo 3.1.2". It can
     change a number only where one was asked for.
+    """
+    parameters: _builtins.str
+    """Every parameter that can change a number, as a JSON object: the reading of
+    the protocol, and each value that it, the request or a default decided.
+    Empty in answers of jobs that ended before there was this field.
     """
     def __init__(
         self,
@@ -125,10 +161,11 @@ class Receipt(_message.Message):
         device: _builtins.str = ...,
         torch_version: _builtins.str = ...,
         image_codec: _builtins.str = ...,
+        parameters: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors_digest", b"anchors_digest", "checkpoint_digest", b"checkpoint_digest", "code_version", b"code_version", "device", b"device", "image_codec", b"image_codec", "numeric_mode", b"numeric_mode", "parameters_digest", b"parameters_digest", "perturbation_digest", b"perturbation_digest", "reference_digest", b"reference_digest", "torch_version", b"torch_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors_digest", b"anchors_digest", "checkpoint_digest", b"checkpoint_digest", "code_version", b"code_version", "device", b"device", "image_codec", b"image_codec", "numeric_mode", b"numeric_mode", "parameters", b"parameters", "parameters_digest", b"parameters_digest", "perturbation_digest", b"perturbation_digest", "reference_digest", b"reference_digest", "torch_version", b"torch_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

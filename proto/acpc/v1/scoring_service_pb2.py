@@ -30,49 +30,51 @@ from google.longrunning import operations_pb2 as google_dot_longrunning_dot_oper
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61\x63pc/v1/scoring_service.proto\x12\x07\x61\x63pc.v1\x1a\x1c\x61\x63pc/v1/anchor_service.proto\x1a\x1a\x61\x63pc/v1/perturbation.proto\x1a\x15\x61\x63pc/v1/receipt.proto\x1a\x14\x61\x63pc/v1/tensor.proto\x1a#google/longrunning/operations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x80\x03\n\x16ScoreCheckpointRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12*\n\ncheckpoint\x18\x02 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\x12)\n\treference\x18\x03 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\x12*\n\x07\x64\x61taset\x18\x04 \x01(\x0b\x32\x17.acpc.v1.DatasetAnchorsH\x00\x12\x14\n\nanchor_set\x18\x05 \x01(\tH\x00\x12/\n\x0cperturbation\x18\x06 \x01(\x0b\x32\x19.acpc.v1.PerturbationSpec\x12(\n\x08protocol\x18\x07 \x01(\x0b\x32\x16.acpc.v1.ScoreProtocol\x12\'\n\nthresholds\x18\x08 \x01(\x0b\x32\x13.acpc.v1.Thresholds\x12*\n\x0cnumeric_mode\x18\t \x01(\x0e\x32\x14.acpc.v1.NumericModeB\t\n\x07\x61nchors\"\xf1\x01\n\rScoreProtocol\x12\x12\n\x05\x64raws\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x11\n\x04seed\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x14\n\x07horizon\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x15\n\x08quantile\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x13\n\x06margin\x18\x05 \x01(\x01H\x04\x88\x01\x01\x12\x0f\n\x07weights\x18\x06 \x03(\x01\x12\x16\n\x0e\x65xtra_horizons\x18\x07 \x03(\r\x12\x17\n\x0f\x65xtra_quantiles\x18\x08 \x03(\x01\x42\x08\n\x06_drawsB\x07\n\x05_seedB\n\n\x08_horizonB\x0b\n\t_quantileB\t\n\x07_margin\"<\n\nThresholds\x12\x0f\n\x02ir\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x02sr\x18\x02 \x01(\x01H\x01\x88\x01\x01\x42\x05\n\x03_irB\x05\n\x03_sr\"\xba\x01\n\x17ScoreCheckpointResponse\x12,\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x18.acpc.v1.CheckpointScore\x12+\n\treference\x18\x02 \x01(\x0b\x32\x18.acpc.v1.CheckpointScore\x12!\n\x07verdict\x18\x03 \x01(\x0b\x32\x10.acpc.v1.Verdict\x12!\n\x07receipt\x18\x04 \x01(\x0b\x32\x10.acpc.v1.Receipt\"\x82\x02\n\x0f\x43heckpointScore\x12*\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\x12\x0e\n\x06ir_raw\x18\x02 \x01(\x01\x12\n\n\x02sr\x18\x03 \x01(\x01\x12\x0f\n\x07\x61nchors\x18\x04 \x01(\r\x12\x10\n\x08\x65ligible\x18\x05 \x01(\r\x12\x0f\n\x07skipped\x18\x06 \x01(\r\x12\x1e\n\x16median_latent_distance\x18\x07 \x01(\x01\x12%\n\tsummaries\x18\x08 \x03(\x0b\x32\x12.acpc.v1.IrSummary\x12,\n\ranchor_values\x18\t \x01(\x0b\x32\x15.acpc.v1.AnchorValues\">\n\tIrSummary\x12\x0f\n\x07horizon\x18\x01 \x01(\r\x12\x10\n\x08quantile\x18\x02 \x01(\x01\x12\x0e\n\x06ir_raw\x18\x03 \x01(\x01\"\xf0\x02\n\x0c\x41nchorValues\x12#\n\nanchor_ids\x18\x01 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\x1f\n\x06radius\x18\x02 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12%\n\x0cmotion_scale\x18\x03 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\x31\n\x18\x64ifferent_state_distance\x18\x04 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12 \n\x07partner\x18\x05 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12$\n\x0b\x64raw_radius\x18\x06 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12)\n\x0cskip_reasons\x18\x07 \x03(\x0e\x32\x13.acpc.v1.SkipReason\x12$\n\x0bstep_radius\x18\x08 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\'\n\x0etrajectory_ids\x18\t \x01(\x0b\x32\x0f.acpc.v1.Tensor\"\x91\x02\n\x07Verdict\x12!\n\x07outcome\x18\x01 \x01(\x0e\x32\x10.acpc.v1.Outcome\x12\x18\n\x0bir_relative\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05score\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x0b\x64\x65lta_score\x18\x04 \x01(\x01H\x02\x88\x01\x01\x12\x16\n\tir_passed\x18\x05 \x01(\x08H\x03\x88\x01\x01\x12\x11\n\tsr_passed\x18\x06 \x01(\x08\x12\'\n\nthresholds\x18\x07 \x01(\x0b\x32\x13.acpc.v1.Thresholds\x12\x0f\n\x07summary\x18\x08 \x01(\tB\x0e\n\x0c_ir_relativeB\x08\n\x06_scoreB\x0e\n\x0c_delta_scoreB\x0c\n\n_ir_passed\"\x80\x03\n\x17ScoreCheckpointMetadata\x12*\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12#\n\x08progress\x18\x05 \x01(\x0b\x32\x11.acpc.v1.Progress\x12\x10\n\x08\x61ttempts\x18\x06 \x01(\r\x12\x1f\n\x06timing\x18\x07 \x01(\x0b\x32\x0f.acpc.v1.Timing\x12 \n\x05state\x18\x08 \x01(\x0e\x32\x11.acpc.v1.JobState\x12\x30\n\x07request\x18\t \x01(\x0b\x32\x1f.acpc.v1.ScoreCheckpointRequest\"\x9b\x01\n\x08Progress\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x11\n\tcompleted\x18\x02 \x01(\r\x12\r\n\x05total\x18\x03 \x01(\r\x12\x19\n\x0cseconds_left\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x1d\n\x10steps_per_second\x18\x05 \x01(\x01H\x01\x88\x01\x01\x42\x0f\n\r_seconds_leftB\x13\n\x11_steps_per_second\"%\n\x15WatchOperationRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"J\n\x16WatchOperationResponse\x12\x30\n\toperation\x18\x01 \x01(\x0b\x32\x1d.google.longrunning.Operation\"D\n\x15PreviewAnchorsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61nchors\x18\x02 \x03(\r\x12\x0c\n\x04\x64raw\x18\x03 \x01(\r\"B\n\x16PreviewAnchorsResponse\x12(\n\x08previews\x18\x01 \x03(\x0b\x32\x16.acpc.v1.AnchorPreview\"\x85\x01\n\rAnchorPreview\x12\x0e\n\x06\x61nchor\x18\x01 \x01(\r\x12\x1e\n\x05\x63lean\x18\x02 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\"\n\tperturbed\x18\x03 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12 \n\x07partner\x18\x04 \x01(\x0b\x32\x0f.acpc.v1.Tensor*c\n\nSkipReason\x12\x1b\n\x17SKIP_REASON_UNSPECIFIED\x10\x00\x12\x19\n\x15SKIP_REASON_ONE_LABEL\x10\x01\x12\x1d\n\x19SKIP_REASON_NONE_IN_REACH\x10\x02*d\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x12\n\x0eOUTCOME_PASSED\x10\x01\x12\x12\n\x0eOUTCOME_FAILED\x10\x02\x12\x18\n\x14OUTCOME_INCONCLUSIVE\x10\x03*\x9a\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10JOB_STATE_QUEUED\x10\x01\x12\x15\n\x11JOB_STATE_RUNNING\x10\x02\x12\x17\n\x13JOB_STATE_SUCCEEDED\x10\x03\x12\x14\n\x10JOB_STATE_FAILED\x10\x04\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x05\x32\x8b\x02\n\x0eScoringService\x12Q\n\x0fScoreCheckpoint\x12\x1f.acpc.v1.ScoreCheckpointRequest\x1a\x1d.google.longrunning.Operation\x12S\n\x0eWatchOperation\x12\x1e.acpc.v1.WatchOperationRequest\x1a\x1f.acpc.v1.WatchOperationResponse0\x01\x12Q\n\x0ePreviewAnchors\x12\x1e.acpc.v1.PreviewAnchorsRequest\x1a\x1f.acpc.v1.PreviewAnchorsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61\x63pc/v1/scoring_service.proto\x12\x07\x61\x63pc.v1\x1a\x1c\x61\x63pc/v1/anchor_service.proto\x1a\x1a\x61\x63pc/v1/perturbation.proto\x1a\x15\x61\x63pc/v1/receipt.proto\x1a\x14\x61\x63pc/v1/tensor.proto\x1a#google/longrunning/operations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x80\x03\n\x16ScoreCheckpointRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12*\n\ncheckpoint\x18\x02 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\x12)\n\treference\x18\x03 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\x12*\n\x07\x64\x61taset\x18\x04 \x01(\x0b\x32\x17.acpc.v1.DatasetAnchorsH\x00\x12\x14\n\nanchor_set\x18\x05 \x01(\tH\x00\x12/\n\x0cperturbation\x18\x06 \x01(\x0b\x32\x19.acpc.v1.PerturbationSpec\x12(\n\x08protocol\x18\x07 \x01(\x0b\x32\x16.acpc.v1.ScoreProtocol\x12\'\n\nthresholds\x18\x08 \x01(\x0b\x32\x13.acpc.v1.Thresholds\x12*\n\x0cnumeric_mode\x18\t \x01(\x0e\x32\x14.acpc.v1.NumericModeB\t\n\x07\x61nchors\"\xf6\x02\n\rScoreProtocol\x12\x12\n\x05\x64raws\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x11\n\x04seed\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x14\n\x07horizon\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x15\n\x08quantile\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x13\n\x06margin\x18\x05 \x01(\x01H\x04\x88\x01\x01\x12\x0f\n\x07weights\x18\x06 \x03(\x01\x12\x16\n\x0e\x65xtra_horizons\x18\x07 \x03(\r\x12\x17\n\x0f\x65xtra_quantiles\x18\x08 \x03(\x01\x12)\n\x07reading\x18\t \x01(\x0e\x32\x18.acpc.v1.ProtocolReading\x12*\n\x0cpartner_past\x18\n \x01(\x0e\x32\x14.acpc.v1.PartnerPast\x12\x1a\n\rneighbourhood\x18\x0b \x01(\x01H\x05\x88\x01\x01\x42\x08\n\x06_drawsB\x07\n\x05_seedB\n\n\x08_horizonB\x0b\n\t_quantileB\t\n\x07_marginB\x10\n\x0e_neighbourhood\"<\n\nThresholds\x12\x0f\n\x02ir\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x02sr\x18\x02 \x01(\x01H\x01\x88\x01\x01\x42\x05\n\x03_irB\x05\n\x03_sr\"\xba\x01\n\x17ScoreCheckpointResponse\x12,\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x18.acpc.v1.CheckpointScore\x12+\n\treference\x18\x02 \x01(\x0b\x32\x18.acpc.v1.CheckpointScore\x12!\n\x07verdict\x18\x03 \x01(\x0b\x32\x10.acpc.v1.Verdict\x12!\n\x07receipt\x18\x04 \x01(\x0b\x32\x10.acpc.v1.Receipt\"\x82\x02\n\x0f\x43heckpointScore\x12*\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\x12\x0e\n\x06ir_raw\x18\x02 \x01(\x01\x12\n\n\x02sr\x18\x03 \x01(\x01\x12\x0f\n\x07\x61nchors\x18\x04 \x01(\r\x12\x10\n\x08\x65ligible\x18\x05 \x01(\r\x12\x0f\n\x07skipped\x18\x06 \x01(\r\x12\x1e\n\x16median_latent_distance\x18\x07 \x01(\x01\x12%\n\tsummaries\x18\x08 \x03(\x0b\x32\x12.acpc.v1.IrSummary\x12,\n\ranchor_values\x18\t \x01(\x0b\x32\x15.acpc.v1.AnchorValues\">\n\tIrSummary\x12\x0f\n\x07horizon\x18\x01 \x01(\r\x12\x10\n\x08quantile\x18\x02 \x01(\x01\x12\x0e\n\x06ir_raw\x18\x03 \x01(\x01\"\xf0\x02\n\x0c\x41nchorValues\x12#\n\nanchor_ids\x18\x01 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\x1f\n\x06radius\x18\x02 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12%\n\x0cmotion_scale\x18\x03 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\x31\n\x18\x64ifferent_state_distance\x18\x04 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12 \n\x07partner\x18\x05 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12$\n\x0b\x64raw_radius\x18\x06 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12)\n\x0cskip_reasons\x18\x07 \x03(\x0e\x32\x13.acpc.v1.SkipReason\x12$\n\x0bstep_radius\x18\x08 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\'\n\x0etrajectory_ids\x18\t \x01(\x0b\x32\x0f.acpc.v1.Tensor\"\x91\x02\n\x07Verdict\x12!\n\x07outcome\x18\x01 \x01(\x0e\x32\x10.acpc.v1.Outcome\x12\x18\n\x0bir_relative\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05score\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x0b\x64\x65lta_score\x18\x04 \x01(\x01H\x02\x88\x01\x01\x12\x16\n\tir_passed\x18\x05 \x01(\x08H\x03\x88\x01\x01\x12\x11\n\tsr_passed\x18\x06 \x01(\x08\x12\'\n\nthresholds\x18\x07 \x01(\x0b\x32\x13.acpc.v1.Thresholds\x12\x0f\n\x07summary\x18\x08 \x01(\tB\x0e\n\x0c_ir_relativeB\x08\n\x06_scoreB\x0e\n\x0c_delta_scoreB\x0c\n\n_ir_passed\"\x80\x03\n\x17ScoreCheckpointMetadata\x12*\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12#\n\x08progress\x18\x05 \x01(\x0b\x32\x11.acpc.v1.Progress\x12\x10\n\x08\x61ttempts\x18\x06 \x01(\r\x12\x1f\n\x06timing\x18\x07 \x01(\x0b\x32\x0f.acpc.v1.Timing\x12 \n\x05state\x18\x08 \x01(\x0e\x32\x11.acpc.v1.JobState\x12\x30\n\x07request\x18\t \x01(\x0b\x32\x1f.acpc.v1.ScoreCheckpointRequest\"\x9b\x01\n\x08Progress\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x11\n\tcompleted\x18\x02 \x01(\r\x12\r\n\x05total\x18\x03 \x01(\r\x12\x19\n\x0cseconds_left\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x1d\n\x10steps_per_second\x18\x05 \x01(\x01H\x01\x88\x01\x01\x42\x0f\n\r_seconds_leftB\x13\n\x11_steps_per_second\"%\n\x15WatchOperationRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"J\n\x16WatchOperationResponse\x12\x30\n\toperation\x18\x01 \x01(\x0b\x32\x1d.google.longrunning.Operation\"D\n\x15PreviewAnchorsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61nchors\x18\x02 \x03(\r\x12\x0c\n\x04\x64raw\x18\x03 \x01(\r\"B\n\x16PreviewAnchorsResponse\x12(\n\x08previews\x18\x01 \x03(\x0b\x32\x16.acpc.v1.AnchorPreview\"\x85\x01\n\rAnchorPreview\x12\x0e\n\x06\x61nchor\x18\x01 \x01(\r\x12\x1e\n\x05\x63lean\x18\x02 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\"\n\tperturbed\x18\x03 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12 \n\x07partner\x18\x04 \x01(\x0b\x32\x0f.acpc.v1.Tensor*Z\n\x0bPartnerPast\x12\x1c\n\x18PARTNER_PAST_UNSPECIFIED\x10\x00\x12\x14\n\x10PARTNER_PAST_OWN\x10\x01\x12\x17\n\x13PARTNER_PAST_ANCHOR\x10\x02*c\n\nSkipReason\x12\x1b\n\x17SKIP_REASON_UNSPECIFIED\x10\x00\x12\x19\n\x15SKIP_REASON_ONE_LABEL\x10\x01\x12\x1d\n\x19SKIP_REASON_NONE_IN_REACH\x10\x02*d\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x12\n\x0eOUTCOME_PASSED\x10\x01\x12\x12\n\x0eOUTCOME_FAILED\x10\x02\x12\x18\n\x14OUTCOME_INCONCLUSIVE\x10\x03*\x9a\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10JOB_STATE_QUEUED\x10\x01\x12\x15\n\x11JOB_STATE_RUNNING\x10\x02\x12\x17\n\x13JOB_STATE_SUCCEEDED\x10\x03\x12\x14\n\x10JOB_STATE_FAILED\x10\x04\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x05\x32\x8b\x02\n\x0eScoringService\x12Q\n\x0fScoreCheckpoint\x12\x1f.acpc.v1.ScoreCheckpointRequest\x1a\x1d.google.longrunning.Operation\x12S\n\x0eWatchOperation\x12\x1e.acpc.v1.WatchOperationRequest\x1a\x1f.acpc.v1.WatchOperationResponse0\x01\x12Q\n\x0ePreviewAnchors\x12\x1e.acpc.v1.PreviewAnchorsRequest\x1a\x1f.acpc.v1.PreviewAnchorsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'acpc.v1.scoring_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SKIPREASON']._serialized_start=3003
-  _globals['_SKIPREASON']._serialized_end=3102
-  _globals['_OUTCOME']._serialized_start=3104
-  _globals['_OUTCOME']._serialized_end=3204
-  _globals['_JOBSTATE']._serialized_start=3207
-  _globals['_JOBSTATE']._serialized_end=3361
+  _globals['_PARTNERPAST']._serialized_start=3136
+  _globals['_PARTNERPAST']._serialized_end=3226
+  _globals['_SKIPREASON']._serialized_start=3228
+  _globals['_SKIPREASON']._serialized_end=3327
+  _globals['_OUTCOME']._serialized_start=3329
+  _globals['_OUTCOME']._serialized_end=3429
+  _globals['_JOBSTATE']._serialized_start=3432
+  _globals['_JOBSTATE']._serialized_end=3586
   _globals['_SCORECHECKPOINTREQUEST']._serialized_start=216
   _globals['_SCORECHECKPOINTREQUEST']._serialized_end=600
   _globals['_SCOREPROTOCOL']._serialized_start=603
-  _globals['_SCOREPROTOCOL']._serialized_end=844
-  _globals['_THRESHOLDS']._serialized_start=846
-  _globals['_THRESHOLDS']._serialized_end=906
-  _globals['_SCORECHECKPOINTRESPONSE']._serialized_start=909
-  _globals['_SCORECHECKPOINTRESPONSE']._serialized_end=1095
-  _globals['_CHECKPOINTSCORE']._serialized_start=1098
-  _globals['_CHECKPOINTSCORE']._serialized_end=1356
-  _globals['_IRSUMMARY']._serialized_start=1358
-  _globals['_IRSUMMARY']._serialized_end=1420
-  _globals['_ANCHORVALUES']._serialized_start=1423
-  _globals['_ANCHORVALUES']._serialized_end=1791
-  _globals['_VERDICT']._serialized_start=1794
-  _globals['_VERDICT']._serialized_end=2067
-  _globals['_SCORECHECKPOINTMETADATA']._serialized_start=2070
-  _globals['_SCORECHECKPOINTMETADATA']._serialized_end=2454
-  _globals['_PROGRESS']._serialized_start=2457
-  _globals['_PROGRESS']._serialized_end=2612
-  _globals['_WATCHOPERATIONREQUEST']._serialized_start=2614
-  _globals['_WATCHOPERATIONREQUEST']._serialized_end=2651
-  _globals['_WATCHOPERATIONRESPONSE']._serialized_start=2653
-  _globals['_WATCHOPERATIONRESPONSE']._serialized_end=2727
-  _globals['_PREVIEWANCHORSREQUEST']._serialized_start=2729
-  _globals['_PREVIEWANCHORSREQUEST']._serialized_end=2797
-  _globals['_PREVIEWANCHORSRESPONSE']._serialized_start=2799
-  _globals['_PREVIEWANCHORSRESPONSE']._serialized_end=2865
-  _globals['_ANCHORPREVIEW']._serialized_start=2868
-  _globals['_ANCHORPREVIEW']._serialized_end=3001
-  _globals['_SCORINGSERVICE']._serialized_start=3364
-  _globals['_SCORINGSERVICE']._serialized_end=3631
+  _globals['_SCOREPROTOCOL']._serialized_end=977
+  _globals['_THRESHOLDS']._serialized_start=979
+  _globals['_THRESHOLDS']._serialized_end=1039
+  _globals['_SCORECHECKPOINTRESPONSE']._serialized_start=1042
+  _globals['_SCORECHECKPOINTRESPONSE']._serialized_end=1228
+  _globals['_CHECKPOINTSCORE']._serialized_start=1231
+  _globals['_CHECKPOINTSCORE']._serialized_end=1489
+  _globals['_IRSUMMARY']._serialized_start=1491
+  _globals['_IRSUMMARY']._serialized_end=1553
+  _globals['_ANCHORVALUES']._serialized_start=1556
+  _globals['_ANCHORVALUES']._serialized_end=1924
+  _globals['_VERDICT']._serialized_start=1927
+  _globals['_VERDICT']._serialized_end=2200
+  _globals['_SCORECHECKPOINTMETADATA']._serialized_start=2203
+  _globals['_SCORECHECKPOINTMETADATA']._serialized_end=2587
+  _globals['_PROGRESS']._serialized_start=2590
+  _globals['_PROGRESS']._serialized_end=2745
+  _globals['_WATCHOPERATIONREQUEST']._serialized_start=2747
+  _globals['_WATCHOPERATIONREQUEST']._serialized_end=2784
+  _globals['_WATCHOPERATIONRESPONSE']._serialized_start=2786
+  _globals['_WATCHOPERATIONRESPONSE']._serialized_end=2860
+  _globals['_PREVIEWANCHORSREQUEST']._serialized_start=2862
+  _globals['_PREVIEWANCHORSREQUEST']._serialized_end=2930
+  _globals['_PREVIEWANCHORSRESPONSE']._serialized_start=2932
+  _globals['_PREVIEWANCHORSRESPONSE']._serialized_end=2998
+  _globals['_ANCHORPREVIEW']._serialized_start=3001
+  _globals['_ANCHORPREVIEW']._serialized_end=3134
+  _globals['_SCORINGSERVICE']._serialized_start=3589
+  _globals['_SCORINGSERVICE']._serialized_end=3856
 # @@protoc_insertion_point(module_scope)

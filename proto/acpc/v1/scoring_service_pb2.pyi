@@ -25,6 +25,30 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _PartnerPast:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PartnerPastEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PartnerPast.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PARTNER_PAST_UNSPECIFIED: _PartnerPast.ValueType  # 0
+    """What the reading says."""
+    PARTNER_PAST_OWN: _PartnerPast.ValueType  # 1
+    """Those the partner's history was recorded with."""
+    PARTNER_PAST_ANCHOR: _PartnerPast.ValueType  # 2
+    """Those of the anchor."""
+
+class PartnerPast(_PartnerPast, metaclass=_PartnerPastEnumTypeWrapper):
+    """Past blocks of the partner in SR; current and future ones are the anchor's."""
+
+PARTNER_PAST_UNSPECIFIED: PartnerPast.ValueType  # 0
+"""What the reading says."""
+PARTNER_PAST_OWN: PartnerPast.ValueType  # 1
+"""Those the partner's history was recorded with."""
+PARTNER_PAST_ANCHOR: PartnerPast.ValueType  # 2
+"""Those of the anchor."""
+Global___PartnerPast: _TypeAlias = PartnerPast  # noqa: Y015
+
 class _SkipReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -36,7 +60,7 @@ class _SkipReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SkipReason
     SKIP_REASON_ONE_LABEL: _SkipReason.ValueType  # 1
     """Every anchor has its label."""
     SKIP_REASON_NONE_IN_REACH: _SkipReason.ValueType  # 2
-    """No anchor of another label lies within d_0.35."""
+    """No anchor of another label lies within the neighbourhood, d_0.35."""
 
 class SkipReason(_SkipReason, metaclass=_SkipReasonEnumTypeWrapper):
     """Why an anchor takes no part in SR."""
@@ -46,7 +70,7 @@ SKIP_REASON_UNSPECIFIED: SkipReason.ValueType  # 0
 SKIP_REASON_ONE_LABEL: SkipReason.ValueType  # 1
 """Every anchor has its label."""
 SKIP_REASON_NONE_IN_REACH: SkipReason.ValueType  # 2
-"""No anchor of another label lies within d_0.35."""
+"""No anchor of another label lies within the neighbourhood, d_0.35."""
 Global___SkipReason: _TypeAlias = SkipReason  # noqa: Y015
 
 class _Outcome:
@@ -176,6 +200,9 @@ class ScoreProtocol(_message.Message):
     WEIGHTS_FIELD_NUMBER: _builtins.int
     EXTRA_HORIZONS_FIELD_NUMBER: _builtins.int
     EXTRA_QUANTILES_FIELD_NUMBER: _builtins.int
+    READING_FIELD_NUMBER: _builtins.int
+    PARTNER_PAST_FIELD_NUMBER: _builtins.int
+    NEIGHBOURHOOD_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
     """Draws M per anchor. Absent: 5.
     Range: 1 to 1000; default 5.
@@ -195,6 +222,21 @@ class ScoreProtocol(_message.Message):
     margin: _builtins.float
     """Margin delta of SR. Absent: 0.10.
     Range: [0, inf); default 0.1.
+    """
+    reading: _receipt_pb2.ProtocolReading.ValueType
+    """Which reading the parameters follow that the request leaves open:
+    partner_past, and the dataset's window_future_frames.
+    """
+    partner_past: Global___PartnerPast.ValueType
+    """Whose past blocks, those that leave the history's earlier frames, the
+    partner's rollout takes in SR. Unspecified: its own in the paper's reading,
+    the anchor's in the released one.
+    """
+    neighbourhood: _builtins.float
+    """Which quantile of all pairwise distances of endpoint states a partner lies
+    within: 0.35 makes the paper's d_0.35; its control has 0.10, 0.25 and 0.50.
+    Absent: 0.35.
+    Range: (0, 1]; default 0.35.
     """
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
@@ -223,10 +265,13 @@ class ScoreProtocol(_message.Message):
         weights: _abc.Iterable[_builtins.float] | None = ...,
         extra_horizons: _abc.Iterable[_builtins.int] | None = ...,
         extra_quantiles: _abc.Iterable[_builtins.float] | None = ...,
+        reading: _receipt_pb2.ProtocolReading.ValueType = ...,
+        partner_past: Global___PartnerPast.ValueType = ...,
+        neighbourhood: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_draws", b"_draws", "_horizon", b"_horizon", "_margin", b"_margin", "_quantile", b"_quantile", "_seed", b"_seed", "draws", b"draws", "horizon", b"horizon", "margin", b"margin", "quantile", b"quantile", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_draws", b"_draws", "_horizon", b"_horizon", "_margin", b"_margin", "_neighbourhood", b"_neighbourhood", "_quantile", b"_quantile", "_seed", b"_seed", "draws", b"draws", "horizon", b"horizon", "margin", b"margin", "neighbourhood", b"neighbourhood", "quantile", b"quantile", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_draws", b"_draws", "_horizon", b"_horizon", "_margin", b"_margin", "_quantile", b"_quantile", "_seed", b"_seed", "draws", b"draws", "extra_horizons", b"extra_horizons", "extra_quantiles", b"extra_quantiles", "horizon", b"horizon", "margin", b"margin", "quantile", b"quantile", "seed", b"seed", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_draws", b"_draws", "_horizon", b"_horizon", "_margin", b"_margin", "_neighbourhood", b"_neighbourhood", "_quantile", b"_quantile", "_seed", b"_seed", "draws", b"draws", "extra_horizons", b"extra_horizons", "extra_quantiles", b"extra_quantiles", "horizon", b"horizon", "margin", b"margin", "neighbourhood", b"neighbourhood", "partner_past", b"partner_past", "quantile", b"quantile", "reading", b"reading", "seed", b"seed", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__draws: _TypeAlias = _typing.Literal["draws"]  # noqa: Y015
     _WhichOneofArgType__draws: _TypeAlias = _typing.Literal["_draws", b"_draws"]  # noqa: Y015
@@ -234,6 +279,8 @@ class ScoreProtocol(_message.Message):
     _WhichOneofArgType__horizon: _TypeAlias = _typing.Literal["_horizon", b"_horizon"]  # noqa: Y015
     _WhichOneofReturnType__margin: _TypeAlias = _typing.Literal["margin"]  # noqa: Y015
     _WhichOneofArgType__margin: _TypeAlias = _typing.Literal["_margin", b"_margin"]  # noqa: Y015
+    _WhichOneofReturnType__neighbourhood: _TypeAlias = _typing.Literal["neighbourhood"]  # noqa: Y015
+    _WhichOneofArgType__neighbourhood: _TypeAlias = _typing.Literal["_neighbourhood", b"_neighbourhood"]  # noqa: Y015
     _WhichOneofReturnType__quantile: _TypeAlias = _typing.Literal["quantile"]  # noqa: Y015
     _WhichOneofArgType__quantile: _TypeAlias = _typing.Literal["_quantile", b"_quantile"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
@@ -244,6 +291,8 @@ class ScoreProtocol(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__horizon) -> _WhichOneofReturnType__horizon | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__margin) -> _WhichOneofReturnType__margin | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__neighbourhood) -> _WhichOneofReturnType__neighbourhood | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__quantile) -> _WhichOneofReturnType__quantile | None: ...
     @_typing.overload

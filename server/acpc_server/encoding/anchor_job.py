@@ -54,8 +54,13 @@ class AnchorJobSpec(JobSpec):
         """Everything else that can change a number of the result, as JSON."""
         raise NotImplementedError
 
+    def digested(self) -> Mapping[str, Any]:
+        """The part of the parameters that their digest is made of: see ``contract.digested``."""
+        return self.parameters()
+
     def receipt(self, anchors_digest: str, device: torch.device) -> Receipt:
         """Digests behind a result on these anchors and this device."""
+        shards = {"shard_anchors": SHARD_ANCHORS}
         return make_receipt(
             self.numeric_mode,
             device,
@@ -63,7 +68,8 @@ class AnchorJobSpec(JobSpec):
             reference_digest=self.reference_digest(),
             anchors_digest=anchors_digest,
             perturbation_digest=self.perturbation_digest(),
-            parameters={**self.parameters(), "shard_anchors": SHARD_ANCHORS},
+            parameters={**self.parameters(), **shards},
+            digested={**self.digested(), **shards},
         )
 
 

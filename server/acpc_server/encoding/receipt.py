@@ -26,23 +26,25 @@ def make_receipt(
     anchors_digest: str,
     perturbation_digest: str,
     parameters: Mapping[str, Any],
+    digested: Mapping[str, Any] | None = None,
 ) -> Receipt:
     """The receipt of an answer that this process computes on ``device``.
 
     ``parameters`` is everything beside checkpoints, frames, actions and views that can change a
-    number.
+    number; their digest is that of ``digested``, or of all.
     """
     return Receipt(
         checkpoint_digest=checkpoint_digest,
         reference_digest=reference_digest,
         anchors_digest=anchors_digest,
         perturbation_digest=perturbation_digest,
-        parameters_digest=digest_json(parameters),
+        parameters_digest=digest_json(parameters if digested is None else digested),
         code_version=CODE_VERSION,
         numeric_mode=mode,
         device=device_name(device),
         torch_version=torch.__version__,
         image_codec=IMAGE_CODEC,
+        parameters=parameters,
     )
 
 
@@ -50,19 +52,20 @@ def make_receipt(
 RECORD_ORDER = (
     "checkpoint_digest", "reference_digest", "anchors_digest", "perturbation_digest",
     "parameters_digest", "numeric_mode", "device", "code_version", "torch_version", "image_codec",
+    "parameters",
 )  # fmt: skip
 
 
-def receipt_to_json(receipt: Receipt) -> dict[str, str]:
+def receipt_to_json(receipt: Receipt) -> dict[str, Any]:
     """The receipt's form in a job's record."""
     values = receipt.to_dict()
     return {name: values[name] for name in RECORD_ORDER}
 
 
-def receipt_from_json(record: Mapping[str, str]) -> Receipt:
+def receipt_from_json(record: Mapping[str, Any]) -> Receipt:
     """Inverse of :func:`receipt_to_json`."""
     mode = NumericMode[record["numeric_mode"].upper()]
-    return Receipt(**{**record, "numeric_mode": mode})  # type: ignore[arg-type]
+    return Receipt(**{**record, "numeric_mode": mode})
 
 
 def digest_json(value: Mapping[str, Any]) -> str:

@@ -11,6 +11,8 @@ from acpc.contract import (
     ScoreProtocol,
     ScoreRequest,
     Thresholds,
+    digested,
+    resolved,
     to_plain,
 )
 
@@ -27,6 +29,10 @@ class ScoreSpec(AnchorJobSpec):
     perturbation: Perturbation
     protocol: ScoreProtocol = field(default_factory=ScoreProtocol)
     thresholds: Thresholds = field(default_factory=Thresholds)
+
+    def __post_init__(self) -> None:
+        """Decides what the request left to the reading, as records of earlier releases do."""
+        object.__setattr__(self, "protocol", resolved(self.protocol))
 
     def request(self) -> ScoreRequest:
         """The request of this job: defaults filled in, digests pinned, no request id."""
@@ -61,6 +67,10 @@ class ScoreSpec(AnchorJobSpec):
     def parameters(self) -> dict[str, object]:
         """The protocol and the thresholds."""
         return {"protocol": to_plain(self.protocol), "thresholds": to_plain(self.thresholds)}
+
+    def digested(self) -> dict[str, object]:
+        """The same without what an earlier release had no choice in, where it is the paper's."""
+        return {**self.parameters(), "protocol": digested(self.protocol)}
 
     def perturbation_digest(self) -> str:
         """sha256 over the shift, the draw count and the seed."""

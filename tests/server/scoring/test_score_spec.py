@@ -10,6 +10,8 @@ from acpc.contract import (
     CheckpointRef,
     GaussianBlur,
     GaussianNoise,
+    PartnerPast,
+    Reading,
     ScoreProtocol,
     Thresholds,
     from_json,
@@ -83,6 +85,9 @@ PROTOCOLS = {
     "weights": (1.0,),
     "extra_horizons": (2,),
     "extra_quantiles": (0.5,),
+    "reading": Reading.RELEASED,
+    "partner_past": PartnerPast.ANCHOR,
+    "neighbourhood": 0.25,
 }
 
 
@@ -93,7 +98,7 @@ def test_every_field_of_the_protocol_is_tried() -> None:
 @pytest.mark.parametrize("field", PROTOCOLS)
 def test_each_field_of_the_protocol_changes_the_parameters_digest(field: str) -> None:
     other = changed(protocol=ScoreProtocol(**{field: PROTOCOLS[field]}))
-    assert other.parameters() != PLAN.parameters()
+    assert other.digested() != PLAN.digested()
     same_draws = field not in ("draws", "seed")
     assert (other.perturbation_digest() == PLAN.perturbation_digest()) == same_draws
 
