@@ -1,6 +1,6 @@
 """The load of the compose file's demo: gives a new installation something to look at.
 
-    python examples/compose_demo.py --target localhost:50051 --out /tmp/demo --rounds 20
+    python examples/compose_demo.py --target localhost:50051 --out build/demo --rounds 20
 
 Writes the two-room dataset to <out>/datasets, the dataset root of the server. Then, a
 round a minute, it scores the three checkpoints, compares views and certifies pools. It leaves at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ DEFAULT_TARGET = "localhost:50051"
 _NO_RETRIES = RetryPolicy(attempts=1)
 
 
-class Transport:
+class Transport(ABC):
     """Channel, deadlines, retries and stubs of a client.
 
     Args:
@@ -55,9 +56,9 @@ class Transport:
         self._channel: Any = None
         self._lock = threading.Lock()
 
+    @abstractmethod
     def _open(self) -> Any:  # noqa: ANN401 - a channel of either kind
         """A channel of the concrete transport's kind."""
-        raise NotImplementedError
 
     def rpc(self, method: Method) -> Any:  # noqa: ANN401 - a multi-callable of either kind
         """The method on the open channel, which takes what gRPC's own takes.

@@ -1,5 +1,6 @@
 """Anchors: the logged windows on which a checkpoint is measured."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +11,7 @@ from jaxtyping import Float32, Float64, Int64, UInt8
 from acpc_server.errors import InvalidArgument
 
 
-class Anchors:
+class Anchors(ABC):
     """n anchors: h history frames, H observed future frames, the actions between, the endpoint.
 
     The small arrays are whole; frames are read a range of anchors at a time, so that a set may be
@@ -43,18 +44,18 @@ class Anchors:
         return int(self.action_blocks.shape[1]) + 1 - self.history
 
     @property
+    @abstractmethod
     def frame_size(self) -> tuple[int, int]:
         """Height and width of a frame in pixels."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def digest(self) -> str:
         """Sha256 of the content, as ``anchors_digest``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """RGB frames of anchors [start, stop), history first."""
-        raise NotImplementedError
 
     def small_arrays(self, start: int = 0, stop: int | None = None) -> dict[str, np.ndarray]:
         """Every array but the frames, of anchors [start, stop), by name; all by default."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ SHARD_ANCHORS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnchorJobSpec(JobSpec):
+class AnchorJobSpec(JobSpec, ABC):
     """A checkpoint, the anchors it is measured on, and the arithmetic of the network."""
 
     checkpoint: CheckpointRef
@@ -46,13 +47,13 @@ class AnchorJobSpec(JobSpec):
         """Digest of the reference checkpoint; empty without one."""
         return ""
 
+    @abstractmethod
     def perturbation_digest(self) -> str:
         """sha256 over shifts, draw count and seed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def parameters(self) -> Mapping[str, Any]:
         """Everything else that can change a number of the result, as JSON."""
-        raise NotImplementedError
 
     def digested(self) -> Mapping[str, Any]:
         """The part of the parameters that their digest is made of: see ``contract.digested``."""

@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -190,7 +191,7 @@ class Door(grpc.GenericRpcHandler):
                 call.interrupt(error)
 
 
-class _Served:
+class _Served(ABC):
     """One method, served. Subclasses say how."""
 
     def __init__(
@@ -237,8 +238,9 @@ class _Served:
             call.leave()
         return await _abort(context, status)
 
+    @abstractmethod
     async def _answer(self, call: Call, context: Any) -> Any:  # noqa: ANN401
-        raise NotImplementedError
+        """Serve an admitted call; returns the answer, unless it was sent."""
 
     async def _send(self, call: Call, context: Any, answer: bytes) -> None:  # noqa: ANN401
         """Send an answer of a stream, which its caller must take within a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -110,7 +111,7 @@ class Bench:
         return latents.reshape(*leading, *latents.shape[1:])
 
 
-class Measurement(Generic[S]):
+class Measurement(ABC, Generic[S]):
     """One study of one checkpoint on its anchors; part by part, then as a whole."""
 
     def __init__(self, bench: Bench, study: S) -> None:
@@ -118,9 +119,9 @@ class Measurement(Generic[S]):
         self._study = study
         self._history = bench.checkpoint.model.card.history
 
+    @abstractmethod
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """The part of anchors [start, stop)."""
-        raise NotImplementedError
 
     def conclude(self, table: Table) -> Table:
         """The whole study from its joined parts: the rows, as they are."""
