@@ -103,9 +103,17 @@ class RunEnded(AcpcError):
 
 
 class ServerAway(RunEnded, Unavailable):
-    """The server was away for too long, or none ever answered."""
+    """The server was away for too long, or none ever answered.
+
+    Attributes:
+        why: The cause in a few words, for example ``"connection refused"``.
+    """
 
     default_reason = "SERVER_AWAY"
+
+    def __init__(self, message: str, *, why: str, request_id: str = "") -> None:
+        super().__init__(message, request_id=request_id)
+        self.why = why
 
 
 def passing(error: AcpcError) -> bool:

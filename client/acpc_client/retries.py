@@ -41,7 +41,7 @@ _MAX_PAUSE_S = 2.0
 # What of gRPC's long messages tells a person why nobody answers.
 _CAUSES = re.compile(
     r"connection refused|connection reset|handshake failed|DNS resolution failed|no route to host"
-    r"|socket closed|timed out|keepalive watchdog timeout|GOAWAY received",
+    r"|network is unreachable|socket closed|timed out|keepalive watchdog timeout|GOAWAY received",
     re.IGNORECASE,
 )
 _log = logging.getLogger("acpc_client")
@@ -120,6 +120,29 @@ class Contact:
     target: str
     made: bool = False
 
+    def explained(self, error: AcpcError) -> AcpcError:
+        """The error itself; of a server that never answered, where it was sought and what to do."""
+        self.made |= bool(error.domain)
+        if self.made:
+            return error
+        if isinstance(error, Unavailable) and _CAUSES.search(error.message):
+            why = _why(error)
+            said = f"no server answers at {self.target} ({why}); {remedy(why)}"
+            return ServerAway(said, why=why, request_id=error.request_id)
+        if isinstance(error, DeadlineExceeded):
+            return extended(error, f"no server has answered at {self.target} so far; {remedy()}")
+        return error
+
+
+def remedy(why: str = "") -> str:
+    """What helps where no server answers."""
+    if "handshake" in why:
+        return "check --tls-ca (ACPC_TLS_CA) and --tls-name (ACPC_TLS_NAME): one side wants TLS"
+    return (
+        "start one there (acpc-server serve --checkpoint-root DIR --dataset-root DIR), or name "
+        "another (--target HOST:PORT, ACPC_TARGET)"
+    )
+
 
 class Absence:
     """How long a caller outlasts a server that is away, and what it is told meanwhile.
@@ -186,13 +209,15 @@ class Absence:
     def _told(self, error: AcpcError, limit: float) -> AcpcError:
         target, why, long = self._contact.target, _why(error), _length(limit)
         if isinstance(error, ResourceExhausted):
-            return ServerAway(f"the server at {target} is busy ({why}); waiting up to {long}")
-        if not self._contact.made:
-            return ServerAway(f"no server answers at {target} ({why}); trying for {long}")
-        return ServerAway(
-            f"the server at {target} is away ({why}); its jobs go on, or resume when it is back; "
-            f"waiting up to {long}"
-        )
+            said = f"the server at {target} is busy ({why}); waiting up to {long}"
+        elif not self._contact.made:
+            said = f"no server answers at {target} ({why}); trying for {long}"
+        else:
+            said = (
+                f"the server at {target} is away ({why}); its jobs go on, or resume when it is "
+                f"back; waiting up to {long}"
+            )
+        return ServerAway(said, why=why)
 
     def _over(self, error: AcpcError, limit: float) -> ServerAway:
         target, why = self._contact.target, _why(error)
@@ -203,11 +228,8 @@ class Absence:
                 "goes on, or resumes when it is back"
             )
         else:
-            said = (
-                f"no server answered at {target} within {limit:g} s ({why}); start one there "
-                "(acpc-server serve), or name another (--target, ACPC_TARGET)"
-            )
-        return ServerAway(said, request_id=error.request_id)
+            said = f"no server answered at {target} within {limit:g} s ({why}); {remedy(why)}"
+        return ServerAway(said, why=why, request_id=error.request_id)
 
     def _write(self, away: AcpcError | None) -> None:
         _log.warning(away.message if away else f"the server at {self._contact.target} is back")
@@ -215,9 +237,8 @@ class Absence:
 
 def _why(error: AcpcError) -> str:
     """The cause in a few words."""
-    cause = error.__cause__
-    if isinstance(error, ServerAway) and isinstance(cause, AcpcError):
-        return _why(cause)
+    if isinstance(error, ServerAway):
+        return error.why
     found = _CAUSES.search(error.message)
     said = found.group() if found else error.message
     return said if said[:2].isupper() else said[:1].lower() + said[1:]

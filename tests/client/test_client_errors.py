@@ -92,7 +92,17 @@ def test_a_status_of_the_future_is_unknown() -> None:
 def test_nobody_at_the_target(side_of: Any, unused_target: str) -> None:
     with pytest.raises(Unavailable) as caught:
         side_of(unused_target).ask(lambda client: client.checkpoints.get("a"), timeout=5)
-    assert caught.value.reason == ""
+    assert isinstance(caught.value, errors.ServerAway)
+    assert caught.value.message == (
+        f"no server answers at {unused_target} (connection refused); start one there (acpc-server "
+        "serve --checkpoint-root DIR --dataset-root DIR), or name another (--target HOST:PORT, "
+        "ACPC_TARGET)"
+    )
+
+
+def test_a_name_that_is_none_is_no_server(side_of: Any) -> None:
+    with pytest.raises(errors.ServerAway, match=r"at no-such-host\.invalid:1 \(.*; start one"):
+        side_of("no-such-host.invalid:1").ask(lambda client: client.checkpoints.get("a"))
 
 
 def test_a_closed_client_says_so(target: str) -> None:

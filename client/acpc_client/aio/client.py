@@ -37,7 +37,6 @@ from acpc_client.calls import (
     jobs,
     studies,
 )
-from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import Pair
 from acpc_client.results import PairOutcome
 from acpc_client.retries import Absence, OnAway
@@ -129,7 +128,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             feed.check()
         except grpc.RpcError as raised:
             feed.check()
-            raise from_rpc_error(raised) from raised
+            raise self._transport.error(raised) from raised
         finally:
             stream.cancel()
 

@@ -12,7 +12,6 @@ from acpc.contract import Checkpoint, CheckpointRef, LoadedCheckpoint, Progress,
 
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.calls import Call, Page, checkpoints, jobs
-from acpc_client.errors import from_rpc_error
 from acpc_client.results import Operation, StudyResult
 from acpc_client.retries import WatchPlan
 from acpc_client.transport import check_timeout
@@ -131,7 +130,7 @@ class AsyncOperations(Resource):
                             return
                 delay = plan.ended()
             except grpc.RpcError as raised:
-                delay = plan.failed(from_rpc_error(raised))
+                delay = plan.failed(self._transport.error(raised))
             await asyncio.sleep(delay)
 
     async def _updates(self, plan: WatchPlan, name: str) -> AsyncGenerator[Operation, None]:

@@ -13,7 +13,7 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 from numpy.typing import NDArray
 
 from acpc_client.calls import planning
-from acpc_client.errors import AcpcError, DeadlineExceeded, from_rpc_error
+from acpc_client.errors import AcpcError, DeadlineExceeded
 from acpc_client.results import read_answer
 from acpc_client.transport import GOODBYE_S, SessionBase
 
@@ -106,7 +106,7 @@ class AsyncPlanSession(SessionBase):
             overdue = self._overdue(limit)
             raise DeadlineExceeded(overdue, reason="", request_id=self.request_id) from raised
         except grpc.RpcError as raised:
-            raise from_rpc_error(raised, self.request_id) from raised
+            raise self._transport.error(raised, self.request_id) from raised
         return None if answer is grpc.aio.EOF else answer
 
     def _hang_up(self, why: str) -> None:

@@ -10,7 +10,7 @@ from acpc.contract import AnchorSet, DatasetAnchors
 
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls import anchors as calls
-from acpc_client.errors import AcpcError, NotFound, from_rpc_error
+from acpc_client.errors import AcpcError, NotFound
 from acpc_client.sync.resources import Resource
 from acpc_client.transport import check_timeout
 from acpc_client.uploads import OnUpload, Upload, UploadOptions
@@ -84,7 +84,7 @@ class Anchors(Resource):
         try:
             answer = rpc(iter(upload.stream(), None), timeout=upload.timeout())
         except grpc.RpcError as raised:
-            raise from_rpc_error(raised, upload.request_id) from raised
+            raise self._transport.error(raised, upload.request_id) from raised
         upload.check()
         return upload.stored(answer)
 

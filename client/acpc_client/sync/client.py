@@ -27,7 +27,6 @@ from acpc_client.calls import (
     jobs,
     studies,
 )
-from acpc_client.errors import from_rpc_error
 from acpc_client.inputs import Pair
 from acpc_client.results import PairOutcome
 from acpc_client.retries import Absence, OnAway
@@ -163,7 +162,7 @@ class AcpcClient(PlanningMethods):
             feed.check()
         except grpc.RpcError as raised:
             feed.check()
-            raise from_rpc_error(raised) from raised
+            raise self._transport.error(raised) from raised
         finally:
             stream.cancel()
 

@@ -10,7 +10,6 @@ import grpc
 from acpc.contract import Checkpoint, CheckpointRef, LoadedCheckpoint, Progress, Score
 
 from acpc_client.calls import Call, Page, checkpoints, jobs
-from acpc_client.errors import from_rpc_error
 from acpc_client.results import Operation, StudyResult
 from acpc_client.retries import WatchPlan
 from acpc_client.sync.transport import SyncTransport
@@ -131,7 +130,7 @@ class Operations(Resource):
                         return
                 delay = plan.ended()
             except grpc.RpcError as raised:
-                delay = plan.failed(from_rpc_error(raised))
+                delay = plan.failed(self._transport.error(raised))
             time.sleep(delay)
 
     def _updates(self, plan: WatchPlan, name: str) -> Iterator[Operation]:

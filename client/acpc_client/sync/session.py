@@ -15,7 +15,7 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 from numpy.typing import NDArray
 
 from acpc_client.calls import planning
-from acpc_client.errors import AcpcError, DeadlineExceeded, from_rpc_error
+from acpc_client.errors import AcpcError, DeadlineExceeded
 from acpc_client.results import read_answer
 from acpc_client.transport import GOODBYE_S, SessionBase
 
@@ -144,7 +144,7 @@ class PlanSession(SessionBase):
                 self._requests.put(request)
                 answer: pb.PlanResponse | None = next(self._stream, None)
             except grpc.RpcError as raised:
-                error = overdue if late.is_set() else from_rpc_error(raised, self.request_id)
+                error = overdue if late.is_set() else self._transport.error(raised, self.request_id)
                 raise error from raised
         if late.is_set():
             raise overdue

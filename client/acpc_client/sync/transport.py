@@ -8,7 +8,7 @@ from typing import TypeVar
 import grpc
 
 from acpc_client.calls import Call
-from acpc_client.errors import AcpcError, from_rpc_error
+from acpc_client.errors import AcpcError
 from acpc_client.transport import Transport
 
 Answer = TypeVar("Answer")
@@ -38,7 +38,7 @@ class SyncTransport(Transport):
                 self.contact.made = True
                 return call.read(answer)
             except grpc.RpcError as raised:
-                error = from_rpc_error(raised, call.request_id)
+                error = self.error(raised, call.request_id)
                 delay = attempts.after(error)
                 if delay is None:
                     raise error from raised

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from acpc_client.calls import Method, check_options
-from acpc_client.errors import ArgumentError, ClientClosed
+from acpc_client.errors import AcpcError, ArgumentError, ClientClosed, from_rpc_error
 from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
 from acpc_client.transport.access import ClientOptions, bearer, is_local, resolved
 from acpc_client.transport.channel import CHANNEL_OPTIONS
@@ -85,6 +85,10 @@ class Transport(ABC):
             return call(*request, metadata=(*metadata, *header), **options)
 
         return named
+
+    def error(self, raised: grpc.RpcError, request_id: str = "") -> AcpcError:
+        """The error behind a failed RPC; where no server ever answered, with what to do."""
+        return self.contact.explained(from_rpc_error(raised, request_id))
 
     def attempts(self, method: Method, timeout: float | None) -> Attempts:
         """The deadline and the retries of one logical call."""

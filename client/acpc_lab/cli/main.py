@@ -13,6 +13,7 @@ from acpc_lab.cli.diagnose import certify, compare
 from acpc_lab.cli.options import command
 from acpc_lab.cli.report import report
 from acpc_lab.cli.score import score
+from acpc_lab.cli.shifts import shifts
 
 app = typer.Typer(
     name="acpc",
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (compare, certify, score, report):
+for function in (compare, certify, score, report, shifts):
     command(app)(function)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(anchors.app, name="anchors")
@@ -38,6 +39,10 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def acpc(
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="The server; may also stand after the command."),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,

@@ -145,10 +145,21 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead
 
 
 def target_option(help: str) -> Any:  # noqa: ANN401 - as typer.Option
-    """The option ``--target``."""
+    """The option ``--target`` of a command; one before the command wins over ``ACPC_TARGET``."""
     return typer.Option(
-        envvar="ACPC_TARGET", metavar="HOST:PORT", help=help, rich_help_panel=_SERVER
+        envvar="ACPC_TARGET",
+        metavar="HOST:PORT",
+        help=help,
+        rich_help_panel=_SERVER,
+        callback=_target_before,
     )
+
+
+def _target_before(context: typer.Context, given: str | None) -> str | None:
+    source = context.get_parameter_source("target")
+    before: str | None = context.find_root().params.get("target")
+    after = source is not None and source.name == "COMMANDLINE"
+    return given if after else before or given
 
 
 @dataclass(frozen=True, kw_only=True)

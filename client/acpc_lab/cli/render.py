@@ -68,14 +68,14 @@ def listing(items: Sequence[Item], draw: Callable[[Sequence[Item]], None], as_js
         draw(items)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on stdout; the first column is text, the others numbers."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool = False) -> None:
+    """A table on stdout; the first column is text, the others numbers, or ``words`` too."""
     drawn = Table()
     for index, column in enumerate(columns):
         if index == 0:
             drawn.add_column(column, no_wrap=True)
         else:
-            drawn.add_column(column, justify="right", overflow="fold")
+            drawn.add_column(column, justify="left" if words else "right", overflow="fold")
     for row in rows:
         drawn.add_row(*row)
     Console(highlight=False, markup=False).print(drawn)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from acpc.contract import nearest
 from acpc_client import Checkpoint, CheckpointRef
 from acpc_client.errors import FailedPrecondition
 
@@ -194,7 +194,7 @@ def _no_match(pattern: Pattern, weights: Pattern | None, listing: Listing) -> st
 def _near(name: str, listing: Listing) -> str:
     if not listing:
         return ", which has none at all; see its --checkpoint-root"
-    near = difflib.get_close_matches(name, listing, _MAX_NAMES, 0.5) or list(listing)[:_MAX_NAMES]
+    near = nearest(name, listing, _MAX_NAMES, like=0.5) or list(listing)[:_MAX_NAMES]
     more = f" and {len(listing) - len(near)} others" if len(listing) > len(near) else ""
     return f", which has {', '.join(near)}{more}"
 

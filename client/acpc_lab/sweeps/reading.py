@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from acpc.contract import did_you_mean
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.extras import load
@@ -103,9 +103,8 @@ class Node:
             raise self.found(f"a mapping with the keys {', '.join(keys)}")
         for key in self.value:
             if key not in keys:
-                near = difflib.get_close_matches(str(key), keys, 1)
-                hint = f"did you mean {near[0]}? " if near else ""
-                raise self._child(key).error(f"unknown key; {hint}known keys: {', '.join(keys)}")
+                hints = [did_you_mean(str(key), keys), f"known keys: {', '.join(keys)}"]
+                raise self._child(key).error(f"unknown key; {' '.join(filter(None, hints))}")
         for key in required:
             if self.value.get(key) is None:
                 raise self.error(f"lacks the key {key}")

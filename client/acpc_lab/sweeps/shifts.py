@@ -9,14 +9,11 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from acpc.contract import parse_grid
+from acpc.contract import KINDS, did_you_mean, kind_named, parse_grid
 from acpc_client import Perturbation
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.sweeps.reading import Node
-
-KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in typing.get_args(Perturbation)}
-_SHORTER = {"blur": "gaussian_blur"}
 
 
 def read_shifts(node: Node) -> tuple[Perturbation, ...]:
@@ -60,9 +57,10 @@ def _short(node: Node, text: str) -> list[Perturbation]:
 
 def _by_name(node: Node, kind: str) -> Iterator[Perturbation]:
     """Parameters by name; lists are severities, several lists every combination of them."""
-    cls = KINDS.get(_SHORTER.get(kind, kind))
+    cls = KINDS.get(kind_named(kind))
     if cls is None:
-        raise node.error(f"found the kind {kind!r}, wanted one of {', '.join(KINDS)}")
+        guess = did_you_mean(kind, KINDS, f"wanted one of {', '.join(KINDS)}")
+        raise node.error(f"found the kind {kind!r}; {guess}")
     fields = dataclasses.fields(cls)
     required = [item.name for item in fields if _required(item)]
     section = node.section([item.name for item in fields], required)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import math
 import re
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from acpc.contract import did_you_mean
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
@@ -77,13 +77,11 @@ def _match(names: list[str], kind: type[Rows], where: str) -> list[Field]:
     known = {field.name: field for field in kind.fields()}
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name, known)
             if len(names) == 1 and re.search(r"[;\t]", name):
-                hint = "; separate columns by commas"
-            raise ArgumentError(
-                where, f"unknown column {name!r}; the columns are {', '.join(known)}{hint}"
-            )
+                hint = "separate columns by commas"
+            about = f"unknown column {name!r}; the columns are {', '.join(known)}"
+            raise ArgumentError(where, "; ".join(filter(None, [about, hint])))
         if names.count(name) > 1:
             raise ArgumentError(where, f"column {name} occurs {names.count(name)} times")
     for field in kind.fields():

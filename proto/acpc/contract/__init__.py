@@ -116,7 +116,15 @@ from acpc.contract.scores import (
     SkipReason,
     Verdict,
 )
-from acpc.contract.severities import CHOICES, kind_named, parse, parse_grid, severity_grid
+from acpc.contract.severities import (
+    CHOICES,
+    example,
+    kind_named,
+    parse,
+    parse_grid,
+    severity_grid,
+    severity_range,
+)
 from acpc.contract.studies import (
     DriftStudy,
     GeometryStudy,
@@ -126,6 +134,7 @@ from acpc.contract.studies import (
     Study,
     StudyRequest,
 )
+from acpc.contract.suggestion import did_you_mean, nearest
 from acpc.contract.tensor import Axes, floats, frames, read_tensor, write_tensor
 
 __all__ = [
@@ -243,7 +252,9 @@ __all__ = [
     "bounds_of",
     "changed",
     "check",
+    "did_you_mean",
     "digested",
+    "example",
     "floats",
     "follows",
     "frame_digests",
@@ -254,6 +265,7 @@ __all__ = [
     "goal_kind",
     "kind_named",
     "moment",
+    "nearest",
     "normalise",
     "parse",
     "parse_grid",
@@ -263,6 +275,7 @@ __all__ = [
     "resolved",
     "seed_field",
     "severity_grid",
+    "severity_range",
     "sized",
     "to_json",
     "to_plain",

@@ -27,9 +27,11 @@ class VisualChange:
 
     Attributes:
         kind: Field name of the kind in ``PerturbationSpec``, for example ``"gaussian_noise"``.
+        example: A usual value of the first parameter; the paper's, where it has one.
     """
 
     kind: ClassVar[str]
+    example: ClassVar[float] = 0.0
     checks_itself: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -92,19 +94,22 @@ class GaussianNoise(VisualChange, Wire[pb.GaussianNoise]):
     """
 
     kind = "gaussian_noise"
+    example = 0.08
     sigma: float = bounded(ge=0, le=1, unit="pixel units")
 
 
 @dataclass(frozen=True)
 class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
-    """Gaussian blur with sigma = 0.3 ((k - 1) 0.5 - 1) + 0.8 and reflected borders.
+    """Gaussian blur, sigma 0.3 ((k - 1) 0.5 - 1) + 0.8; an even k becomes the next odd one.
 
     Attributes:
-        kernel_size: Kernel size k in pixels, 1 to 4095, also the severity; an even size becomes the
-            next odd one, so that both spellings have one digest. The paper uses 15.
+        kernel_size: Kernel size k in pixels, 1 to 4095, also the severity; borders are reflected.
+            An even size is stored as the odd one that is applied, so that both spellings have one
+            digest and one label. The paper uses 15.
     """
 
     kind = "gaussian_blur"
+    example = 15
     kernel_size: int = bounded(ge=1, le=4095, unit="pixels")
 
     def __post_init__(self) -> None:
@@ -126,6 +131,7 @@ class Resize(VisualChange, Wire[pb.Resize]):
     """
 
     kind = "resize"
+    example = 0.25
     scale: float = bounded(gt=0, le=1)
 
     @property
@@ -150,6 +156,7 @@ class Brightness(_Signed, Wire[pb.Brightness]):
     """
 
     kind = "brightness"
+    example = -0.3
     change: float = bounded(ge=-1, le=1)
 
 
@@ -162,6 +169,7 @@ class Contrast(_Signed, Wire[pb.Contrast]):
     """
 
     kind = "contrast"
+    example = 0.4
     change: float = bounded(ge=-1, le=1)
 
 
@@ -174,6 +182,7 @@ class ColorJitter(VisualChange, Wire[pb.ColorJitter]):
     """
 
     kind = "color_jitter"
+    example = 0.5
     strength: float = bounded(ge=0, le=1)
 
 
@@ -187,6 +196,7 @@ class Jpeg(VisualChange, Wire[pb.Jpeg]):
     """
 
     kind = "jpeg"
+    example = 20
     quality: int = bounded(ge=1, le=100)
 
     @property
@@ -204,6 +214,7 @@ class Occlusion(VisualChange, Wire[pb.Occlusion]):
     """
 
     kind = "occlusion"
+    example = 0.3
     size: float = bounded(ge=0, le=1)
 
 
@@ -216,6 +227,7 @@ class RandomShift(VisualChange, Wire[pb.RandomShift]):
     """
 
     kind = "random_shift"
+    example = 4
     pixels: int = bounded(ge=0, le=4095, unit="pixels")
 
 
@@ -228,6 +240,7 @@ class DefocusBlur(VisualChange, Wire[pb.DefocusBlur]):
     """
 
     kind = "defocus_blur"
+    example = 2.5
     radius: float = bounded(ge=0, le=32, unit="pixels")
 
 
@@ -241,6 +254,7 @@ class MotionBlur(VisualChange, Wire[pb.MotionBlur]):
     """
 
     kind = "motion_blur"
+    example = 9
     length: float = bounded(ge=0, le=256, unit="pixels")
     angle: float = bounded(0.0, ge=0, lt=180, unit="degrees")
 

@@ -8,7 +8,9 @@ from fractions import Fraction
 from typing import get_type_hints
 
 from acpc.contract.errors import ArgumentError
-from acpc.contract.perturbations import KINDS, Identity, Perturbation, Registered
+from acpc.contract.fields import bounds_of
+from acpc.contract.perturbations import KINDS, Identity, Perturbation, Registered, shown
+from acpc.contract.suggestion import did_you_mean
 
 _GRADED = {kind: cls for kind, cls in KINDS.items() if cls not in {Identity, Registered}}
 _SHORTER = {"blur": "gaussian_blur"}
@@ -20,6 +22,18 @@ def _choice(kind: str) -> str:
 
 
 CHOICES = (*map(_choice, _GRADED), Identity.kind)
+LISTED = "acpc shifts lists them"
+
+
+def severity_range(cls: type[Perturbation]) -> str:
+    """The first parameter of a kind and its range in words."""
+    first = fields(cls)[0].name
+    return f"{first} {bounds_of(cls)[first].wanted(get_type_hints(cls)[first] is int)}"
+
+
+def example(cls: type[Perturbation]) -> str:
+    """A usual change of a kind in its short form."""
+    return f"{cls.kind}:{shown(cls.example)}" if cls in _GRADED.values() else cls.kind
 
 
 def kind_named(name: str) -> str:
@@ -43,7 +57,7 @@ def severity_grid(kind: str, values: Iterable[float], **others: float) -> list[P
     """
     cls = _GRADED.get(kind_named(kind))
     if cls is None:
-        raise ArgumentError("kind", f"found {kind!r}, wanted one of {', '.join(_GRADED)}")
+        raise ArgumentError("kind", _unknown(kind))
     first, *known = (f.name for f in fields(cls))
     for name in others:
         if name not in known:
@@ -72,24 +86,26 @@ def parse_grid(text: str) -> list[Perturbation]:
     Raises:
         ArgumentError: The text is none of ``CHOICES``.
     """
-    kind, colon, rest = text.partition(":")
-    kind = kind_named(kind)
     if text == Identity.kind:
         return [Identity()]
-    if kind not in _GRADED or not colon:
-        raise _unreadable(text)
+    kind, _, rest = text.partition(":")
+    cls = _GRADED.get(kind_named(kind))
+    if cls is None:
+        raise ArgumentError("perturbation", f"found {text!r}: {_unknown(kind)}")
     values, at, other = rest.partition("@")
-    first, *others = fields(_GRADED[kind])
+    first, *others = fields(cls)
+    if not values:
+        raise _unreadable(text, cls, f" without its {first.name}")
     if at and not others:
-        raise _unreadable(text)
+        raise _unreadable(text, cls, f", but {cls.kind} has no second parameter")
     try:
         shared = {others[0].name: float(other)} if at else {}
-        number = get_type_hints(_GRADED[kind])[first.name]
-        return severity_grid(kind, [number(value) for value in _values(values)], **shared)
+        number = get_type_hints(cls)[first.name]
+        return severity_grid(cls.kind, [number(value) for value in _values(values)], **shared)
     except ArgumentError as error:  # out of range
-        raise _unreadable(text, f" ({error.message})") from error
+        raise ArgumentError("perturbation", f"found {text!r}: {error.message}") from error
     except (ValueError, ZeroDivisionError) as error:
-        raise _unreadable(text) from error
+        raise _unreadable(text, cls) from error
 
 
 def _values(text: str) -> list[str]:
@@ -104,8 +120,18 @@ def _values(text: str) -> list[str]:
     return [str(p.numerator if p.denominator == 1 else float(p)) for p in points]
 
 
-def _unreadable(text: str, why: str = "") -> ArgumentError:
+def _unknown(kind: str) -> str:
+    if kind == Identity.kind:
+        return "identity has no severity"
+    guess = did_you_mean(kind, [*_GRADED, *_SHORTER, Identity.kind])
+    return " ".join(filter(None, [f"no shift is called {kind!r};", guess, LISTED]))
+
+
+def _unreadable(text: str, cls: type[Perturbation], why: str = "") -> ArgumentError:
+    """What a known kind needs, and no other one."""
+    wanted = f"{_choice(cls.kind)}, {severity_range(cls)}"
+    if set(",.") & set(text.partition(":")[2]):
+        wanted += f"; a grid is {cls.kind}:A,B,C or {cls.kind}:FIRST..LAST/COUNT"
     return ArgumentError(
-        "perturbation",
-        f"found {text!r}{why}, wanted one of {', '.join(CHOICES)}; for example gaussian_noise:0.08",
+        "perturbation", f"found {text!r}{why}, wanted {wanted}; for example {example(cls)}"
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
+from acpc.contract import did_you_mean
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -45,9 +45,8 @@ class Strict(BaseModel):
     def _known(cls, value: Any) -> Any:  # noqa: ANN401 - whatever the file holds
         for key in value if isinstance(value, dict) else ():
             if key not in cls.model_fields:
-                close = difflib.get_close_matches(str(key), cls.model_fields, 1)
                 known = f"known are {', '.join(cls.model_fields)}"
-                hint = f"did you mean {close[0]!r}?" if close else known
+                hint = did_you_mean(str(key), cls.model_fields, known)
                 raise ValueError(f"unknown key {key!r}; {hint}")
         return value
 

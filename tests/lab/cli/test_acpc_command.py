@@ -17,6 +17,7 @@ import grpc
 import numpy as np
 import processes
 import pytest
+from acpc.contract import CHOICES
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_lab.cli import app
 from client_counterparty import Counterparty
@@ -100,10 +101,37 @@ def test_a_wrong_file_is_a_usage_error(
     assert words in answer.stderr
 
 
-def test_a_wrong_shift_lists_the_choices(acpc: Callable[..., Any], pair: Path) -> None:
+def test_a_wrong_shift_names_the_command_that_lists_them(
+    acpc: Callable[..., Any], pair: Path
+) -> None:
     answer = acpc("compare", "--input", pair, "--checkpoint", "a", "--shift", "fog:1")
     assert answer.exit_code == 2
-    assert "gaussian_noise:SIGMA, gaussian_blur:KERNEL_SIZE, resize:SCALE" in answer.stderr
+    assert "no shift is called 'fog'; acpc shifts lists them" in answer.stderr
+    listed = acpc("shifts")
+    assert listed.exit_code == 0
+    assert all(choice in listed.stdout for choice in CHOICES)
+    rows = json.loads(acpc("shifts", "--json").stdout)
+    assert [row["shift"] for row in rows] == list(CHOICES)
+
+
+def test_the_target_may_stand_before_the_command_or_after_it(
+    acpc: Callable[..., Any], target: str, unused_target: str
+) -> None:
+    assert acpc("--target", target, "checkpoints", "list").exit_code == 0
+    before = acpc("--target", unused_target, "checkpoints", "list")
+    assert f"no server answers at {unused_target}" in before.stderr, "it wins over ACPC_TARGET"
+    both = acpc("--target", unused_target, "checkpoints", "list", "--target", target)
+    assert both.exit_code == 0, "the later one wins"
+
+
+def test_an_even_blur_is_labelled_with_the_odd_one_that_is_applied(
+    acpc: Callable[..., Any], pair: Path, counterparty: Counterparty
+) -> None:
+    answer = acpc("compare", "--input", pair, "--checkpoint", "a", "--shift", "blur:14")
+    assert "gaussian_blur:15" in answer.stdout
+    assert "14" not in answer.stdout
+    (sent,) = counterparty.requests["ComparePair"]
+    assert sent.perturbations.specs[0].gaussian_blur.kernel_size == 15
 
 
 @pytest.mark.parametrize(
