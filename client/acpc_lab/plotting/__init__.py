@@ -16,4 +16,13 @@ from acpc_lab.plotting.palette import (
     spread,
     style_sheet,
 )
-from acpc_lab.plotting.panels import data_uri, hue, joined, marker, panels, zero_line
+from acpc_lab.plotting.panels import (
+    data_uri,
+    hue,
+    joined,
+    logarithmic,
+    marker,
+    panels,
+    swatch,
+    zero_line,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,16 @@ from acpc_lab.extras import load
 from acpc_lab.plotting.palette import INK, KINDS, MARKERS, RULE, SOFT, light
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Above this side, a noisy frame as PNG weighs more than 40 kB.
 _MAX_LOSSLESS_SIDE = 96
 _WEBP_QUALITY = 90
+# Labels of a log axis: the coarsest of these multiples of the powers of ten that gives enough.
+_MULTIPLES = ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10)))
+_ENOUGH_TICKS, _MAX_TICKS = 3, 6
 
 
 def panels(
@@ -61,6 +66,34 @@ def joined(axis: Axes, values: Sequence[Sequence[float]], labels: Sequence[str])
     axis.set_xticks(list(places), labels)
     axis.set_xlim(-0.4, len(labels) - 0.6)
     axis.set_ylim(bottom=0)
+
+
+def swatch(text: str, colour: str, *, hollow: bool = False) -> Artist:
+    """A legend entry for what a colour means; a marker there would seem to mean something."""
+    patch: Artist = load("matplotlib.patches").Patch(
+        facecolor="none" if hollow else colour, edgecolor=colour, label=text
+    )
+    return patch
+
+
+def logarithmic(axis: Axes, which: str, low: float, high: float) -> None:
+    """A log axis from ``low`` to ``high``, both above 0, with two to six plain numbers on it.
+
+    ``which`` is ``x`` or ``y``.
+    """
+    ticks: list[float] = []
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for multiples in _MULTIPLES:
+        if len(ticks) < _ENOUGH_TICKS:
+            steps = (m * 10.0**d for d in decades for m in multiples)
+            ticks = [tick for tick in steps if low <= tick <= high]
+    if len(ticks) < _ENOUGH_TICKS:  # Less than a multiple: as on a linear axis.
+        locator = load("matplotlib.ticker").MaxNLocator(_MAX_TICKS, min_n_ticks=_ENOUGH_TICKS)
+        ticks = [tick for tick in locator.tick_values(low, high).tolist() if low <= tick <= high]
+    ticks = ticks[:: -(-len(ticks) // _MAX_TICKS)]
+    axis.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
+    getattr(axis, f"set_{which}ticks")(ticks, [f"{tick:.10g}" for tick in ticks])
+    axis.minorticks_off()
 
 
 def zero_line(axis: Axes, height: float = 0.0) -> None:

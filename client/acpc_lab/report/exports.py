@@ -85,9 +85,8 @@ def _composed(plate: Plate) -> Figure:
 
 def _handle(key: Key) -> Artist:
     colour = light(key.role)
-    if key.mark == "region":
-        patch: Artist = load("matplotlib.patches").Patch(color=colour, label=key.text)
-        return patch
+    if key.mark in ("region", "swatch"):
+        return plotting.swatch(key.text, colour, hollow=key.hollow)
     lines = {"line": "-", "dashes": (0, (3, 1.5)), "dots": (0, (1.2, 2))}
     drawn: Artist = load("matplotlib.lines").Line2D(
         [],

@@ -1,6 +1,7 @@
 """Contrast of every colour in both themes, and that categories can be told apart."""
 
 import itertools
+import math
 
 import pytest
 from acpc_lab.plotting import COLOURS, KINDS, LEVELS, spread
@@ -65,6 +66,47 @@ def test_pass_and_fail_stay_apart_for_the_colour_blind(
         return [sum(w * v for w, v in zip(row, light, strict=True)) for row in eye]
 
     assert max(abs(a - b) for a, b in zip(seen("pass"), seen("fail"), strict=True)) > 0.15
+
+
+def oklab(light: list[float]) -> list[float]:
+    """Linear light in Oklab, where 0.02 is just noticeable: Ottosson (2020)."""
+    cones = (
+        (0.4122214708, 0.5363325363, 0.0514459929),
+        (0.2119034982, 0.6806995451, 0.1073969566),
+        (0.0883024619, 0.2817188376, 0.6299787005),
+    )
+    opponents = (
+        (0.2104542553, 0.7936177850, -0.0040720468),
+        (1.9779984951, -2.4285922050, 0.4505937099),
+        (0.0259040371, 0.7827717662, -0.8086757660),
+    )
+    roots = [math.cbrt(sum(w * v for w, v in zip(row, light, strict=True))) for row in cones]
+    return [sum(w * v for w, v in zip(row, roots, strict=True)) for row in opponents]
+
+
+NORMAL = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+LEAST = {"normal": (NORMAL, 0.1), "protan": (PROTANOPE, 0.05), "deutan": (DEUTERANOPE, 0.05)}
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("eye", LEAST)
+def test_neighbouring_levels_look_different(theme: int, eye: str) -> None:
+    """The unaugmented ones, in ink, and each step of the sequence, for any number of levels."""
+    matrix, least = LEAST[eye]
+
+    def seen(role: str) -> list[float]:
+        light = channels(COLOURS[role][theme])
+        return oklab([sum(w * v for w, v in zip(row, light, strict=True)) for row in matrix])
+
+    for count in range(1, len(LEVELS) + 1):
+        for one, other in itertools.pairwise(("ink", *spread(count))):
+            assert math.dist(seen(one), seen(other)) >= least, (count, one, other)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_no_two_levels_look_alike(theme: int) -> None:
+    seen = [oklab(channels(COLOURS[role][theme])) for role in ("ink", *LEVELS)]
+    assert min(math.dist(one, other) for one, other in itertools.combinations(seen, 2)) >= 0.1
 
 
 def test_every_role_is_a_colour() -> None:

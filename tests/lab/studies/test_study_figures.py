@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from acpc_lab.plotting import styled
 from acpc_lab.studies import paper
+from acpc_lab.studies.base import Spread
 from acpc_lab.studies.catalogue import STUDIES, Evidence
 from acpc_lab.studies.figures import (
     collapse_bars,
     drift_errors,
     horizon_ratios,
     planner_errors,
+    sensitivities,
     sensitivity_ratios,
     shift_bars,
     shift_scatter,
@@ -21,8 +23,9 @@ from acpc_lab.studies.figures import (
 )
 from acpc_lab.studies.planner import PlannerCell
 from acpc_lab.studies.recovery import SweepRows
-from acpc_lab.studies.sensitivity import SensitivityRatio
+from acpc_lab.studies.sensitivity import Sensitivity, SensitivityRatio
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 SWEEP = {
     "task": ["a"] * 3 + ["b"] * 3, "run": ["0"] * 6, "level": [0, 1, 2] * 2,
@@ -36,7 +39,11 @@ def drawn() -> dict[str, Figure]:
         pairs = Evidence.of(STUDIES["shifts"], paper.shift_rows()).summary.pairs
         lines = Evidence.of(STUDIES["collapse"], paper.collapse_rows()).summary.checkpoints
         cells = [PlannerCell("a", "0", 2.0, 1.0), PlannerCell("b", "0", 4.0, 1.0)]
-        ratios = [SensitivityRatio("a", "0", 0.08, "jvp", 0.25, 0.01)]
+        ratios = [
+            SensitivityRatio("a", "0", 0.08, "jvp", 0.0029, 0.0003),
+            SensitivityRatio("a", "0", 0.08, "finite_difference", 0.0027, 0.01),
+        ]
+        norms = [Sensitivity("a", "0", 0.0, "jvp", 8, 2, 36.0, 1.0)]
         sweep = Evidence.of(STUDIES["thresholds"], SweepRows.of(SWEEP)).figures()
         return {
             "drift": drift_errors(paper.drift_cells()),
@@ -46,8 +53,9 @@ def drawn() -> dict[str, Figure]:
             "sweep": sweep["sweep"],
             "horizons": horizon_ratios(paper.ir_reductions(), 8, 0.9),
             "collapse": collapse_bars(lines),
-            "planner": planner_errors(cells),
+            "planner": planner_errors(cells, Spread.of([0.6])),
             "sensitivity": sensitivity_ratios(ratios),
+            "norms": sensitivities(norms),
         }
 
 
@@ -101,9 +109,43 @@ def test_the_sweep_shows_thresholds_and_recovered_levels(figures: dict[str, Figu
     assert dotted == [0.1]
 
 
-def test_the_mean_line_of_the_planner_is_the_mean_of_the_cells(figures: dict[str, Figure]) -> None:
-    thick = max(figures["planner"].axes[0].lines, key=lambda line: line.get_linewidth())
-    assert list(thick.get_ydata()) == [3.0, 1.0]
+def test_the_planner_shows_errors_and_their_reduction_row_by_row(
+    figures: dict[str, Figure],
+) -> None:
+    """Bars in per cent, so that a few per cent of a large error can be seen."""
+    left, right = figures["planner"].axes
+    baseline, expanded = (line for line in left.lines if line.get_marker() in "os")
+    assert list(baseline.get_xdata()) == [2.0, 4.0]
+    assert list(expanded.get_xdata()) == [1.0, 1.0]
+    assert [bar.get_width() for bar in right.patches] == [50.0, 75.0]
+    assert [label.get_text() for label in right.get_yticklabels()] == ["50.0 %", "75.0 %"]
+    assert list(baseline.get_ydata()) == [
+        bar.get_y() + bar.get_height() / 2 for bar in right.patches
+    ]
+    assert left.get_ylim() == right.get_ylim()
+
+
+@pytest.mark.parametrize("name", ["sensitivity", "norms"])
+def test_sensitivity_is_drawn_on_a_log_axis_with_labels(
+    figures: dict[str, Figure], name: str
+) -> None:
+    """A ratio of 0.003 is no invisible bar, also with an error that reaches below zero."""
+    (axis,) = figures[name].axes
+    low, high = axis.get_ylim()
+    assert axis.get_yscale() == "log"
+    labels = [float(label.get_text()) for label in axis.get_yticklabels()]
+    assert len(labels) >= 2 and all(low <= label <= high for label in labels)
+    drawn = [line.get_ydata()[0] for line in axis.lines if line.get_marker() in "os"]
+    assert drawn and all(low < value < high for value in drawn)
+
+
+def test_a_marker_of_the_pairs_means_one_thing(figures: dict[str, Figure]) -> None:
+    """Shapes are shifts; colours and filling have entries without a shape."""
+    legend = figures["pairs"].axes[0].get_legend()
+    shapes = [key.get_marker() for key in legend.legend_handles if isinstance(key, Line2D)]
+    assert len(shapes) == len(set(shapes)) == 2
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts[-3:] == ["blur", "resize", "hollow: sign disagrees"]
 
 
 def test_qualitative_pictures_say_so() -> None:

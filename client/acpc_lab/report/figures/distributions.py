@@ -9,7 +9,7 @@ import numpy as np
 from acpc_client import CheckpointScore
 from numpy.typing import NDArray
 
-from acpc_lab.plotting import TIP, light
+from acpc_lab.plotting import TIP, light, logarithmic
 from acpc_lab.report.figures.plate import (
     Hues,
     Key,
@@ -17,7 +17,6 @@ from acpc_lab.report.figures.plate import (
     Plate,
     dotted,
     heading,
-    logarithmic,
     lone_references,
     mark,
     scored,
@@ -55,7 +54,11 @@ def distributions(data: ReportData, shift: str) -> Plate:
         "checkpoint meets the SR threshold when it lies below the dotted line. Both in units of "
         "clean one-step motion.",
         panels=tuple(panels),
-        legend=(*hues.legend(shown), *((Key("reference", "ink", "dashes"),) if lone else ())),
+        legend=(
+            *hues.legend(shown),
+            *((Key("reference", "ink", "dashes"),) if lone else ()),
+            *hues.marks(shown),
+        ),
         size=(3.1, 3.1),
         rows=2,
     )

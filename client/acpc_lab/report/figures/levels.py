@@ -29,8 +29,7 @@ _SUCCESS = (
 )
 _CAPTION = (
     "Relative IR (lower is better) and SR (higher is better) over the {level}. The line joins the "
-    "means of the training runs, the marks are the single runs: filled when they pass the screen, "
-    "hollow when not. Dotted: the thresholds."
+    "means of the training runs, the marks are the single runs. Dotted: the thresholds."
 )
 Value = Callable[[Measurement], float | None]
 

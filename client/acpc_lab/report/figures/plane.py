@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from acpc_client import Outcome
 
-from acpc_lab.plotting import light
+from acpc_lab.plotting import light, logarithmic
 from acpc_lab.report.figures.levels import ir_relative, separation
 from acpc_lab.report.figures.plate import (
     Hues,
     Key,
     Panel,
     Plate,
-    logarithmic,
     mark,
     scored,
     threshold,
@@ -42,11 +41,11 @@ def plane(data: ReportData) -> Plate:
         shift="",
         title="Which checkpoints pass",
         caption="Each mark is a checkpoint; it passes in the shaded corner, where relative IR is "
-        "at most, and SR at least, its threshold. Filled marks pass, hollow ones do not. Bottom "
+        "at most, and SR at least, its threshold. Bottom "
         "left is the trap: a model that ignores the perturbation because it ignores everything.",
         panels=tuple(panels),
         legend=(
-            *hues.legend(shown, mark="o"),
+            *hues.legend(shown, mark="swatch"),
             *hues.marks(shown),
             Key("passes", "region", "region"),
         ),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from acpc_client import CheckpointScore, Outcome
@@ -29,7 +28,8 @@ class Key:
     """One entry of a legend.
 
     Attributes:
-        mark: ``line``, ``dashes``, ``region`` or a marker of the drawing library.
+        mark: ``line``, ``dashes``, ``dots``, ``region``, ``swatch`` for what a colour alone means,
+            or a marker of the drawing library.
     """
 
     text: str
@@ -73,7 +73,7 @@ class Hues:
 
     Levels, where there are any, make a sequence from weak to strong, with the unaugmented ones in
     ink; otherwise every checkpoint has a colour of its own. Markers tell training runs apart or,
-    with ``tasks``, tasks where there are several.
+    with ``tasks``, tasks where there are several; where there are more than markers, they are dots.
     """
 
     def __init__(self, data: ReportData, *, tasks: bool = False) -> None:
@@ -87,7 +87,8 @@ class Hues:
         self._unlevelled = unlevelled.pop() if len(unlevelled) == 1 else "no level"
         self._tasks = tasks and len(data.tasks) > 1
         marked = dict.fromkeys(map(self._marked, data.cells))
-        self._marks = {name: MARKERS[index % len(MARKERS)] for index, name in enumerate(marked)}
+        shapes = MARKERS if len(marked) <= len(MARKERS) else MARKERS[:1] * len(marked)
+        self._marks = dict(zip(marked, shapes, strict=False))
 
     def _marked(self, cell: Measurement) -> str:
         return cell.task if self._tasks else f"run {cell.run}"
@@ -105,7 +106,7 @@ class Hues:
         return self._marks[self._marked(cell)]
 
     def legend(self, cells: Iterable[Measurement], *, mark: str = "line") -> tuple[Key, ...]:
-        """An entry per level or checkpoint among ``cells``."""
+        """An entry per level or checkpoint among ``cells``; levels of one colour share theirs."""
         seen: dict[str, tuple[float, Key]] = {}
         for position, cell in enumerate(cells):
             role = self.role(cell)
@@ -117,18 +118,29 @@ class Hues:
             else:
                 text = "unaugmented" if cell.is_reference else f"{cell.level:g}"
                 seen.setdefault(text, (cell.level, Key(text, role, mark)))
-        keys = [key for _, key in sorted(seen.values(), key=lambda entry: entry[0])]
+        shared: dict[str, list[Key]] = {}
+        for _, key in sorted(seen.values(), key=lambda entry: entry[0]):
+            shared.setdefault(key.role if self._by_level else key.text, []).append(key)
+        keys = [_together(found) for found in shared.values()]
         rest = len(keys) - MAX_KEYS
         if rest > 0:
             keys[MAX_KEYS:] = [Key(f"and {rest} more", "soft", mark)]
         return tuple(keys)
 
     def marks(self, cells: Iterable[Measurement]) -> tuple[Key, ...]:
-        """An entry per marker among ``cells``, when there is more than one."""
+        """What shape and filling of the marks of ``cells`` mean."""
         shown = dict.fromkeys(map(self._marked, cells))
-        if len(shown) < 2:
-            return ()
-        return tuple(Key(name, "soft", self._marks[name]) for name in shown)
+        told = len({self._marks[name] for name in shown}) > 1
+        shapes = [Key(name, "soft", self._marks[name]) for name in shown] if told else []
+        filled = Key("filled: passes", "soft", "swatch")
+        return (*shapes, filled, Key("hollow: does not", "soft", "swatch", hollow=True))
+
+
+def _together(keys: Sequence[Key]) -> Key:
+    """One entry for all of a colour."""
+    texts = [key.text for key in keys]
+    many = len(texts) > 2
+    return replace(keys[0], text=f"{texts[0]} to {texts[-1]}" if many else ", ".join(texts))
 
 
 def scored(data: ReportData, shift: str, task: str | None = None) -> list[Measurement]:
@@ -196,14 +208,3 @@ def threshold(axis: Axes, value: float, *, upright: bool = False) -> None:
         axis.axhline(value, **dotted())
         place = axis.get_yaxis_transform()
         axis.text(1.0, value, f" {value:g}", ha="left", va="center", transform=place, **text)
-
-
-def logarithmic(axis: Axes, which: str, low: float, high: float) -> None:
-    """A log axis from ``low`` to ``high`` with plain numbers at 1 and 3 of each decade."""
-    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-    few = high / low > 300
-    ticks = [m * 10.0**d for d in decades for m in ((1,) if few else (1, 3))]
-    ticks = [tick for tick in ticks if low <= tick <= high]
-    axis.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
-    getattr(axis, f"set_{which}ticks")(ticks, [f"{tick:g}" for tick in ticks])
-    axis.minorticks_off()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from acpc_lab.plotting import TIP, light
-from acpc_lab.report.figures.plate import Hues, Key, Panel, Plate, heading, logarithmic, scored
+from acpc_lab.plotting import TIP, light, logarithmic
+from acpc_lab.report.figures.plate import Hues, Key, Panel, Plate, heading, scored
 from acpc_lab.report.measures import step_radius_of
 from acpc_lab.report.model import Measurement, ReportData
 

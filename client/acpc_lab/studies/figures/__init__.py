@@ -15,6 +15,7 @@ from acpc_lab.studies.figures.models import (
     drift_errors,
     envelope,
     planner_errors,
+    sensitivities,
     sensitivity_ratios,
 )
 from acpc_lab.studies.figures.scores import (
@@ -33,7 +34,9 @@ DRAW: dict[str, Callable[[Any], Mapping[str, Any]]] = {
         "pairs": shift_scatter(evidence.summary.pairs),
     },
     "drift": lambda evidence: {"errors": drift_errors(evidence.summary.cells)},
-    "planner": lambda evidence: {"errors": planner_errors(evidence.summary.cells)},
+    "planner": lambda evidence: {
+        "errors": planner_errors(evidence.summary.cells, evidence.summary.reduction)
+    },
     "geometry": draw_geometry,
     "sensitivity": draw_sensitivity,
     "horizons": lambda evidence: {

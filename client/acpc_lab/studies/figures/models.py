@@ -10,7 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acpc_lab.extras import load
-from acpc_lab.plotting import INK, RULE, hue, joined, marker, panels, zero_line
+from acpc_lab.plotting import (
+    INK,
+    RULE,
+    SOFT,
+    hue,
+    joined,
+    logarithmic,
+    marker,
+    panels,
+    zero_line,
+)
+from acpc_lab.studies.base import Spread
 from acpc_lab.studies.catalogue import Evidence
 from acpc_lab.studies.drift import DriftCell
 from acpc_lab.studies.geometry import (
@@ -50,30 +61,33 @@ def drift_errors(cells: Sequence[DriftCell]) -> Figure:
     return figure
 
 
-def planner_errors(cells: Sequence[PlannerCell]) -> Figure:
-    """A line per test task and training run; the thick one is the mean over tasks and runs."""
-    figure, (axis,) = panels(1, width=3.6, height=2.8)
-    tasks = list(dict.fromkeys(cell.task for cell in cells))
-    for index, task in enumerate(tasks):
-        mine = [cell for cell in cells if cell.task == task]
-        for number, cell in enumerate(mine):
-            axis.plot(
-                (0, 1),
-                (cell.baseline, cell.expanded),
-                color=hue(index),
-                marker=marker(index),
-                markersize=3.5,
-                linewidth=0.9,
-                label=None if number else task,
-            )
-    mean = np.mean([(cell.baseline, cell.expanded) for cell in cells], axis=0)
-    axis.plot((0, 1), mean, color=INK, linewidth=3, label="mean")
-    axis.set_xticks((0, 1), ("baseline", "with ACPC at\nthe planner's horizon"))
-    axis.set_xlim(-0.2, 1.2)
-    axis.set_ylim(bottom=0)
-    axis.set_ylabel("MAE of log(1 + selection regret)")
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+def planner_errors(cells: Sequence[PlannerCell], reduction: Spread) -> Figure:
+    """A row per test task and training run: both errors, and by how much ACPC lowers the first."""
+    figure, (left, right) = panels(2, width=2.9, height=0.19 * len(cells) + 1.0)
+    places = range(len(cells), 0, -1)
+    for place, cell in zip(places, cells, strict=True):
+        left.plot((cell.baseline, cell.expanded), (place, place), color=RULE, zorder=1)
+    for index, (field, name) in enumerate(PLANNER_MODELS.items()):
+        errors = [getattr(cell, field) for cell in cells]
+        left.plot(errors, places, marker(index), color=hue(index), label=name)
+    left.set_yticks(list(places), [f"{cell.task}, run {cell.run}" for cell in cells])
+    left.set_xlabel("MAE of log(1 + selection regret)")
+    lowered = [
+        100 * (1 - cell.expanded / cell.baseline) if cell.baseline else math.nan for cell in cells
+    ]
+    right.barh(places, lowered, color=hue(1), height=0.6)
+    right.axvline(0, color=SOFT, linewidth=0.8)
+    right.axvline(100 * reduction.mean, color=INK, linestyle="--", label="mean of runs")
+    right.yaxis.tick_right()
+    right.set_yticks(list(places), [f"{value:.1f} %" for value in lowered])
+    right.set_xlabel("lower error with ACPC (%)")
+    for axis in (left, right):
+        axis.set_ylim(0.4, len(cells) + 0.6)
+    figure.legend(loc="outside upper center", ncols=3)
     return figure
+
+
+PLANNER_MODELS = {"baseline": "baseline", "expanded": "with ACPC at the planner's horizon"}
 
 
 Points = NDArray[np.float64]
@@ -182,7 +196,7 @@ def _geometry_name(item: SpaceGeometry) -> str:
 
 
 METHOD_NAMES = {"jvp": "Jacobian-vector products", "finite_difference": "finite differences"}
-METHOD_OFFSETS = {"jvp": -0.19, "finite_difference": 0.19}
+METHOD_OFFSETS = {"jvp": -0.15, "finite_difference": 0.15}
 
 
 def draw_sensitivity(evidence: Evidence) -> Mapping[str, Figure]:
@@ -193,51 +207,59 @@ def draw_sensitivity(evidence: Evidence) -> Mapping[str, Figure]:
 
 
 def sensitivity_ratios(held: Sequence[SensitivityRatio]) -> Figure:
-    """Bars of the ratio by checkpoint and method, with a standard error; below one is lower."""
-    places = {name: place for place, name in enumerate(dict.fromkeys(map(_checkpoint_name, held)))}
-    figure, (axis,) = panels(1, width=max(4.2, 0.6 * len(places)), height=2.6)
-    for index, method in enumerate(METHODS):
-        mine = [item for item in held if item.method == method]
-        drawn = axis.bar(
-            [places[_checkpoint_name(item)] + METHOD_OFFSETS[method] for item in mine],
-            [item.ratio for item in mine],
-            0.36,
-            yerr=[item.standard_error for item in mine],
-            color=hue(index),
-            error_kw={"linewidth": 0.8},
-            label=METHOD_NAMES[method],
-        )
-        axis.bar_label(drawn, fmt="%.2g", fontsize=6)
-    zero_line(axis, 1.0)
-    axis.set_xticks(list(places.values()), list(places))
-    axis.set_xlim(-0.75, len(places) - 0.25)
-    axis.set_ylabel("sensitivity over the\nunaugmented checkpoint's")
-    figure.legend(loc="outside upper center", ncols=2)
+    """The ratio by checkpoint and method, on a log scale; below one is lower."""
+    values = [item.ratio for item in held]
+    figure = _estimates(held, values, "sensitivity over the\nunaugmented checkpoint's", (1.0,))
+    zero_line(figure.axes[0], 1.0)
     return figure
 
 
 def sensitivities(held: Sequence[Sensitivity]) -> Figure:
-    """The squared Frobenius norm of every checkpoint, with a standard error, on a log scale."""
+    """The squared Frobenius norm of every checkpoint, on a log scale."""
+    return _estimates(held, [item.mean for item in held], "squared Frobenius norm")
+
+
+def _estimates(
+    held: Sequence[Sensitivity | SensitivityRatio],
+    values: Sequence[float],
+    label: str,
+    shown: Sequence[float] = (),
+) -> Figure:
+    """A mark per checkpoint and method, with its value and a standard error.
+
+    The axis holds the values ``shown`` besides.
+    """
     places = {name: place for place, name in enumerate(dict.fromkeys(map(_checkpoint_name, held)))}
     figure, (axis,) = panels(1, width=max(4.2, 0.6 * len(places)), height=2.6)
+    reach = [*values, *shown]
     for index, method in enumerate(METHODS):
-        mine = [item for item in held if item.method == method]
+        drawn = [pair for pair in zip(held, values, strict=True) if pair[0].method == method]
+        if not drawn:
+            continue
+        at = [places[_checkpoint_name(item)] + METHOD_OFFSETS[method] for item, _ in drawn]
+        errors = [item.standard_error for item, _ in drawn]
+        means = [value for _, value in drawn]
         axis.errorbar(
-            [places[_checkpoint_name(item)] + 0.4 * METHOD_OFFSETS[method] for item in mine],
-            [item.mean for item in mine],
-            [item.standard_error for item in mine],
+            at,
+            means,
+            errors,
             color=hue(index),
             marker=marker(index),
             linewidth=0,
             elinewidth=0.8,
             label=METHOD_NAMES[method],
         )
-    axis.set_yscale("log")
-    axis.yaxis.set_major_formatter("{x:g}")
-    axis.yaxis.set_minor_formatter("")
+        for place, value, error in zip(at, means, errors, strict=True):
+            axis.annotate(
+                f"{value:.2g}", (place, value), (5, 0), textcoords="offset points", va="center"
+            ).set_fontsize(6)
+            reach += [value + error, max(value - error, value / 10)]
+    positive = [value for value in reach if value > 0]
+    if positive:
+        logarithmic(axis, "y", min(positive) / 1.5, max(positive) * 1.5)
     axis.set_xticks(list(places.values()), list(places))
-    axis.set_xlim(-0.5, len(places) - 0.5)
-    axis.set_ylabel("squared Frobenius norm")
+    axis.set_xlim(-0.6, len(places) - 0.4)
+    axis.set_ylabel(f"{label}, log scale")
     figure.legend(loc="outside upper center", ncols=2)
     return figure
 

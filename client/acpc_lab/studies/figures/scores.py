@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from acpc_lab.plotting import INK, SOFT, hue, light, marker, panels, zero_line
+from acpc_lab.plotting import INK, SOFT, hue, light, marker, panels, swatch, zero_line
 from acpc_lab.studies.catalogue import Evidence
 from acpc_lab.studies.collapse import (
     CollapseLine,
@@ -169,16 +169,15 @@ def shift_scatter(pairs: Sequence[ShiftPair]) -> Figure:
             markerfacecolor=colour if pair.agrees else "none",
             markersize=5,
         )
-    for index, task in enumerate(tasks):
-        axis.plot([], [], "s", color=hue(index), label=task)
+    keys = [swatch(task, hue(index)) for index, task in enumerate(tasks)]
     for index, shift in enumerate(shifts):
-        axis.plot([], [], marker(index), color=INK, label=shift)
-    axis.plot([], [], "o", color=INK, markerfacecolor="none", label="sign disagrees")
+        keys += axis.plot([], [], marker(index), color=INK, label=shift)
+    keys.append(swatch("hollow: sign disagrees", INK, hollow=True))
     zero_line(axis)
     axis.axvline(0, color="grey", linewidth=0.8, linestyle=":", zorder=0)
     axis.set_xlabel(DELTA)
     axis.set_ylabel(GAIN)
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axis.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 
@@ -227,7 +226,7 @@ def collapse_bars(lines: Sequence[CollapseLine]) -> Figure:
         axis.bar_label(drawn, fmt="%.3g", fontsize=6)
         axis.set_xticks(range(len(lines)), [line.checkpoint for line in lines])
         axis.set_title(title)
-    for name, colour in (("collapsed", "fail"), ("not collapsed", "pass")):
-        axes[0].plot([], [], "s", color=light(colour), label=name)
-    figure.legend(loc="outside upper right", ncols=2)
+    told = (("collapsed", "fail"), ("not collapsed", "pass"))
+    keys = [swatch(name, light(colour)) for name, colour in told]
+    figure.legend(handles=keys, loc="outside upper right", ncols=2)
     return figure
