@@ -13,6 +13,7 @@ from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, Json, Server, command, said
+from acpc_lab.cli.parameters import AnchorSeed, Frameskip, OnePerEpisode, sets
 from acpc_lab.cli.progress import counted
 from acpc_lab.tables import load_anchors
 
@@ -87,14 +88,10 @@ def create(
     *,
     dataset: Annotated[str, typer.Argument(help="HDF5 file below the server's dataset root.")],
     task: Annotated[str, typer.Option(help="Task preset, or task file at the server.")],
-    count: Annotated[int | None, typer.Option(min=1, help="Anchors n [100].")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the anchors [9101].")] = None,
-    frameskip: Annotated[
-        int | None, typer.Option(min=1, help="Steps between kept frames [the task's].")
-    ] = None,
-    one_per_episode: Annotated[
-        bool, typer.Option("--one-per-episode", help="At most one window of an episode.")
-    ] = False,
+    count: Annotated[int | None, sets(DatasetAnchors, "count")] = None,
+    seed: AnchorSeed = None,
+    frameskip: Frameskip = None,
+    one_per_episode: OnePerEpisode = None,
     history: Annotated[int, typer.Option(min=1, help="Frames of history.")] = 3,
     horizon: Annotated[int, typer.Option(min=1, help="Future frames H.")] = 8,
     description: Description = "",
@@ -113,8 +110,7 @@ def create(
     source = DatasetAnchors(
         dataset,
         task,
-        **said(count=count, seed=seed, frameskip=frameskip),
-        one_per_episode=one_per_episode,
+        **said(count=count, seed=seed, frameskip=frameskip, one_per_episode=one_per_episode),
     )
     with server.connect() as client:
         made = client.anchors.create(

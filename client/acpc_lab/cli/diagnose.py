@@ -1,4 +1,4 @@
-"""``acpc compare`` and ``acpc certify``."""
+"""``acpc compare``, ``acpc certify`` and ``acpc plan-paired``."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import enum
 from typing import Annotated
 
 import typer
-from acpc_client import CostReduction, PoolCertificate
+from acpc.contract import PlanStart
+from acpc_client import PoolCertificate
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit, Input, Json, Server, Shifts, read_arrays, read_grid
-
-Name = Annotated[str, typer.Option(metavar="NAME", help="Checkpoint at the server.")]
-Draws = Annotated[int, typer.Option(min=1, help="Draws per shift.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the draws.")]
-
-
-class Cost(enum.StrEnum):
-    """Choices of ``--cost``."""
-
-    SUM = "sum"
-    MEAN = "mean"
+from acpc_lab.cli.options import Exit, Input, Json, Server, read_arrays
+from acpc_lab.cli.parameters import (
+    PLANNER,
+    CemChoice,
+    PlannerChoice,
+    Predictor,
+    SummaryWeights,
+    ViewChoice,
+    Weights,
+    said,
+    sets,
+)
 
 
 class Selection(enum.StrEnum):
@@ -33,10 +34,9 @@ class Selection(enum.StrEnum):
 def compare(
     *,
     input: Input,
-    checkpoint: Name,
-    shift: Shifts = [],  # noqa: B006 - typer reads the default, nothing changes it
-    draws: Draws = 1,
-    seed: Seed = 0,
+    predictor: Predictor,
+    views: ViewChoice,
+    weights: Weights = None,
     server: Server,
     as_json: Json = False,
 ) -> None:
@@ -51,41 +51,36 @@ def compare(
 
         acpc compare --input pair.npz --checkpoint lewm-pusht \
             --shift gaussian_noise:0.08 --shift blur:15 --draws 5
+        acpc compare --input pair.npz --checkpoint lewm-pusht --shift blur:15 \
+            --weights 0.5,0.25,0.125,0.125 --numeric-mode bf16
         acpc compare --input with_views.npz --checkpoint lewm-pusht --json
     """
-    perturbations = read_grid(shift)
     needed, optional = ("history", "action_blocks"), ("observed_future", "views")
-    arrays = read_arrays(input, needed, optional, shift)
+    arrays = read_arrays(input, needed, optional, views.shift)
+    seen = views.read(arrays)
     with server.connect() as client:
         answer = client.compare_pair(
-            checkpoint,
+            predictor.named,
             arrays["history"],
             arrays["action_blocks"],
-            perturbations=perturbations,
-            views=arrays.get("views"),
-            draws=draws,
-            seed=seed,
+            **seen,
+            **said(numeric_mode=predictor.numeric_mode, weights=weights),
             observed_future=arrays.get("observed_future"),
         )
     if as_json:
         render.line(answer.to_json(indent=2))
     else:
-        render.comparison(answer, perturbations)
+        render.comparison(answer, seen["perturbations"])
 
 
 def certify(
     *,
     input: Input,
-    checkpoint: Name,
-    shift: Shifts = [],  # noqa: B006 - typer reads the default, nothing changes it
-    draws: Draws = 1,
-    seed: Seed = 0,
-    elites: Annotated[
-        int, typer.Option(min=0, help="Size of the elite set; 0: judge the winner only.")
-    ] = 0,
-    cost: Annotated[
-        Cost, typer.Option(help="How the planner reduces the squared distance to the goal.")
-    ] = Cost.SUM,
+    predictor: Predictor,
+    views: ViewChoice,
+    planner: PlannerChoice,
+    elites: Annotated[int | None, sets(PlanStart, "elite_count", "--elites", panel=PLANNER)] = None,
+    weights: SummaryWeights = None,
     require: Annotated[
         Selection | None, typer.Option(help="Exit with 3 unless every view is certified.")
     ] = None,
@@ -106,6 +101,8 @@ def certify(
 
         acpc certify --input pool.npz --checkpoint lewm-pusht \
             --shift gaussian_noise:0.02,0.05,0.08 --draws 5 --elites 30
+        acpc certify --input pool.npz --checkpoint lewm-pusht --shift blur:15 \
+            --cost mean --tolerance 0.001 --numeric-mode bf16
         acpc certify --input with_views.npz --checkpoint lewm-pusht --json
 
     A grid of severities, `kind:a,b,c`, also tells the largest one up to which every draw is
@@ -117,29 +114,89 @@ def certify(
     **Exit codes**: 0 done, and certified where required; 3 `--require` was not met; 1 error;
     2 usage.
     """
-    if require is Selection.ELITE and elites == 0:
+    if require is Selection.ELITE and not elites:
         raise typer.BadParameter("elite needs --elites above 0", param_hint="--require")
-    perturbations = read_grid(shift)
-    needed = ("history", "candidates", "goal")
-    arrays = read_arrays(input, needed, ("past_blocks", "views"), shift)
+    needed, optional = ("history", "candidates", "goal"), ("past_blocks", "views")
+    arrays = read_arrays(input, needed, optional, views.shift)
+    seen = views.read(arrays)
     with server.connect() as client:
         answer = client.certify_pool(
-            checkpoint,
-            *(arrays[name] for name in needed),
+            predictor.named,
+            arrays["history"],
+            arrays["candidates"],
+            arrays["goal"],
             past_blocks=arrays.get("past_blocks"),
-            perturbations=perturbations,
-            views=arrays.get("views"),
-            draws=draws,
-            seed=seed,
-            elite_count=elites,
-            cost_reduction=CostReduction[cost.name],
+            **seen,
+            **planner.said(),
+            **said(numeric_mode=predictor.numeric_mode, elite_count=elites, weights=weights),
         )
     if as_json:
         render.line(answer.to_json(indent=2))
     else:
-        render.pool(answer, perturbations)
+        render.pool(answer, seen["perturbations"])
     if require is not None and not _met(answer, require):
         render.note(f"not met: --require {require}")
+        raise typer.Exit(Exit.NOT_CERTIFIED)
+
+
+def plan_paired(
+    *,
+    input: Input,
+    predictor: Predictor,
+    views: ViewChoice,
+    planner: PlannerChoice,
+    cem: CemChoice,
+    require_certified: Annotated[
+        bool,
+        typer.Option("--require-certified", help="Exit with 3 unless every plan provably agrees."),
+    ] = False,
+    server: Server,
+    as_json: Json = False,
+) -> None:
+    r"""Does this visual change alter the plan that CEM returns?
+
+    Plans twice with common random numbers: from the clean history and from each view. Tells at
+    which iteration the elite sets part, whether the plans provably agree, and what the other plan
+    costs on the clean history (the selection regret).
+
+    The input holds `history` uint8 (h, height, width, 3) and `goal`, a frame uint8 (height, width,
+    3) or a latent float32 (width,); `past_blocks` float32 (h - 1, block width) where h is above 1;
+    optional `views` uint8 (views, h, height, width, 3) takes the place of `--shift`.
+
+    **Examples**
+
+        acpc plan-paired --input moment.npz --checkpoint lewm-pusht --shift gaussian_noise:0.02
+        acpc plan-paired --input moment.npz --checkpoint lewm-pusht --shift blur:15 \
+            --candidates 300 --elites 30 --iterations 30 --returns best
+
+    A release can gate on the exit code:
+
+        acpc plan-paired --input moment.npz --checkpoint "$CHECKPOINT" \
+            --shift gaussian_noise:0.02 --draws 5 --tolerance 0.001 --require-certified || exit 1
+
+    **Exit codes**: 0 done, and certified where required; 3 `--require-certified` was not met;
+    1 error; 2 usage.
+    """
+    arrays = read_arrays(input, ("history", "goal"), ("past_blocks", "views"), views.shift)
+    seen = views.read(arrays)
+    with server.connect() as client:
+        answer = client.plan_paired(
+            predictor.named,
+            arrays["history"],
+            arrays["goal"],
+            cem.budget,
+            past_blocks=arrays.get("past_blocks"),
+            **seen,
+            **planner.said(),
+            **cem.said(),
+            **said(numeric_mode=predictor.numeric_mode),
+        )
+    if as_json:
+        render.line(answer.to_json(indent=2))
+    else:
+        render.paired_plans(answer, seen["perturbations"])
+    if require_certified and not all(view.certified for view in answer.views):
+        render.note("not met: --require-certified")
         raise typer.Exit(Exit.NOT_CERTIFIED)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from acpc_lab.cli import anchors, checkpoints, operations, study, sweep
-from acpc_lab.cli.diagnose import certify, compare
+from acpc_lab.cli.diagnose import certify, compare, plan_paired
 from acpc_lab.cli.options import command
 from acpc_lab.cli.report import report
 from acpc_lab.cli.score import score
@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (compare, certify, score, report, shifts):
+for function in (compare, certify, plan_paired, score, report, shifts):
     command(app)(function)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(anchors.app, name="anchors")
@@ -56,6 +56,7 @@ def acpc(
         acpc checkpoints list
         acpc compare --input pair.npz --checkpoint lewm-pusht --shift blur:15
         acpc certify --input pool.npz --checkpoint lewm-pusht --shift gaussian_noise:0.02,0.05
+        acpc plan-paired --input moment.npz --checkpoint lewm-pusht --shift blur:15
         acpc score lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
         acpc anchors upload windows.npz

@@ -15,6 +15,8 @@ from acpc_client import (
     Checkpoint,
     Operation,
     PairComparison,
+    PairedPlan,
+    PairedPlans,
     Perturbation,
     PoolCertificate,
     Receipt,
@@ -146,6 +148,29 @@ def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
         top1 = number(severity.top1)
         line(f"largest certified severity of {severity.kind}: winner {top1}{elite}")
     receipt(answer.receipt)
+
+
+def paired_plans(answer: PairedPlans, shifts: Sequence[Perturbation]) -> None:
+    """One row per view; then the smallest gaps of the clean run."""
+    columns(
+        answer.views,
+        ("view", lambda v: str(shifts[v.spec_index]) if shifts else f"view {v.draw}"),
+        ("draw", "draw"),
+        ("plan certified", lambda v: _yes(v.certified)),
+        ("iterations certified", _certified_iterations),
+        ("elite sets part at", "first_divergence"),
+        ("selection regret", "selection_regret"),
+    )
+    if answer.clean_gaps:
+        top1 = number(min(gaps.top1 for gaps in answer.clean_gaps))
+        elite = number(min(gaps.elite for gaps in answer.clean_gaps if gaps.elite is not None))
+        line(f"smallest clean gap of an iteration: winner {top1}, elite set {elite}")
+    receipt(answer.receipt)
+
+
+def _certified_iterations(view: PairedPlan) -> str:
+    certified = sum(iteration.elite.certified for iteration in view.iterations)
+    return f"{certified}/{len(view.iterations)}"
 
 
 def _selection(certificates: Sequence[SelectionCertificate]) -> list[str]:

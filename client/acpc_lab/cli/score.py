@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 import typer
-from acpc_client import DatasetAnchors, ScoreProtocol, Thresholds
+from acpc_client import CheckpointRef, DatasetAnchors, ScoreProtocol, Thresholds
 
 from acpc_lab.cli import render
 from acpc_lab.cli.follow import follow, submitting
-from acpc_lab.cli.options import Json, ScoreOutput, Server, Shift, protocol, read_shift, said
+from acpc_lab.cli.options import Json, ScoreOutput, Server, Shift, read_shift, said
+from acpc_lab.cli.parameters import (
+    CHECKPOINT,
+    AnchorSeed,
+    Digest,
+    Frameskip,
+    Mode,
+    OnePerEpisode,
+    WeightsFile,
+    numbers,
+    sets,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +41,10 @@ class Source:
             metavar="DIGEST", help="Anchor set, in place of --dataset and --task; see acpc anchors."
         ),
     ] = None
-    anchors: Annotated[int | None, protocol("Anchors n [100].", 1)] = None
-    anchor_seed: Annotated[int | None, protocol("Seed of the anchors [9101].", 0)] = None
+    anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--anchors")] = None
+    anchor_seed: AnchorSeed = None
+    frameskip: Frameskip = None
+    one_per_episode: OnePerEpisode = None
 
     def read(self) -> DatasetAnchors | str:
         """The dataset, or the digest of the set.
@@ -39,11 +52,15 @@ class Source:
         Raises:
             typer.BadParameter: Both a dataset and a set are named, or neither.
         """
-        others = (self.dataset, self.task, self.anchors, self.anchor_seed)
-        if self.anchor_set is not None and others == (None,) * 4:
+        drawn = said(
+            count=self.anchors,
+            seed=self.anchor_seed,
+            frameskip=self.frameskip,
+            one_per_episode=self.one_per_episode,
+        )
+        if self.anchor_set is not None and not drawn and (self.dataset, self.task) == (None, None):
             return self.anchor_set
         if self.anchor_set is None and self.dataset is not None and self.task is not None:
-            drawn = said(count=self.anchors, seed=self.anchor_seed)
             return DatasetAnchors(self.dataset, self.task, **drawn)
         raise typer.BadParameter(
             "give --dataset and --task, or --anchor-set alone: a set has its anchors already",
@@ -55,17 +72,21 @@ class Source:
 class Measures:
     """How IR and SR are measured, and what passes."""
 
-    draws: Annotated[int | None, protocol("Draws M per anchor [5].", 1)] = None
-    seed: Annotated[int | None, protocol("Seed of the draws [0].", 0)] = None
-    horizon: Annotated[int | None, protocol("Predicted steps H [8].", 1)] = None
-    quantile: Annotated[float | None, protocol("Quantile of IR [0.90].")] = None
-    margin: Annotated[float | None, protocol("Margin of SR [0.10].")] = None
-    t_ir: Annotated[float | None, protocol("Largest relative IR that passes [0.30].")] = None
-    t_sr: Annotated[float | None, protocol("Smallest SR that passes [0.95].")] = None
+    draws: Annotated[int | None, sets(ScoreProtocol, "draws")] = None
+    seed: Annotated[int | None, sets(ScoreProtocol, "seed")] = None
+    horizon: Annotated[int | None, sets(ScoreProtocol, "horizon")] = None
+    quantile: Annotated[float | None, sets(ScoreProtocol, "quantile")] = None
+    margin: Annotated[float | None, sets(ScoreProtocol, "margin")] = None
+    weights: Annotated[Any, numbers(ScoreProtocol, "weights", float)] = None
+    extra_horizons: Annotated[Any, numbers(ScoreProtocol, "extra_horizons", int)] = None
+    extra_quantiles: Annotated[Any, numbers(ScoreProtocol, "extra_quantiles", float)] = None
+    t_ir: Annotated[float | None, sets(Thresholds, "ir", "--t-ir")] = None
+    t_sr: Annotated[float | None, sets(Thresholds, "sr", "--t-sr")] = None
+    numeric_mode: Mode = None
 
     def protocol(self) -> ScoreProtocol:
         """The protocol; what was not said is the paper's."""
-        names = ("draws", "seed", "horizon", "quantile", "margin")
+        names = {field.name for field in fields(self)} & {f.name for f in fields(ScoreProtocol)}
         return ScoreProtocol(**said(**{name: getattr(self, name) for name in names}))
 
     def thresholds(self) -> Thresholds:
@@ -73,15 +94,43 @@ class Measures:
         return Thresholds(**said(ir=self.t_ir, sr=self.t_sr))
 
 
-def score(
-    *,
-    checkpoint: Annotated[str, typer.Argument(help="Checkpoint at the server.")],
-    shift: Shift,
-    source: Source,
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """The checkpoint that is scored, and the one it is compared with."""
+
+    checkpoint: Annotated[str, typer.Argument(help="Checkpoint at the server: its folder.")]
+    weights_file: WeightsFile = ""
+    digest: Digest = ""
     reference: Annotated[
         str | None,
-        typer.Option(help="Unaugmented checkpoint of the same task; without it none can pass."),
-    ] = None,
+        typer.Option(
+            help="Unaugmented checkpoint of the same task; without it none can pass.",
+            rich_help_panel=CHECKPOINT,
+        ),
+    ] = None
+    reference_weights_file: WeightsFile = ""
+    reference_digest: Digest = ""
+
+    def refs(self) -> tuple[CheckpointRef, CheckpointRef | None]:
+        """Both.
+
+        Raises:
+            typer.BadParameter: A part of a reference without its name.
+        """
+        scored = CheckpointRef(self.checkpoint, self.weights_file, self.digest)
+        parts = (self.reference_weights_file, self.reference_digest)
+        if self.reference is not None:
+            return scored, CheckpointRef(self.reference, *parts)
+        if any(parts):
+            raise typer.BadParameter("name the reference, too", param_hint="--reference")
+        return scored, None
+
+
+def score(
+    *,
+    judged: Judged,
+    shift: Shift,
+    source: Source,
     measures: Measures,
     request_id: Annotated[
         str | None, typer.Option(help="The same id gives the same job, however often it is sent.")
@@ -105,6 +154,9 @@ def score(
         acpc score lewm-tworooms --no-wait \
             --dataset tworoom.h5 --task tworoom --shift blur:15
         acpc score lewm-tworooms --anchor-set "$DIGEST" --shift blur:15
+        acpc score lewm-tworooms --weights-file weights_epoch_40.pt --numeric-mode bf16 \
+            --dataset tworoom.h5 --task tworoom --shift blur:15 --one-per-episode \
+            --extra-horizons 1,2,4 --extra-quantiles 0.8,0.95
 
     A training pipeline can gate on the exit code:
 
@@ -116,7 +168,8 @@ def score(
     a server that was away for too long while the job goes on; 2 usage;
     130 interrupted.
     """
-    perturbation, anchors, given = read_shift(shift), source.read(), measures
+    perturbation, anchors = read_shift(shift), source.read()
+    checkpoint, reference = judged.refs()
     with server.connect() as client:
         with submitting(request_id or str(uuid.uuid4())) as named:
             job = client.score_checkpoint(
@@ -124,9 +177,10 @@ def score(
                 anchors,
                 perturbation,
                 reference=reference,
-                protocol=given.protocol(),
-                thresholds=given.thresholds(),
+                protocol=measures.protocol(),
+                thresholds=measures.thresholds(),
                 request_id=named,
+                **said(numeric_mode=measures.numeric_mode),
             )
         if no_wait:
             render.line(job.submitted.to_json(indent=2) if as_json else job.name)

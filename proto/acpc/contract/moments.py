@@ -65,7 +65,7 @@ class _Moment(Request):
         checkpoint: What predicts.
         history: Clean history, uint8 (h, height, width, 3), 1 <= h <= the model's history.
         views: Perturbations of the history, or views made by the caller.
-        numeric_mode: Arithmetic of the network.
+        numeric_mode: Arithmetic of the network: fp32 unless said otherwise.
         request_id: Echoed in logs and answers; made by the server when empty.
     """
 
@@ -128,8 +128,7 @@ class PlannerMoment(_Moment):
         goal: uint8 (height, width, 3), or float32 (latent width) in the projected latent space.
         past_blocks: Normalised blocks that leave the earlier history frames, float32
             (h - 1, block width); None when h is 1.
-        cost_reduction: How costs are reduced over latent coordinates: the sum unless said
-            otherwise.
+        cost_reduction: How the squared distance to the goal is reduced over latent coordinates.
         endpoint_tolerance: Every endpoint may be off by this l2 distance in latent units, finite
             and not negative; widens the bounds.
     """
@@ -162,7 +161,8 @@ class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
 
     Attributes:
         elite_count: Size k of the elite set, fewer than the candidates; 0: no elite certificate.
-        weights: Horizon weights of the ACPC summaries, as in ``PairRequest``.
+        weights: Horizon weights of the ACPC summaries, one per step, not negative, summing to 1;
+            empty: 1/H.
     """
 
     elite_count: int = bounded(0, ge=0, le=UINT32)
@@ -187,7 +187,7 @@ class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest]):
     Attributes:
         budget: Size of each CEM run.
         sampling_seed: Seed of the common random numbers.
-        returns: Which plan a run returns: the final mean unless said otherwise.
+        returns: Which plan a run returns: the final mean, or the best candidate of the last pool.
     """
 
     budget: CemBudget = CemBudget()

@@ -169,7 +169,7 @@ class PerturbationSet(Request, Wire[perturbation_pb2.PerturbationSet]):
 
     Attributes:
         specs: The perturbations, 1 to 256.
-        draws: Draws M per spec.
+        draws: Draws M per perturbation.
         seed: Seed of the draws.
         anchor: Identity of the history among those that share the seed.
     """

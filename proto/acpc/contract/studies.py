@@ -163,7 +163,7 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
         reference: The unaugmented checkpoint of the same task, run and family.
         protocol: How it is measured.
         thresholds: Of the screen.
-        numeric_mode: Arithmetic of the network.
+        numeric_mode: Arithmetic of the network: fp32 unless said otherwise.
         request_id: The same id gives the same operation; at most 128 characters.
     """
 
@@ -189,7 +189,7 @@ class StudyRequest(Request, Wire[study_service_pb2.RunStudyRequest]):
         checkpoint: What is measured.
         anchors: A dataset, or the digest of an anchor set.
         study: What is measured on them.
-        numeric_mode: Arithmetic of the network.
+        numeric_mode: Arithmetic of the network: fp32 unless said otherwise.
         request_id: The same id gives the same operation; at most 128 characters.
     """
 
