@@ -23,12 +23,13 @@ class WireEnum(enum.IntEnum):
 
 
 class NumericMode(WireEnum):
-    """Arithmetic of the network; reductions are float64 in every mode."""
+    """Arithmetic of the network; reductions are float64 in every mode, frames float32."""
 
     SERVER_DEFAULT = 0
     FP32 = 1
     TF32 = 2
     BF16 = 3
+    FP64 = 4
 
 
 class CostReduction(WireEnum):

@@ -14,6 +14,9 @@ from acpc.contract.record import Record
 from acpc.contract.requests import CheckpointRef, Thresholds
 from acpc.v1 import scoring_service_pb2 as pb
 
+FLOORS_IN_DOUBT = 10
+"""Raw IR within so many rounding floors has fewer than three digits."""
+
 
 class Outcome(WireEnum):
     """What the screen says."""
@@ -83,6 +86,10 @@ class CheckpointScore(Record, Wire[pb.CheckpointScore]):
         median_latent_distance: Of clean endpoint latents; near zero means collapse.
         summaries: Raw IR at every horizon and quantile asked for.
         anchor_values: None when the server left them out.
+        rounding_floor: Raw IR below which the arithmetic of the network leaves it fewer than two
+            digits: 100 times the largest rounding error of the radii that decide it. So rounding
+            moves raw IR by a hundredth of it at most. None where it was not measured: an older
+            server, or a family that has no float64.
     """
 
     checkpoint: CheckpointRef
@@ -94,6 +101,19 @@ class CheckpointScore(Record, Wire[pb.CheckpointScore]):
     median_latent_distance: float
     summaries: tuple[IrSummary, ...]
     anchor_values: AnchorValues | None
+    rounding_floor: float | None = None
+
+    @property
+    def rounding_note(self) -> str:
+        """A warning in words where raw IR is within ten rounding floors, else empty."""
+        floor = self.rounding_floor
+        if floor is None or self.ir_raw > FLOORS_IN_DOUBT * floor:
+            return ""
+        return (
+            f"raw IR {self.ir_raw:.3g} of {self.checkpoint.name} is within {FLOORS_IN_DOUBT} "
+            f"rounding floors ({floor:.2g}): rounding may move it by {floor / 100:.1g}; numeric "
+            "mode fp64 gives its digits"
+        )
 
 
 @dataclass(frozen=True, repr=False, eq=False)

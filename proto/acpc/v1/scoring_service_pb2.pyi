@@ -386,6 +386,7 @@ class CheckpointScore(_message.Message):
     MEDIAN_LATENT_DISTANCE_FIELD_NUMBER: _builtins.int
     SUMMARIES_FIELD_NUMBER: _builtins.int
     ANCHOR_VALUES_FIELD_NUMBER: _builtins.int
+    ROUNDING_FLOOR_FIELD_NUMBER: _builtins.int
     ir_raw: _builtins.float
     """Raw IR: quantile over anchors of the mean normalised radius."""
     sr: _builtins.float
@@ -398,6 +399,11 @@ class CheckpointScore(_message.Message):
     """Anchors without such a partner."""
     median_latent_distance: _builtins.float
     """Median pairwise distance of clean endpoint latents; near zero: collapse."""
+    rounding_floor: _builtins.float
+    """Raw IR below which the arithmetic of the network leaves it fewer than two
+    digits: 100 times the largest rounding error of the radii that decide it,
+    which other arithmetic measures. Absent where the family has no float64.
+    """
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef:
         """The checkpoint."""
@@ -422,12 +428,15 @@ class CheckpointScore(_message.Message):
         median_latent_distance: _builtins.float = ...,
         summaries: _abc.Iterable[Global___IrSummary] | None = ...,
         anchor_values: Global___AnchorValues | None = ...,
+        rounding_floor: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_values", b"anchor_values", "checkpoint", b"checkpoint"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rounding_floor", b"_rounding_floor", "anchor_values", b"anchor_values", "checkpoint", b"checkpoint", "rounding_floor", b"rounding_floor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_values", b"anchor_values", "anchors", b"anchors", "checkpoint", b"checkpoint", "eligible", b"eligible", "ir_raw", b"ir_raw", "median_latent_distance", b"median_latent_distance", "skipped", b"skipped", "sr", b"sr", "summaries", b"summaries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rounding_floor", b"_rounding_floor", "anchor_values", b"anchor_values", "anchors", b"anchors", "checkpoint", b"checkpoint", "eligible", b"eligible", "ir_raw", b"ir_raw", "median_latent_distance", b"median_latent_distance", "rounding_floor", b"rounding_floor", "skipped", b"skipped", "sr", b"sr", "summaries", b"summaries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__rounding_floor: _TypeAlias = _typing.Literal["rounding_floor"]  # noqa: Y015
+    _WhichOneofArgType__rounding_floor: _TypeAlias = _typing.Literal["_rounding_floor", b"_rounding_floor"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rounding_floor) -> _WhichOneofReturnType__rounding_floor | None: ...
 
 Global___CheckpointScore: _TypeAlias = CheckpointScore  # noqa: Y015
 

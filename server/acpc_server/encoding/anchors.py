@@ -19,12 +19,17 @@ from acpc_server.scheduling import Priority, RequestContext
 
 # Latents of equal frames may differ by this fraction of their length: rows of a batch round
 # differently.
-REPEAT_TOLERANCE = {NumericMode.FP32: 1e-4, NumericMode.TF32: 1e-2, NumericMode.BF16: 5e-2}
+REPEAT_TOLERANCE = {
+    NumericMode.FP64: 1e-9,
+    NumericMode.FP32: 1e-4,
+    NumericMode.TF32: 1e-2,
+    NumericMode.BF16: 5e-2,
+}
 
 
 @dataclass(frozen=True)
 class EncodedAnchors:
-    """Projected latents of n anchors, float32.
+    """Projected latents of n anchors, float32; in fp64 float64.
 
     Attributes:
         clean: The kept frames, (n, kept, dim).

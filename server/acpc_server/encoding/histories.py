@@ -104,7 +104,7 @@ MAX_HORIZON = 1024
 
 @dataclass(frozen=True)
 class EncodedHistories:
-    """Projected latents, float32.
+    """Projected latents, float32; in fp64 float64.
 
     Attributes:
         clean: The clean history, (h, dim).

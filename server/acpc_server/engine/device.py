@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from weakref import WeakKeyDictionary
 
 import torch
 from acpc.contract import NumericMode
@@ -14,10 +15,10 @@ from acpc_server.engine.compiled import RepeatedPools
 from acpc_server.engine.equal_rows import equal_rows, share_rows
 from acpc_server.engine.latents import LatentCache
 from acpc_server.engine.owner import DeviceOwner
-from acpc_server.engine.precision import arithmetic
+from acpc_server.engine.precision import arithmetic, latent_dtype
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
 from acpc_server.engine.tangent import load_derivatives, rollout_tangent
-from acpc_server.models import FrozenWorldModel, Reduces, rollout, rollout_pool
+from acpc_server.models import FrozenWorldModel, Reduces, Widens, rollout, rollout_pool
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     AdmissionController,
@@ -67,6 +68,8 @@ class DeviceEngine:
         self.limiter = ConcurrencyLimiter()
         self.metrics = metrics
         self._merge = merge
+        # The float64 twin of the model that needed one last: it takes twice the model's bytes.
+        self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
         admission = admission or AdmissionController()
         self._queue = BatchQueue(metrics, admission, self.limiter)
         self._repeats = RepeatedPools(
@@ -83,7 +86,7 @@ class DeviceEngine:
         context: RequestContext,
         mode: NumericMode,
     ) -> Float[Tensor, "n dim"]:
-        """Projected embeddings of normalised frames, as float32 on the CPU.
+        """Projected embeddings of normalised frames, on the CPU: float32, in fp64 float64.
 
         Raises:
             Cancelled, DeadlineExceeded: As the context says, looked at before every chunk.
@@ -96,7 +99,7 @@ class DeviceEngine:
         kind = (id(model), shape)
 
         def compute(part: Tensor) -> Tensor:
-            return _for_mode(model, mode).encode(part)
+            return self._for_mode(model, mode).encode(part)
 
         return self._run_all("encode", mode, kind, parts, compute, context, size)
 
@@ -108,7 +111,7 @@ class DeviceEngine:
         context: RequestContext,
         mode: NumericMode,
     ) -> Float[Tensor, "n horizon dim"]:
-        """Predicted embeddings after each step (Eq. acpc-rollout-objects), float32 on the CPU.
+        """Predicted embeddings after each step (Eq. acpc-rollout-objects), as :meth:`encode`.
 
         Rows with equal histories and blocks get equal predictions.
         """
@@ -117,7 +120,7 @@ class DeviceEngine:
         kind = (id(model), histories.shape[1], blocks.shape[1])
 
         def compute(history: Tensor, block: Tensor) -> Tensor:
-            return rollout(_for_mode(model, mode), history, block)
+            return rollout(self._for_mode(model, mode), history, block)
 
         out = self._run_all("rollout", mode, kind, parts, compute, context, size)
         return share_rows(out, histories, blocks)
@@ -131,7 +134,7 @@ class DeviceEngine:
         context: RequestContext,
         mode: NumericMode,
     ) -> Float[Tensor, "v j horizon dim"]:
-        """Every history rolled forward under every candidate of its pool, float32 on the CPU.
+        """Every history rolled forward under every candidate of its pool, as :meth:`encode`.
 
         ``past`` are the blocks that leave the earlier history frames. Equal candidates of a pool
         get equal predictions.
@@ -144,11 +147,12 @@ class DeviceEngine:
         interactive = context.priority is Priority.INTERACTIVE  # a job's bytes must not change
 
         def compute(part: Tensor) -> Tensor:
-            inputs = histories.to(self.device), past.to(self.device), part.transpose(0, 1)
+            starts, before = (x.to(self.device, latent_dtype(mode)) for x in (histories, past))
+            inputs = starts, before, part.transpose(0, 1)
             if interactive:
-                out = self._repeats.rollout(_for_mode(model, mode), inputs, mode)
+                out = self._repeats.rollout(self._for_mode(model, mode), inputs, mode)
             else:
-                out = rollout_pool(_for_mode(model, mode), *inputs)
+                out = rollout_pool(self._for_mode(model, mode), *inputs)
             return out.transpose(0, 1)  # (j, v, horizon, dim)
 
         out = self._run_all("pool", mode, kind, parts, compute, context, size, mergeable=False)
@@ -201,10 +205,12 @@ class DeviceEngine:
         *,
         mergeable: bool = True,
     ) -> Tensor:
+        dtype = latent_dtype(mode)
+
         def in_mode(*inputs: Tensor) -> Tensor:
             with arithmetic(mode, self.device):
-                on_device = [self._pin(x).to(self.device, non_blocking=True) for x in inputs]
-                return compute(*on_device).float().cpu()
+                on_device = [self._pin(x).to(self.device, dtype, non_blocking=True) for x in inputs]
+                return compute(*on_device).to("cpu", dtype)
 
         merge = self._merge and mergeable and context.priority is Priority.INTERACTIVE
         kind = (primitive, mode, *kind)
@@ -229,9 +235,13 @@ class DeviceEngine:
         context.wait_on(chunk.future)
         return self.limiter.result(chunk.future, context)
 
-
-def _for_mode(model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
-    """The model, or its twin with the weights in bfloat16, which autocast need not cast again."""
-    if mode is NumericMode.BF16 and isinstance(model, Reduces):
-        return model.in_bfloat16()
-    return model
+    def _for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
+        """The model, or its twin with weights in bfloat16 or float64; in the device's thread."""
+        if mode is NumericMode.BF16 and isinstance(model, Reduces):
+            return model.in_bfloat16()  # which autocast need not cast again
+        if mode is NumericMode.FP64 and isinstance(model, Widens):
+            if model not in self._wide:
+                self._wide.clear()
+                self._wide[model] = model.in_float64()
+            return self._wide[model]
+        return model

@@ -9,14 +9,24 @@ import torch
 from acpc.contract import NumericMode
 
 from acpc_server.errors import InvalidArgument
+from acpc_server.models import FrozenWorldModel, Widens
 
 
-def require_mode(mode: NumericMode, device: torch.device) -> None:
-    """Raise InvalidArgument when ``device`` cannot compute in this mode."""
+def require_mode(mode: NumericMode, device: torch.device, model: FrozenWorldModel) -> None:
+    """Raise InvalidArgument when ``device`` or ``model`` cannot compute in this mode."""
     if mode is NumericMode.TF32 and device.type != "cuda":
         raise InvalidArgument(
             "numeric_mode", f"tf32 needs a CUDA device, the server runs on {device.type}"
         )
+    if mode is NumericMode.FP64 and not isinstance(model, Widens):
+        raise InvalidArgument(
+            "numeric_mode", f"family {model.card.family} has no float64; use fp32"
+        )
+
+
+def latent_dtype(mode: NumericMode) -> torch.dtype:
+    """The type in which latents enter and leave a network that computes in ``mode``."""
+    return torch.float64 if mode is NumericMode.FP64 else torch.float32
 
 
 @contextmanager

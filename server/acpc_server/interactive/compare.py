@@ -56,7 +56,7 @@ class PairComparer:
         with self._engine.limiter.slot(context):
             model, mode = checkpoint.model, request.numeric_mode or NumericMode.FP32
             weights = consistency.horizon_weights(request.weights, _horizon(request))  # (H,)
-            require_mode(mode, self._engine.device)
+            require_mode(mode, self._engine.device, model)
             _check_fit(model.card, request)
             views = request.views
             assert views is not None  # noqa: S101 - checked

@@ -53,7 +53,7 @@ class Planner:
     def prepare(self, checkpoint: LoadedCheckpoint, request: PlannerMoment) -> PlanningSession:
         """A session without latents, so that a pool can be checked before anything is computed."""
         session = PlanningSession(self._engine, checkpoint, request, self._max_predictions)
-        require_mode(session.mode, self._engine.device)
+        require_mode(session.mode, self._engine.device, checkpoint.model)
         _check_fit(session)
         return session
 

@@ -13,6 +13,7 @@ from acpc_server.models.frozen import (
     FrozenWorldModel,
     ModelCard,
     Reduces,
+    Widens,
     check_actions,
     check_history,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "JepaModel",
     "ModelCard",
     "Reduces",
+    "Widens",
     "check_actions",
     "check_history",
     "list_checkpoints",

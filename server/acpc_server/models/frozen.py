@@ -65,6 +65,15 @@ class Reduces(Protocol):
         ...
 
 
+@runtime_checkable
+class Widens(Protocol):
+    """A model that can compute in float64 too, for the mode fp64 and for rounding floors."""
+
+    def in_float64(self) -> FrozenWorldModel:
+        """A copy with every weight in float64, which takes and gives float64."""
+        ...
+
+
 class FrozenJepa:
     """A LeWM or PLDM network as a FrozenWorldModel."""
 
@@ -109,6 +118,10 @@ class FrozenJepa:
             self._reduced_bytes = sum(x.nbytes for x in network.state_dict().values())
             self._reduced = FrozenJepa(network, self._card, self._device)
         return self._reduced
+
+    def in_float64(self) -> FrozenJepa:
+        """A copy with every weight in float64."""
+        return FrozenJepa(copy.deepcopy(self._network).double(), self._card, self._device)
 
     @torch.no_grad()
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:

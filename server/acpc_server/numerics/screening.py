@@ -75,6 +75,17 @@ def invariance_radius(draw_radius: Float64[Tensor, "n draws"], quantile: float) 
     return linear_quantile(draw_radius.mean(dim=1), quantile)
 
 
+def deciding_anchors(radius: Float64[Tensor, "n"], quantile: float) -> list[int]:
+    """Indices of the anchors whose radii decide IR, up to four.
+
+    They are the two whose radii it lies between, and the next on either side, which rounding may
+    have swapped with them.
+    """
+    below = math.floor(quantile * (len(radius) - 1))
+    ranks = torch.argsort(radius, stable=True)
+    return ranks[max(0, below - 1) : below + 3].tolist()
+
+
 def different_state_distance(
     rollouts: Float[Tensor, "n horizon dim"],
     partner_rollouts: Float[Tensor, "n horizon dim"],

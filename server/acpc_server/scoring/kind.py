@@ -31,8 +31,10 @@ class ScoreJobKind(AnchorJobKind):
 
     def check(self, spec: ScoreSpec, tenant: str = "") -> None:
         """Reject a spec of a tenant that cannot work, before it is queued."""
-        require_mode(spec.numeric_mode, self.engine.device)
-        cards = {role: self.loaded(spec.named(role)).model.card for role in spec.roles()}
+        models = {role: self.loaded(spec.named(role)).model for role in spec.roles()}
+        for model in models.values():
+            require_mode(spec.numeric_mode, self.engine.device, model)
+        cards = {role: model.card for role, model in models.items()}
         card = cards["checkpoint"]
         reference = cards.get("reference", card)
         for field in ("family", "history", "action_block_dim"):
@@ -118,15 +120,19 @@ class ScoreJobKind(AnchorJobKind):
         shards: list[ShardRecord],
         context: RequestContext,
     ) -> Json:
-        """Raw IR, SR and per-anchor values of one checkpoint."""
+        """Raw IR and its rounding floor, SR and per-anchor values of one checkpoint."""
         model = self.loaded(spec.named(role)).model
         anchors = self._anchors(spec, opened, model.card, context.tenant)
         record, partner = ShardRecord.concatenate(shards), unpack(opened["partner"])
         distances = score.different_state_distances(
             self.engine, model, anchors, spec, record, partner, context
         )
+        summary = score.summarise_checkpoint(spec, record, distances, partner, context.check)
         return {
-            **score.summarise_checkpoint(spec, record, distances, partner, context.check),
+            **summary,
+            "rounding_floor": score.rounding_floor(
+                self.engine, model, anchors, spec, record, context
+            ),
             "anchor_ids": pack(anchors.anchor_ids),
             "trajectory_ids": pack(anchors.trajectory_ids),
             "skip_reasons": opened["skip_reasons"],

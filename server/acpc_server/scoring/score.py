@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from acpc.contract import (
     CheckpointRef,
     CheckpointScore,
     IrSummary,
+    NumericMode,
     Outcome,
     Score,
     SkipReason,
@@ -27,15 +28,18 @@ from acpc_server.data import Anchors
 from acpc_server.encoding import receipt_from_json
 from acpc_server.engine import DeviceEngine
 from acpc_server.jobs import Json, pack, unpack
-from acpc_server.models import FrozenWorldModel
+from acpc_server.models import FrozenWorldModel, Widens
 from acpc_server.numerics import consistency, pairing, screening, verdict
 from acpc_server.scheduling import RequestContext
-from acpc_server.scoring.shard import ShardRecord
+from acpc_server.scoring.shard import ShardRecord, score_shard
 from acpc_server.scoring.spec import Role, ScoreSpec
 
 # Anchors rolled forward beside their partners at a time. Like a shard's size, part of what a score
 # means: float32 matrix products depend on the batch in their last bits.
 SEPARATED_ANCHORS = 512
+# Rounding errors in a rounding floor: at a hundred floors raw IR is good to 1e-4.
+FLOOR_ERRORS = 100
+FP64_TO_FP32 = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
 
 
 def different_state_distances(
@@ -125,6 +129,33 @@ def _summaries(spec: ScoreSpec, horizon_radius: Tensor) -> list[dict[str, Any]]:
         for horizon, radius in zip(spec.horizons(), horizon_radius.T, strict=True)
         for quantile in dict.fromkeys((*protocol.extra_quantiles, protocol.quantile))
     ]
+
+
+def rounding_floor(
+    engine: DeviceEngine,
+    model: FrozenWorldModel,
+    anchors: Anchors,
+    spec: ScoreSpec,
+    record: ShardRecord,
+    context: RequestContext,
+) -> float | None:
+    """Raw IR below which the network's rounding leaves it fewer than two digits.
+
+    The anchors that decide raw IR are measured again in float64, each on its own, and a hundred
+    times the largest difference of a draw's radius is the floor. A job in float64 measures them
+    in float32 and scales the difference by the ratio of the two types' precisions. None for a
+    family that has no float64.
+    """
+    if not isinstance(model, Widens):
+        return None
+    exact = spec.numeric_mode is NumericMode.FP64
+    other = replace(spec, numeric_mode=NumericMode.FP32 if exact else NumericMode.FP64)
+    mean_radius = torch.from_numpy(record.draw_radius).mean(dim=1)
+    error = 0.0
+    for i in screening.deciding_anchors(mean_radius, spec.protocol.quantile):
+        again = score_shard(engine, model, anchors, other, (i, i + 1), context).draw_radius
+        error = max(error, float(np.abs(again - record.draw_radius[i]).max()))
+    return FLOOR_ERRORS * error * (FP64_TO_FP32 if exact else 1.0)
 
 
 def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:

@@ -43,14 +43,15 @@ class StudyJobKind(AnchorJobKind):
 
     def check(self, spec: StudySpec, tenant: str = "") -> None:
         """Reject a spec of a tenant that cannot work, before it is queued."""
-        require_mode(spec.numeric_mode, self.engine.device)
+        model = self.loaded(spec.checkpoint).model
+        require_mode(spec.numeric_mode, self.engine.device, model)
         if isinstance(spec.study, SensitivityStudy) and spec.numeric_mode is not NumericMode.FP32:
             raise InvalidArgument(
                 "numeric_mode",
                 f"{spec.numeric_mode!s} leaves a small difference no digits; a sensitivity study "
                 "runs in fp32",
             )
-        card = self.loaded(spec.checkpoint).model.card
+        card = model.card
         try:
             _check_size(spec, card)
             _check_study(spec, card)

@@ -18,7 +18,9 @@ from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.rollout import rollout, rollout_pool
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
+from float32_model import Float32Model
 from public_checkpoint import public_config, write_checkpoint
+from reference_model import ReferenceModel
 
 CPU = torch.device("cpu")
 
@@ -74,13 +76,40 @@ def test_a_job_call_has_a_frame_and_is_no_longer_than_an_interactive_one(
     assert 1 <= job <= interactive <= 512
 
 
-def test_tf32_is_refused_where_there_is_no_cuda() -> None:
+def test_tf32_is_refused_where_there_is_no_cuda(model: FrozenWorldModel) -> None:
     with pytest.raises(InvalidArgument, match="tf32 needs a CUDA device") as refused:
-        require_mode(NumericMode.TF32, CPU)
+        require_mode(NumericMode.TF32, CPU, model)
     assert refused.value.field == "numeric_mode"
-    for mode in (NumericMode.FP32, NumericMode.BF16):
-        require_mode(mode, CPU)
-    require_mode(NumericMode.TF32, torch.device("cuda"))
+    for mode in (NumericMode.FP32, NumericMode.BF16, NumericMode.FP64):
+        require_mode(mode, CPU, model)
+    require_mode(NumericMode.TF32, torch.device("cuda"), model)
+
+
+def test_fp64_is_refused_where_the_family_has_none(model: FrozenWorldModel) -> None:
+    with pytest.raises(InvalidArgument, match="family lewm has no float64; use fp32") as refused:
+        require_mode(NumericMode.FP64, CPU, Float32Model(model))
+    assert refused.value.field == "numeric_mode"
+
+
+def test_fp64_is_float64_throughout(engine: DeviceEngine, model: FrozenWorldModel) -> None:
+    """Encoder, rollout and pools agree with the independent float64 forward to its last digits."""
+    reference = ReferenceModel.of(public_config(), 0)
+    generator = torch.Generator().manual_seed(6)
+    frames = torch.randn(5, 3, 28, 28, generator=generator)
+    latents = engine.encode(model, frames, context(), NumericMode.FP64)
+    assert latents.dtype == torch.float64
+    wanted = reference.encode(frames.double().numpy())
+    np.testing.assert_allclose(latents, wanted, rtol=0, atol=1e-13)
+    blocks = torch.randn(6, 10, generator=generator)
+    histories = latents[None, :3]
+    rolled = engine.rollout(model, histories, blocks[None], context(), NumericMode.FP64)
+    expected = reference.rollout(wanted[:3], blocks.double().numpy())
+    np.testing.assert_allclose(rolled[0], expected, rtol=0, atol=1e-13)
+    pool = blocks[None, None, 2:]
+    pooled = engine.rollout_pool(model, histories, blocks[:2], pool, context(), NumericMode.FP64)
+    np.testing.assert_allclose(pooled[0, 0], expected, rtol=0, atol=1e-13)
+    single = engine.encode(model, frames, context(), NumericMode.FP32)
+    assert single.dtype == torch.float32, "the model itself stays as it was"
 
 
 def test_bf16_is_close_to_fp32_and_not_the_same(

@@ -10,6 +10,7 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.numerics.consistency import horizon_weights
 from acpc_server.numerics.screening import (
     check_eligible,
+    deciding_anchors,
     different_state_distance,
     invariance_radius,
     median_latent_distance,
@@ -51,6 +52,21 @@ def test_invariance_radius_averages_draws_before_the_quantile(latents: torch.Gen
         assert invariance_radius(radius, quantile) == pytest.approx(
             reference.invariance_radius(expected, quantile), rel=1e-14
         )
+
+
+@pytest.mark.parametrize(
+    ("quantile", "ranks"),
+    [(0.9, [8, 9, 10, 11]), (0.0, [0, 1, 2]), (1.0, [10, 11]), (0.5, [4, 5, 6, 7])],
+)
+def test_ir_lies_between_the_radii_that_decide_it(quantile: float, ranks: list[int]) -> None:
+    order = torch.randperm(ANCHORS, generator=torch.Generator().manual_seed(3))
+    radius = torch.empty(ANCHORS, dtype=torch.float64)
+    radius[order] = torch.arange(ANCHORS, dtype=torch.float64) ** 2
+    assert deciding_anchors(radius, quantile) == order[ranks].tolist()
+    ir = invariance_radius(radius[:, None], quantile)
+    middle = radius[order[ranks]]
+    assert middle.min() <= ir <= middle.max()
+    assert deciding_anchors(radius[:1], quantile) == [0]
 
 
 def test_step_radius_is_each_steps_distance_in_units_of_motion(latents: torch.Generator) -> None:

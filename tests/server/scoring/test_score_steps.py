@@ -15,6 +15,7 @@ from acpc.contract import (
     GaussianBlur,
     GaussianNoise,
     Identity,
+    NumericMode,
     Resize,
     ScoreProtocol,
     VisualChange,
@@ -26,12 +27,14 @@ from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, FailedPrecondition
 from acpc_server.models import FrozenWorldModel
 from acpc_server.models.loader import load_checkpoint
+from acpc_server.numerics.screening import invariance_radius
 from acpc_server.numerics.verdict import Outcome
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import score
 from acpc_server.scoring.shard import ShardRecord, score_shard
 from acpc_server.scoring.spec import ScoreSpec
+from float32_model import Float32Model
 from public_checkpoint import public_config, write_checkpoint
 from reference_model import ReferenceModel
 
@@ -190,6 +193,27 @@ def test_distances_of_different_states_are_the_papers_however_they_are_cut(
         )
         assert found[i] == pytest.approx(wanted, rel=1e-4)
     assert anchors.reads == [], "no frame is needed again"
+
+
+def test_the_rounding_floor_is_a_hundred_errors_of_the_radii_that_decide_ir(
+    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch
+) -> None:
+    asked = plan(GaussianNoise(sigma=0.01))
+    exact = replace(asked, numeric_mode=NumericMode.FP64)
+    context = RequestContext(Priority.JOB)
+    found, wanted = (measured(engine, model, anchors, spec) for spec in (asked, exact))
+    radii = [record.draw_radius for record in (found, wanted)]
+    ranks = np.argsort(radii[0].mean(axis=1))[18:22]  # rank 0.9 * 22 = 19.8
+    error = np.abs(radii[0] - radii[1])[ranks].max()
+    floor = score.rounding_floor(engine, model, anchors, asked, found, context)
+    assert floor == pytest.approx(100 * error, rel=1e-6)
+    ir, true = (invariance_radius(torch.from_numpy(radius), 0.9) for radius in radii)
+    assert 0 < abs(ir - true) <= floor / 100
+    again = score.rounding_floor(engine, model, anchors, asked, found, context)
+    assert again == floor, "a repeated job has the same bytes"
+    narrow = score.rounding_floor(engine, model, anchors, exact, wanted, context)
+    assert narrow == pytest.approx(floor * 2.0**-29, rel=0.5)
+    assert score.rounding_floor(engine, Float32Model(model), anchors, asked, found, context) is None
 
 
 def test_a_withdrawn_job_ends_between_chunks(
