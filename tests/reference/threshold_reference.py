@@ -61,7 +61,7 @@ def released_measures(
         onset = levels[first(taken)] - levels[first(truth)]
     elif any(taken) or any(truth):
         onset = -1.0 if any(taken) else 1.0
-    early = sum(flag for level, flag in enumerate(taken) if level < first(truth))
+    early = sum(flag for level, flag in enumerate(taken) if any(truth) and level < first(truth))
     late = sum(real and not flag for real, flag in zip(truth, taken, strict=True))
     return measures(values, t_ir, t_sr) | {"onset": onset, "early": early, "late": late}
 

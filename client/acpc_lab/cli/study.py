@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from acpc_client import (
@@ -21,6 +21,7 @@ from acpc_client.errors import ArgumentError, FailedPrecondition
 from acpc_lab import studies
 from acpc_lab.cli import render
 from acpc_lab.cli.options import (
+    PROTOCOL,
     Exit,
     Json,
     command,
@@ -59,6 +60,14 @@ Draws = Annotated[int | None, protocol("Draws per shift.", 1)]
 Seed = Annotated[int | None, protocol("Seed of the draws [0].", 0)]
 Alpha = Annotated[float, protocol("Penalty of the ridge on standardised features.")]
 OneShift = Annotated[str, typer.Option("--shift", metavar="KIND:SEVERITY", help="The shift.")]
+Reading = Annotated[
+    Literal["paper", "released"],
+    typer.Option(
+        "--protocol",
+        help="Reading of the protocol: the paper's letter, or the authors' released code.",
+        rich_help_panel=PROTOCOL,
+    ),
+]
 Others = Annotated[str, typer.Option(metavar="A,B", help="Others to try.")]
 
 
@@ -83,7 +92,8 @@ class Shifts:
 _THRESHOLDS = r"""Do thresholds chosen on some tasks find the recovered checkpoints of others?
 
 Tries the 6 x 4 grid of the paper on every nonempty proper subset of the tasks and tests each
-choice on the other tasks. A row is a checkpoint of a training sweep under one visual shift.
+choice on the other tasks. A row is a checkpoint of a training sweep under one visual shift. With a
+column `family` it does so in each model family by itself.
 
 **Examples**
 
@@ -106,18 +116,50 @@ def thresholds(
         float, typer.Option(help="Share of the possible improvement that counts as recovered.")
     ] = 0.8,
     clean_loss: Points = 5.0,
+    clean_gain: Annotated[
+        float,
+        typer.Option(help="Points by which clean success rises where recovery is more than that."),
+    ] = 5.0,
+    reading: Reading = "paper",
+    ties: Annotated[
+        Literal["runs", "checkpoints"] | None,
+        typer.Option(help="What early and late acceptances count; as --protocol says."),
+    ] = None,
+    no_onset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="past|LEVELS",
+            help="What a missing onset counts: one step past the grid, or a distance in levels; as "
+            "--protocol says.",
+        ),
+    ] = None,
     output: Output,
 ) -> None:
     """Threshold selection."""
     with reported():
         output.check()
         grids = read_numbers(t_ir, float, "--t-ir"), read_numbers(t_sr, float, "--t-sr")
-        parameters = studies.ThresholdParameters(*grids, recovery, clean_loss)
+        parameters = studies.ThresholdParameters(
+            *grids,
+            recovery=recovery,
+            clean_loss=clean_loss,
+            clean_gain=clean_gain,
+            reading=reading,
+            ties=ties or "",
+            no_onset=_number_or_word(no_onset),
+        )
         evidence = studies.Evidence.of(
             studies.STUDIES["thresholds"], read_rows(rows, studies.SweepRows), parameters
         )
         source, inputs = file_source(rows)
         output.finish(evidence, [source], inputs)
+
+
+def _number_or_word(text: str | None) -> str | float | None:
+    try:
+        return text if text is None else float(text)
+    except ValueError:
+        return text
 
 
 _SHIFTS = r"""Does the change of the screen score agree with the change in behaviour?

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,49 +39,109 @@ def _ranges(held: Sequence[float], levels: Sequence[float]) -> str:
 
 
 def _thresholds(summary: studies.ThresholdSummary) -> None:
+    family = _family([mean.family for mean in summary.families])
     columns(
         summary.tasks,
+        *family,
         ("task", "task"),
         ("unaugmented", lambda task: f"{task.base_success:.1f}%"),
+        ("loses", lambda task: _points(task.loss)),
         ("best", lambda task: f"{task.best_success:.1f}%"),
         ("at", "best_level", "g"),
         ("relative IR", "best_ir_rel", ".2f"),
         ("SR", lambda task: f"{task.base_sr:.2f} -> {task.best_sr:.2f}"),
         ("recovered levels", lambda task: _ranges(task.recovered_levels, summary.levels)),
     )
+    line("loses: points of success under the shift, unaugmented, over runs")
+    for task in summary.tasks:
+        if task.clean_rises and task.recovered_clean is not None:
+            line(
+                f"{_of(task.family, task.task)}: clean success rises too, from "
+                f"{task.clean_success:.1f}% to {_between(*task.recovered_clean)}% at the recovered "
+                "levels, so recovery is not robustness alone"
+            )
+    _different_labels(summary)
+    _splits(summary, family)
+
+
+def _family(names: Sequence[str]) -> list[Column]:
+    """The column of the model family, where one is named."""
+    return [("family", "family")] if any(names) else []
+
+
+def _of(family: str, name: str) -> str:
+    return f"{family} {name}" if family else name
+
+
+def _points(spread: studies.Spread) -> str:
+    deviation = "" if math.isnan(spread.sd) else f" +- {spread.sd:.1f}"
+    return f"{spread.mean:.1f}{deviation}"
+
+
+def _between(low: float, high: float) -> str:
+    return f"{low:.1f}" if round(low, 1) == round(high, 1) else f"{low:.1f}-{high:.1f}"
+
+
+def _different_labels(summary: studies.ThresholdSummary) -> None:
+    held = [task for task in summary.tasks if task.different_label_distance is not None]
+    if held:
+        table(
+            ["different-label distance", *(f"{level:g}" for level in summary.levels)],
+            [
+                [
+                    _of(task.family, task.task),
+                    *(number(value, ".3g") for value in task.different_label_distance or ()),
+                ]
+                for task in held
+            ],
+        )
+
+
+def _splits(summary: studies.ThresholdSummary, family: Sequence[Column]) -> None:
     columns(
         summary.splits,
+        *family,
         ("chosen on", lambda split: " + ".join(split.source)),
         ("t_IR", "t_ir", "g"),
         ("t_SR", "t_sr", "g"),
         ("BA", "balanced_accuracy", ".3f"),
         ("precision", "precision", ".3f"),
         ("recall", "recall", ".3f"),
-        ("onset off by, worst", lambda s: f"{s.mismatch:.1f}, {s.worst_mismatch:.0f}"),
+        ("onset off by, worst", lambda s: f"{s.mismatch:.2g}, {s.worst_mismatch:g}"),
     )
-    _mean("one source task", summary.single_source)
-    if summary.several_sources is not None:
-        _mean("several source tasks", summary.several_sources)
+    if summary.onset_unit == "levels":
+        line("onsets differ by levels, not by steps of the grid")
+    for mean in summary.families:
+        _mean("one source task", mean.family, mean.single_source)
+        if mean.several_sources is not None:
+            _mean("several source tasks", mean.family, mean.several_sources)
+    tried = Counter(split.family for split in summary.splits)
     for choice in summary.choices:
         line(
-            f"({choice.t_ir:g}, {choice.t_sr:g}) chosen by {choice.splits} of "
-            f"{len(summary.splits)} splits; accepts {choice.rows_accepted} of "
-            f"{summary.checkpoints} checkpoints ({choice.rows_below_ir} by IR alone)"
+            _of(choice.family, f"({choice.t_ir:g}, {choice.t_sr:g}) chosen by {choice.splits} of ")
+            + f"{tried[choice.family]} splits; accepts {choice.rows_accepted} of "
+            f"{_checkpoints(summary, choice.family)} checkpoints ({choice.rows_below_ir} by IR "
+            "alone)"
         )
 
 
-def _mean(name: str, mean: studies.SplitMean) -> None:
+def _checkpoints(summary: studies.ThresholdSummary, family: str) -> int:
+    return len(summary.levels) * sum(run.family == family for run in summary.runs)
+
+
+def _mean(name: str, family: str, mean: studies.SplitMean) -> None:
     line(
-        f"{name}: BA {mean.balanced_accuracy:.3f} ({mean.lowest_balanced_accuracy:.3f} to "
-        f"{mean.highest_balanced_accuracy:.3f}), precision {number(mean.precision, '.3f')}, "
-        f"recall {number(mean.recall, '.3f')}, onset mismatch {mean.mismatch:.2f}, worst "
-        f"{mean.worst_mismatch:.0f}"
+        f"{_of(family, name)}: BA {mean.balanced_accuracy:.3f} "
+        f"({mean.lowest_balanced_accuracy:.3f} to {mean.highest_balanced_accuracy:.3f}), "
+        f"precision {number(mean.precision, '.3f')}, recall {number(mean.recall, '.3f')}, "
+        f"onset mismatch {mean.mismatch:.2f}, worst {mean.worst_mismatch:g}"
     )
 
 
 def _shifts(summary: studies.ShiftSummary) -> None:
     columns(
         summary.pairs,
+        *_family([pair.family for pair in summary.pairs]),
         ("task", "task"),
         ("run", "run"),
         ("shift", "shift"),
@@ -90,6 +151,10 @@ def _shifts(summary: studies.ShiftSummary) -> None:
         ("criterion", lambda pair: "met" if pair.better else "not met"),
         ("agrees", lambda p: "boundary" if p.boundary else "yes" if p.agrees else "no"),
     )
+    rising = [pair for pair in summary.pairs if pair.clean_rises]
+    if rising:
+        named = ", ".join(dict.fromkeys(f"{pair.task} {pair.run}" for pair in rising))
+        line(f"clean success rises too in {named}: the gain is not robustness alone")
     columns(
         summary.agreement,
         ("shift", "shift"),
@@ -201,6 +266,13 @@ def _horizons(summary: studies.HorizonSummary) -> None:
     line("IR over the unaugmented checkpoint's, median over runs; lower is a larger reduction")
 
 
+def _clean_success(item: studies.CollapseLine) -> str:
+    if item.success_clean is None:
+        return "-"
+    sd = "" if item.success_clean_sd is None else f" +- {item.success_clean_sd:.1f}"
+    return f"{item.success_clean:.1f}{sd}%"
+
+
 def _collapse(summary: studies.CollapseSummary) -> None:
     columns(
         summary.checkpoints,
@@ -208,7 +280,7 @@ def _collapse(summary: studies.CollapseSummary) -> None:
         ("median latent distance", "median_latent_distance", ".4g"),
         ("raw IR", "ir_raw", ".3f"),
         ("SR", "sr", ".3f"),
-        ("clean success", lambda i: "-" if i.success_clean is None else f"{i.success_clean:.1f}%"),
+        ("clean success", _clean_success),
         ("collapsed", lambda item: "yes" if item.collapsed else "no"),
     )
     line(f"raw IR alone prefers {summary.lowest_ir}" + (", which has collapsed" * summary.fooled))

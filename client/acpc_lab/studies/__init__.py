@@ -19,7 +19,7 @@ from acpc_lab.studies.checkpoints import (
     study_arrays,
     study_rows,
 )
-from acpc_lab.studies.collapse import CollapseParameters, CollapseSummary
+from acpc_lab.studies.collapse import CollapseLine, CollapseParameters, CollapseSummary
 from acpc_lab.studies.drift import CONTROLS, DriftParameters, DriftSummary
 from acpc_lab.studies.geometry import GeometryParameters, GeometrySummary, embedded
 from acpc_lab.studies.horizons import HorizonParameters, HorizonSummary

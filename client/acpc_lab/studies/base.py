@@ -43,6 +43,17 @@ class Parameters:
             }
         )
 
+    def decide(self, name: str, undecided: object, defaults: Mapping[str, Any]) -> None:
+        """Gives a parameter that is left open the value of the reading, ``self.reading``.
+
+        Raises:
+            ArgumentError: There is no such reading.
+        """
+        reading = getattr(self, "reading", "")
+        self.require("reading", reading in defaults, f"one of {', '.join(defaults)}")
+        if getattr(self, name) == undecided:
+            object.__setattr__(self, name, defaults[reading])
+
     def require(self, name: str, fits: bool, wanted: str) -> None:
         """Rejects a parameter that does not fit.
 
@@ -78,6 +89,13 @@ def records(kind: Callable[..., Item], *columns: NDArray[Any]) -> tuple[Item, ..
     """A record per row of the columns, which are its fields in order."""
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return tuple(kind(*values) for values in rows)
+
+
+def or_none(column: NDArray[np.float64]) -> NDArray[np.object_]:
+    """The column with None for NaN, for a record."""
+    values = column.astype(object)
+    values[np.isnan(column)] = None
+    return values
 
 
 @dataclass(frozen=True)

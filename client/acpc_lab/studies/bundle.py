@@ -34,7 +34,9 @@ from acpc_lab.tables import (
     write_whole,
 )
 
-FORMAT = "acpc-study-bundle/1"
+FORMAT = "acpc-study-bundle/2"
+BEFORE = "acpc-study-bundle/1"
+"""Of releases whose summaries held fewer numbers; those they lack are not compared."""
 MANIFEST = "study.json"
 SUMMARY = "summary.json"
 ARRAYS = "arrays.npz"
@@ -49,6 +51,7 @@ class Bundle:
         sources: What the rows were made from: files with digests, jobs with receipts.
         files: SHA-256 of every file that the summary depends on, by path in the folder.
         figures: SHA-256 of every figure.
+        format: Of the folder.
     """
 
     folder: Path
@@ -57,6 +60,7 @@ class Bundle:
     sources: Sequence[Mapping[str, Any]]
     files: Mapping[str, str]
     figures: Mapping[str, str]
+    format: str = FORMAT
 
     @property
     def digest(self) -> str:
@@ -67,7 +71,7 @@ class Bundle:
 
     def _document(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": self.format,
             "study": self.study.name,
             "parameters": dict(self.parameters),
             "sources": [dict(source) for source in self.sources],
@@ -156,7 +160,7 @@ def read(folder: Path) -> Bundle:
         wanted = {"format", "study", "parameters", "sources", "files", "figures"}
         if not isinstance(document, dict) or document.keys() != wanted:
             raise ValueError(f"found the keys {list(document)}, wanted {sorted(wanted)}")
-        if document["format"] != FORMAT:
+        if document["format"] not in (FORMAT, BEFORE):
             raise ValueError(f"found format {document['format']!r}, wanted {FORMAT!r}")
         if document["study"] not in STUDIES:
             raise ValueError(f"unknown study {document['study']!r}")
@@ -171,6 +175,7 @@ def read(folder: Path) -> Bundle:
         sources=document["sources"],
         files=document["files"],
         figures=document["figures"],
+        format=document["format"],
     )
 
 
@@ -265,7 +270,10 @@ def _numbers(held: Bundle) -> tuple[int, float, str | None]:
         return 0, 0.0, f"{SUMMARY} is not JSON: {error}"
     computed = held.evidence().summary.to_dict()
     largest, count = 0.0, 0
-    for count, (path, found, wanted) in enumerate(_pairs("", written, computed), start=1):
+    pairs = _pairs("", written, computed)
+    if held.format == BEFORE:
+        pairs = ((path, found, wanted) for path, found, wanted in pairs if found is not _ABSENT)
+    for count, (path, found, wanted) in enumerate(pairs, start=1):
         gap = _gap(found, wanted)
         if gap > TOLERANCE:
             return (

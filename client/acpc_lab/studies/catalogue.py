@@ -136,18 +136,26 @@ STUDIES: dict[str, Study] = {study.name: study for study in _LISTED}
 def chosen_elsewhere(rows: ShiftRows, evidence: Evidence) -> ShiftRows:
     """The rows with the thresholds that were chosen on all tasks but each row's own.
 
+    Those of the row's model family; a row that names none takes those of the only family.
+
     Raises:
-        ArgumentError: It is no threshold study, or it lacks a task of the rows.
+        ArgumentError: It is no threshold study, or it lacks a family or task of the rows.
     """
     summary = evidence.summary
     if not isinstance(summary, ThresholdSummary):
         raise ArgumentError(
             "thresholds", f"come from a threshold study; this is a study of {evidence.study.name}"
         )
-    chosen = {split.test: (split.t_ir, split.t_sr) for split in summary.splits}
-    missing = sorted({task for task in rows.task.tolist() if (task,) not in chosen})
-    if missing:
-        known = ", ".join(task for test in chosen if len(test) == 1 for task in test)
-        raise ArgumentError("task", f"found {missing[0]}, where the threshold study has {known}")
-    pairs = np.array([chosen[task,] for task in rows.task.tolist()])  # (rows, 2)
+    chosen = {(s.family, s.test): (s.t_ir, s.t_sr) for s in summary.splits if len(s.test) == 1}
+    alone = summary.families[0].family if len(summary.families) == 1 else ""
+    asked = [
+        (family or alone, (task,))
+        for family, task in zip(rows.family.tolist(), rows.task.tolist(), strict=True)
+    ]
+    for key in asked:
+        if key not in chosen:
+            known = ", ".join(f"{family} {test[0]}".strip() for family, test in chosen)
+            found = f"{key[0]} {key[1][0]}".strip()
+            raise ArgumentError("task", f"found {found}, where the threshold study has {known}")
+    pairs = np.array([chosen[key] for key in asked])  # (rows, 2)
     return dataclasses.replace(rows, t_ir=pairs[:, 0], t_sr=pairs[:, 1])

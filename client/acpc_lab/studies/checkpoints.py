@@ -37,6 +37,9 @@ class CheckpointRows(Rows):
     success_clean: Annotated[
         Numbers, Column("clean success in %, shown by collapse", 0, 100, optional=True)
     ]
+    success_clean_seeds: Annotated[
+        Texts, Column("the same by evaluation seed, for example 95 98 96", optional=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class StudyCheckpoint:
     checkpoint: CheckpointRef
     anchors: DatasetAnchors | str
     success_clean: float
+    success_clean_seeds: str = ""
 
     def __str__(self) -> str:
         return f"{self.task}, run {self.run}, level {self.level:g}"
@@ -86,7 +90,13 @@ def read_checkpoints(
         checkpoint = CheckpointRef(row["checkpoint"], row["weights"])
         measured.append(
             StudyCheckpoint(
-                row["task"], row["run"], level, checkpoint, source, row["success_clean"]
+                row["task"],
+                row["run"],
+                level,
+                checkpoint,
+                source,
+                row["success_clean"],
+                row["success_clean_seeds"],
             )
         )
     return tuple(measured)
@@ -181,5 +191,6 @@ def collapse_rows(answers: Sequence[tuple[StudyCheckpoint, Score]]) -> CollapseR
             "ir_raw": [score.ir_raw for score in scores],
             "sr": [score.sr for score in scores],
             "success_clean": [row.success_clean for row, _ in answers],
+            "success_clean_seeds": [row.success_clean_seeds for row, _ in answers],
         }
     )

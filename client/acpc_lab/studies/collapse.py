@@ -9,7 +9,8 @@ import numpy as np
 from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Parameters, records
+from acpc_lab.studies.base import Parameters, or_none, records
+from acpc_lab.studies.evaluations import clean_success
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
 
@@ -25,6 +26,9 @@ class CollapseRows(Rows):
     sr: Annotated[Numbers, Column("separation rate", low=0, high=1)]
     success_clean: Annotated[
         Numbers, Column("success on clean views, in %", low=0, high=100, optional=True)
+    ]
+    success_clean_seeds: Annotated[
+        Texts, Column("the same by evaluation seed, for example 95 98 96", optional=True)
     ]
 
 
@@ -46,7 +50,13 @@ class CollapseParameters(Parameters):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class CollapseLine(Record):
-    """One checkpoint; ``distance_share`` is its latent distance over the largest one."""
+    """One checkpoint.
+
+    Attributes:
+        distance_share: Its latent distance over the largest one.
+        success_clean: In %, the mean over evaluation seeds where these are given.
+        success_clean_sd: Its deviation over evaluation seeds, in points; None without them.
+    """
 
     checkpoint: str
     median_latent_distance: float
@@ -55,6 +65,7 @@ class CollapseLine(Record):
     sr: float
     success_clean: float | None
     collapsed: bool
+    success_clean_sd: float | None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -98,8 +109,9 @@ def summarise(
     if 0 < collapsed.sum() < len(rows):
         exposed = bool(rows.sr[collapsed].max() < rows.sr[~collapsed].min())
     preferred = int(np.argmin(rows.ir_raw))
-    success = rows.success_clean.astype(object)
-    success[np.isnan(rows.success_clean)] = None
+    success, deviation = (
+        or_none(column) for column in clean_success(rows.success_clean, rows.success_clean_seeds)
+    )
     return CollapseSummary(
         checkpoints=records(
             CollapseLine,
@@ -110,6 +122,7 @@ def summarise(
             rows.sr,
             success,
             collapsed,
+            deviation,
         ),
         lowest_ir=names[preferred],
         lowest_sr=names[int(np.argmin(rows.sr))],

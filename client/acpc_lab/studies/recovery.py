@@ -13,6 +13,7 @@ from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
 from acpc_lab.studies.base import SLACK, Confusion, mean_defined
+from acpc_lab.studies.evaluations import clean_success
 from acpc_lab.tables import Column, Numbers, Rows, Texts, groups
 
 Mask = NDArray[np.bool_]
@@ -29,7 +30,17 @@ class SweepRows(Rows):
     ir_rel: Annotated[Numbers, Column("IR relative to level 0 of the run", low=0, optional=True)]
     sr: Annotated[Numbers, Column("separation rate", low=0, high=1)]
     success_noisy: Annotated[Numbers, Column("success under the shift, in %", low=0, high=100)]
-    success_clean: Annotated[Numbers, Column("success on clean views, in %", low=0, high=100)]
+    success_clean: Annotated[
+        Numbers,
+        Column("success on clean views, in %; or success_clean_seeds", 0, 100, optional=True),
+    ]
+    success_clean_seeds: Annotated[
+        Texts, Column("the same by evaluation seed, for example 95 98 96", optional=True)
+    ]
+    different_label_distance: Annotated[
+        Numbers, Column("median distance of different-label pairs", low=0, optional=True)
+    ]
+    family: Annotated[Texts, Column("model family; thresholds are chosen in each", optional=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,18 +48,34 @@ class Run:
     """One task and training run; arrays over the levels of the sweep.
 
     Attributes:
+        clean: Clean success in %, the mean over evaluation seeds where these are given.
+        clean_sd: Its deviation over evaluation seeds; NaN where these are not given.
+        different_label: Median distance of different-label pairs; NaN where it is not given.
         required: Success under the shift that counts as recovered, in %.
         recovered: Whether each checkpoint meets the success-rate criterion.
     """
 
+    family: str
     task: str
     run: str
     ir_rel: Numbers
     sr: Numbers
     noisy: Numbers
     clean: Numbers
+    clean_sd: Numbers
+    different_label: Numbers
     required: float
     recovered: Mask
+
+    @property
+    def title(self) -> str:
+        """Family, task and run, for a message."""
+        return _title(self.family, self.task, self.run)
+
+    @property
+    def loss(self) -> float:
+        """Points of success that the unaugmented checkpoint loses under the shift."""
+        return float(self.clean[0] - self.noisy[0])
 
 
 @dataclass(frozen=True)
@@ -58,8 +85,16 @@ class TrainingSweep:
     levels: tuple[float, ...]
     runs: tuple[Run, ...]
 
+    def by_family(self) -> dict[str, TrainingSweep]:
+        """The sweep of each model family."""
+        keyed = groups(run.family for run in self.runs)
+        return {
+            family: TrainingSweep(self.levels, tuple(self.runs[i] for i in held))
+            for (family,), held in keyed.items()
+        }
+
     def by_task(self) -> dict[str, tuple[Run, ...]]:
-        """The runs of each task."""
+        """The runs of each task; of a sweep of one family."""
         keyed = groups(run.task for run in self.runs)
         return {task: tuple(self.runs[i] for i in held) for (task,), held in keyed.items()}
 
@@ -110,15 +145,44 @@ def read_training_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) 
             "level", f"found {found}; wanted 0, the reference, and at least one more"
         )
     runs = []
-    for (task, run), held in groups(rows.task.tolist(), rows.run.tolist()).items():
+    keys = groups(rows.family.tolist(), rows.task.tolist(), rows.run.tolist())
+    for (family, task, run), held in keys.items():
         cell = rows.where(held[np.argsort(rows.level[held], kind="stable")])
-        _check_levels(f"{task}, run {run}", cell.level, levels)
-        noisy, clean = cell.success_noisy, cell.success_clean
-        recovered = meets_criterion(noisy, clean, recovery=recovery, clean_loss=clean_loss)
-        required = required_success(noisy, recovery)
-        ir_rel = _relative_ir(f"{task}, run {run}", cell)
-        runs.append(Run(task, run, ir_rel, cell.sr, noisy, clean, required, recovered))
+        title = _title(family, task, run)
+        _check_levels(title, cell.level, levels)
+        noisy, (clean, clean_sd) = cell.success_noisy, _clean_success(title, cell)
+        runs.append(
+            Run(
+                family,
+                task,
+                run,
+                _relative_ir(title, cell),
+                cell.sr,
+                noisy,
+                clean,
+                clean_sd,
+                cell.different_label_distance,
+                required_success(noisy, recovery),
+                meets_criterion(noisy, clean, recovery=recovery, clean_loss=clean_loss),
+            )
+        )
     return TrainingSweep(tuple(levels.tolist()), tuple(runs))
+
+
+def _title(family: str, task: str, run: str) -> str:
+    return f"{family + ', ' if family else ''}{task}, run {run}"
+
+
+def _clean_success(cell: str, rows: SweepRows) -> tuple[Numbers, Numbers]:
+    try:
+        found = clean_success(rows.success_clean, rows.success_clean_seeds)
+    except ArgumentError as error:
+        raise ArgumentError(error.field, f"{cell}: {error.description}") from error
+    if np.isnan(found[0]).any():
+        raise ArgumentError(
+            "success_clean", f"{cell}: is missing; give it, or success_clean_seeds, in all rows"
+        )
+    return found
 
 
 def _check_levels(cell: str, found: Numbers, wanted: Numbers) -> None:
@@ -157,17 +221,49 @@ class ThresholdPair(NamedTuple):
 
 
 @dataclass(frozen=True)
+class OnsetRule:
+    """How far the first accepted level lies from the first recovered one.
+
+    Attributes:
+        levels: Of the grid, exactly as written.
+        by_checkpoint: Whether early and late count checkpoints: accepted below the first recovered
+            level, and recovered but rejected. They count runs otherwise, by the sign of the onset.
+        no_onset: What a run counts in which nothing is accepted, or nothing recovered, where
+            onsets differ by the difference of their levels; None: onsets differ by steps of the
+            grid, and such a level lies one step past the last.
+    """
+
+    levels: tuple[Fraction, ...]
+    by_checkpoint: bool = False
+    no_onset: Fraction | None = None
+
+    def distance(self, passed: Mask, recovered: Mask) -> Fraction:
+        """Negative: the screen accepts early."""
+        first, wanted = _first(passed), _first(recovered)
+        if self.no_onset is None:
+            return Fraction(first - wanted)
+        past = len(self.levels)
+        if past in (first, wanted):
+            return self.no_onset * ((first == past) - (wanted == past))
+        return self.levels[first] - self.levels[wanted]
+
+
+@dataclass(frozen=True)
 class Judgement:
     """How the screen does on one task and run.
 
     Attributes:
-        onset: Grid steps from the first recovered level to the first accepted one; negative: the
-            screen accepts early. No such level counts as one step past the last.
+        onset: From the first recovered level to the first accepted one, by an ``OnsetRule``;
+            negative: the screen accepts early.
         agreement: Accepted against recovered, over the levels.
+        early: Runs (this one or none) or checkpoints that are accepted early.
+        late: Likewise late.
     """
 
-    onset: int
+    onset: Fraction
     agreement: Confusion
+    early: int
+    late: int
 
 
 @dataclass(frozen=True)
@@ -194,8 +290,8 @@ class Agreement:
         counts = [item.agreement for item in judgements]
         steps = [abs(item.onset) for item in judgements]
         return cls(
-            Fraction(sum(steps), len(steps)),
-            Fraction(max(steps)),
+            sum(steps, Fraction(0)) / len(steps),
+            max(steps),
             sum((item.balanced_accuracy for item in counts), Fraction(0)) / len(counts),
             mean_defined([item.precision for item in counts]),
             mean_defined([item.recall for item in counts]),
@@ -220,11 +316,16 @@ def accepted(run: Run, thresholds: ThresholdPair) -> Mask:
     return passed
 
 
-def judge(run: Run, thresholds: ThresholdPair) -> Judgement:
+def judge(run: Run, thresholds: ThresholdPair, rule: OnsetRule) -> Judgement:
     """The screen on one task and run."""
     passed = accepted(run, thresholds)
-    onset = _first(passed) - _first(run.recovered)
-    return Judgement(onset, Confusion.of(passed, run.recovered))
+    onset = rule.distance(passed, run.recovered)
+    early, late = int(onset < 0), int(onset > 0)
+    if rule.by_checkpoint:
+        before = np.arange(len(passed)) < _first(run.recovered)
+        early = int((passed & before).sum()) if run.recovered.any() else 0
+        late = int((run.recovered & ~passed).sum())
+    return Judgement(onset, Confusion.of(passed, run.recovered), early, late)
 
 
 def _first(mask: Mask) -> int:

@@ -11,7 +11,15 @@ from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
-from acpc_lab.studies.base import SLACK, Confusion, Parameters, as_float, records, spearman
+from acpc_lab.studies.base import (
+    SLACK,
+    Confusion,
+    Parameters,
+    as_float,
+    or_none,
+    records,
+    spearman,
+)
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
 EPS_SCORE = 1e-12
@@ -40,6 +48,7 @@ class ShiftRows(Rows):
     ]
     t_ir: Annotated[Numbers, Column("threshold of relative IR for this task", 0, optional=True)]
     t_sr: Annotated[Numbers, Column("threshold of SR for this task", 0, 1, optional=True)]
+    family: Annotated[Texts, Column("model family, whose thresholds are taken", optional=True)]
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,9 @@ class ShiftPair(Record):
         success_gain: In points.
         better: Whether the success criterion is met.
         boundary: Just short of the criterion, with a positive difference.
+        clean_gain: Clean success minus the reference's, in points; None where it is not given.
+        clean_rises: Clean success rises by ``gain`` points or more, too, so that the gain under
+            the shift cannot be attributed to robustness alone.
     """
 
     task: str
@@ -91,6 +103,9 @@ class ShiftPair(Record):
     success_gain: float
     better: bool
     boundary: bool
+    family: str
+    clean_gain: float | None
+    clean_rises: bool
 
     @property
     def agrees(self) -> bool:
@@ -161,7 +176,7 @@ def summarise(rows: ShiftRows, parameters: ShiftParameters, arrays: Arrays) -> S
     Raises:
         ArgumentError: A row is there twice, or the SR of a reference is missing where it matters.
     """
-    rows.require_unique("task", "run", "shift")
+    rows.require_unique("family", "task", "run", "shift")
     t_ir = np.where(np.isnan(rows.t_ir), parameters.t_ir, rows.t_ir)
     t_sr = np.where(np.isnan(rows.t_sr), parameters.t_sr, rows.t_sr)
     for name, values in (("t_ir", t_ir), ("t_sr", t_sr)):
@@ -175,6 +190,7 @@ def summarise(rows: ShiftRows, parameters: ShiftParameters, arrays: Arrays) -> S
     better = (rows.success_gain >= parameters.gain - SLACK) & kept
     near = rows.success_gain >= parameters.gain - parameters.boundary - SLACK
     boundary = near & kept & ~better & (delta > 0)
+    rises = np.nan_to_num(rows.clean_gain, nan=0.0) >= parameters.gain - SLACK
     everything = np.ones(len(rows), dtype=bool)
     kinds = dict.fromkeys(rows.shift.tolist())
     chosen = [("all", everything), *((name, rows.shift == name) for name in kinds)]
@@ -190,6 +206,9 @@ def summarise(rows: ShiftRows, parameters: ShiftParameters, arrays: Arrays) -> S
             rows.success_gain,
             better,
             boundary,
+            rows.family,
+            or_none(rows.clean_gain),
+            rises,
         ),
         agreement=tuple(
             _agreement(name, delta[mask], rows.success_gain[mask], better[mask], boundary[mask])

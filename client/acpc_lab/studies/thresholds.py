@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import SLACK, Parameters, as_float
+from acpc_lab.studies.base import SLACK, Parameters, Spread, as_float
 from acpc_lab.studies.recovery import (
     Agreement,
     Judgement,
+    OnsetRule,
     Run,
     SweepRows,
     ThresholdPair,
@@ -27,6 +30,8 @@ from acpc_lab.studies.recovery import (
 from acpc_lab.tables import Arrays
 
 MAX_TASKS = 10
+PAST = "past"
+TIES = ("runs", "checkpoints")
 
 
 @dataclass(frozen=True)
@@ -36,14 +41,34 @@ class ThresholdParameters(Parameters):
     Attributes:
         recovery: Share of the improvement that counts as recovered.
         clean_loss: Points of clean success that may be lost.
+        clean_gain: Points by which clean success of a recovered level exceeds the unaugmented
+            checkpoint's where recovery is not robustness alone.
+        reading: ``"paper"`` or ``"released"``; decides the two below where they are empty or None.
+        ties: What early and late count: ``"runs"`` (the paper), or ``"checkpoints"`` accepted below
+            the first recovered level, and recovered but rejected (the released code).
+        no_onset: What a missing onset counts: ``"past"``, one grid step past the last level (the
+            paper does not say), or a distance in units of the level, in which all onsets then
+            differ (the released code: 1.0).
     """
 
     ir_grid: tuple[float, ...] = (0.05, 0.075, 0.10, 0.15, 0.20, 0.30)
     sr_grid: tuple[float, ...] = (0.80, 0.85, 0.90, 0.95)
     recovery: float = 0.8
     clean_loss: float = 5.0
+    clean_gain: float = 5.0
+    reading: str = "paper"
+    ties: str = ""
+    no_onset: str | float | None = None
 
     def __post_init__(self) -> None:
+        self.decide("ties", "", {"paper": "runs", "released": "checkpoints"})
+        self.decide("no_onset", None, {"paper": PAST, "released": 1.0})
+        self.require("ties", self.ties in TIES, f"one of {', '.join(TIES)}")
+        fits = self.no_onset == PAST or (
+            isinstance(self.no_onset, float | int) and 0 < self.no_onset < math.inf
+        )
+        self.require("no_onset", fits, f"{PAST} or a positive number")
+        self.require("clean_gain", self.clean_gain > 0, "a positive number")
         self.require("ir_grid", bool(self.ir_grid) and min(self.ir_grid) > 0, "positive numbers")
         inside = bool(self.sr_grid) and min(self.sr_grid) > 0 and max(self.sr_grid) <= 1
         self.require("sr_grid", inside, "numbers in (0, 1]")
@@ -54,39 +79,73 @@ class ThresholdParameters(Parameters):
         """Every pair of the grid."""
         return [ThresholdPair(ir, sr) for ir in self.ir_grid for sr in self.sr_grid]
 
+    def onset_rule(self, levels: tuple[float, ...]) -> OnsetRule:
+        """How onsets are compared on a grid of levels."""
+        return OnsetRule(
+            tuple(Fraction(str(level)) for level in levels),
+            self.ties == "checkpoints",
+            None if isinstance(self.no_onset, str | None) else Fraction(str(self.no_onset)),
+        )
+
 
 Judged = dict[ThresholdPair, dict[str, list[Judgement]]]
 
 
 def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) -> ThresholdSummary:
-    """Section "Threshold Protocol" in the paper. Averages and ties are decided exactly.
+    """Section "Threshold Protocol" in the paper, in each model family by itself.
+
+    Averages and ties are decided exactly.
 
     Raises:
-        ArgumentError: There is one task only, or too many, or a run lacks a level.
+        ArgumentError: A family has one task only, or too many, or a run lacks a level.
     """
     sweep = read_training_sweep(
         rows, recovery=parameters.recovery, clean_loss=parameters.clean_loss
     )
-    tasks = sweep.by_task()
-    if not 2 <= len(tasks) <= MAX_TASKS:
-        raise ArgumentError("task", f"found {len(tasks)} tasks, wanted 2 to {MAX_TASKS}")
-    judged: Judged = {
-        pair: {task: [judge(run, pair) for run in runs] for task, runs in tasks.items()}
-        for pair in parameters.pairs()
-    }
-    splits = [_split(source, judged) for source in sources(list(tasks))]
-    single = [split for split in splits if len(split.source) == 1]
-    several = [split for split in splits if len(split.source) > 1]
+    found = [_family(name, held, parameters) for name, held in sweep.by_family().items()]
+    alone = found[0].mean if len(found) == 1 else None
     return ThresholdSummary(
         checkpoints=len(rows),
         levels=sweep.levels,
-        tasks=tuple(_task(task, runs, sweep.levels) for task, runs in tasks.items()),
+        tasks=tuple(task for family in found for task in family.tasks),
         runs=tuple(_run(run, sweep.levels, parameters.clean_loss) for run in sweep.runs),
-        splits=tuple(splits),
-        choices=tuple(_choices(splits, sweep)),
-        single_source=mean_of(single),
+        splits=tuple(split for family in found for split in family.splits),
+        choices=tuple(choice for family in found for choice in family.choices),
+        single_source=alone.single_source if alone else None,
+        several_sources=alone.several_sources if alone else None,
+        families=tuple(family.mean for family in found),
+        onset_unit="grid steps" if parameters.no_onset == PAST else "levels",
+    )
+
+
+class _Family(NamedTuple):
+    tasks: list[TaskRecovery]
+    splits: list[Split]
+    choices: list[Choice]
+    mean: FamilyMean
+
+
+def _family(name: str, sweep: TrainingSweep, parameters: ThresholdParameters) -> _Family:
+    tasks = sweep.by_task()
+    if not 2 <= len(tasks) <= MAX_TASKS:
+        of = f" of family {name}" if name else ""
+        raise ArgumentError("task", f"found {len(tasks)} tasks{of}, wanted 2 to {MAX_TASKS}")
+    rule = parameters.onset_rule(sweep.levels)
+    judged: Judged = {
+        pair: {task: [judge(run, pair, rule) for run in runs] for task, runs in tasks.items()}
+        for pair in parameters.pairs()
+    }
+    splits = [_split(name, source, judged) for source in sources(list(tasks))]
+    several = [split for split in splits if len(split.source) > 1]
+    mean = FamilyMean(
+        family=name,
+        single_source=mean_of([split for split in splits if len(split.source) == 1]),
         several_sources=mean_of(several) if several else None,
     )
+    recovered = [
+        _task(task, runs, sweep.levels, parameters.clean_gain) for task, runs in tasks.items()
+    ]
+    return _Family(recovered, splits, _choices(name, splits, sweep), mean)
 
 
 def sources(tasks: Sequence[str]) -> list[tuple[str, ...]]:
@@ -112,13 +171,13 @@ def select(judged: Judged, source: Iterable[str]) -> ThresholdPair:
 
 
 def _on(judgements: dict[str, list[Judgement]], tasks: Sequence[str]) -> tuple[Agreement, int, int]:
-    """Averages over some tasks, with the number of early and of late runs."""
-    onsets = [item.onset for task in tasks for item in judgements[task]]
+    """Averages over some tasks, with the number of early and of late runs or checkpoints."""
+    items = [item for task in tasks for item in judgements[task]]
     averages = Agreement.of_tasks(Agreement.of_runs(judgements[task]) for task in tasks)
-    return averages, sum(onset < 0 for onset in onsets), sum(onset > 0 for onset in onsets)
+    return averages, sum(item.early for item in items), sum(item.late for item in items)
 
 
-def _split(source: tuple[str, ...], judged: Judged) -> Split:
+def _split(family: str, source: tuple[str, ...], judged: Judged) -> Split:
     chosen = select(judged, source)
     test = tuple(task for task in judged[chosen] if task not in source)
     seen, early, late = _on(judged[chosen], source)
@@ -137,6 +196,7 @@ def _split(source: tuple[str, ...], judged: Judged) -> Split:
         recall=as_float(unseen.recall),
         mismatch=float(unseen.mismatch),
         worst_mismatch=float(unseen.worst),
+        family=family,
     )
 
 
@@ -160,7 +220,7 @@ def _mean_held(values: Iterable[float | None]) -> float | None:
     return sum(held) / len(held) if held else None
 
 
-def _choices(splits: Sequence[Split], sweep: TrainingSweep) -> list[Choice]:
+def _choices(family: str, splits: Sequence[Split], sweep: TrainingSweep) -> list[Choice]:
     chosen = [ThresholdPair(split.t_ir, split.t_sr) for split in splits]
     return [
         Choice(
@@ -169,16 +229,23 @@ def _choices(splits: Sequence[Split], sweep: TrainingSweep) -> list[Choice]:
             splits=chosen.count(pair),
             rows_below_ir=sum(int((run.ir_rel <= pair.ir).sum()) for run in sweep.runs),
             rows_accepted=sum(int(accepted(run, pair).sum()) for run in sweep.runs),
+            family=family,
         )
         for pair in sorted(set(chosen), key=lambda pair: (-chosen.count(pair), pair))
     ]
 
 
-def _task(task: str, runs: tuple[Run, ...], levels: tuple[float, ...]) -> TaskRecovery:
+def _task(
+    task: str, runs: tuple[Run, ...], levels: tuple[float, ...], clean_gain: float
+) -> TaskRecovery:
     noisy = np.mean([run.noisy for run in runs], axis=0)  # (levels,)
+    clean = np.mean([run.clean for run in runs], axis=0)
     sr = np.mean([run.sr for run in runs], axis=0)
     ir_rel = np.mean([run.ir_rel for run in runs], axis=0)
+    apart = np.mean([run.different_label for run in runs], axis=0)
     best = int(np.argmax(noisy >= noisy.max() - SLACK))
+    recovered = recovered_levels(runs)
+    after = clean[recovered & (np.arange(len(levels)) > 0)]
     return TaskRecovery(
         task=task,
         base_success=float(noisy[0]),
@@ -187,8 +254,13 @@ def _task(task: str, runs: tuple[Run, ...], levels: tuple[float, ...]) -> TaskRe
         best_ir_rel=float(ir_rel[best]),
         base_sr=float(sr[0]),
         best_sr=float(sr[best]),
-        clean_success=float(np.mean([run.clean[0] for run in runs])),
-        recovered_levels=_held(levels, recovered_levels(runs).tolist()),
+        clean_success=float(clean[0]),
+        recovered_levels=_held(levels, recovered.tolist()),
+        family=runs[0].family,
+        loss=Spread.of(run.loss for run in runs),
+        recovered_clean=(float(after.min()), float(after.max())) if after.size else None,
+        clean_rises=bool((after >= clean[0] + clean_gain - SLACK).any()),
+        different_label_distance=None if np.isnan(apart).any() else tuple(apart.tolist()),
     )
 
 
@@ -199,6 +271,10 @@ def _run(run: Run, levels: tuple[float, ...], clean_loss: float) -> RunRecovery:
         required_success=run.required,
         required_clean=float(run.clean[0] - clean_loss),
         recovered_levels=_held(levels, run.recovered.tolist()),
+        family=run.family,
+        loss=run.loss,
+        clean_success=tuple(run.clean.tolist()),
+        clean_success_sd=None if np.isnan(run.clean_sd).all() else tuple(run.clean_sd.tolist()),
     )
 
 
@@ -215,6 +291,13 @@ class TaskRecovery(Record):
         best_level: Level with the highest mean success under the shift; the lowest of equals.
         clean_success: Clean success of the unaugmented checkpoint, in %.
         recovered_levels: Levels at which two of three runs meet the success-rate criterion.
+        loss: Points of success that the unaugmented checkpoint loses under the shift, over runs.
+        recovered_clean: Lowest and highest clean success of the recovered augmented levels, in %;
+            None where there is none.
+        clean_rises: At a recovered level clean success is higher, too, by ``clean_gain`` points or
+            more: recovery cannot be attributed to robustness alone.
+        different_label_distance: Median distance of different-label pairs by level; None where a
+            row lacks it.
     """
 
     task: str
@@ -226,17 +309,33 @@ class TaskRecovery(Record):
     best_sr: float
     clean_success: float
     recovered_levels: tuple[float, ...]
+    family: str
+    loss: Spread
+    recovered_clean: tuple[float, float] | None
+    clean_rises: bool
+    different_label_distance: tuple[float, ...] | None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class RunRecovery(Record):
-    """Which levels of one run meet the success-rate criterion, and what it asks for, in %."""
+    """Which levels of one run meet the success-rate criterion, and what it asks for, in %.
+
+    Attributes:
+        loss: Points of success that the unaugmented checkpoint loses under the shift.
+        clean_success: By level, in %.
+        clean_success_sd: Its deviation over evaluation seeds, by level, in points; None where no
+            row has success by seed.
+    """
 
     task: str
     run: str
     required_success: float
     required_clean: float
     recovered_levels: tuple[float, ...]
+    family: str
+    loss: float
+    clean_success: tuple[float, ...]
+    clean_success_sd: tuple[float, ...] | None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -244,10 +343,12 @@ class Split(Record):
     """Thresholds chosen on the source tasks, and how they do on the test tasks.
 
     Attributes:
-        source_mismatch: Mean onset mismatch on the source tasks, in grid steps.
-        source_early: Source runs whose first accepted level comes before the first recovered one.
-        source_late: Source runs whose first accepted level comes after it.
-        mismatch: Mean onset mismatch on the test tasks, in grid steps.
+        source_mismatch: Mean onset mismatch on the source tasks, in the summary's ``onset_unit``.
+        source_early: Source runs whose first accepted level comes before the first recovered one;
+            or source checkpoints that are accepted before it, as ``ties`` says.
+        source_late: Source runs whose first accepted level comes after it; or source checkpoints
+            that are recovered and rejected.
+        mismatch: Mean onset mismatch on the test tasks, likewise.
         precision: None when the screen accepts nothing in any test run.
         recall: None when nothing is recovered in any test run.
     """
@@ -265,6 +366,7 @@ class Split(Record):
     recall: float | None
     mismatch: float
     worst_mismatch: float
+    family: str = ""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -287,8 +389,8 @@ class Choice(Record):
 
     Attributes:
         splits: Splits that chose it.
-        rows_below_ir: Checkpoints, of all, whose relative IR passes.
-        rows_accepted: Checkpoints, of all, that pass both.
+        rows_below_ir: Checkpoints of the family whose relative IR passes.
+        rows_accepted: Checkpoints of the family that pass both.
     """
 
     t_ir: float
@@ -296,16 +398,35 @@ class Choice(Record):
     splits: int
     rows_below_ir: int
     rows_accepted: int
+    family: str
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class FamilyMean(Record):
+    """Averages over the splits of one model family.
+
+    Attributes:
+        single_source: Over the splits with one source task.
+        several_sources: Over the splits with more; None with two tasks.
+    """
+
+    family: str
+    single_source: SplitMean
+    several_sources: SplitMean | None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ThresholdSummary(Record):
     """The answer of the threshold study.
 
+    Thresholds are chosen in each model family by itself; rows that name none are one family.
+
     Attributes:
-        choices: Most frequent first.
-        single_source: Over the splits with one source task.
-        several_sources: Over the splits with more; None with two tasks.
+        choices: Most frequent first, family by family.
+        single_source: Over the splits with one source task; None with several families.
+        several_sources: Over the splits with more; None with two tasks or several families.
+        families: The same averages of each family.
+        onset_unit: Of mismatches: ``"grid steps"``, or ``"levels"``, differences of levels.
     """
 
     checkpoints: int
@@ -314,5 +435,7 @@ class ThresholdSummary(Record):
     runs: tuple[RunRecovery, ...]
     splits: tuple[Split, ...]
     choices: tuple[Choice, ...]
-    single_source: SplitMean
+    single_source: SplitMean | None
     several_sources: SplitMean | None
+    families: tuple[FamilyMean, ...]
+    onset_unit: str

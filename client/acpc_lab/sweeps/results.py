@@ -100,7 +100,8 @@ def _measured(score: Score | None) -> dict[str, Any]:
     names = (
         "outcome", "ir_raw", "ir_relative", "sr", "score", "delta_score", "ir_passed", "sr_passed",
         "threshold_ir", "threshold_sr", "anchors", "eligible", "skipped",
-        "median_latent_distance", "reference_ir_raw", "reference_sr", "checkpoint_digest",
+        "median_latent_distance", "different_label_distance", "reference_ir_raw", "reference_sr",
+        "checkpoint_digest",
         "reference_digest", "anchors_digest", "perturbation_digest", "parameters_digest",
         "code_version", "numeric_mode", "device",
     )  # fmt: skip
@@ -111,7 +112,8 @@ def _measured(score: Score | None) -> dict[str, Any]:
         verdict.outcome.name.lower(), side.ir_raw, verdict.ir_relative, side.sr, verdict.score,
         verdict.delta_score, verdict.ir_passed, verdict.sr_passed, verdict.thresholds.ir,
         verdict.thresholds.sr, side.anchors, side.eligible, side.skipped,
-        side.median_latent_distance, score.reference.ir_raw if score.reference else None,
+        side.median_latent_distance, side.different_label_distance,
+        score.reference.ir_raw if score.reference else None,
         score.reference.sr if score.reference else None, receipt.checkpoint_digest,
         receipt.reference_digest or None, receipt.anchors_digest, receipt.perturbation_digest,
         receipt.parameters_digest, receipt.code_version, receipt.numeric_mode.name.lower(),

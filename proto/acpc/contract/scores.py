@@ -115,6 +115,13 @@ class CheckpointScore(Record, Wire[pb.CheckpointScore]):
             "mode fp64 gives its digits"
         )
 
+    @property
+    def different_label_distance(self) -> float | None:
+        """Median over eligible anchors of D_i, in units of the motion scale; None without any."""
+        if self.anchor_values is None or not self.eligible:
+            return None
+        return float(np.nanmedian(self.anchor_values.different_state_distance))
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Verdict(Record, Wire[pb.Verdict]):

@@ -74,7 +74,7 @@ def test_a_bundle_takes_the_thresholds_of_another(
     sweep.write_text(SWEEP)
     answer = acpc("study", "thresholds", sweep, "--out", chosen)
     assert answer.exit_code == 0
-    assert "│ b    │        0.0% │ 90.0% │  1 │" in answer.stdout
+    assert "│ b    │        0.0% │  90.0 │ 90.0% │  1 │" in answer.stdout
     assert "1-2 │" in answer.stdout
     header, _, rest = pairs.read_text().partition("\n")
     pairs.write_text(f"{header}\n" + rest.replace("TwoRoom", "a").splitlines()[0] + "\n")

@@ -14,7 +14,7 @@ import processes
 import pytest
 from acpc_client.errors import ArgumentError
 from acpc_lab.studies import bundle, paper
-from acpc_lab.studies.bundle import verify
+from acpc_lab.studies.bundle import read, verify
 from acpc_lab.studies.catalogue import STUDIES, Evidence
 from acpc_lab.studies.figures import DRAW
 from hypothesis import HealthCheck, given, settings
@@ -126,6 +126,8 @@ def test_no_forged_number_of_the_summary_goes_unseen(copy: Path, data: st.DataOb
             holder[last] = not value
         case str():
             holder[last] = value + "x"
+        case None:
+            holder[last] = 0.0
         case _:
             holder[last] = data.draw(
                 st.sampled_from([value + 1e-6 + abs(value) * 1e-6, None, "1", True])
@@ -164,6 +166,24 @@ def test_a_missing_or_added_entry_is_a_difference(copy: Path) -> None:
         assert words in str(verify(copy).difference)
     forge(copy, "summary.json", b"{")
     assert "summary.json is not JSON" in str(verify(copy).difference)
+
+
+def test_a_bundle_of_a_release_with_fewer_numbers_is_verified(copy: Path) -> None:
+    """What it does not hold is not compared; what it holds is, and it keeps its format."""
+    summary = json.loads((copy / "summary.json").read_bytes())
+    for pair in summary["pairs"]:
+        del pair["family"], pair["clean_gain"], pair["clean_rises"]
+    forge(copy, "summary.json", json.dumps(summary).encode())
+    assert "family: found nothing" in str(verify(copy).difference)
+    manifest = json.loads((copy / "study.json").read_text())
+    manifest["format"] = "acpc-study-bundle/1"
+    (copy / "study.json").write_text(json.dumps(manifest))
+    assert verify(copy).difference is None
+    read(copy).write_manifest()
+    assert json.loads((copy / "study.json").read_text()) == manifest
+    summary["pairs"][0]["score"] = 0.5
+    forge(copy, "summary.json", json.dumps(summary).encode())
+    assert "pairs[0].score: found 0.5" in str(verify(copy).difference)
 
 
 def test_another_parameter_gives_another_summary(copy: Path) -> None:

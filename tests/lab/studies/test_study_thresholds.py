@@ -71,18 +71,24 @@ def sweeps(draw: st.DrawFn) -> Cells:
     return cells
 
 
+FEW = [0.0, 0.1, 0.2, 0.3, 0.4]
+
+
+@pytest.mark.parametrize("reading", ["paper", "released"])
 @settings(max_examples=40, deadline=None)
-@given(sweeps())
-def test_every_split_agrees_with_plain_loops(cells: Cells) -> None:
-    """Thresholds and every test metric are those of float64 loops over the paper's definitions."""
-    summary = summarise(rows_of(cells, [0.0, 0.1, 0.2, 0.3, 0.4]))
+@given(cells=sweeps())
+def test_every_split_agrees_with_plain_loops(reading: str, cells: Cells) -> None:
+    """Thresholds and every test metric are those of float64 loops, in both readings."""
+    summary = summarise(rows_of(cells, FEW), ThresholdParameters(reading=reading))
+    released = FEW if reading == "released" else None
     tasks = tuple(dict.fromkeys(task for task, _ in cells))
     assert len(summary.splits) == 2 ** len(tasks) - 2
     for split in summary.splits:
-        assert (split.t_ir, split.t_sr) == chosen(cells, split.source, (GRID.ir_grid, GRID.sr_grid))
+        grids = (GRID.ir_grid, GRID.sr_grid)
+        assert (split.t_ir, split.t_sr) == chosen(cells, split.source, grids, released)
         assert split.test == tuple(task for task in tasks if task not in split.source)
-        seen = over_tasks(cells, split.source, split.t_ir, split.t_sr)
-        unseen = over_tasks(cells, split.test, split.t_ir, split.t_sr)
+        seen = over_tasks(cells, split.source, split.t_ir, split.t_sr, released)
+        unseen = over_tasks(cells, split.test, split.t_ir, split.t_sr, released)
         assert (split.source_early, split.source_late) == (seen["early"], seen["late"])
         np.testing.assert_allclose(
             [split.source_mismatch, split.source_balanced_accuracy, split.mismatch,
@@ -91,6 +97,7 @@ def test_every_split_agrees_with_plain_loops(cells: Cells) -> None:
             [seen["mismatch"], seen["ba"], unseen["mismatch"], unseen["worst"], unseen["ba"],
              unseen["p"], unseen["r"]],
             rtol=1e-12,
+            atol=1e-12,
         )  # fmt: skip
 
 
@@ -211,7 +218,8 @@ def test_nothing_accepted_or_recovered_counts_as_one_step_past_the_grid() -> Non
 
 
 def case(onset: int, good: bool = True) -> Judgement:
-    return Judgement(onset, Confusion(1, 0, 0, 1) if good else Confusion(1, 1, 0, 0))
+    counts = Confusion(1, 0, 0, 1) if good else Confusion(1, 1, 0, 0)
+    return Judgement(Fraction(onset), counts, early=int(onset < 0), late=int(onset > 0))
 
 
 @pytest.mark.parametrize(
@@ -251,6 +259,132 @@ def test_ties_are_broken_in_the_papers_order(
     for order in ((better, worse), (worse, better)):
         judged = {pair: {"a": judgements} for judgements, pair in order}
         assert select(judged, ["a"]) == better[1]
+
+
+# --- readings ------------------------------------------------------------------------------------
+
+
+def test_the_switch_chooses_defaults_and_each_can_be_given() -> None:
+    def told(**given: object) -> tuple[str, object]:
+        parameters = ThresholdParameters(**given)  # type: ignore[arg-type]
+        assert ThresholdParameters.from_dict(parameters.to_dict()) == parameters
+        return parameters.ties, parameters.no_onset
+
+    assert told() == ("runs", "past")
+    assert told(reading="released") == ("checkpoints", 1.0)
+    assert told(reading="released", ties="runs") == ("runs", 1.0)
+    assert told(ties="checkpoints", no_onset=0.5) == ("checkpoints", 0.5)
+    for wrong, words in [
+        ({"reading": "mine"}, "reading: found 'mine', wanted one of paper, released"),
+        ({"ties": "tasks"}, "ties: found 'tasks', wanted one of runs, checkpoints"),
+        ({"no_onset": "never"}, "no_onset: found 'never', wanted past or a positive number"),
+    ]:
+        with pytest.raises(ArgumentError, match=words):
+            told(**wrong)
+
+
+def test_checkpoints_of_one_run_can_decide_where_runs_tie() -> None:
+    """At 0.05 one run is two levels early, at 0.3 it is so with one checkpoint more."""
+    run = {"ir_rel": [1, 0.04, 0.2, 0.04, 0.04], "sr": [1.0] * 5, "success_clean": [90.0] * 5,
+           "success_noisy": [10.0, 20, 20, 90, 90]}  # fmt: skip
+    grid = {"ir_grid": (0.05, 0.3), "sr_grid": (0.8,)}
+    cells = {("a", "0"): run, ("b", "0"): run}
+    for ties in ("runs", "checkpoints"):
+        (split, _) = summarise(rows_of(cells, FEW), ThresholdParameters(**grid, ties=ties)).splits
+        assert (split.t_ir, split.source_early, split.source_mismatch) == (0.05, 1, 2)
+    (split, _) = summarise(
+        rows_of(cells, FEW), ThresholdParameters((0.3,), (0.8,), ties="checkpoints")
+    ).splits
+    assert split.source_early == 2
+
+
+def test_each_family_has_its_own_thresholds() -> None:
+    """Two families in one file give what each gives alone."""
+    cells = made_up()
+    swapped = {
+        key: {**values, "ir_rel": [1.0, *values["ir_rel"][:0:-1]]} for key, values in cells.items()
+    }
+    alone = [summarise(rows_of(one)) for one in (cells, swapped)]
+    columns = {}
+    parts = [rows_of(one).columns() for one in (cells, swapped)]
+    for name in parts[0]:
+        columns[name] = np.concatenate([part[name] for part in parts])
+    columns["family"] = np.repeat(["lewm", "pldm"], [len(part["task"]) for part in parts])
+    both = summarise(SweepRows.of(columns))
+    assert (both.single_source, both.several_sources) == (None, None)
+    for index, (family, one) in enumerate(zip(("lewm", "pldm"), alone, strict=True)):
+        mean = both.families[index]
+        assert (mean.family, mean.single_source) == (family, one.single_source)
+        for name in ("tasks", "runs", "splits", "choices"):
+            mine = [item for item in getattr(both, name) if item.family == family]
+            plain = [item.to_dict() | {"family": family} for item in getattr(one, name)]
+            assert [item.to_dict() for item in mine] == plain
+    assert alone[0].splits != alone[1].splits
+    columns["family"] = np.where(columns["task"] == "Cube", "other", columns["family"])
+    columns["run"] = np.char.add(columns["run"], np.repeat(["", "x"], len(columns["run"]) // 2))
+    with pytest.raises(ArgumentError, match="found 1 tasks of family other"):
+        summarise(SweepRows.of(columns))
+
+
+# --- what recovery costs and what else changes ---------------------------------------------------
+
+
+def test_losses_have_their_deviation_over_runs() -> None:
+    """What the unaugmented checkpoint loses under the shift, run by run, and over runs."""
+    summary = summarise(rows_of(made_up()))
+    assert [run.loss for run in summary.runs] == [76.0] * 12
+    cells = made_up()
+    for run, noisy in (("3072", 70.0), ("3073", 71.5), ("3074", 74.0)):
+        cells["TwoRoom", run]["success_noisy"][0] = noisy
+    loss = summarise(rows_of(cells)).tasks[0].loss
+    assert loss.mean == pytest.approx((26 + 24.5 + 22) / 3)
+    assert loss.sd == pytest.approx(np.std([26, 24.5, 22], ddof=1))
+
+
+def test_clean_success_that_rises_is_told() -> None:
+    """As on Reacher in the paper: from 59.2 % to 76-82 % at the recovered levels."""
+    cells = made_up()
+    for (task, _), values in cells.items():
+        if task == "Reacher":
+            values["success_clean"] = [59.2, 60, 70, 76, 82, 80, 78, 79, 77]
+        if task == "Cube":
+            values["success_clean"] = [90.0] + [94.9] * 8
+    tasks = {task.task: task for task in summarise(rows_of(cells)).tasks}
+    assert [task for task, found in tasks.items() if found.clean_rises] == ["Reacher"]
+    assert tasks["Reacher"].recovered_clean == (76.0, 82.0)
+    assert tasks["TwoRoom"].recovered_clean == (96.0, 96.0)
+    lower = ThresholdParameters(clean_gain=4.9)
+    assert summarise(rows_of(cells), lower).tasks[3].clean_rises
+
+
+def test_success_by_evaluation_seed_has_a_deviation() -> None:
+    """The paper's table has 96.3 +- 1.7, 99.3 +- 0.5 and 98.0 +- 2.2 % from 100 episodes a seed."""
+    rows = rows_of({(task, "0"): PLAIN for task in ("a", "b")}, [0.0, 1.0, 2.0], "ir_raw")
+    columns = rows.columns()
+    del columns["success_clean"]
+    columns["success_clean_seeds"] = np.array(["94 97 98", "99 99 100", "95 99 100"] * 2)
+    (run, _) = summarise(SweepRows.of(columns)).runs
+    assert [round(value, 1) for value in run.clean_success] == [96.3, 99.3, 98.0]
+    assert run.clean_success_sd is not None
+    assert [round(value, 1) for value in run.clean_success_sd] == [1.7, 0.5, 2.2]
+    assert summarise(rows).runs[0].clean_success_sd is None
+    for change, words in [
+        ({"success_clean": rows.success_clean}, "a, run 0: row 1: has success_clean too"),
+        ({"success_clean_seeds": ["", *["90"] * 5]}, "a, run 0: is missing"),
+        ({"success_clean_seeds": ["101", *["90"] * 5]}, "found '101', wanted percentages"),
+        ({"success_clean_seeds": ["90;91", *["90"] * 5]}, "found '90;91', wanted percentages"),
+    ]:
+        with pytest.raises(ArgumentError, match=words):
+            summarise(SweepRows.of({**columns, **change}))
+
+
+def test_distances_of_different_label_pairs_are_told_by_level() -> None:
+    rows = rows_of({(t, r): PLAIN for t in ("a", "b") for r in "01"}, [0.0, 1.0, 2.0], "ir_raw")
+    assert summarise(rows).tasks[0].different_label_distance is None
+    distances = np.array([2.0, 2.2, 2.4, 3.0, 3.0, 3.0] * 2)
+    with_distances = {**rows.columns(), "different_label_distance": distances}
+    found = summarise(SweepRows.of(with_distances)).tasks[0].different_label_distance
+    assert found == pytest.approx((2.5, 2.6, 2.7))
 
 
 # --- refusals ------------------------------------------------------------------------------------

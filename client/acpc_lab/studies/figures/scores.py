@@ -31,11 +31,14 @@ def draw_thresholds(evidence: Evidence) -> Mapping[str, Figure]:
     """The figures of a threshold study."""
     rows, summary, parameters = evidence.rows, evidence.summary, evidence.parameters
     read = read_training_sweep(rows, recovery=parameters.recovery, clean_loss=parameters.clean_loss)
-    commonest = summary.choices[0]
-    return {
-        "sweep": sweep(read, ThresholdPair(commonest.t_ir, commonest.t_sr)),
-        "splits": splits(summary.splits),
-    }
+    figures: dict[str, Figure] = {}
+    for family, held in read.by_family().items():
+        mine = [split for split in summary.splits if split.family == family]
+        commonest = next(choice for choice in summary.choices if choice.family == family)
+        suffix = f"-{family}" if len(summary.families) > 1 else ""
+        figures[f"sweep{suffix}"] = sweep(held, ThresholdPair(commonest.t_ir, commonest.t_sr))
+        figures[f"splits{suffix}"] = splits(mine, summary.onset_unit)
+    return figures
 
 
 def sweep(held: TrainingSweep, thresholds: ThresholdPair) -> Figure:
@@ -87,7 +90,7 @@ def _curve(
         axis.errorbar(levels, mean, reach, color=hue(index), linewidth=0, elinewidth=0.8)
 
 
-def splits(held: Sequence[Split]) -> Figure:
+def splits(held: Sequence[Split], onset_unit: str = "grid steps") -> Figure:
     """A line per split: balanced accuracy, precision and recall, and onset mismatch."""
     figure, (left, right) = panels(2, width=3.3, height=0.19 * len(held) + 0.9)
     places = range(len(held), 0, -1)
@@ -117,7 +120,7 @@ def splits(held: Sequence[Split]) -> Figure:
         label="worst",
     )
     right.set_yticks(list(places), [f"{s.t_ir:g} / {s.t_sr:g}" for s in held])
-    right.set_xlabel("onset mismatch (grid levels)")
+    right.set_xlabel(f"onset mismatch ({onset_unit})")
     right.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
     figure.supylabel("chosen on (left); thresholds of IR / SR (right)", fontsize=7, color=SOFT)
     return figure

@@ -51,7 +51,11 @@ def collapse_rows() -> CollapseRows:
     """The four SIGReg weights."""
     printed = table("collapse_checkpoints")
     return CollapseRows.of(
-        {field.name: getattr(printed, field.name) for field in CollapseRows.fields()}
+        {
+            field.name: getattr(printed, field.name)
+            for field in CollapseRows.fields()
+            if hasattr(printed, field.name)
+        }
     )
 
 
@@ -64,8 +68,22 @@ def splits() -> tuple[Split, ...]:
     """The 14 source and test splits; what the paper does not print of the source tasks is NaN."""
 
     def split(source: str, test: str, t_ir: float, t_sr: float, *tested: float) -> Split:
-        untold = (math.nan, 0, 0, math.nan)
-        return Split(tuple(source.split("+")), tuple(test.split("+")), t_ir, t_sr, *untold, *tested)
+        accuracy, precision, recall, mismatch, worst = tested
+        return Split(
+            source=tuple(source.split("+")),
+            test=tuple(test.split("+")),
+            t_ir=t_ir,
+            t_sr=t_sr,
+            source_mismatch=math.nan,
+            source_early=0,
+            source_late=0,
+            source_balanced_accuracy=math.nan,
+            balanced_accuracy=accuracy,
+            precision=precision,
+            recall=recall,
+            mismatch=mismatch,
+            worst_mismatch=worst,
+        )
 
     return records(split, *vars(table("threshold_splits")).values())
 
