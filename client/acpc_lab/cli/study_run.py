@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
@@ -22,6 +22,14 @@ from acpc_lab.tables import Arrays, Rows, read_rows, sha256
 _SOURCE = "Where the rows come from: one of"
 RowsFile = Annotated[
     Path, typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="CSV or Parquet.")
+]
+Reading = Annotated[
+    Literal["paper", "released"],
+    typer.Option(
+        "--protocol",
+        help="Reading of the protocol: the paper's letter, or the authors' released code.",
+        rich_help_panel=PROTOCOL,
+    ),
 ]
 Answers = Sequence[tuple[studies.StudyCheckpoint, Any]]
 

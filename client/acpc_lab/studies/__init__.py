@@ -37,4 +37,5 @@ from acpc_lab.studies.planner import PlannerParameters, PlannerSummary
 from acpc_lab.studies.recovery import SweepRows
 from acpc_lab.studies.sensitivity import SensitivityParameters, SensitivitySummary
 from acpc_lab.studies.shifts import ShiftParameters, ShiftRows, ShiftSummary
-from acpc_lab.studies.thresholds import SplitMean, ThresholdParameters, ThresholdSummary
+from acpc_lab.studies.threshold_summary import SplitMean, ThresholdSummary
+from acpc_lab.studies.thresholds import ThresholdParameters

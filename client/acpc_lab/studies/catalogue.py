@@ -24,7 +24,7 @@ from acpc_lab.studies import (
 )
 from acpc_lab.studies.base import Parameters
 from acpc_lab.studies.shifts import ShiftRows
-from acpc_lab.studies.thresholds import ThresholdSummary
+from acpc_lab.studies.threshold_summary import ThresholdSummary
 from acpc_lab.tables import Arrays, Rows
 
 if TYPE_CHECKING:

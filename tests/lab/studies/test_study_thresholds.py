@@ -18,7 +18,8 @@ from acpc_lab.studies.recovery import (
     read_training_sweep,
 )
 from acpc_lab.studies.recovery import ThresholdPair as Pair
-from acpc_lab.studies.thresholds import ThresholdParameters, ThresholdSummary, select
+from acpc_lab.studies.threshold_summary import ThresholdSummary
+from acpc_lab.studies.thresholds import ThresholdParameters, select
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from threshold_reference import Cells, chosen, over_tasks

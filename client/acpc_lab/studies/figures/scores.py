@@ -20,7 +20,7 @@ from acpc_lab.studies.recovery import (
     recovered_levels,
 )
 from acpc_lab.studies.shifts import ShiftPair
-from acpc_lab.studies.thresholds import Split
+from acpc_lab.studies.threshold_summary import Split
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
