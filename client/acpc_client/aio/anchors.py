@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import closing
 
-from acpc.contract import AnchorSet, DatasetAnchors
+from acpc.contract import AnchorSet, DatasetAnchors, Reading
 
 from acpc_client.aio.resources import Resource
 from acpc_client.anchor_arrays import AnchorArrays
@@ -62,12 +62,13 @@ class AsyncAnchors(Resource):
         history: int = 3,
         horizon: int = 8,
         description: str = "",
+        reading: Reading = Reading.SERVER_DEFAULT,
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> AnchorSet:
         """See ``Anchors.create``."""
         return await self._transport.run(
-            calls.create(source, history, horizon, description, request_id), timeout
+            calls.create(source, history, horizon, description, reading, request_id), timeout
         )
 
     async def get(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> AnchorSet:

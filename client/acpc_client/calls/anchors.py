@@ -5,7 +5,14 @@ from __future__ import annotations
 import zlib
 
 import numpy as np
-from acpc.contract import SMALL_ARRAYS, AnchorSet, CreateRequest, DatasetAnchors, write_tensor
+from acpc.contract import (
+    SMALL_ARRAYS,
+    AnchorSet,
+    CreateRequest,
+    DatasetAnchors,
+    Reading,
+    write_tensor,
+)
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
@@ -53,10 +60,15 @@ def progress(request_id: str) -> Call[pb.GetUploadResponse]:
 
 
 def create(
-    source: DatasetAnchors, history: int, horizon: int, description: str, request_id: str | None
+    source: DatasetAnchors,
+    history: int,
+    horizon: int,
+    description: str,
+    reading: Reading,
+    request_id: str | None,
 ) -> Call[AnchorSet]:
     """The call that makes a set from a dataset."""
-    asked = CreateRequest(source, history, horizon, description, identity(request_id))
+    asked = CreateRequest(source, history, horizon, description, identity(request_id), reading)
     return send(CREATE, asked, _set)
 
 

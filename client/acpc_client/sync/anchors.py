@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 import grpc
-from acpc.contract import AnchorSet, DatasetAnchors
+from acpc.contract import AnchorSet, DatasetAnchors, Reading
 
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls import anchors as calls
@@ -95,6 +95,7 @@ class Anchors(Resource):
         history: int = 3,
         horizon: int = 8,
         description: str = "",
+        reading: Reading = Reading.SERVER_DEFAULT,
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> AnchorSet:
@@ -105,11 +106,12 @@ class Anchors(Resource):
             history: Frames of history; the paper's models take 3.
             horizon: Future frames; the paper's 8.
             description: Free text that the server keeps.
+            reading: Decides the source's ``window_future_frames`` where that is open.
             request_id: The same id gives the same set; a fresh uuid4 when None.
             timeout: Seconds for the whole call; None: an hour.
         """
         return self._transport.run(
-            calls.create(source, history, horizon, description, request_id), timeout
+            calls.create(source, history, horizon, description, reading, request_id), timeout
         )
 
     def get(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> AnchorSet:

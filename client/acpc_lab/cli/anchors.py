@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from acpc_client import AnchorSet, DatasetAnchors, OnUpload, UploadProgress
+from acpc.contract import CreateRequest
+from acpc_client import AnchorSet, DatasetAnchors, OnUpload, Reading, UploadProgress
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, Json, Server, command, said
-from acpc_lab.cli.parameters import AnchorSeed, Frameskip, OnePerEpisode, sets
+from acpc_lab.cli.parameters import (
+    AnchorSeed,
+    Frameskip,
+    OnePerEpisode,
+    WindowFutureFrames,
+    choice,
+    sets,
+)
 from acpc_lab.cli.progress import counted
 from acpc_lab.tables import load_anchors
 
@@ -25,6 +33,7 @@ app = typer.Typer(
 
 Digest = Annotated[str, typer.Argument(metavar="DIGEST", help="Digest of the set.")]
 Description = Annotated[str, typer.Option(help="Free text that the server keeps with the set.")]
+_Reading = Annotated[Any, choice(CreateRequest, "reading", Reading, "--protocol")]
 RequestId = Annotated[
     str | None, typer.Option(help="Names the upload; the same id goes on with it.")
 ]
@@ -92,6 +101,8 @@ def create(
     seed: AnchorSeed = None,
     frameskip: Frameskip = None,
     one_per_episode: OnePerEpisode = None,
+    window_future_frames: WindowFutureFrames = None,
+    reading: _Reading = None,
     history: Annotated[int, typer.Option(min=1, help="Frames of history.")] = 3,
     horizon: Annotated[int, typer.Option(min=1, help="Future frames H.")] = 8,
     description: Description = "",
@@ -110,7 +121,13 @@ def create(
     source = DatasetAnchors(
         dataset,
         task,
-        **said(count=count, seed=seed, frameskip=frameskip, one_per_episode=one_per_episode),
+        **said(
+            count=count,
+            seed=seed,
+            frameskip=frameskip,
+            one_per_episode=one_per_episode,
+            window_future_frames=window_future_frames,
+        ),
     )
     with server.connect() as client:
         made = client.anchors.create(
@@ -120,6 +137,7 @@ def create(
             description=description,
             request_id=request_id,
             timeout=server.timeout,
+            **said(reading=reading),
         )
     _print(made, as_json)
 

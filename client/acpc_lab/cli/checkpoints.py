@@ -9,11 +9,14 @@ from acpc_client import Checkpoint, CheckpointRef
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Json, Server, command
+from acpc_lab.cli.parameters import CHECKPOINT, sets
 
 app = typer.Typer(no_args_is_help=True, help="Lists, shows, loads and unloads checkpoints.")
 
 Name = Annotated[str, typer.Argument(help="Folder below the server's checkpoint root.")]
-Weights = Annotated[str, typer.Option(help="Weights file, when the folder holds several.")]
+Weights = Annotated[
+    str, sets(CheckpointRef, "weights", "--weights-file", "--weights", panel=CHECKPOINT)
+]
 
 
 @command(app, "list")

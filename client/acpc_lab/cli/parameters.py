@@ -58,13 +58,18 @@ def default_of(record: type[Any], name: str) -> str:
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else ""
 
 
+def in_words(record: type[Any], name: str) -> str:
+    """What a field is, and its default in brackets; empty when nothing is said of it."""
+    text, default = about(record, name), default_of(record, name)
+    return f"{text.rstrip('.')} [{default}]." if text and default else text
+
+
 def sets(record: type[Any], name: str, *flags: str, panel: str = PROTOCOL, **more: Any) -> Any:  # noqa: ANN401 - as typer.Option
     """The option of a field of a request."""
-    bounds, default = bounds_of(record).get(name), default_of(record, name)
+    bounds = bounds_of(record).get(name)
     if bounds is not None and bounds.max_length is None and math.isfinite(bounds.ge):
         more = {"min": bounds.ge, **more}
-    text = about(record, name).replace("None: ", "default: ").rstrip(".")
-    help = f"{text} [{default}]." if default else f"{text}."
+    help = in_words(record, name).replace("None: ", "default: ")
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
@@ -105,6 +110,7 @@ OnePerEpisode = Annotated[
     sets(DatasetAnchors, "one_per_episode", "--one-per-episode/--many-per-episode"),
 ]
 AnchorSeed = Annotated[int | None, sets(DatasetAnchors, "seed")]
+WindowFutureFrames = Annotated[int | None, sets(DatasetAnchors, "window_future_frames")]
 WeightsFile = Annotated[str, sets(CheckpointRef, "weights", panel=CHECKPOINT)]
 Digest = Annotated[str, sets(CheckpointRef, "digest", panel=CHECKPOINT)]
 

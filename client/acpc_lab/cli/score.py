@@ -7,7 +7,14 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import typer
-from acpc_client import CheckpointRef, DatasetAnchors, ScoreProtocol, Thresholds
+from acpc_client import (
+    CheckpointRef,
+    DatasetAnchors,
+    PartnerPast,
+    Reading,
+    ScoreProtocol,
+    Thresholds,
+)
 
 from acpc_lab.cli import render
 from acpc_lab.cli.follow import follow, submitting
@@ -20,6 +27,8 @@ from acpc_lab.cli.parameters import (
     Mode,
     OnePerEpisode,
     WeightsFile,
+    WindowFutureFrames,
+    choice,
     numbers,
     sets,
 )
@@ -45,6 +54,7 @@ class Source:
     anchor_seed: AnchorSeed = None
     frameskip: Frameskip = None
     one_per_episode: OnePerEpisode = None
+    window_future_frames: WindowFutureFrames = None
 
     def read(self) -> DatasetAnchors | str:
         """The dataset, or the digest of the set.
@@ -57,6 +67,7 @@ class Source:
             seed=self.anchor_seed,
             frameskip=self.frameskip,
             one_per_episode=self.one_per_episode,
+            window_future_frames=self.window_future_frames,
         )
         if self.anchor_set is not None and not drawn and (self.dataset, self.task) == (None, None):
             return self.anchor_set
@@ -72,11 +83,14 @@ class Source:
 class Measures:
     """How IR and SR are measured, and what passes."""
 
+    reading: Annotated[Any, choice(ScoreProtocol, "reading", Reading, "--protocol")] = None
     draws: Annotated[int | None, sets(ScoreProtocol, "draws")] = None
     seed: Annotated[int | None, sets(ScoreProtocol, "seed")] = None
     horizon: Annotated[int | None, sets(ScoreProtocol, "horizon")] = None
     quantile: Annotated[float | None, sets(ScoreProtocol, "quantile")] = None
     margin: Annotated[float | None, sets(ScoreProtocol, "margin")] = None
+    neighbourhood: Annotated[float | None, sets(ScoreProtocol, "neighbourhood")] = None
+    partner_past: Annotated[Any, choice(ScoreProtocol, "partner_past", PartnerPast)] = None
     weights: Annotated[Any, numbers(ScoreProtocol, "weights", float)] = None
     extra_horizons: Annotated[Any, numbers(ScoreProtocol, "extra_horizons", int)] = None
     extra_quantiles: Annotated[Any, numbers(ScoreProtocol, "extra_quantiles", float)] = None

@@ -201,6 +201,7 @@ class OwnPool(Request, Wire[pb.PlanPool]):
 
     Attributes:
         candidates: Candidate action sequences, float32 (candidates, H, block width).
+        iteration: Number of the pool in its session, as the caller counts.
     """
 
     candidates: NDArray[Any] = floats("candidates, H, block width")

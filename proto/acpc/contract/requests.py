@@ -272,10 +272,14 @@ class UploadHeader(Request, Wire[anchor_service_pb2.UploadHeader]):
 
 @dataclass(frozen=True)
 class CreateRequest(Request, Wire[anchor_service_pb2.CreateAnchorSetRequest]):
-    """Makes an anchor set from a dataset; the fields mean what they mean in ``UploadHeader``.
+    """Makes an anchor set from a dataset.
 
     Attributes:
         source: The dataset, with 100 anchors where it leaves them open.
+        history: Frames h of the history, 1 to 256.
+        horizon: Future frames H, 1 to 256.
+        description: Free text, at most 1024 characters.
+        request_id: The same id gives the same set; at most 128 characters.
         reading: Decides the source's ``window_future_frames`` where that is open.
     """
 
