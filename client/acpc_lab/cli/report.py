@@ -115,7 +115,8 @@ def report(
         write_report(data, output, figures=figures)
     size = output.stat().st_size / 1e6
     count = len(data.cells)
-    render.line(f"{output}: {count} measurement{'' if count == 1 else 's'}, {size:.1f} MB")
+    pending = f", {data.pending} pending" if data.pending else ""
+    render.line(f"{output}: {count} measurement{'' if count == 1 else 's'}{pending}, {size:.1f} MB")
     if data.previews_missing and not no_pictures:
         render.note(f"no pictures: {data.previews_missing}")
     if figures is not None:

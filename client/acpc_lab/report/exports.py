@@ -112,7 +112,8 @@ def _cells(data: ReportData) -> Iterable[Line]:
             cell.clean_success,
         )  # fmt: skip
         if cell.score is None:
-            yield *labels, "no_result", *[""] * 14, cell.problem
+            outcome = "pending" if cell.pending else "no_result"
+            yield *labels, outcome, *[""] * 14, cell.problem
             continue
         side, verdict, receipt = cell.score.checkpoint, cell.score.verdict, cell.score.receipt
         yield (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from acpc_client import Outcome
 
 from acpc_lab.report.model import Measurement, ReportData
-from acpc_lab.report.tables import FAILS, NONE, PASSES, Standing, standing
+from acpc_lab.report.tables import FAILS, NONE, PASSES, PENDING, REFERENCE, Standing, standing
 
 
 @dataclass(frozen=True)
@@ -33,46 +33,75 @@ class Headline:
 
 @dataclass(frozen=True)
 class Tally:
-    """Outcomes of one task under one shift."""
+    """Outcomes of one task under one shift, references not counted."""
 
     task: str
     shift: str
     passed: int
     total: int
+    pending: int
     onset: str
 
 
 def headline(data: ReportData) -> Headline:
-    """The verdict of a single cell, or the count over many."""
+    """The verdict of a single cell, or the count over many, as far as they are measured."""
     if len(data.cells) == 1:
         return _single(data.cells[0])
-    cells = data.cells
-    passed = sum(cell.outcome is Outcome.PASSED for cell in cells)
-    names: dict[str, list[Measurement]] = {}
-    for cell in cells:
-        names.setdefault(cell.name, []).append(cell)
-    everywhere = sum(all(c.outcome is Outcome.PASSED for c in found) for found in names.values())
-    lines = []
-    if len(data.shifts) > 1:
-        sentence = f"{everywhere} of {_count(len(names), 'checkpoint')} pass under every shift."
-        lines.append(f"{passed} of {len(cells)} pairs of checkpoint and shift pass.")
-    else:
-        sentence = f"{passed} of {_count(len(names), 'checkpoint')} pass under {data.shifts[0]}."
-    broken = sum(cell.score is None for cell in cells)
+    total = len(data.cells)
+    judged = [cell for cell in data.cells if not cell.is_reference]
+    lines = _counted(data, judged)
+    if data.pending:
+        done = total - data.pending
+        # Rounded down: 100 % is a sweep that has ended.
+        lines.insert(0, f"{100 * done // total} % done: {done} of {_count(total, 'measurement')}.")
+    broken = sum(standing(cell) is NONE for cell in data.cells)
     if broken:
         lines.append(f"{_count(broken, 'measurement')} gave no result; the table says why.")
-    references = sum(all(c.is_reference for c in found) for found in names.values())
+    references = len({cell.name for cell in data.cells if cell.is_reference})
     if references:
-        lines.append(
-            f"{_count(references, 'reference')} among them cannot pass: their relative IR is 1."
-        )
-    trapped = [c for c in cells if c.score and c.score.verdict.ir_passed and not _separates(c)]
+        told = "is not counted: its" if references == 1 else "are not counted: their"
+        lines.append(f"{_count(references, 'reference')} {told} relative IR is 1.")
+    trapped = [c for c in judged if c.score and c.score.verdict.ir_passed and not _separates(c)]
     if trapped:
         lines.append(
             f"{_count(len(trapped), 'measurement')} would pass on IR alone: SR finds that "
             "different states are not told apart."
         )
-    return Headline(sentence, tuple(lines))
+    return Headline(lines[0], tuple(lines[1:]))
+
+
+def _counted(data: ReportData, judged: Iterable[Measurement]) -> list[str]:
+    """How many checkpoints, and pairs of checkpoint and shift, pass of those that are measured."""
+    names: dict[str, list[Standing]] = {}
+    for cell in judged:
+        names.setdefault(cell.name, []).append(standing(cell))
+    if not names:
+        return ["Every checkpoint is a reference: none is compared with another."]
+    whole = [found for found in names.values() if PENDING not in found]
+    everywhere = sum(set(found) == {PASSES} for found in whole)
+    ended = [one for found in names.values() for one in found if one is not PENDING]
+    where = "every shift" if len(data.shifts) > 1 else data.shifts[0]
+    if len(whole) == len(names):
+        lines = [f"{_passing(everywhere, len(names), 'checkpoint')} under {where}."]
+    elif whole:
+        number = _count(len(whole), "checkpoint")
+        lines = [f"Of {number} measured under {where}, {everywhere} {_verb(everywhere)}."]
+    else:
+        lines = [f"No checkpoint is measured under {where} yet."]
+    if len(data.shifts) > 1 and ended:
+        passed = ended.count(PASSES)
+        far = " so far" if data.pending else ""
+        pairs = _passing(passed, len(ended), "pair", " of checkpoint and shift")
+        lines.append(f"{pairs}{far}.")
+    return lines
+
+
+def _passing(part: int, whole: int, noun: str, more: str = "") -> str:
+    return f"{part} of {_count(whole, noun)}{more} {_verb(part)}"
+
+
+def _verb(number: int) -> str:
+    return "passes" if number == 1 else "pass"
 
 
 def _separates(cell: Measurement) -> bool:
@@ -84,14 +113,20 @@ def _count(number: int, noun: str) -> str:
 
 
 def _single(cell: Measurement) -> Headline:
+    where = standing(cell)
     if cell.score is None:
-        return Headline(f"{cell.name} has no result.", (cell.problem,), standing=NONE)
+        found = "is not measured yet" if cell.pending else "has no result"
+        return Headline(
+            f"{cell.name} {found}.", tuple(filter(None, [cell.problem])), standing=where
+        )
     verdict = cell.score.verdict
     limits = verdict.thresholds
     sentence = {
         Outcome.PASSED: f"{cell.name} passes the screen under {cell.shift}.",
         Outcome.FAILED: f"{cell.name} fails the screen under {cell.shift}.",
     }.get(verdict.outcome, f"The screen is inconclusive about {cell.name} under {cell.shift}.")
+    if where is REFERENCE:
+        sentence = f"{cell.name} is a reference: it is compared with itself."
     relative, score = verdict.ir_relative, verdict.score
     figures = (
         Figure(
@@ -113,7 +148,7 @@ def _single(cell: Measurement) -> Headline:
             _met(None if score is None else score >= 0),
         ),
     )
-    return Headline(sentence, (verdict.summary,), figures, standing(cell))
+    return Headline(sentence, (verdict.summary,), figures, where)
 
 
 def _met(passed: bool | None) -> Standing:
@@ -128,9 +163,14 @@ def tallies(data: ReportData) -> list[list[Tally]]:
 
 
 def _tally(data: ReportData, task: str, shift: str) -> Tally:
-    cells = [cell for cell in data.cells if cell.task == task and cell.shift == shift]
+    cells = [
+        cell
+        for cell in data.cells
+        if (cell.task, cell.shift) == (task, shift) and not cell.is_reference
+    ]
     passed = sum(standing(cell) is PASSES for cell in cells)
-    return Tally(task, shift, passed, len(cells), _onset(cells))
+    pending = sum(cell.pending for cell in cells)
+    return Tally(task, shift, passed, len(cells), pending, _onset(cells))
 
 
 def _onset(cells: Iterable[Measurement]) -> str:

@@ -46,6 +46,8 @@ class Measurement:
         success: Planning success rate under the shift, in [0, 1].
         clean_success: Planning success rate on clean frames, in [0, 1].
         problem: Why there is no score.
+        pending: Whether its job has not ended yet.
+        of_reference: Whether it was asked to be compared with itself.
     """
 
     name: str
@@ -59,6 +61,8 @@ class Measurement:
     problem: str = ""
     operation: str = ""
     protocol: ProtocolUsed = ProtocolUsed()
+    pending: bool = False
+    of_reference: bool = False
 
     def __post_init__(self) -> None:
         for name in ("name", "shift", "task", "run", "problem", "operation"):
@@ -71,9 +75,9 @@ class Measurement:
 
     @property
     def is_reference(self) -> bool:
-        """Whether the checkpoint was compared with itself."""
+        """Whether the checkpoint is compared with itself, so that it is no candidate to pass."""
         if self.score is None:
-            return False
+            return self.of_reference
         receipt = self.score.receipt
         return receipt.checkpoint_digest == receipt.reference_digest != ""
 
@@ -124,6 +128,11 @@ class ReportData:
     def tasks(self) -> tuple[str, ...]:
         """The tasks, in the order they first appear."""
         return tuple(dict.fromkeys(cell.task for cell in self.cells))
+
+    @property
+    def pending(self) -> int:
+        """Measurements that have not ended yet."""
+        return sum(cell.pending for cell in self.cells)
 
     @property
     def level_axis(self) -> str:

@@ -17,7 +17,7 @@ from acpc_lab.report.headline import headline, tallies
 from acpc_lab.report.measures import checks
 from acpc_lab.report.model import Measurement, ReportData
 from acpc_lab.report.provenance import common_receipt, protocol_rows
-from acpc_lab.report.tables import STANDINGS, grids, table
+from acpc_lab.report.tables import grids, standings, table
 from acpc_lab.report.worst import WorstAnchor, focus, preview_of
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -49,7 +49,7 @@ def render(data: ReportData) -> str:
         headline=headline(data),
         tallies=tallies(data),
         grids=grids(data),
-        standings=STANDINGS,
+        standings=standings(data),
         columns=columns,
         rows=rows,
         plates=_drawn(data),

@@ -121,18 +121,18 @@ def from_sweep(
                 problem=_problem(item),
                 operation=item.operation,
                 protocol=_protocol(cell.protocol, anchors, item.score),
+                pending=not item.state.done,
+                of_reference=cell.of_reference,
             )
         )
     plan = SweepFolder(results.folder).read_plan()
-    waiting = len(results.unfinished)
-    notes = [f"{waiting} of {len(results)} measurements have not ended yet."] if waiting else []
     return _report(tuple(cells), title or results.name).with_(
         description=results.description,
         command="acpc sweep run again.yaml",
         recipe="" if plan is None else again(plan.document),
         level_name=reading.level,
         previews_missing="",
-        notes=(*notes, *results.inconsistencies),
+        notes=results.inconsistencies,
     )
 
 
@@ -185,7 +185,7 @@ def _title(name: str, weights: str) -> str:
 def _problem(item: CellResult) -> str:
     if item.code:
         return f"{item.state.value}: {item.code}: {item.message}"
-    return "" if item.score is not None else item.state.value
+    return "" if item.score is not None or not item.state.done else item.state.value
 
 
 def _told_by(score: Score) -> ProtocolUsed:

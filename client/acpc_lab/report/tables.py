@@ -24,26 +24,36 @@ class Standing:
 PASSES = Standing("●", "passes", "pass")
 FAILS = Standing("○", "fails", "fail")
 OPEN = Standing("◐", "inconclusive", "open")
+REFERENCE = Standing("◇", "reference", "soft")
+PENDING = Standing("◌", "pending", "soft")
 NONE = Standing("×", "no result", "soft")  # noqa: RUF001 - the sign, not the letter
 ABSENT = Standing("", "not measured", "soft")
-STANDINGS = (PASSES, FAILS, OPEN, NONE)
+_STANDINGS = (PASSES, FAILS, OPEN, REFERENCE, PENDING, NONE)
 
 
 def standing(cell: Measurement) -> Standing:
     """How the outcome of a cell looks."""
+    if cell.score is not None and cell.is_reference:
+        return REFERENCE
     match cell.outcome:
         case Outcome.PASSED:
             return PASSES
         case Outcome.FAILED:
             return FAILS
         case None:
-            return NONE
+            return PENDING if cell.pending else NONE
     return OPEN
+
+
+def standings(data: ReportData) -> list[Standing]:
+    """Those that the report has."""
+    there = set(map(standing, data.cells))
+    return [found for found in _STANDINGS if found in there]
 
 
 def failed_by(cell: Measurement) -> str:
     """The verdict in words, with the thresholds it fails."""
-    if cell.score is None or cell.outcome is not Outcome.FAILED:
+    if cell.score is None or standing(cell) is not FAILS:
         return standing(cell).word
     verdict = cell.score.verdict
     missed = ["IR"] * (verdict.ir_passed is False) + ["SR"] * (not verdict.sr_passed)

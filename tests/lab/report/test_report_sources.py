@@ -242,14 +242,14 @@ def test_a_sweep_is_read_from_its_folder(tmp_path: Path) -> None:
     assert [cell.success for cell in data.cells] == [0, 0.02, 0.04, 0.08]
     assert [cell.score is None for cell in data.cells] == [False, False, True, True]
     assert data.cells[2].problem == "failed: NOT_FOUND: no checkpoint"
-    assert data.cells[3].problem == "pending"
-    assert data.notes[0] == "1 of 4 measurements have not ended yet."
+    assert [cell.pending for cell in data.cells] == [False, False, False, True]
     again = {"checkpoints": ["noise-{noise}"], "shifts": ["blur:15"]}
     assert json.loads(data.recipe) == again  # no name: it is measured, not found
     assert data.cells[0].is_reference and not data.cells[1].is_reference
     page = render(data)
-    assert "0 of 4 checkpoints pass under gaussian_blur:15." in page
-    assert "2 measurements gave no result" in page
+    assert "75 % done: 3 of 4 measurements." in page
+    assert "Of 2 checkpoints measured under gaussian_blur:15, 0 pass." in page
+    assert "1 measurement gave no result" in page
 
 
 def test_labels_can_be_named(tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""What a report says of a sweep that is under way, of references, and in which number."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from acpc_lab.report import ReportData, export_figures, render
+from acpc_lab.report.headline import headline, tallies
+from acpc_lab.report.model import Measurement
+from acpc_lab.report.tables import grids, standings, table
+from report_samples import sweep
+
+SHIFTS = ("gaussian_noise:0.08", "blur:15")
+LEVELS = (0, 0.02, 0.04, 0.08, 0.16)
+
+
+def waiting(cell: Measurement) -> Measurement:
+    return replace(cell, score=None, pending=True, of_reference=cell.level == 0)
+
+
+def under_way(done: int) -> ReportData:
+    """The first ``done`` of 50 measurements: five runs of five levels under two shifts."""
+    whole = sweep(("tworoom",), tuple("12345"), LEVELS, SHIFTS)
+    cells = sorted(whole.cells, key=lambda cell: (cell.run, cell.level))
+    return whole.with_(cells=(*cells[:done], *map(waiting, cells[done:])))
+
+
+def test_a_sweep_that_is_14_per_cent_done_says_so_everywhere() -> None:
+    """Headline, counts and table; what is pending is not a measurement without a result."""
+    data = under_way(7)
+    said = headline(data)
+    assert said.sentence == "14 % done: 7 of 50 measurements."
+    assert said.lines[:2] == (
+        "Of 2 checkpoints measured under every shift, 0 pass.",
+        "1 of 5 pairs of checkpoint and shift passes so far.",
+    )
+    [counts] = tallies(data)
+    assert [(tally.total, tally.pending) for tally in counts] == [(20, 17), (20, 18)]
+    words = [row.verdict for row in table(data)[1]]
+    assert words.count("pending") == 43 and "no result" not in words
+    page = render(data)
+    assert "no result" not in page and "17 pending" in page
+    assert page.count("</span> pending</td>") == 43
+    assert [found.word for found in standings(data)] == ["passes", "fails", "reference", "pending"]
+
+
+def test_a_sweep_that_is_not_all_done_is_never_100_per_cent() -> None:
+    assert headline(under_way(0)).sentence == "0 % done: 0 of 50 measurements."
+    thousand = under_way(50).cells * 20
+    data = under_way(50).with_(cells=(*thousand[:-1], waiting(thousand[-1])))
+    assert headline(data).sentence == "99 % done: 999 of 1000 measurements."
+    assert "done" not in headline(under_way(50)).sentence
+
+
+def test_nothing_measured_yet_is_a_page_too() -> None:
+    page = render(under_way(0))
+    assert "No checkpoint is measured under every shift yet." in page
+    assert "Nothing is measured yet that could be drawn." in page
+    alone = sweep(("t",), ("1",), (0.08,), ("blur:15",))
+    alone = alone.with_(cells=tuple(map(waiting, alone.cells)))
+    assert headline(alone).sentence == "t-s1-a0.08 is not measured yet."
+
+
+def test_an_onset_is_provisional_while_lower_levels_are_pending() -> None:
+    data = sweep(("t",), ("1",), (0, 0.02, 0.16), ("blur:15",))
+    page = render(data.with_(cells=(data.cells[0], waiting(data.cells[1]), data.cells[2])))
+    assert ", all from 0.16 so far</span>" in page and ", 1 pending</span>" in page
+    assert "so far" not in render(data)
+
+
+def test_a_reference_has_a_word_of_its_own_and_is_not_counted() -> None:
+    data = sweep(("t",), ("1", "2"), (0, 0.16), ("blur:15",))
+    rows = table(data)[1]
+    assert [row.verdict for row in rows if row.cell.level == 0] == ["reference"] * 2
+    [grid] = grids(data)
+    assert [places[0][0].word for _, places in grid.rows] == ["reference"] * 2
+    [[tally]] = tallies(data)
+    assert (tally.passed, tally.total, tally.onset) == (2, 2, "0.16")
+    assert headline(data).sentence == "2 of 2 checkpoints pass under blur:15."
+    only = data.with_(cells=tuple(cell for cell in data.cells if cell.level == 0))
+    assert headline(only).sentence.startswith("Every checkpoint is a reference")
+    alone = data.with_(cells=data.cells[:1])
+    assert headline(alone).sentence == "t-s1-a0 is a reference: it is compared with itself."
+
+
+@pytest.mark.parametrize(
+    ("runs", "sentence", "references"),
+    [
+        (1, "1 of 1 checkpoint passes", "1 reference is not counted: its relative IR is 1."),
+        (2, "2 of 2 checkpoints pass", "2 references are not counted: their relative IR is 1."),
+    ],
+)
+def test_grammar_agrees_with_number(runs: int, sentence: str, references: str) -> None:
+    data = sweep(("t",), tuple("12"[:runs]), (0, 0.16), ("blur:15",))
+    said = headline(data)
+    assert said.sentence == f"{sentence} under blur:15."
+    assert said.lines == (references,)
+
+
+def test_the_exported_cells_tell_pending_from_no_result(tmp_path: Path) -> None:
+    data = sweep(("t",), ("1",), (0, 0.08, 0.16), ("blur:15",))
+    broken = replace(data.cells[1], score=None, problem="failed: NOT_FOUND: no checkpoint")
+    export_figures(data.with_(cells=(data.cells[0], broken, waiting(data.cells[2]))), tmp_path)
+    with (tmp_path / "cells.csv").open(newline="") as file:
+        outcomes = [row["outcome"] for row in csv.DictReader(file)]
+    assert outcomes == ["failed", "no_result", "pending"]
