@@ -14,6 +14,7 @@ from acpc.contract import (
     GaussianBlur,
     GaussianNoise,
     Perturbation,
+    Reading,
     Resize,
     ScoreProtocol,
     Thresholds,
@@ -143,6 +144,68 @@ def test_one_checkpoint(
     }[verdict]  # fmt: skip
     assert score.verdict.ir_relative is None
     assert score.verdict.score is None
+
+
+@pytest.mark.parametrize("reach", [0.10, 0.25, 0.35, 0.50])
+def test_the_released_reading(client: AcpcClient, world: ServedWorld, reach: float) -> None:
+    """Other windows, the anchor's past blocks for its partner, and the control over d_0.35."""
+    job = client.score_checkpoint(
+        "lewm",
+        SOURCE,
+        GaussianNoise(0.08),
+        protocol=ScoreProtocol(
+            draws=2, seed=SEED, horizon=HORIZON, reading=Reading.RELEASED, neighbourhood=reach
+        ),
+    )
+    score = job.result(timeout=GENEROUS_SECONDS)
+    anchors = score_reference.draw_anchors(
+        world.columns,
+        history=3,
+        horizon=HORIZON,
+        count=COUNT,
+        seed=9101,
+        frameskip=5,
+        future_frames=score_reference.released_future(HORIZON),
+    )
+    wanted = score_reference.score(
+        world.reference("lewm", loops=False),
+        anchors,
+        GaussianNoise(0.08).to_spec(),
+        history=3,
+        draws=2,
+        seed=SEED,
+        reach=reach,
+        partner_past="anchor",
+    )
+    error = worst(score.checkpoint, wanted, anchors.ids, 0.10)
+    print(f"reach {reach}: {score.checkpoint.skipped} skipped, largest relative error {error:.2e}")
+    assert error <= TOLERANCE
+    asked = score.receipt.parameters
+    assert asked["window_future_frames"] == 9
+    assert asked["protocol"] | {
+        "reading": "released", "partner_past": "anchor", "neighbourhood": reach
+    } == asked["protocol"]  # fmt: skip
+
+
+def test_a_task_file_says_the_reading(client: AcpcClient, world: ServedWorld) -> None:
+    """A request that says another one is obeyed; both end in the receipt."""
+    preset = "state: pos_agent\nlabels: [{rule: coordinates, of: [0]}]\n"
+    path = world.dataset_root / "as-released.yaml"
+    path.write_text(f"name: as-released\nprotocol: released\n{preset}")
+    found = {}
+    for asked in Reading:
+        score = client.score_checkpoint(
+            "lewm",
+            DatasetAnchors("tworoom.h5", path.name, count=COUNT),
+            GaussianNoise(0.08),
+            protocol=ScoreProtocol(draws=1, horizon=HORIZON, reading=asked),
+        ).result(timeout=GENEROUS_SECONDS)
+        parameters = score.receipt.parameters
+        found[asked] = parameters["protocol"]["reading"], parameters["window_future_frames"]
+    released, paper = ("released", 9), ("paper", HORIZON)
+    assert found == {
+        Reading.SERVER_DEFAULT: released, Reading.PAPER: paper, Reading.RELEASED: released
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("limits", [(0.3, 0.95), (50.0, 0.01)], ids=["strict", "lenient"])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from acpc.contract import AnchorSource
+from acpc.contract import AnchorSource, Reading
 from jaxtyping import Float, Float32, Int64
 
 from acpc_server.data.dataset_anchors import DrawnAnchors
@@ -62,14 +62,17 @@ def draw_anchors(
 ) -> DrawnAnchors:
     """Draws anchors and reads all of them but the frames.
 
-    The anchors are the first n of ``torch.randperm`` over all windows of
-    ``history + horizon`` kept frames; an anchor's identity is its window's index in episode-major
-    order, its trajectory the episode's. The endpoint state is the logged state at the last future
-    frame (the paper's eighth), standardised over the whole dataset, and its label splits the task's
-    features at their median over these anchors, strictly above (Tab. sr-labels in the paper).
+    The anchors are the first n of ``torch.randperm`` over all windows of ``history +
+    source.window_future_frames`` kept frames, ``history + horizon`` unless the source says more; an
+    anchor's identity is its window's index in episode-major order, its trajectory the episode's.
+    The first ``history + horizon`` frames are kept. The endpoint state is the logged state at the
+    last of them (the paper's eighth future frame), standardised over the whole dataset, and its
+    label splits the task's features at their median over these anchors, strictly above
+    (Tab. sr-labels in the paper).
 
     Raises:
-        InvalidArgument: A number out of range, or fewer windows (or episodes) than ``count``.
+        InvalidArgument: A number out of range, windows that are too short, or fewer windows (or
+            episodes) than ``count``.
         FailedPrecondition: A column that is missing or cannot be used, or a state that is not
             finite.
     """
@@ -79,7 +82,8 @@ def draw_anchors(
     known = statistics or StatisticsCache()
     skip = task.frameskip if source.frameskip is None else source.frameskip
     steps = history + horizon
-    windows = WindowIndex(dataset.lengths, num_steps=steps, frameskip=skip)
+    window_steps = history + window_future_frames(source, horizon)
+    windows = WindowIndex(dataset.lengths, num_steps=window_steps, frameskip=skip)
     chosen = _draw_windows(windows, source)
     pixels = dataset.pixel_column(task.pixels)
     episode, start = windows.locate(chosen)
@@ -100,6 +104,16 @@ def draw_anchors(
     )
 
 
+def window_future_frames(source: AnchorSource, horizon: int) -> int:
+    """Future frames of the windows that the source draws from, at least ``horizon``.
+
+    Raises:
+        InvalidArgument: It asks for fewer.
+    """
+    decided: int = source.with_windows(Reading.PAPER, horizon).window_future_frames
+    return decided
+
+
 def _draw_windows(windows: WindowIndex, source: AnchorSource) -> Int64[np.ndarray, "n"]:
     if not 0 <= source.seed < 2**64:
         raise InvalidArgument("seed", f"is {source.seed}; give an integer from 0 to 2**64 - 1")
@@ -113,7 +127,7 @@ def _draw_windows(windows: WindowIndex, source: AnchorSource) -> Int64[np.ndarra
         raise InvalidArgument(
             "count",
             f"is {source.count}, but the dataset has only {len(order)} {what} of {windows.span} "
-            "environment steps; ask for fewer anchors, a shorter horizon or a smaller frameskip",
+            "environment steps; ask for fewer anchors, shorter windows or a smaller frameskip",
         )
     return order[: source.count].copy()  # frees the permutation of all windows
 

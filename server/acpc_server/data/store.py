@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from acpc.contract import AnchorSource
+from acpc.contract import AnchorSource, Reading
 
 from acpc_server.data.dataset_anchors import DatasetAnchors, DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
@@ -33,6 +33,10 @@ class DatasetStore:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._statistics = StatisticsCache()
+
+    def reading(self, task: str) -> Reading:
+        """The reading of requests that do not say one; raises as ``load_task``."""
+        return load_task(task, self._root).reading
 
     def fit(
         self, dataset: str, task: str, *, steps: int, frameskip: int | None = None

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import yaml
+from acpc.contract import Reading
 from jaxtyping import Float64
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -71,6 +72,8 @@ class TaskPreset(_Model):
         action_ddof: 1 normalises actions with the unbiased standard deviation (the paper), 0
             divides by N (current stable-worldmodel).
         state_ddof: The same for states.
+        protocol: The reading that requests follow which do not say one: ``paper`` or ``released``;
+            None: the paper's.
         labels: Label rules; their features together make one label, a bit each (Tab. sr-labels).
     """
 
@@ -83,6 +86,7 @@ class TaskPreset(_Model):
     history: int = Field(default=3, ge=1, le=1000)
     action_ddof: Literal[0, 1] = 1
     state_ddof: Literal[0, 1] = 1
+    protocol: Literal["paper", "released"] | None = None
     labels: list[LabelRule] = Field(min_length=1, max_length=62)
 
     def label_features(
@@ -91,6 +95,11 @@ class TaskPreset(_Model):
         """All features of standardised endpoint states, rule by rule; the width is checked."""
         self.check_state_width(states.shape[1])
         return np.concatenate([rule.features(states) for rule in self.labels], axis=1)
+
+    @property
+    def reading(self) -> Reading:
+        """The reading of requests that do not say one."""
+        return Reading[self.protocol.upper()] if self.protocol else Reading.PAPER
 
     def check_state_width(self, width: int) -> None:
         """Rejects, with FailedPrecondition, a label rule beyond states of ``width`` coordinates."""

@@ -6,12 +6,12 @@ import base64
 import copy
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from acpc.contract import AnchorSource
+from acpc.contract import AnchorSource, Reading
 
-from acpc_server.data import Anchors, DatasetAnchors, DatasetStore
+from acpc_server.data import Anchors, DatasetAnchors, DatasetStore, window_future_frames
 from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.models import ModelCard, check_actions
@@ -23,10 +23,16 @@ KEPT_READERS = 8
 
 @dataclass(frozen=True)
 class AnchorSetSource:
-    """Anchors of a stored set, by the digest of their content; ``count`` follows from it."""
+    """Anchors of a stored set, by the digest of their content; the rest follows from it.
+
+    Attributes:
+        count: Anchors n.
+        window_future_frames: Of the windows they were drawn from; None: unknown, as of an upload.
+    """
 
     digest: str
     count: int
+    window_future_frames: int | None = field(default=None, compare=False)
 
 
 AnySource: TypeAlias = AnchorSource | AnchorSetSource
@@ -69,7 +75,23 @@ class AnchorReaders:
             InvalidArgument: Not a digest; the field is ``digest``.
             NotFound: There is no such set.
         """
-        return AnchorSetSource(digest=digest, count=self._sets.get(digest).info.anchors)
+        info = self._sets.get(digest).info
+        drawn = info.source
+        frames = (drawn.window_future_frames or info.horizon) if drawn else None
+        return AnchorSetSource(digest, info.anchors, frames)
+
+    def reading(self, source: AnySource) -> Reading:
+        """The reading of a request that does not say one: the task file's, or the paper's.
+
+        Raises:
+            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: No such task.
+        """
+        if isinstance(source, AnchorSetSource):
+            return Reading.PAPER
+        try:
+            return self._datasets.reading(source.task)
+        except InvalidArgument as error:
+            raise error.below("dataset") from error
 
     def check(
         self,
@@ -100,8 +122,9 @@ class AnchorReaders:
     def _check_dataset(
         self, source: AnchorSource, card: ModelCard, history: int, horizon: int
     ) -> None:
+        frames = window_future_frames(source, horizon)
         fit = self._datasets.fit(
-            source.dataset, source.task, steps=history + horizon, frameskip=source.frameskip
+            source.dataset, source.task, steps=history + frames, frameskip=source.frameskip
         )
         check_actions(card, frameskip=fit.frameskip, action_dim=fit.action_dim)
         found, what = fit.windows, "windows"
@@ -111,7 +134,7 @@ class AnchorReaders:
             raise InvalidArgument(
                 "count",
                 f"{source.count} anchors asked for, but {source.dataset} has only {found} {what} "
-                f"of {history} + {horizon} frames",
+                f"of {history} + {frames} frames",
             )
 
     def _check_set(

@@ -10,15 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from acpc.contract import SkipReason
+from acpc.contract import ScoreProtocol, SkipReason
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.quantiles import ROOM, QuantileRank, bracket, median, order_statistics
-
-NEIGHBOURHOOD_QUANTILE = 0.35
-"""The paper's d_0.35: a partner lies within this quantile of all pairwise state distances."""
 
 MAX_LABEL_BITS = 62
 
@@ -121,13 +118,14 @@ def off_diagonal_quantile(
 def pair_different_labels(
     states: Float64[Tensor, "n state"],
     labels: Int64[Tensor, "n"],
-    quantile: float = NEIGHBOURHOOD_QUANTILE,
+    quantile: float = ScoreProtocol.neighbourhood,
     check: Check = go_on,
 ) -> Pairing:
     """Finds each anchor's nearest neighbour with another label, the paper's j(i).
 
-    A partner lies within the neighbourhood radius, boundary included; of equally near ones the
-    lowest index is taken. An anchor without one is skipped.
+    A partner lies within the neighbourhood radius, the ``quantile`` of all pairwise distances (the
+    paper's d_0.35), boundary included; of equally near ones the lowest index is taken. An anchor
+    without one is skipped.
 
     Raises:
         InvalidArgument: Fewer than 2 anchors, a state that is not finite, or a bad quantile.

@@ -96,7 +96,7 @@ class AnchorServicer:
     ) -> pb.CreateAnchorSetResponse:
         """Draw anchors from a dataset and store them, a few at a time."""
         asked = read(CreateRequest, request)
-        source = asked.source.resolved()
+        source = self._source(asked)
         store = self._store_of(context)
         with _named(store, asked.request_id) as request_id:
             header = UploadHeader(
@@ -109,6 +109,14 @@ class AnchorServicer:
             )
             info = self._make(store, header, context)
         return pb.CreateAnchorSetResponse(anchor_set=_written(store, store.get(info.digest)))
+
+    def _source(self, asked: CreateRequest) -> AnchorSource:
+        source = asked.source.resolved()
+        try:
+            reading = asked.reading or self._datasets.reading(source.task)
+            return source.with_windows(reading, asked.horizon)
+        except InvalidArgument as error:
+            raise error.below("source") from error
 
     def _make(self, store: AnchorStore, header: UploadHeader, context: Call) -> SetInfo:
         def check() -> None:

@@ -15,6 +15,7 @@ from acpc.contract import (
     SensitivityStudy,
     StudyRequest,
     check,
+    resolved,
 )
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import study_service_pb2 as study_pb
@@ -110,7 +111,9 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
         return previews.to_message()
 
     def _spec(self, asked: ScoreRequest, tenant: str) -> ScoreSpec:
-        source, protocol = read_anchors(asked.anchors, self._readers.of(tenant)), asked.protocol
+        readers = self._readers.of(tenant)
+        source = read_anchors(asked.anchors, readers)
+        protocol = resolved(asked.protocol, readers.reading(source))
         for field, values in (("draws", protocol.draws), ("horizon", protocol.horizon)):
             if source.count * values > MAX_RADII:
                 raise InvalidArgument(

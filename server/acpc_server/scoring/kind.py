@@ -89,7 +89,9 @@ class ScoreJobKind(AnchorJobKind):
         )
         labels = torch.from_numpy(anchors.labels)
         states = torch.from_numpy(anchors.endpoint_states)
-        pairs = pairing.pair_different_labels(states, labels, check=context.check)
+        pairs = pairing.pair_different_labels(
+            states, labels, spec.protocol.neighbourhood, check=context.check
+        )
         screening.check_eligible(pairs.eligible, anchors.count)
         return {
             "anchors": identity,

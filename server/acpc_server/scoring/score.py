@@ -15,6 +15,7 @@ from acpc.contract import (
     IrSummary,
     NumericMode,
     Outcome,
+    PartnerPast,
     Score,
     SkipReason,
     Thresholds,
@@ -53,23 +54,24 @@ def different_state_distances(
 ) -> Float64[np.ndarray, "n"]:
     """Distances D_i (Eq. different-state-distance) to the partners j(i); NaN where skipped.
 
-    The partner keeps its own past blocks and takes the anchor's current and future blocks, so that
-    both rollouts run under the actions a_i.
+    The partner takes the anchor's current and future blocks, so that both rollouts run under the
+    actions a_i; of past blocks it keeps its own, or takes the anchor's too, as the protocol says.
     """
     weights = consistency.horizon_weights(spec.protocol.weights, spec.protocol.horizon)
-    past, count = anchors.history - 1, anchors.count
+    count = anchors.count
+    own_past = anchors.history - 1 if spec.protocol.partner_past is PartnerPast.OWN else 0
     # A skipped anchor rolls beside itself, so that batches have one shape; its row is ignored.
     other = np.where(partner < 0, np.arange(count), partner)
     distances = np.empty(count)
     for start in range(0, count, SEPARATED_ANCHORS):
         own = slice(start, start + SEPARATED_ANCHORS)
         blocks = torch.from_numpy(anchors.action_blocks[own])  # (m, h + H - 1, width)
-        past_blocks = torch.from_numpy(anchors.action_blocks[other[own], :past])
+        past_blocks = torch.from_numpy(anchors.action_blocks[other[own], :own_past])
         histories = [record.history_latents[own], record.history_latents[other[own]]]
         rollouts = engine.rollout(
             model,
             torch.from_numpy(np.concatenate(histories)),  # (2 m, h, dim)
-            torch.cat([blocks, torch.cat([past_blocks, blocks[:, past:]], dim=1)]),
+            torch.cat([blocks, torch.cat([past_blocks, blocks[:, own_past:]], dim=1)]),
             context,
             spec.numeric_mode,
         )  # (2 m, H, dim)

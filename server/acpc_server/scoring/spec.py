@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from acpc.contract import (
+    AnchorSource,
     CheckpointRef,
     Perturbation,
     ScoreProtocol,
@@ -17,6 +18,7 @@ from acpc.contract import (
 )
 
 from acpc_server.encoding import AnchorJobSpec, digest_json
+from acpc_server.errors import InvalidArgument
 
 Role = Literal["checkpoint", "reference"]
 
@@ -32,7 +34,14 @@ class ScoreSpec(AnchorJobSpec):
 
     def __post_init__(self) -> None:
         """Decides what the request left to the reading, as records of earlier releases do."""
-        object.__setattr__(self, "protocol", resolved(self.protocol))
+        protocol = resolved(self.protocol)
+        object.__setattr__(self, "protocol", protocol)
+        if isinstance(self.anchors, AnchorSource):
+            try:
+                windows = self.anchors.with_windows(protocol.reading, protocol.horizon)
+            except InvalidArgument as error:
+                raise error.below("dataset") from error
+            object.__setattr__(self, "anchors", windows)
 
     def request(self) -> ScoreRequest:
         """The request of this job: defaults filled in, digests pinned, no request id."""
@@ -65,12 +74,17 @@ class ScoreSpec(AnchorJobSpec):
         return self.reference.digest if self.reference else ""
 
     def parameters(self) -> dict[str, object]:
-        """The protocol and the thresholds."""
-        return {"protocol": to_plain(self.protocol), "thresholds": to_plain(self.thresholds)}
+        """The protocol, the windows and the thresholds."""
+        frames = self.anchors.window_future_frames
+        return {
+            "protocol": to_plain(self.protocol),
+            "thresholds": to_plain(self.thresholds),
+            **({} if frames is None else {"window_future_frames": frames}),
+        }
 
     def digested(self) -> dict[str, object]:
-        """The same without what an earlier release had no choice in, where it is the paper's."""
-        return {**self.parameters(), "protocol": digested(self.protocol)}
+        """The same without the windows, and what the first release had no choice in."""
+        return {"protocol": digested(self.protocol), "thresholds": to_plain(self.thresholds)}
 
     def perturbation_digest(self) -> str:
         """sha256 over the shift, the draw count and the seed."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from acpc.contract import AnchorSource
+from acpc.contract import AnchorSource, Reading
 from acpc_server.data import (
     AnchorBatch,
     Hdf5Dataset,
@@ -81,6 +81,41 @@ def test_everything_matches_loops_over_the_columns(tmp_path: Path, content: Publ
         endpoint = first + 3 * (HISTORY + HORIZON - 1)  # the last future frame
         state = standardised(content.columns["pos_agent"], endpoint)
         np.testing.assert_allclose(batch.endpoint_states[anchor], state, rtol=1e-10)
+
+
+@pytest.mark.parametrize("horizon", [3, 8, 10])
+def test_longer_windows_draw_other_anchors_and_leave_the_endpoint(
+    tmp_path: Path, horizon: int
+) -> None:
+    """The released code: windows of history + max(9, H + 1) frames, endpoint h + H - 1."""
+    content = public_columns()
+    write_public_dataset(tmp_path / "a.h5", content)
+    asked = AnchorSource("a.h5", "tworoom").with_windows(Reading.RELEASED, horizon)
+    future = max(9, horizon + 1)
+    assert asked.window_future_frames == future
+    drawn = {"horizon": horizon, "frameskip": 1, "count": 12}
+    batch = select(tmp_path, window_future_frames=future, **drawn)
+    windows = listed_windows(HISTORY + future)
+    order = torch.randperm(len(windows), generator=torch.Generator().manual_seed(9101))
+    assert batch.anchor_ids.tolist() == order[:12].tolist()
+    assert batch.horizon == horizon
+    for anchor, window in enumerate(batch.anchor_ids):
+        episode, start = windows[window]
+        endpoint = int(content.offsets[episode]) + start + HISTORY + horizon - 1
+        np.testing.assert_array_equal(batch.frames[anchor, -1], content.columns["pixels"][endpoint])
+        state = standardised(content.columns["pos_agent"], endpoint)
+        np.testing.assert_allclose(batch.endpoint_states[anchor], state, rtol=1e-10)
+    papers = select(tmp_path, **drawn)
+    assert papers.anchor_ids.tolist() != batch.anchor_ids.tolist()
+    assert select(tmp_path, window_future_frames=horizon, **drawn).digest == papers.digest
+
+
+def test_windows_hold_the_frames_that_are_used(tmp_path: Path) -> None:
+    write_public_dataset(tmp_path / "a.h5", public_columns())
+    with pytest.raises(
+        InvalidArgument, match="window_future_frames: found 2, but 3 future frames are used"
+    ):
+        select(tmp_path, window_future_frames=2)
 
 
 def test_labels_split_strictly_above_the_median(tmp_path: Path) -> None:

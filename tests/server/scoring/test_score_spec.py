@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
+import torch
 from acpc.contract import (
     AnchorSource,
     CheckpointRef,
@@ -124,6 +125,61 @@ def test_a_plan_survives_the_job_record() -> None:
     stored = changed(anchors=AnchorSetSource(digest="c" * 64, count=23))
     assert from_plain(ScoreSpec, to_plain(stored)) == stored
     assert stored.shards() == [(0, 10), (10, 20), (20, 23)]
+
+
+RECORDED = {  # by the release before requests had a reading
+    "checkpoint": {"name": "model", "weights": "weights.pt", "digest": "a" * 64},
+    "anchors": {
+        "dataset": "d.h5", "task": "tworoom", "count": 100, "seed": 9101, "frameskip": None,
+        "one_per_episode": False,
+    },
+    "numeric_mode": "fp32",
+    "reference": {"name": "base", "weights": "weights.pt", "digest": "b" * 64},
+    "perturbation": {"kind": "gaussian_noise", "sigma": 0.08},
+    "protocol": {
+        "draws": 5, "seed": 0, "horizon": 8, "quantile": 0.9, "margin": 0.1, "weights": [],
+        "extra_horizons": [], "extra_quantiles": [],
+    },
+    "thresholds": {"ir": 0.3, "sr": 0.95},
+}  # fmt: skip
+
+
+def test_a_job_of_an_earlier_release_goes_on_as_what_it_was() -> None:
+    """It resumes by the paper's reading, is found by its request id, and keeps its digest."""
+    assert from_plain(ScoreSpec, RECORDED) == PLAN
+    assert PLAN.digested() == {name: RECORDED[name] for name in ("protocol", "thresholds")}
+
+
+def test_a_plan_leaves_nothing_to_the_reading() -> None:
+    released = changed(
+        anchors=AnchorSource(dataset="d.h5", task="tworoom"),
+        protocol=ScoreProtocol(reading=Reading.RELEASED),
+    )
+    found = [
+        (plan.protocol.reading, plan.protocol.partner_past, plan.anchors.window_future_frames)
+        for plan in (PLAN, released)
+    ]
+    assert found == [
+        (Reading.PAPER, PartnerPast.OWN, 8),
+        (Reading.RELEASED, PartnerPast.ANCHOR, 9),
+    ]
+    parameters = released.receipt("c" * 64, torch.device("cpu")).parameters
+    assert parameters["window_future_frames"] == 9
+    assert (parameters["protocol"]["reading"], parameters["protocol"]["neighbourhood"]) == (
+        "released",
+        0.35,
+    )
+
+
+def test_a_parameter_that_is_given_stays_as_given() -> None:
+    mixed = changed(
+        anchors=replace(PLAN.anchors, window_future_frames=8),
+        protocol=ScoreProtocol(reading=Reading.RELEASED, partner_past=PartnerPast.OWN),
+    )
+    assert mixed.anchors.window_future_frames == 8
+    assert mixed.protocol.partner_past is PartnerPast.OWN
+    with pytest.raises(InvalidArgument, match=r"dataset\.window_future_frames: found 7, but 8"):
+        changed(anchors=replace(PLAN.anchors, window_future_frames=7))
 
 
 def test_a_plan_is_frozen_and_takes_no_unknown_field() -> None:

@@ -16,6 +16,7 @@ from acpc.contract import (
     GaussianNoise,
     Identity,
     NumericMode,
+    PartnerPast,
     Resize,
     ScoreProtocol,
     VisualChange,
@@ -83,13 +84,13 @@ def engine() -> Iterator[DeviceEngine]:
     opened.close()
 
 
-def plan(shift: VisualChange) -> ScoreSpec:
+def plan(shift: VisualChange, **protocol: object) -> ScoreSpec:
     return ScoreSpec(
         checkpoint=CheckpointRef(name="one", weights="weights.pt", digest="a" * 64),
         reference=None,
         anchors=AnchorSetSource(digest="b" * 64, count=COUNT),
         perturbation=shift,
-        protocol=ScoreProtocol(draws=DRAWS, horizon=HORIZON, weights=WEIGHTS),
+        protocol=ScoreProtocol(draws=DRAWS, horizon=HORIZON, weights=WEIGHTS, **protocol),
     )
 
 
@@ -161,17 +162,21 @@ def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
         score.judge(with_reference, {"checkpoint": found, "reference": found})
 
 
-@pytest.mark.parametrize("together", [1, 5, 512])
+@pytest.mark.parametrize(
+    ("together", "past"),
+    [(1, PartnerPast.OWN), (5, PartnerPast.OWN), (512, PartnerPast.OWN), (5, PartnerPast.ANCHOR)],
+)
 def test_distances_of_different_states_are_the_papers_however_they_are_cut(
     engine: DeviceEngine,
     model: FrozenWorldModel,
     anchors: WatchedBatch,
     monkeypatch: pytest.MonkeyPatch,
     together: int,
+    past: PartnerPast,
 ) -> None:
-    """The partner's past blocks are its own, its current and future ones the anchor's."""
+    """The partner's past blocks are its own or the anchor's, its later ones the anchor's."""
     monkeypatch.setattr(score, "SEPARATED_ANCHORS", together)
-    asked = plan(GaussianNoise(sigma=0.1))
+    asked = plan(GaussianNoise(sigma=0.1), partner_past=past)
     record = measured(engine, model, anchors, asked)
     anchors.reads.clear()
     found = score.different_state_distances(
@@ -183,7 +188,8 @@ def test_distances_of_different_states_are_the_papers_however_they_are_cut(
             assert np.isnan(found[i])
             continue
         own = anchors.action_blocks[i].astype(np.float64)
-        mixed = np.concatenate([anchors.action_blocks[j][: HISTORY - 1], own[HISTORY - 1 :]])
+        before = anchors.action_blocks[j if past is PartnerPast.OWN else i][: HISTORY - 1]
+        mixed = np.concatenate([before, own[HISTORY - 1 :]])
         rollouts = [
             reference.rollout(record.history_latents[k].astype(np.float64), blocks)
             for k, blocks in ((i, own), (j, mixed))
