@@ -110,8 +110,7 @@ def window_future_frames(source: AnchorSource, horizon: int) -> int:
     Raises:
         InvalidArgument: It asks for fewer.
     """
-    decided: int = source.with_windows(Reading.PAPER, horizon).window_future_frames
-    return decided
+    return source.with_windows(Reading.PAPER, horizon).window_future_frames or horizon
 
 
 def _draw_windows(windows: WindowIndex, source: AnchorSource) -> Int64[np.ndarray, "n"]:
