@@ -85,7 +85,18 @@ from acpc_client.calls import (
 from acpc_client.errors import AcpcError
 from acpc_client.files import write_whole
 from acpc_client.inputs import Pair
-from acpc_client.results import Operation, PairOutcome, StudyResult, UploadProgress
+from acpc_client.results import (
+    RESULT_FORMATS,
+    Operation,
+    PairOutcome,
+    Result,
+    StudyResult,
+    UploadProgress,
+    answered,
+    load_result,
+    save_result,
+    status_of,
+)
 from acpc_client.retries import Absence, RetryPolicy
 from acpc_client.sync import AcpcClient, PlanSession, ScoreJob, StudyJob
 from acpc_client.transport import (
@@ -166,6 +177,7 @@ __all__ = [
     "Receipt",
     "Registered",
     "Resize",
+    "Result",
     "RetryPolicy",
     "SampledPool",
     "Score",
@@ -188,6 +200,8 @@ __all__ = [
     "ViewOptions",
     "access_from_environment",
     "errors",
+    "load_result",
     "make_access",
+    "save_result",
     "severity_grid",
 ]

@@ -94,6 +94,7 @@ PUBLIC = [
     "Receipt",
     "Registered",
     "Resize",
+    "Result",
     "RetryPolicy",
     "SampledPool",
     "Score",
@@ -112,6 +113,8 @@ PUBLIC = [
     "Verdict",
     "ViewCertificate",
     "errors",
+    "load_result",
+    "save_result",
     "severity_grid",
 ]
 

@@ -97,7 +97,7 @@ def command(target: str, tell: Tell, *arguments: str) -> dict[str, float]:
             tell(line.rstrip())
         assert process.wait() == 3, "no reference, and its SR is low"
         answer.seek(0)
-        side = json.load(answer)["checkpoint"]
+        side = json.load(answer)["answer"]["checkpoint"]
     return {"ir": side["ir_raw"], "sr": side["sr"]}
 
 

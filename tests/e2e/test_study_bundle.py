@@ -80,7 +80,7 @@ def test_a_study_of_checkpoints_verifies_and_is_drawn_without_the_server(
         assert job["request"]["checkpoint"]["name"] == job["checkpoint"]
     again = acpc(name, "--rows", next(out.glob("rows.csv")), "--json", target="nowhere:1")
     assert again.exit_code == 0
-    assert json.loads(again.stdout).keys() == held.evidence().summary.to_dict().keys()
+    assert json.loads(again.stdout)["answer"].keys() == held.evidence().summary.to_dict().keys()
     for figure in out.glob("figures/*"):
         figure.unlink()
     assert acpc("plot", out, target="nowhere:1").exit_code == 0

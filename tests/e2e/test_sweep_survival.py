@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import processes
 import pytest
+from acpc_client import Result
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import Sweep, SweepFileError, SweepResults, TaskState
-from acpc_lab.tables.scores import encode
 from job_world import JobWorld, write_job_world
 from server_process import ServerProcess
 from waiting import wait_until
@@ -64,7 +64,7 @@ def scores(results: SweepResults) -> list[bytes]:
     assert not results.inconsistencies
     found = []
     for item in results:
-        document, arrays = encode(item.score)
+        document, arrays = Result.of(item.score).encoded()
         small = json.dumps(document, sort_keys=True).encode()
         found.append(small + b"".join(array.tobytes() for array in arrays.values()))
     return found

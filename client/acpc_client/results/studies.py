@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from acpc.contract import CheckpointRef, NumericMode, Receipt, Record, StudyRows
+from acpc.contract import CheckpointRef, Columns, Receipt, Record, StudyRows, Tabular, to_plain
 from acpc.v1 import study_service_pb2 as pb
-from google.protobuf.json_format import MessageToDict
 from numpy.typing import NDArray
 
-from acpc_client.errors import ArgumentError, MalformedAnswer
-from acpc_client.files import write_whole
+from acpc_client.errors import MalformedAnswer
 from acpc_client.results.base import read_answer
 
 Arrays = Mapping[str, NDArray[Any]]
-# The entry of the file with everything that is no array, as JSON.
-DOCUMENT = "study"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class StudyResult(Record):
+class StudyResult(Tabular, Record):
     """The rows of one study of one checkpoint; study_service.proto names the columns.
 
     Attributes:
@@ -54,8 +45,17 @@ class StudyResult(Record):
     @property
     def parameters(self) -> Mapping[str, Any]:
         """The study's own part of the request."""
-        parameters: Mapping[str, Any] = self.request.get(self.kind, {})
+        older = self.request.get(self.kind, {})
+        parameters: Mapping[str, Any] = self.request.get("study", older)
         return parameters
+
+    def table(self) -> Columns:
+        """The rows."""
+        return {name: values.tolist() for name, values in self.columns.items()}
+
+    def headline(self) -> str:
+        """Kind, checkpoint and number of rows."""
+        return f"{self.kind} study of {self.checkpoint.name}: {self.rows} rows"
 
     @classmethod
     def from_message(cls, message: pb.RunStudyResponse) -> StudyResult:
@@ -71,61 +71,8 @@ class StudyResult(Record):
         return cls(
             checkpoint=rows.checkpoint,
             kind=message.request.WhichOneof("study") or "",
-            request=MessageToDict(message.request, preserving_proto_field_name=True),
+            request=to_plain(rows.request),
             columns=rows.columns,
             arrays=rows.arrays,
             receipt=rows.receipt,
         )
-
-    def save(self, path: str | Path) -> None:
-        """Writes an npz file, whole or not at all, from which ``load`` gets every bit back.
-
-        Its entries are ``columns/<name>``, ``arrays/<name>`` and ``study``, JSON of the rest.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
-        document = {
-            "checkpoint": asdict(self.checkpoint),
-            "kind": self.kind,
-            "request": self.request,
-            "receipt": self.receipt.to_dict(),
-        }
-        entries: dict[str, Any] = {DOCUMENT: np.array(json.dumps(document, allow_nan=False))}
-        for group in ("columns", "arrays"):
-            entries |= {f"{group}/{name}": x for name, x in getattr(self, group).items()}
-        content = io.BytesIO()
-        np.savez(content, **entries)
-        write_whole(Path(path), content.getvalue())
-
-    @classmethod
-    def load(cls, path: str | Path) -> StudyResult:
-        """Reads what ``save`` wrote.
-
-        Raises:
-            ArgumentError: No such file, or no study in it.
-        """
-        try:
-            with np.load(Path(path), allow_pickle=False) as file:
-                entries = {name: file[name] for name in file.files}
-            document = json.loads(str(entries.pop(DOCUMENT)))
-            receipt = document["receipt"]
-            receipt["numeric_mode"] = NumericMode[receipt["numeric_mode"].upper()]
-            return cls(
-                checkpoint=CheckpointRef(**document["checkpoint"]),
-                kind=document["kind"],
-                request=document["request"],
-                columns=_below("columns/", entries),
-                arrays=_below("arrays/", entries),
-                receipt=Receipt(**receipt),
-            )
-        except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-            raise ArgumentError("path", f"{path} holds no study: {error}") from error
-
-
-def _below(prefix: str, entries: Arrays) -> dict[str, NDArray[Any]]:
-    return {
-        name.removeprefix(prefix): values
-        for name, values in entries.items()
-        if name.startswith(prefix)
-    }

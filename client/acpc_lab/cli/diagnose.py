@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from acpc.contract import PlanStart
-from acpc_client import PoolCertificate
+from acpc_client import PoolCertificate, answered
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, Input, Json, Server, read_arrays
@@ -59,18 +59,20 @@ def compare(
     arrays = read_arrays(input, needed, optional, views.shift)
     seen = views.read(arrays)
     with server.connect() as client:
-        answer = client.compare_pair(
+        result = answered(
+            "comparison",
+            client.compare_pair,
             predictor.named,
-            arrays["history"],
-            arrays["action_blocks"],
+            history=arrays["history"],
+            action_blocks=arrays["action_blocks"],
             **seen,
             **said(numeric_mode=predictor.numeric_mode, weights=weights),
             observed_future=arrays.get("observed_future"),
         )
     if as_json:
-        render.line(answer.to_json(indent=2))
+        render.result(result)
     else:
-        render.comparison(answer, seen["perturbations"])
+        render.comparison(result.answer, seen["perturbations"])
 
 
 def certify(
@@ -120,21 +122,21 @@ def certify(
     arrays = read_arrays(input, needed, optional, views.shift)
     seen = views.read(arrays)
     with server.connect() as client:
-        answer = client.certify_pool(
+        result = answered(
+            "certificate",
+            client.certify_pool,
             predictor.named,
-            arrays["history"],
-            arrays["candidates"],
-            arrays["goal"],
+            **{name: arrays[name] for name in needed},
             past_blocks=arrays.get("past_blocks"),
             **seen,
             **planner.said(),
             **said(numeric_mode=predictor.numeric_mode, elite_count=elites, weights=weights),
         )
     if as_json:
-        render.line(answer.to_json(indent=2))
+        render.result(result)
     else:
-        render.pool(answer, seen["perturbations"])
-    if require is not None and not _met(answer, require):
+        render.pool(result.answer, seen["perturbations"])
+    if require is not None and not _met(result.answer, require):
         render.note(f"not met: --require {require}")
         raise typer.Exit(Exit.NOT_CERTIFIED)
 
@@ -180,11 +182,13 @@ def plan_paired(
     arrays = read_arrays(input, ("history", "goal"), ("past_blocks", "views"), views.shift)
     seen = views.read(arrays)
     with server.connect() as client:
-        answer = client.plan_paired(
+        result = answered(
+            "paired_plans",
+            client.plan_paired,
             predictor.named,
-            arrays["history"],
-            arrays["goal"],
-            cem.budget,
+            history=arrays["history"],
+            goal=arrays["goal"],
+            budget=cem.budget,
             past_blocks=arrays.get("past_blocks"),
             **seen,
             **planner.said(),
@@ -192,10 +196,10 @@ def plan_paired(
             **said(numeric_mode=predictor.numeric_mode),
         )
     if as_json:
-        render.line(answer.to_json(indent=2))
+        render.result(result)
     else:
-        render.paired_plans(answer, seen["perturbations"])
-    if require_certified and not all(view.certified for view in answer.views):
+        render.paired_plans(result.answer, seen["perturbations"])
+    if require_certified and not all(view.certified for view in result.answer.views):
         render.note("not met: --require-certified")
         raise typer.Exit(Exit.NOT_CERTIFIED)
 

@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import typer
-from acpc_client import AcpcClient, Operation, Outcome, Progress, StudyResult
-from acpc_client.errors import ArgumentError, ServerAway, extended
+from acpc_client import AcpcClient, Operation, Outcome, Progress, StudyResult, save_result
+from acpc_client.errors import ServerAway, extended
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit
 from acpc_lab.cli.progress import counted
-from acpc_lab.tables import save_score
 
 
 @contextmanager
@@ -51,23 +50,8 @@ def follow(
         render.note(f"  cancel it: acpc operations cancel {name}")
         raise typer.Exit(Exit.INTERRUPTED) from interrupt
     if output is not None and last.error is None:
-        save(last, output)
+        save_result(last, output)
     finish(last, as_json)
-
-
-def save(operation: Operation, output: Path) -> None:
-    """Writes the answer of a job that succeeded: a score in any format, a study as npz.
-
-    Raises:
-        ArgumentError: The format cannot hold the answer.
-        AcpcError: There is no answer.
-    """
-    if operation.study is None:
-        save_score(operation.result(), output)
-    elif output.suffix == ".npz":
-        operation.study.save(output)
-    else:
-        raise ArgumentError("output", f"found {output.name}; a study is written as .npz")
 
 
 def finish(operation: Operation, as_json: bool) -> None:
@@ -79,17 +63,18 @@ def finish(operation: Operation, as_json: bool) -> None:
     """
     if operation.error is not None:
         if as_json:
-            render.line(operation.to_json(indent=2))
+            render.result(operation)
         render.error(operation.error)
         render.note(f"  {operation.name} {operation.state.name.lower()}")
         raise typer.Exit(Exit.JOB_ENDED_BADLY)
+    if as_json:
+        render.result(operation)
     if operation.study is not None:
-        render.line(operation.study.to_json(indent=2) if as_json else study_line(operation.study))
+        if not as_json:
+            render.line(study_line(operation.study))
         raise typer.Exit(Exit.OK)
     score = operation.result()
-    if as_json:
-        render.line(score.to_json(indent=2))
-    else:
+    if not as_json:
         render.score(score)
     verdict = score.verdict
     if verdict.outcome is Outcome.FAILED or not verdict.sr_passed:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
+from acpc_client import save_result, status_of
 
 from acpc_lab.cli import render
-from acpc_lab.cli.follow import follow, save, study_line
+from acpc_lab.cli.follow import follow, study_line
 from acpc_lab.cli.options import AnswerOutput, Json, ScoreOutput, Server, command
 
 app = typer.Typer(no_args_is_help=True, help="Lists, shows, watches, cancels and deletes jobs.")
@@ -34,7 +36,10 @@ def list_operations(*, filter: Filter = "", server: Server, as_json: Json = Fals
     """Lists the jobs of the server."""
     with server.connect() as client:
         listed = list(client.operations.list(filter=filter))
-        render.listing(listed, render.operations, as_json=as_json)
+    if as_json:
+        render.line(json.dumps([status_of(item).to_dict() for item in listed], indent=2))
+    else:
+        render.operations(listed)
 
 
 @command(app)
@@ -43,7 +48,7 @@ def show(*, name: Name, server: Server, as_json: Json = False) -> None:
     with server.connect() as client:
         operation = client.operations.get(name)
     if as_json:
-        render.line(operation.to_json(indent=2))
+        render.result(status_of(operation))
         return
     render.operations([operation])
     if operation.score is not None:
@@ -65,11 +70,13 @@ def watch(*, name: Name, output: ScoreOutput = None, server: Server, as_json: Js
 def download(*, name: Name, output: AnswerOutput, server: Server) -> None:
     """Writes the answer of a job that succeeded into a file.
 
-    Read a score, which holds its per-anchor values, again with `acpc_lab.tables.load_score`, and
-    the rows of a study, which are written as .npz, with `acpc_client.StudyResult.load`.
+    It holds what was asked, too. Read it again with `acpc_client.load_result`.
     """
     with server.connect() as client:
-        save(client.operations.get(name), output)
+        operation = client.operations.get(name)
+        if operation.study is None:
+            operation.result()  # raises why there is none
+        save_result(operation, output)
     render.line(f"{name}: {output}")
 
 

@@ -20,6 +20,7 @@ from acpc_client import (
     Perturbation,
     PoolCertificate,
     Receipt,
+    Result,
     Score,
     SelectionCertificate,
     ViewCertificate,
@@ -60,6 +61,11 @@ def error(failure: AcpcError) -> None:
         note(f"  try again in {failure.retry_after:.1f} s")
     if failure.request_id:
         note(f"  request id: {failure.request_id}")
+
+
+def result(answer: object) -> None:
+    """The document of a result, of an operation with an answer, or of an answer."""
+    line(Result.of(answer).to_json(indent=2))
 
 
 def listing(items: Sequence[Item], draw: Callable[[Sequence[Item]], None], as_json: bool) -> None:

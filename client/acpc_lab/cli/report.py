@@ -83,7 +83,7 @@ def report(
         typer.Option(metavar="CHECKPOINT", help="Show this one's worst anchors; repeatable."),
     ] = None,
     shift: Annotated[
-        str, typer.Option(help="Name of the shift, for files: a score does not tell it.")
+        str, typer.Option(help="Name of the shift, for older files, which lack it.")
     ] = "",
     no_pictures: Annotated[
         bool, typer.Option("--no-pictures", help="Do not ask a server for pictures.")
@@ -100,7 +100,7 @@ def report(
 
         acpc report noise.sweep --output noise.html --figures figures/
         acpc report operations/5f0c --output job.html
-        acpc report before.npz after.npz --shift blur:15 --output compared.html
+        acpc report before.npz after.npz --output compared.html
     """
     for path in (output, figures):
         require_folder(path)

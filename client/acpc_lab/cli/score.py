@@ -197,7 +197,10 @@ def score(
                 **said(numeric_mode=measures.numeric_mode),
             )
         if no_wait:
-            render.line(job.submitted.to_json(indent=2) if as_json else job.name)
+            if as_json:
+                render.result(job.submitted)
+            else:
+                render.line(job.name)
             return
         render.note(f"{job.name}: submitted")
         follow(client, job.name, timeout=server.timeout, as_json=as_json, output=output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +68,7 @@ class Output:
     ) -> None:
         """Prints the summary and, with a folder, writes the bundle and its figures."""
         if self.as_json:
-            render.line(json.dumps(evidence.summary.to_dict(), indent=2, allow_nan=False))
+            render.result(evidence.result(sources))
         else:
             show(evidence)
         out = self.out

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, cast
 
 import typer
-from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Score
+from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Score, save_result
 from acpc_client.errors import FailedPrecondition
 from rich.console import Console
 
@@ -52,7 +52,10 @@ Place = Annotated[
 ]
 Output = Annotated[
     Path | None,
-    output_option("Also write one row per cell here: .csv, .parquet or .json.", TABLE_FORMATS),
+    output_option(
+        "Also write this: .csv or .parquet with one row per cell, or .json with all of it.",
+        TABLE_FORMATS,
+    ),
 ]
 _MAX_ROWS = 60
 
@@ -185,7 +188,7 @@ def run(
             render.note(f"  cancel all: acpc sweep cancel {file}")
             raise typer.Exit(Exit.INTERRUPTED) from interrupt
         if output is not None:
-            results.rows().save(output)
+            _save(results, output)
     if running.submit_only:
         render.line(f"{sum(bool(item.operation) for item in results)} of {len(results)} submitted")
         failures(results.failed)
@@ -196,7 +199,7 @@ def run(
 def _finish(results: SweepResults, *, gate: bool, as_json: bool) -> None:
     """Prints what came out, and exits accordingly."""
     if as_json:
-        render.line(results.rows().to_json())
+        render.line(results.result().to_json(indent=1))
     else:
         results_table(results)
     failures(results.failed)
@@ -233,7 +236,7 @@ def status(
             except FailedPrecondition as error:
                 render.note(f"as of its journal: {error.message}")
     if as_json:
-        render.line(results.rows().to_json())
+        render.line(results.result().to_json(indent=1))
         return
     results_table(results)
     failures(results.failed)
@@ -257,8 +260,19 @@ def export(
         if output is None:
             render.line(rows.to_csv().rstrip("\n"))
             return
-        rows.save(output)
+        if anchors:
+            rows.save(output)
+        else:
+            _save(results, output)
     render.line(f"{output}: {len(rows)} rows")
+
+
+def _save(results: SweepResults, output: Path) -> None:
+    """Writes one row per cell, or the whole result as JSON."""
+    if output.suffix == ".json":
+        save_result(results.result(), output)
+    else:
+        results.rows().save(output)
 
 
 @command(app)

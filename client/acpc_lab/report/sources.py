@@ -13,17 +13,17 @@ from acpc_client import (
     Access,
     CheckpointRef,
     DatasetAnchors,
-    Operation,
+    Result,
     Score,
     ScoreProtocol,
     ScoreRequest,
+    load_result,
 )
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.report.labels import LabelNames, read_names
 from acpc_lab.report.model import Measurement, ProtocolUsed, ReportData
 from acpc_lab.sweeps import CellResult, Node, SweepFolder, SweepResults, read_spec
-from acpc_lab.tables import load_score, read_score_json
 
 if TYPE_CHECKING:
     from acpc_client import AcpcClient
@@ -47,28 +47,30 @@ def from_scores(
     """
     named = scores.items() if isinstance(scores, Mapping) else ((_name(s), s) for s in scores)
     cells = tuple(
-        Measurement(
-            name=name,
-            shift=shift or f"shift {score.receipt.perturbation_digest[:8]}",
-            score=score,
-            protocol=_told_by(score),
-        )
-        for name, score in named
+        dataclasses.replace(_measured(Result.of(score), shift), name=name) for name, score in named
     )
     return _report(cells, title)
 
 
 def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "") -> ReportData:
-    """A report of scores in files: what ``save_score`` or ``acpc score --output`` wrote.
+    """A report of scores in files: what ``save_result`` or ``acpc score --output`` wrote.
+
+    Args:
+        paths: The files.
+        shift: The shift in words, for files that do not tell what was asked: those of earlier
+            releases, and of scores that were saved alone.
+        title: Heading; empty: the checkpoint's name, or how many there are.
 
     Raises:
         ArgumentError: No such file, or no score in it.
     """
-    scores = [
-        read_score_json(Path(path)) if Path(path).suffix == ".json" else load_score(path)
-        for path in paths
-    ]
-    return from_scores(scores, shift=shift, title=title)
+    cells = []
+    for path in paths:
+        result = load_result(path)
+        if result.kind != "score":
+            raise ArgumentError("source", f"{path} holds a {result.kind}; this report is of scores")
+        cells.append(_measured(result, shift))
+    return _report(tuple(cells), title)
 
 
 def from_operations(client: AcpcClient, names: Sequence[str], *, title: str = "") -> ReportData:
@@ -83,7 +85,8 @@ def from_operations(client: AcpcClient, names: Sequence[str], *, title: str = ""
         operation = client.operations.get(name)
         if operation.study is not None:
             raise ArgumentError("source", f"{name} is a study; this report is of scores")
-        cells.append(_of_operation(operation))
+        operation.result()  # raises why there is none
+        cells.append(_measured(Result.of(operation)))
         recipes.append(recipe(operation.request) if operation.request else "")
     data = _report(tuple(cells), title)
     if len(recipes) == 1 and recipes[0]:
@@ -153,10 +156,10 @@ def _report(cells: tuple[Measurement, ...], title: str) -> ReportData:
     return ReportData(title=named, cells=cells, previews_missing=_NO_JOBS)
 
 
-def _of_operation(operation: Operation) -> Measurement:
-    request = operation.request
-    score = operation.result()
-    shift = f"shift {score.receipt.perturbation_digest[:8]}"
+def _measured(result: Result, shift: str = "") -> Measurement:
+    """A score with what its request tells; ``shift`` is used where there is no request."""
+    request, score = result.score_request, result.answer
+    shift = shift or f"shift {score.receipt.perturbation_digest[:8]}"
     protocol = _told_by(score)
     task = ""
     if request is not None:
@@ -168,7 +171,7 @@ def _of_operation(operation: Operation) -> Measurement:
         shift=shift,
         score=score,
         task=task,
-        operation=operation.name,
+        operation=result.operation,
         protocol=protocol,
     )
 

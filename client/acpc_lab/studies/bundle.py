@@ -121,7 +121,7 @@ def write(
         content["rows.csv"] = to_csv(evidence.rows).encode()
     if evidence.arrays:
         content[ARRAYS] = to_npz(evidence.arrays)
-    content[SUMMARY] = to_json(evidence.summary.to_dict())
+    content[SUMMARY] = to_json(evidence.result(sources).to_dict())
     for name, data in content.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -268,10 +268,12 @@ def _numbers(held: Bundle) -> tuple[int, float, str | None]:
         written = json.loads((held.folder / SUMMARY).read_bytes())
     except ValueError as error:
         return 0, 0.0, f"{SUMMARY} is not JSON: {error}"
-    computed = held.evidence().summary.to_dict()
+    evidence = held.evidence()
+    computed = evidence.result(held.sources[:-1]).to_dict()  # the last one is this release
     largest, count = 0.0, 0
     pairs = _pairs("", written, computed)
-    if held.format == BEFORE:
+    if held.format == BEFORE:  # the numbers alone, and fewer of them
+        pairs = _pairs("", written, evidence.summary.to_dict())
         pairs = ((path, found, wanted) for path, found, wanted in pairs if found is not _ABSENT)
     for count, (path, found, wanted) in enumerate(pairs, start=1):
         gap = _gap(found, wanted)

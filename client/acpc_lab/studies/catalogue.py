@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 from acpc.contract import Record
+from acpc_client import Result
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies import (
@@ -75,6 +76,12 @@ class Evidence:
         chosen = parameters or study.parameters()
         summary = study.summarise(rows, chosen, arrays or {})
         return cls(study, rows, chosen, arrays or {}, summary)
+
+    def result(self, sources: Sequence[Mapping[str, Any]] = ()) -> Result:
+        """The summary with what it was computed from, as ``acpc_client.save_result`` takes it."""
+        parameters = self.parameters.to_dict()
+        asked = {"study": self.study.name, "parameters": parameters, "sources": list(sources)}
+        return Result("study_summary", self.summary.to_dict(), asked)
 
     def figures(self) -> Mapping[str, Figure]:
         """The figures by name; open a ``styled`` context to draw and to save them.

@@ -17,6 +17,7 @@ from acpc_client import (
     NumericMode,
     Operation,
     Perturbation,
+    Result,
     Score,
     ScoreProtocol,
     StudyResult,
@@ -139,8 +140,6 @@ class Measured(Generic[Answer]):
 
     def source(self) -> dict[str, Any]:
         """For a bundle: checkpoint, job, receipt, and the request as the server took it."""
-        scored, measured = self.operation.request, self.operation.study
-        request = scored.to_dict() if scored else dict(measured.request) if measured else {}
         return {
             "kind": "job",
             "task": self.row.task,
@@ -149,7 +148,7 @@ class Measured(Generic[Answer]):
             "checkpoint": self.row.checkpoint.name,
             "operation": self.operation.name,
             "receipt": self.answer.receipt.to_dict(),
-            "request": request,
+            "request": dict(Result.of(self.operation).request),
         }
 
 

@@ -19,6 +19,7 @@ from acpc_client import (
     NumericMode,
     Perturbation,
     ScoreProtocol,
+    ScoreRequest,
     Thresholds,
 )
 
@@ -82,6 +83,18 @@ class Cell:
     def request_id(self, sweep: str, attempt: int) -> str:
         """The request id of an attempt, from 1; whoever computes it finds the same job."""
         return str(uuid.uuid5(NAMESPACE, json.dumps([sweep, self._content(), attempt])))
+
+    def request(self) -> ScoreRequest:
+        """What a server is asked for; the request id is the attempt's."""
+        return ScoreRequest(
+            checkpoint=self.checkpoint,
+            anchors=self.anchors,
+            shift=self.shift,
+            reference=self.reference,
+            protocol=self.protocol,
+            thresholds=self.thresholds,
+            numeric_mode=self.numeric_mode,
+        )
 
     def to_document(self) -> dict[str, Any]:
         """The cell as plain values; None: not stated, so that it has its default value."""

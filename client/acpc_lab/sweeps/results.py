@@ -6,19 +6,23 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acpc_client import Outcome, Score
+from acpc.contract import Columns, Tabular, to_plain
+from acpc_client import Outcome, Result, Score
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import Entry, TaskState
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.spec import folder_of, load_spec
-from acpc_lab.sweeps.tasks import SweepFolder
+from acpc_lab.sweeps.tasks import SweepFolder, without_anchors
 from acpc_lab.tables import Table
+
+_SHOWN = ("checkpoint", "shift", "seed", "state", "ir_relative", "sr", "score", "outcome")
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class CellResult:
         attempt: Number of the last attempt that has a job.
         code: Status name of what ended it badly.
         score: What was measured, per-anchor values included; None: nothing.
+        time: When it was measured; None: not known.
     """
 
     cell: Cell
@@ -38,6 +43,7 @@ class CellResult:
     code: str
     message: str
     score: Score | None
+    time: datetime | None = None
 
     @property
     def passed(self) -> bool | None:
@@ -46,6 +52,21 @@ class CellResult:
             return None
         verdict = self.score.verdict
         return verdict.sr_passed and verdict.outcome in (Outcome.PASSED, Outcome.INCONCLUSIVE)
+
+    def result(self) -> Result:
+        """What was asked and what came of it, without the values per anchor."""
+        score = None if self.score is None else without_anchors(self.score).to_dict()
+        error = {"code": self.code, "message": self.message} if self.code else None
+        answer = {
+            "cell": self.cell.id,
+            "labels": dict(self.cell.labels),
+            "state": self.state.value,
+            "attempt": self.attempt,
+            "error": error,
+            "score": score,
+        }
+        asked = to_plain(self.cell.request())
+        return Result("sweep_cell", answer, asked, self.operation, self.time)
 
     def row(self) -> dict[str, Any]:
         """One flat row; absent values are None."""
@@ -123,7 +144,7 @@ def _measured(score: Score | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class SweepResults(Sequence[CellResult]):
+class SweepResults(Tabular, Sequence[CellResult]):
     """Every cell of a sweep, done or not, in the order of the plan."""
 
     name: str
@@ -160,13 +181,13 @@ class SweepResults(Sequence[CellResult]):
 
     def _result(self, disk: SweepFolder, cell: Cell) -> CellResult:
         entry = self._entries.get(cell.id, Entry())
-        score = disk.load(cell) if entry.state is TaskState.SUCCEEDED else None
+        held = disk.load(cell) if entry.state is TaskState.SUCCEEDED else None
+        score: Score | None = None if held is None else held.answer
         state = entry.state
         if state is TaskState.SUCCEEDED and score is None:
             state = TaskState.QUEUED if entry.operation else TaskState.PENDING
-        return CellResult(
-            cell, state, entry.attempt, entry.operation, entry.code, entry.message, score
-        )
+        ended = entry.attempt, entry.operation, entry.code, entry.message
+        return CellResult(cell, state, *ended, score, None if held is None else held.time)
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -222,6 +243,33 @@ class SweepResults(Sequence[CellResult]):
         """Cells by state; states without a cell are left out."""
         counted = Counter(item.state for item in self.cells)
         return {state: counted[state] for state in TaskState if counted[state]}
+
+    def result(self) -> Result:
+        """Every cell's result, and what the file says, as one result."""
+        plan = SweepFolder(self.folder).read_plan()
+        answer = {
+            "name": self.name,
+            "description": self.description,
+            "counts": {state.value: count for state, count in self.counts.items()},
+            "inconsistencies": list(self.inconsistencies),
+            "cells": [item.result().to_dict() for item in self.cells],
+        }
+        return Result("sweep", answer, {} if plan is None else plan.document)
+
+    def table(self) -> Columns:
+        """A row per cell; see ``CellResult.row``."""
+        rows = self.rows()
+        return {name: [row[name] for row in rows] for name in rows.columns}
+
+    def headline(self) -> str:
+        """The cells by state."""
+        counts = ", ".join(f"{count} {state.value}" for state, count in self.counts.items())
+        return f"{self.name}: {len(self)} cells: {counts}"
+
+    def shown(self) -> Columns:
+        """Checkpoint, shift, state and verdict of every cell."""
+        table = self.table()
+        return {name: table[name] for name in _SHOWN if name in table}
 
     def rows(self) -> Table:
         """One flat row per cell."""

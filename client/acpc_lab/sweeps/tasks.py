@@ -8,13 +8,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from acpc_client import AcpcClient, Operation, Score
+from acpc_client import AcpcClient, Operation, Result, Score, load_result, save_result
 from acpc_client.errors import AlreadyExists, ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import CampaignProgress, Journal, TaskStatus
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.plan import Plan
-from acpc_lab.tables import load_score, save_score, write_whole
+from acpc_lab.tables import write_whole
 
 
 @dataclass(eq=False)
@@ -77,15 +77,16 @@ class CellTask:
     def keep(self, operation: Operation) -> None:
         """Writes the score into the folder."""
         score = operation.result()
-        self.folder.save(self.cell, score)
-        self.score = _without_anchors(score)
+        self.folder.save(self.cell, Result.of(operation))
+        self.score = without_anchors(score)
 
 
 CellStatus = TaskStatus[CellTask]
 SweepProgress = CampaignProgress[CellTask]
 
 
-def _without_anchors(score: Score) -> Score:
+def without_anchors(score: Score) -> Score:
+    """The score without its per-anchor values."""
     reference = score.reference
     return dataclasses.replace(
         score,
@@ -99,7 +100,7 @@ class SweepFolder:
 
     plan.json        every cell, written once the file was resolved
     journal.jsonl    one line per event, appended and flushed to the disk
-    results/ID.npz   the score of a cell, whole or not there
+    results/ID.npz   the score of a cell and what was asked, whole or not there
     """
 
     def __init__(self, path: Path) -> None:
@@ -132,10 +133,10 @@ class SweepFolder:
         text = json.dumps(plan.to_document(), indent=1)
         write_whole(self._plan, f"{text}\n".encode())
 
-    def save(self, cell: Cell, score: Score) -> None:
+    def save(self, cell: Cell, result: Result) -> None:
         """Keeps the score of a cell."""
         self.make_results()
-        save_score(score, self.result_path(cell))
+        save_result(result, self.result_path(cell))
 
     def make_results(self) -> None:
         """Makes the folder of the scores.
@@ -151,9 +152,10 @@ class SweepFolder:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise FailedPrecondition(f"cannot write {folder}: permission denied")
 
-    def load(self, cell: Cell) -> Score | None:
+    def load(self, cell: Cell) -> Result | None:
         """The score of a cell, or None when there is none that can be read."""
         try:
-            return load_score(self.result_path(cell))
+            result = load_result(self.result_path(cell))
         except ArgumentError:
             return None
+        return result if isinstance(result.answer, Score) else None

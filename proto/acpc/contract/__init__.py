@@ -54,6 +54,7 @@ from acpc.contract.moments import (
     goal_kind,
 )
 from acpc.contract.normal_form import normalise
+from acpc.contract.optional import load_lab, load_optional, pyarrow
 from acpc.contract.pairs import ErrorDrift, PairComparison, PairResult
 from acpc.contract.perturbations import (
     KINDS,
@@ -135,6 +136,7 @@ from acpc.contract.studies import (
     StudyRequest,
 )
 from acpc.contract.suggestion import did_you_mean, nearest
+from acpc.contract.tabular import Columns, Tabular, html_table
 from acpc.contract.tensor import Axes, floats, frames, read_tensor, write_tensor
 
 __all__ = [
@@ -167,6 +169,7 @@ __all__ = [
     "CleanGaps",
     "Codec",
     "ColorJitter",
+    "Columns",
     "Contrast",
     "CostReduction",
     "CreateRequest",
@@ -234,6 +237,7 @@ __all__ = [
     "StudyMetadata",
     "StudyRequest",
     "StudyRows",
+    "Tabular",
     "Thresholds",
     "Timing",
     "Unauthenticated",
@@ -263,12 +267,16 @@ __all__ = [
     "from_plain",
     "given",
     "goal_kind",
+    "html_table",
     "kind_named",
+    "load_lab",
+    "load_optional",
     "moment",
     "nearest",
     "normalise",
     "parse",
     "parse_grid",
+    "pyarrow",
     "read_spec",
     "read_tensor",
     "reading_field",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt, Timing
 from acpc.contract.record import Record
+from acpc.contract.tabular import Columns, Tabular
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 
@@ -51,10 +52,27 @@ class PairResult(Record, Wire[pb.PairResult]):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class PairComparison(Record, Wire[pb.ComparePairResponse]):
+class PairComparison(Tabular, Record, Wire[pb.ComparePairResponse]):
     """Answer of ``compare_pair``: one result per view, spec-major, then draw."""
 
     request_id: str = field(default="", kw_only=True)
     results: tuple[PairResult, ...]
     receipt: Receipt
     timing: Timing = field(default_factory=Timing)
+
+    def table(self) -> Columns:
+        """A row per view; the drift of the prediction error is None without an observed future."""
+        found = self.results
+        return {
+            "spec_index": [result.spec_index for result in found],
+            "draw": [result.draw for result in found],
+            "acpc": [result.acpc for result in found],
+            "acpc_one_step": [result.acpc_one_step for result in found],
+            "encoder_shift": [result.encoder_shift for result in found],
+            "error_drift": [result.error_drift and result.error_drift.drift for result in found],
+        }
+
+    def headline(self) -> str:
+        """The largest distance."""
+        largest = max((result.acpc for result in self.results), default=0.0)
+        return f"{len(self.results)} views; largest ACPC {largest:.6g}"

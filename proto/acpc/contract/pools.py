@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt, Timing
 from acpc.contract.record import Record
+from acpc.contract.tabular import Columns, Tabular
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 Values = NDArray[np.float64]
@@ -98,7 +100,7 @@ class CertifiedSeverity(Record, Wire[pb.CertifiedSeverity]):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class PoolCertificate(Record, Wire[pb.CertifyPoolResponse]):
+class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
     """Answer of ``certify_pool``.
 
     Attributes:
@@ -122,6 +124,30 @@ class PoolCertificate(Record, Wire[pb.CertifyPoolResponse]):
     receipt: Receipt
     timing: Timing = field(default_factory=Timing)
     clean_gaps: CleanGaps | None = None
+
+    def table(self) -> Columns:
+        """A row per view: certificates, and what the view would have chosen."""
+        views = self.views
+        columns: dict[str, list[Any]] = {
+            "spec_index": [view.spec_index for view in views],
+            "draw": [view.draw for view in views],
+            "top1_certified": [view.top1.certified for view in views],
+            "top1_margin": [view.top1.margin for view in views],
+            "winner_changes": [view.perturbed_winner != self.clean_winner for view in views],
+            "excess_cost": [view.excess_cost for view in views],
+            "excess_cost_bound": [view.excess_cost_bound for view in views],
+            "acpc_one_step_q90": [view.acpc_one_step_q90 for view in views],
+            "acpc_q90": [view.acpc_q90 for view in views],
+        }
+        if any(view.elite is not None for view in views):
+            columns["elite_certified"] = [v.elite and v.elite.certified for v in views]
+            columns["elite_margin"] = [v.elite and v.elite.margin for v in views]
+        return columns
+
+    def headline(self) -> str:
+        """How many views are certified."""
+        certified = sum(view.top1.certified for view in self.views)
+        return f"winner certified under {certified} of {len(self.views)} views"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -180,7 +206,7 @@ class PairedPlan(Record, Wire[pb.PairedPlan]):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class PairedPlans(Record, Wire[pb.PlanPairedResponse]):
+class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
     """Answer of ``plan_paired``.
 
     Attributes:
@@ -195,3 +221,19 @@ class PairedPlans(Record, Wire[pb.PlanPairedResponse]):
     receipt: Receipt
     timing: Timing = field(default_factory=Timing)
     clean_gaps: tuple[CleanGaps, ...] = ()
+
+    def table(self) -> Columns:
+        """A row per view: whether its plan is certified, where it parts, and what that costs."""
+        views = self.views
+        return {
+            "spec_index": [view.spec_index for view in views],
+            "draw": [view.draw for view in views],
+            "certified": [view.certified for view in views],
+            "first_divergence": [view.first_divergence for view in views],
+            "selection_regret": [view.selection_regret for view in views],
+        }
+
+    def headline(self) -> str:
+        """How many plans are certified."""
+        certified = sum(view.certified for view in self.views)
+        return f"plan certified under {certified} of {len(self.views)} views"

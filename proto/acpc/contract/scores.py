@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt
 from acpc.contract.record import Record
 from acpc.contract.requests import CheckpointRef, Thresholds
+from acpc.contract.tabular import Columns, Tabular
 from acpc.v1 import scoring_service_pb2 as pb
 
 FLOORS_IN_DOUBT = 10
@@ -149,13 +151,64 @@ class Verdict(Record, Wire[pb.Verdict]):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Score(Record, Wire[pb.ScoreCheckpointResponse]):
+class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
     """Answer of a scoring job; ``reference`` is None when none was named."""
 
     checkpoint: CheckpointScore
     reference: CheckpointScore | None
     verdict: Verdict
     receipt: Receipt
+
+    def table(self) -> Columns:
+        """A row per side and anchor: the values of ``AnchorValues`` that are one number.
+
+        Values per draw and per step are left out, and what the server left out is None.
+        """
+        sides = {"checkpoint": self.checkpoint, "reference": self.reference}
+        held = {name: side.anchor_values for name, side in sides.items() if side is not None}
+        values = {name: found for name, found in held.items() if found is not None}
+        columns: dict[str, list[Any]] = {"side": [], "anchor": []}
+        for name, found in values.items():
+            count = len(found.radius)
+            columns["side"] += [name] * count
+            columns["anchor"] += range(count)
+            for field in fields(found):
+                column = getattr(found, field.name)
+                if np.ndim(column) == 2:
+                    continue
+                plain = [None] * count if column is None else [_number(item) for item in column]
+                columns.setdefault(field.name, []).extend(plain or [None] * count)
+        return columns
+
+    def headline(self) -> str:
+        """The verdict in words."""
+        return f"{self.verdict.outcome.name}: {self.verdict.summary}"
+
+    def shown(self) -> Columns:
+        """The checkpoint beside its reference, and what was wanted."""
+        verdict, limits = self.verdict, self.verdict.thresholds
+        rows: dict[str, tuple[Any, str]] = {
+            "IR relative": (verdict.ir_relative, f"at most {limits.ir:g}"),
+            "SR": (self.checkpoint.sr, f"at least {limits.sr:g}"),
+            "score S": (verdict.score, "at least 0"),
+            "IR raw": (self.checkpoint.ir_raw, ""),
+            "anchors": (self.checkpoint.anchors, ""),
+            "eligible for SR": (self.checkpoint.eligible, ""),
+        }
+        columns: dict[str, list[Any]] = {
+            "": list(rows),
+            self.checkpoint.checkpoint.name: [value for value, _ in rows.values()],
+        }
+        if self.reference is not None:
+            base = self.reference
+            name = f"{base.checkpoint.name} (reference)"
+            columns[name] = [1.0, base.sr, None, base.ir_raw, base.anchors, base.eligible]
+        return {**columns, "wanted": [wanted for _, wanted in rows.values()]}
+
+
+def _number(value: Any) -> Any:
+    """A per-anchor value as Python's own; an enum as its name."""
+    return value.name.lower() if isinstance(value, WireEnum) else value.item()
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -67,7 +67,7 @@ def test_compare_json_is_the_whole_answer(acpc: Callable[..., Any], pair: Path) 
     answer = acpc("compare", "--input", pair, "--checkpoint", "a", *shift, "--json")
     assert answer.exit_code == 0
     parsed = json.loads(answer.stdout)
-    assert parsed["results"][0]["step_distances"] == [1.25, 1.75]
+    assert parsed["answer"]["results"][0]["step_distances"] == [1.25, 1.75]
     assert parsed["receipt"]["device"] == "cpu"
 
 
@@ -170,7 +170,7 @@ def test_score_shows_progress_table_and_verdict_in_words(
     assert "FAILED: what decided the outcome" in answer.stdout
     assert "IR relative" in answer.stdout
     assert "trained (reference)" in answer.stdout
-    assert json.loads(output.read_text())["verdict"]["outcome"] == "failed"
+    assert json.loads(output.read_text())["answer"]["verdict"]["outcome"] == "failed"
     (sent,) = counterparty.requests["ScoreCheckpoint"]
     assert (sent.dataset.count, sent.protocol.draws, sent.thresholds.ir) == (20, 3, 0.2)
     assert not sent.dataset.HasField("seed")
@@ -181,7 +181,7 @@ def test_score_json_keeps_stdout_clean(
 ) -> None:
     counterparty.script.extend(finished(pb.OUTCOME_PASSED))
     answer = acpc(*SCORE, "--json")
-    values = json.loads(answer.stdout)["checkpoint"]["anchor_values"]
+    values = json.loads(answer.stdout)["answer"]["checkpoint"]["anchor_values"]
     assert values["different_state_distance"] == [3.0, None]
 
 
@@ -309,7 +309,8 @@ def test_operations_commands(acpc: Callable[..., Any], counterparty: Counterpart
     assert "operations/second" in listed.stdout
     assert len(json.loads(acpc("operations", "list", "--json").stdout)) == 2
     assert "0/4 encoding anchors" in acpc("operations", "show", "7").stdout
-    assert json.loads(acpc("operations", "show", "7", "--json").stdout)["name"] == "operations/7"
+    shown = json.loads(acpc("operations", "show", "7", "--json").stdout)
+    assert (shown["kind"], shown["operation"]) == ("operation", "operations/7")
     counterparty.script.append(finished(pb.OUTCOME_PASSED)[1])
     assert "PASSED: what decided" in acpc("operations", "show", "mine").stdout
     assert acpc("operations", "cancel", "7").exit_code == 0

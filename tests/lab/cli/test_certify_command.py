@@ -77,7 +77,7 @@ def test_the_gate_is_the_exit_code(
     counterparty.uncertified = uncertified
     answer = acpc(*pool, *GRID, "--elites", 2, "--require", require, "--json")
     assert answer.exit_code == code
-    assert len(json.loads(answer.stdout)["views"]) == 6
+    assert len(json.loads(answer.stdout)["answer"]["views"]) == 6
     assert (f"not met: --require {require}" in answer.stderr) == (code == 3)
 
 

@@ -2,7 +2,6 @@
 
 # ruff: noqa: ANN401 - a command answers whatever the runner recorded
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import Score
+from acpc_client import Score, load_result
 from acpc_lab.tables import load_score
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, status
@@ -27,12 +26,6 @@ def ended() -> Any:
     return operation(NAME, 4, response=score_response(pb.OUTCOME_FAILED))
 
 
-def read(path: Path) -> Any:
-    if path.suffix == ".json":
-        return json.loads(path.read_text())
-    return load_score(path).to_dict()
-
-
 @pytest.mark.parametrize("suffix", ["json", "npz", "parquet"])
 @pytest.mark.parametrize(
     ("command", "code"),
@@ -47,7 +40,8 @@ def test_the_suffix_names_the_format(
     path = tmp_path / f"score.{suffix}"
     answer = acpc(*command, "--output", path)
     assert answer.exit_code == code, answer.output
-    assert read(path) == SCORED.to_dict()
+    assert load_score(path) == SCORED
+    assert load_result(path).operation == NAME
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_bundle_takes_the_thresholds_of_another(
     answer = acpc("study", "shifts", pairs, "--thresholds-from", chosen, "--out", out, "--json")
     assert answer.exit_code == 0
     assert "a,3072,blur,0.499,0.885,55.7,0.2,0.95" in (out / "rows.csv").read_text()
-    (pair,) = json.loads(answer.stdout)["pairs"]
+    (pair,) = json.loads(answer.stdout)["answer"]["pairs"]
     assert pair["reference_score"] == pytest.approx((0.2 - 1) / 0.2)
     manifest = json.loads((out / "study.json").read_text())
     assert [source["kind"] for source in manifest["sources"]] == ["file", "study", "computed"]

@@ -36,7 +36,7 @@ from acpc_lab.sweeps.plan import Plan, make_plan
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.sweeps.spec import read_spec
 from acpc_lab.sweeps.tasks import SweepFolder
-from acpc_lab.tables import read_score_json, save_score
+from acpc_lab.tables import load_score, save_score
 from client_counterparty import Counterparty
 from client_messages import operation, status
 from google.longrunning import operations_pb2
@@ -49,7 +49,7 @@ def test_a_score_as_json_is_read_back_whole(tmp_path: Path, with_reference: bool
     score = judged(side("trained", 0.2, 2.0, seed=1), reference, shift="blur:15")
     save_score(score, tmp_path / "score.json")
     save_score(score, tmp_path / "score.npz")
-    read = read_score_json(tmp_path / "score.json")
+    read = load_score(tmp_path / "score.json")
     assert read == score
     values, wanted = read.checkpoint.anchor_values, score.checkpoint.anchor_values
     assert values is not None and wanted is not None
@@ -68,9 +68,9 @@ def test_json_that_is_no_score_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "score.json"
     path.write_text(content)
     with pytest.raises(ArgumentError):
-        read_score_json(path)
+        load_score(path)
     with pytest.raises(ArgumentError, match="cannot read"):
-        read_score_json(tmp_path / "nothing.json")
+        load_score(tmp_path / "nothing.json")
 
 
 def test_scores_in_hand_tell_horizon_quantile_and_draws() -> None:

@@ -150,31 +150,32 @@ def test_forged_rows_give_another_summary(copy: Path) -> None:
     forge(copy, "rows.csv", rows.encode())
     difference = verify(copy).difference
     assert difference is not None
-    assert difference.startswith("summary.json, pairs[0].score: found -0.66333")
+    assert difference.startswith("summary.json, answer.pairs[0].score: found -0.66333")
     forge(copy, "rows.csv", b"task\n")
     assert "the summary cannot be computed from the rows" in str(verify(copy).difference)
 
 
 def test_a_missing_or_added_entry_is_a_difference(copy: Path) -> None:
-    summary = json.loads((copy / "summary.json").read_bytes())
+    document = json.loads((copy / "summary.json").read_bytes())
+    summary = document["answer"]
     for change, words in [
         ({**summary, "more": 1}, "more: found 1, where the rows give nothing"),
         ({"pairs": summary["pairs"]}, "agreement: found nothing"),
         ({**summary, "pairs": summary["pairs"][:-1]}, "pairs: found"),
     ]:
-        forge(copy, "summary.json", json.dumps(change).encode())
+        forge(copy, "summary.json", json.dumps({**document, "answer": change}).encode())
         assert words in str(verify(copy).difference)
     forge(copy, "summary.json", b"{")
     assert "summary.json is not JSON" in str(verify(copy).difference)
 
 
 def test_a_bundle_of_a_release_with_fewer_numbers_is_verified(copy: Path) -> None:
-    """What it does not hold is not compared; what it holds is, and it keeps its format."""
-    summary = json.loads((copy / "summary.json").read_bytes())
+    """It held numbers alone: those it lacks are not compared, and it keeps its format."""
+    summary = json.loads((copy / "summary.json").read_bytes())["answer"]
     for pair in summary["pairs"]:
         del pair["family"], pair["clean_gain"], pair["clean_rises"]
     forge(copy, "summary.json", json.dumps(summary).encode())
-    assert "family: found nothing" in str(verify(copy).difference)
+    assert "schema: found nothing" in str(verify(copy).difference)
     manifest = json.loads((copy / "study.json").read_text())
     manifest["format"] = "acpc-study-bundle/1"
     (copy / "study.json").write_text(json.dumps(manifest))
@@ -190,7 +191,7 @@ def test_another_parameter_gives_another_summary(copy: Path) -> None:
     manifest = json.loads((copy / "study.json").read_text())
     manifest["parameters"]["gain"] = 3.0
     (copy / "study.json").write_text(json.dumps(manifest))
-    assert "pairs[7].better: found false" in str(verify(copy).difference)
+    assert "request.parameters.gain: found 5.0" in str(verify(copy).difference)
     manifest["parameters"]["gian"] = 3.0
     (copy / "study.json").write_text(json.dumps(manifest))
     assert "gian: is no parameter" in str(verify(copy).difference)

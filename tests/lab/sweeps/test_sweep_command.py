@@ -85,7 +85,8 @@ def test_a_log_has_a_line_for_every_step(
     assert [row["state"] for row in rows] == ["succeeded"] * 2
     again = acpc("run", file, "--json")
     assert again.stderr.splitlines() == ["2/2 cells done: 2 succeeded"]
-    assert [row["outcome"] for row in json.loads(again.stdout)] == ["passed"] * 2
+    cells = json.loads(again.stdout)["answer"]["cells"]
+    assert [cell["answer"]["score"]["verdict"]["outcome"] for cell in cells] == ["passed"] * 2
 
 
 def test_the_lid_can_be_closed(acpc: Callable[..., Any], file: Path, party: JobParty) -> None:
@@ -98,7 +99,10 @@ def test_the_lid_can_be_closed(acpc: Callable[..., Any], file: Path, party: JobP
     assert seen.exit_code == 0
     assert seen.stdout.splitlines()[-1] == "mine: 2 cells: 2 queued"
     assert acpc("run", file, "--watch").exit_code == 0
-    assert json.loads(acpc("status", file, "--json").stdout)[0]["state"] == "succeeded"
+    status = acpc("status", file, "--json").stdout
+    assert [cell["answer"]["state"] for cell in json.loads(status)["answer"]["cells"]] == [
+        "succeeded"
+    ] * 2
 
 
 def test_the_status_without_a_server_is_that_of_the_last_contact(

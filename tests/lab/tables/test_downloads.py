@@ -57,7 +57,7 @@ def assert_identical(found: Score, wanted: Score) -> None:
             assert left == right, path
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+@pytest.mark.parametrize("suffix", [".json", ".npz", ".parquet"])
 @pytest.mark.parametrize("with_reference", [True, False])
 def test_what_is_read_is_what_was_written(
     tmp_path: Path, suffix: str, with_reference: bool
@@ -120,22 +120,25 @@ def test_parquet_is_a_table_that_others_can_read(tmp_path: Path) -> None:
     assert [row["anchor_ids"] for row in rows] == [7, 11, 7, 11]
     assert rows[1]["draw_radius"] == [0.5, 0.5]
     assert np.isnan(rows[1]["different_state_distance"]), "NaN, not null: skipped"
-    document = json.loads(table.schema.metadata[b"acpc_score"])
+    document = json.loads(table.schema.metadata[b"acpc_result"])
     assert document["receipt"]["checkpoint_digest"] == "c" * 64
-    assert document["verdict"]["outcome"] == "failed"
+    assert document["answer"]["verdict"]["outcome"] == "failed"
 
 
 def test_json_is_strict_json(tmp_path: Path) -> None:
     path = tmp_path / "score.json"
     save_score(score(), path)
-    assert json.loads(path.read_text()) == score().to_dict()
+    wanted = score().to_dict()
+    receipt = wanted.pop("receipt")
+    document = json.loads(path.read_text())
+    assert (document["answer"], document["receipt"]) == (wanted, receipt)
 
 
 @pytest.mark.parametrize("name", ["score.csv", "score", "score.NPZ"])
 def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ArgumentError, match=r"wanted a name ending in \.json, \.npz or \.parquet"):
         save_score(score(), tmp_path / name)
-    with pytest.raises(ArgumentError, match=r"wanted \.npz or \.parquet"):
+    with pytest.raises(ArgumentError, match=r"wanted a name ending in \.json, \.npz or \.parquet"):
         load_score(tmp_path / name)
 
 
@@ -148,10 +151,10 @@ def test_a_file_that_holds_no_score_is_refused(tmp_path: Path, suffix: str) -> N
     whole = path.read_bytes()
     for broken in (b"", b"nothing", whole[: len(whole) // 2]):
         path.write_bytes(broken)
-        with pytest.raises(ArgumentError, match="no score in"):
+        with pytest.raises(ArgumentError, match="no result in"):
             load_score(path)
     np.savez(path.with_suffix(".npz"), values=np.zeros(3))
-    with pytest.raises(ArgumentError, match="no score in npz"):
+    with pytest.raises(ArgumentError, match="no result in npz"):
         load_score(path.with_suffix(".npz"))
 
 

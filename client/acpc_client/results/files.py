@@ -1,0 +1,199 @@
+"""Results as files: JSON to read, npz and Parquet to load again bit by bit.
+
+npz has one entry per array, named by its path, and one, ``result``, with the document. Parquet has
+a row per side and anchor of a score, or per row of a study; the document is in its metadata, and
+beside it, as npz in base64, the arrays that are no column.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from acpc.contract import pyarrow
+from numpy.typing import NDArray
+
+from acpc_client.errors import ArgumentError
+from acpc_client.files import write_whole
+from acpc_client.results.codec import Arrays
+from acpc_client.results.documents import Result, read_document
+
+RESULT_FORMATS = (".json", ".npz", ".parquet")
+_DOCUMENT = "result"
+_METADATA = b"acpc_result"
+_REST = b"acpc_arrays"
+_SIDES = ("checkpoint", "reference")
+_BROKEN = (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, binascii.Error)
+Read = tuple[Any, Mapping[str, NDArray[Any]]]
+
+
+def save_result(answer: Any, path: str | Path) -> None:  # noqa: ANN401 - see Result.of
+    """Writes a result in the format that the suffix names, whole or not at all.
+
+    Args:
+        answer: A ``Result``, an ``Operation`` that has ended, whose file says what was asked, or
+            an answer alone.
+        path: A name ending in .json, .npz or .parquet.
+
+    Raises:
+        ArgumentError: Another suffix, or what is no result.
+        FailedPrecondition: Parquet, and pyarrow is not installed.
+        OSError: The file cannot be written.
+    """
+    writers: dict[str, Callable[[Result], bytes]] = {
+        ".json": lambda item: (item.to_json(indent=2) + "\n").encode(),
+        ".npz": _to_npz,
+        ".parquet": _to_parquet,
+    }
+    target = Path(path)
+    write_whole(target, writers[_suffix(target)](Result.of(answer)))
+
+
+def load_result(path: str | Path) -> Result:
+    """Reads what ``save_result`` wrote, or ``--output``, ``--json`` and a sweep's folder hold.
+
+    npz and Parquet give back every bit; JSON all but infinities, which it holds as null, as NaN.
+    Files of earlier releases are read too; they do not say what was asked.
+
+    Raises:
+        ArgumentError: Another format, no such file, or no result in it.
+        FailedPrecondition: Parquet, and pyarrow is not installed.
+    """
+    source = Path(path)
+    readers: dict[str, Callable[[bytes], Read]] = {
+        ".json": _from_json,
+        ".npz": _from_npz,
+        ".parquet": _from_parquet,
+    }
+    read = readers[_suffix(source)]
+    try:
+        content = source.read_bytes()
+    except OSError as error:
+        raise ArgumentError("path", f"cannot read {source}: {error.strerror}") from error
+    try:
+        return read_document(*read(content))
+    except ArgumentError as error:
+        raise ArgumentError("path", f"{source} {error.violations[0].description}") from error
+
+
+def _suffix(path: Path) -> str:
+    if path.suffix not in RESULT_FORMATS:
+        wanted = f"{', '.join(RESULT_FORMATS[:-1])} or {RESULT_FORMATS[-1]}"
+        raise ArgumentError("path", f"found {path.name}, wanted a name ending in {wanted}")
+    return path.suffix
+
+
+def _from_json(content: bytes) -> Read:
+    try:
+        return json.loads(content), {}
+    except ValueError as error:
+        raise ArgumentError("path", f"holds no result: it is no JSON: {error}") from error
+
+
+def _npz(entries: Mapping[str, Any]) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **entries)
+    return content.getvalue()
+
+
+def _arrays_of(content: bytes) -> Arrays:
+    with np.load(io.BytesIO(content), allow_pickle=False) as entries:
+        return {name: entries[name] for name in entries.files}
+
+
+def _to_npz(result: Result) -> bytes:
+    document, arrays = result.encoded()
+    return _npz({_DOCUMENT: np.array(json.dumps(document, allow_nan=False)), **arrays})
+
+
+def _from_npz(content: bytes) -> Read:
+    try:
+        arrays = _arrays_of(content)
+        if "study" in arrays:
+            return _older_study(arrays)
+        name = "score" if "score" in arrays else _DOCUMENT
+        return json.loads(str(arrays.pop(name))), arrays
+    except (*_BROKEN, AttributeError, TypeError) as error:
+        raise ArgumentError("path", f"holds no result in npz: {error}") from error
+
+
+def _older_study(arrays: Arrays) -> Read:
+    document = json.loads(str(arrays.pop("study")))
+    for group in ("columns", "arrays"):
+        names = [name for name in arrays if name.startswith(f"{group}/")]
+        document[group] = {name.removeprefix(f"{group}/"): name for name in names}
+    return document, arrays
+
+
+def _to_parquet(result: Result) -> bytes:
+    pa, pq = pyarrow()
+    document, rest = result.encoded()
+    tables = []
+    for prefix, side in _parts("answer."):
+        columns = {name: rest.pop(name) for name in list(rest) if name.startswith(prefix)}
+        if columns:
+            made = {name.removeprefix(prefix): _column(pa, x) for name, x in columns.items()}
+            count = len(next(iter(columns.values())))
+            beside = {"side": pa.array([side] * count, pa.string())} if side else {}
+            tables.append(pa.table({**beside, **made}))
+    table = pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
+    metadata = {_METADATA: json.dumps(document, allow_nan=False).encode()}
+    if rest:
+        metadata[_REST] = base64.b64encode(_npz(rest))
+    content = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata(metadata), content)
+    return content.getvalue()
+
+
+def _parts(prefix: str) -> list[tuple[str, str]]:
+    """Paths of the arrays that are columns, each with the side its rows are of."""
+    sides = [(f"{prefix}{side}.anchor_values.", side) for side in _SIDES]
+    return [*sides, (f"{prefix}columns.", "")]
+
+
+def _from_parquet(content: bytes) -> Read:
+    pa, pq = pyarrow()
+    try:
+        table = pq.read_table(io.BytesIO(content))
+        metadata = table.schema.metadata or {}
+        older = b"acpc_score" in metadata
+        document = json.loads(metadata[b"acpc_score" if older else _METADATA])
+        arrays = _arrays_of(base64.b64decode(metadata[_REST])) if _REST in metadata else {}
+    except (pa.ArrowException, *_BROKEN) as error:
+        raise ArgumentError("path", f"holds no result in Parquet: {error}") from error
+    sided = "side" in table.column_names
+    for prefix, side in _parts("" if older else "answer."):
+        if sided is not bool(side):
+            continue
+        rows = table
+        if sided:
+            rows = table.filter(pa.compute.equal(table["side"], side)).drop_columns(["side"])
+        for name in rows.column_names:
+            arrays[f"{prefix}{name}"] = _array(pa, rows.combine_chunks()[name])
+    return document, arrays
+
+
+def _column(pa: Any, values: NDArray[Any]) -> Any:  # noqa: ANN401 - pyarrow is not imported here
+    """A column of scalars, or of lists of one length."""
+    if values.ndim == 1:
+        return pa.array(values.tolist() if values.dtype.kind == "U" else values)
+    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def _array(pa: Any, column: Any) -> NDArray[Any]:  # noqa: ANN401
+    whole = column.combine_chunks()
+    if pa.types.is_fixed_size_list(whole.type):
+        flat: NDArray[Any] = whole.flatten().to_numpy(zero_copy_only=False)
+        return flat.reshape(-1, whole.type.list_size)
+    if pa.types.is_string(whole.type):
+        return np.array(whole.to_pylist(), dtype=np.str_)
+    values: NDArray[Any] = whole.to_numpy(zero_copy_only=False)
+    return values

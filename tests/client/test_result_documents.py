@@ -1,0 +1,165 @@
+"""One document per outcome: what was asked stands beside the answer, in every format."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc.v1 import study_service_pb2
+from acpc_client import (
+    Operation,
+    Result,
+    Score,
+    StudyResult,
+    answered,
+    errors,
+    load_result,
+    save_result,
+    status_of,
+)
+from acpc_client.errors import ArgumentError
+from client_messages import operation, score_response, study_operation, study_response
+
+OLDER = Path(__file__).with_name("older_results")
+FORMATS = [".json", ".npz", ".parquet"]
+ENDED = datetime(2026, 11, 22, 7, 30, tzinfo=UTC)
+
+
+def scored() -> Operation:
+    message = operation("operations/mine", 4, response=score_response(pb.OUTCOME_FAILED))
+    metadata = pb.ScoreCheckpointMetadata()
+    message.metadata.Unpack(metadata)
+    metadata.request.checkpoint.name = "trained"
+    metadata.request.reference.name = "base"
+    metadata.request.dataset.dataset = "rooms.h5"
+    metadata.request.dataset.task = "tworoom"
+    metadata.request.perturbation.gaussian_noise.sigma = 0.08
+    metadata.request.thresholds.ir = 0.25
+    metadata.end_time.FromDatetime(ENDED)
+    message.metadata.Pack(metadata)
+    return Operation.from_message(message)
+
+
+def studied() -> Operation:
+    asked = study_service_pb2.RunStudyRequest(
+        checkpoint={"name": "trained"}, geometry={"seed": 2**64 - 1}
+    )
+    columns = {"anchor": np.arange(2), "radius": np.array([0.1, np.nan]), "task": np.arange(2)}
+    response = study_response(asked, columns)
+    return Operation.from_message(study_operation("operations/study", asked, response=response))
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("made", [scored, studied])
+def test_a_file_tells_what_was_asked(
+    tmp_path: Path, suffix: str, made: Callable[[], Operation]
+) -> None:
+    ended = made()
+    path = tmp_path / f"result{suffix}"
+    save_result(ended, path)
+    read = load_result(path)
+    assert read == Result.of(ended)
+    assert read.answer == (ended.score or ended.study)
+    assert (read.operation, read.time) == (ended.name, ended.end_time)
+    assert read.request["checkpoint"]["name"] == "trained"
+    save_result(read, tmp_path / f"again{suffix}")
+    assert load_result(tmp_path / f"again{suffix}") == read
+
+
+def test_the_request_of_a_score_is_the_contracts() -> None:
+    ended = scored()
+    result = Result.of(ended)
+    assert result.score_request == ended.request
+    document = result.to_dict()
+    assert list(document) == [
+        "schema", "schema_version", "kind", "operation", "time", "request", "answer", "receipt",
+    ]  # fmt: skip
+    assert document["request"]["shift"] == {"kind": "gaussian_noise", "sigma": 0.08}
+    assert document["request"]["anchors"]["dataset"] == "rooms.h5"
+    assert document["time"] == "2026-11-22T07:30:00+00:00"
+    assert "receipt" not in document["answer"]
+    assert Result.of(studied()).request["study"]["seed"] == 2**64 - 1
+
+
+@pytest.mark.parametrize("name", ["score.json", "score.npz", "score.parquet"])
+def test_scores_of_the_release_before_still_load(name: str) -> None:
+    read = load_result(OLDER / name)
+    assert read.answer == Score.from_message(score_response(pb.OUTCOME_FAILED))
+    assert (read.kind, read.request, read.time) == ("score", {}, None)
+    values = read.answer.checkpoint.anchor_values
+    assert values.anchor_ids.dtype == np.int64 and values.trajectory_ids is None
+
+
+@pytest.mark.parametrize("name", ["study.json", "study.npz"])
+def test_studies_of_the_release_before_still_load(name: str) -> None:
+    study = load_result(OLDER / name).answer
+    assert isinstance(study, StudyResult)
+    assert (study.kind, study.rows, study.parameters) == ("drift", 3, {"seed": "3"})
+    np.testing.assert_array_equal(study.columns["acpc"], [0.1, 0.2, np.nan])
+    assert study.arrays["encoder_clean"].shape == (2, 3)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_an_operation_is_written_as_it_is(tmp_path: Path, suffix: str) -> None:
+    running = status_of(Operation.from_message(operation("operations/run", 1)))
+    ended = status_of(scored())
+    for index, result in enumerate((running, ended)):
+        path = tmp_path / f"{index}{suffix}"
+        save_result(result, path)
+        read = load_result(path)
+        assert read.kind == "operation"
+        assert read.answer["state"] == result.answer.state.name.lower()
+    assert ended.to_dict()["receipt"]["device"] == "cpu"
+    assert "receipt" not in ended.to_dict()["answer"]["score"]
+
+
+def test_what_an_interactive_call_was_asked_stands_beside_its_answer() -> None:
+    history = np.zeros((3, 8, 8, 3), np.uint8)
+    answer = Score.from_message(score_response(pb.OUTCOME_PASSED))
+    result = answered("score", lambda checkpoint, **_: answer, "a", history=history, draws=5)
+    request = result.to_dict()["request"]
+    assert (request["checkpoint"], request["draws"]) == ("a", 5)
+    assert request["history"]["shape"] == [3, 8, 8, 3]
+    assert len(request["history"]["sha256"]) == 64
+    assert result.time is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"schema": "other"}, "has schema 'other'"),
+        ({"schema_version": 2}, "schema_version 2, of a newer release"),
+        ({"schema_version": None}, "schema_version None"),
+        ({"answer": None}, "holds no result"),
+        ({"kind": "score", "answer": {"verdict": 1}}, "holds no Score"),
+        ({"time": "yesterday"}, "holds no result"),
+    ],
+)
+def test_a_document_that_cannot_be_read_says_why(
+    tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({**Result.of(scored()).to_dict(), **change}))
+    with pytest.raises(ArgumentError, match=words) as raised:
+        load_result(path)
+    assert "result.json" in raised.value.message
+
+
+def test_fields_of_a_newer_release_are_passed_over(tmp_path: Path) -> None:
+    document = Result.of(scored()).to_dict()
+    document["answer"]["checkpoint"]["more"] = 1
+    document["more"] = 1
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(document))
+    assert load_result(path) == Result.of(scored())
+
+
+def test_only_results_are_written(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="found dict, wanted an Operation"):
+        save_result({}, tmp_path / "x.json")
+    failed = errors.Unavailable("it broke")
+    assert Result("sweep", {"error": failed}).to_dict()["answer"]["error"]["message"] == "it broke"
