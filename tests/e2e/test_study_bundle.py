@@ -117,7 +117,7 @@ def rows() -> tuple[StudyCheckpoint, ...]:
     return read_checkpoints(CheckpointRows.of(
         {"task": ["room"] * 3, "run": ["0", "1", "2"], "checkpoint": ["lewm", "lewm-base", "pldm"],
          "dataset": ["measured.h5"] * 3, "preset": ["tworoom"] * 3}
-    ), anchors=8)  # fmt: skip
+    ), count=8)  # fmt: skip
 
 
 def interrupted(client: AcpcClient, rows: tuple[StudyCheckpoint, ...], out: Path) -> list[str]:

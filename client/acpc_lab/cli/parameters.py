@@ -116,6 +116,27 @@ Digest = Annotated[str, sets(CheckpointRef, "digest", panel=CHECKPOINT)]
 
 
 @dataclass(frozen=True, kw_only=True)
+class DrawnAnchors:
+    """How anchors are drawn from a dataset."""
+
+    anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--anchors")] = None
+    anchor_seed: AnchorSeed = None
+    frameskip: Frameskip = None
+    one_per_episode: OnePerEpisode = None
+    window_future_frames: WindowFutureFrames = None
+
+    def drawn(self) -> dict[str, Any]:
+        """What was given, as ``DatasetAnchors`` names it."""
+        return said(
+            count=self.anchors,
+            seed=self.anchor_seed,
+            frameskip=self.frameskip,
+            one_per_episode=self.one_per_episode,
+            window_future_frames=self.window_future_frames,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Predictor:
     """The checkpoint that an interactive command asks, and its arithmetic."""
 

@@ -21,13 +21,10 @@ from acpc_lab.cli.follow import follow, submitting
 from acpc_lab.cli.options import Json, ScoreOutput, Server, Shift, read_shift, said
 from acpc_lab.cli.parameters import (
     CHECKPOINT,
-    AnchorSeed,
     Digest,
-    Frameskip,
+    DrawnAnchors,
     Mode,
-    OnePerEpisode,
     WeightsFile,
-    WindowFutureFrames,
     choice,
     numbers,
     sets,
@@ -35,7 +32,7 @@ from acpc_lab.cli.parameters import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(DrawnAnchors):
     """Where the anchors of a score come from."""
 
     dataset: Annotated[
@@ -50,11 +47,6 @@ class Source:
             metavar="DIGEST", help="Anchor set, in place of --dataset and --task; see acpc anchors."
         ),
     ] = None
-    anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--anchors")] = None
-    anchor_seed: AnchorSeed = None
-    frameskip: Frameskip = None
-    one_per_episode: OnePerEpisode = None
-    window_future_frames: WindowFutureFrames = None
 
     def read(self) -> DatasetAnchors | str:
         """The dataset, or the digest of the set.
@@ -62,13 +54,7 @@ class Source:
         Raises:
             typer.BadParameter: Both a dataset and a set are named, or neither.
         """
-        drawn = said(
-            count=self.anchors,
-            seed=self.anchor_seed,
-            frameskip=self.frameskip,
-            one_per_episode=self.one_per_episode,
-            window_future_frames=self.window_future_frames,
-        )
+        drawn = self.drawn()
         if self.anchor_set is not None and not drawn and (self.dataset, self.task) == (None, None):
             return self.anchor_set
         if self.anchor_set is None and self.dataset is not None and self.task is not None:

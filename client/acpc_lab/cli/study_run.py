@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,8 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.options import PROTOCOL, Exit, Json, Server, reported, single_options
+from acpc_lab.cli.options import PROTOCOL, Exit, Json, Server, reported, said, single_options
+from acpc_lab.cli.parameters import DrawnAnchors, Mode
 from acpc_lab.cli.progress import View, shown, state_of
 from acpc_lab.cli.study_tables import show
 from acpc_lab.studies import Ask, Measured, bundle
@@ -88,8 +89,8 @@ class Output:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where the rows of a study come from."""
+class Source(DrawnAnchors):
+    """Where the rows of a study come from; how a dataset's anchors are drawn, and measured."""
 
     checkpoints: Annotated[
         Path | None,
@@ -112,13 +113,7 @@ class Source:
             rich_help_panel=_SOURCE,
         ),
     ] = None
-    anchors: Annotated[
-        int | None, typer.Option(min=1, help="Anchors of each dataset.", rich_help_panel=PROTOCOL)
-    ] = None
-    anchor_seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="Seed of the anchors [9101].", rich_help_panel=PROTOCOL),
-    ] = None
+    numeric_mode: Mode = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +128,7 @@ class Plan:
     """
 
     parameters: studies.Parameters
-    ask: Ask[Any]
+    ask: studies.AskStudy | studies.AskScore
     gather: Callable[[Answers], tuple[Rows, Arrays]] | None = None
     check: Callable[[Sequence[studies.StudyCheckpoint]], None] = lambda rows: None
 
@@ -203,11 +198,10 @@ def _run(name: str, plan: Plan, source: Source, output: Output, server: Server) 
     with reported():
         told, inputs = file_source(source.checkpoints)
         listed = read_rows(source.checkpoints, studies.CheckpointRows)
-        rows = studies.read_checkpoints(
-            listed, anchors=source.anchors, anchor_seed=source.anchor_seed
-        )
+        rows = studies.read_checkpoints(listed, **source.drawn())
         plan.check(rows)
-    measured = _measure(server, rows, plan.ask, output.out)
+    ask = replace(plan.ask, **said(numeric_mode=source.numeric_mode))
+    measured = _measure(server, rows, ask, output.out)
     with reported():
         answers = [(item.row, item.answer) for item in measured]
         if plan.gather is None:

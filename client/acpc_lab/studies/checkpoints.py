@@ -59,22 +59,20 @@ class StudyCheckpoint:
 
 
 def read_checkpoints(
-    rows: CheckpointRows, *, anchors: int | None = None, anchor_seed: int | None = None
+    rows: CheckpointRows,
+    **drawn: Any,  # noqa: ANN401 - as DatasetAnchors takes them
 ) -> tuple[StudyCheckpoint, ...]:
     """The checkpoints behind the rows.
 
     Args:
         rows: Of the file.
-        anchors: Anchors n of datasets; None: the server's default.
-        anchor_seed: Seed of the anchors of datasets; None: 9101.
+        **drawn: How anchors are drawn from datasets: fields of ``DatasetAnchors``.
 
     Raises:
         ArgumentError: A row has neither or both of dataset and anchor set, or comes twice.
     """
     rows.require_unique("task", "run", "level", "checkpoint", "weights")
     measured: list[StudyCheckpoint] = []
-    given = {"count": anchors, "seed": anchor_seed}
-    drawn: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     columns = {field.name: getattr(rows, field.name).tolist() for field in rows.fields()}
     for index in range(len(rows)):
         row = {name: values[index] for name, values in columns.items()}

@@ -21,7 +21,7 @@ def rows_of(*names: str) -> tuple[StudyCheckpoint, ...]:
     runs = [str(run) for run in range(len(names))]
     room, file, preset = (["x"] * len(names) for _ in range(3))
     columns = {"task": room, "run": runs, "checkpoint": names, "dataset": file, "preset": preset}
-    return read_checkpoints(CheckpointRows.of(columns), anchors=8)
+    return read_checkpoints(CheckpointRows.of(columns), count=8)
 
 
 def interrupted(client: AcpcClient, folder: Path, *names: str) -> None:
