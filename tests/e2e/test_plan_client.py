@@ -283,3 +283,29 @@ def test_the_command_prints_the_grid_and_gates(server: ServerProcess, tmp_path: 
     assert "largest certified severity of gaussian_noise: winner 0" in shown.stdout
     gated = CliRunner().invoke(app, [*command, "--require", "top1"])
     assert gated.exit_code == 3
+
+
+def test_the_command_plans_twice(server: ServerProcess, tmp_path: Path) -> None:
+    """A view that is the history itself has the same plan; no tolerance is too small for that."""
+    path = tmp_path / "moment.npz"
+    np.savez(path, history=wire.frames(1), goal=wire.frames(1, seed=5)[0])
+    command = [
+        "plan-paired", "--input", str(path), "--checkpoint", "lewm", "--target", server.address,
+        "--shift", "gaussian_noise:0,0.5", "--draws", "2", "--candidates", "16", "--elites", "4",
+        "--iterations", "2", "--horizon", "3", "--cost", "mean", "--numeric-mode", "fp32",
+    ]  # fmt: skip
+
+    def asked(*more: str) -> tuple[int, list[list[str]]]:
+        shown = CliRunner().invoke(app, [*command, *more], env={"COLUMNS": "160"})
+        assert "smallest clean gap of an iteration: winner " in shown.stdout, shown.output
+        rows = [line.split("│") for line in shown.stdout.splitlines() if line.startswith("│")]
+        return shown.exit_code, [[cell.strip() for cell in row[1:-1]] for row in rows]
+
+    code, rows = asked()
+    assert code == 0
+    assert rows[0] == ["gaussian_noise:0", "0", "yes", "2/2", "-", "0"]
+    assert rows[1] == ["gaussian_noise:0", "1", "yes", "2/2", "-", "0"]
+    assert [row[:3] for row in rows[2:]] == [["gaussian_noise:0.5", str(i), "no"] for i in (0, 1)]
+    code, rows = asked("--tolerance", "1000", "--require-certified")
+    assert code == 3
+    assert rows[0][2:] == ["no", "0/2", "-", "0"]

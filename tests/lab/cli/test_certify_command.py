@@ -125,3 +125,64 @@ def test_help_shows_the_gate(acpc: Callable[..., Any]) -> None:
     assert "--require top1" in shown
     assert "gaussian_noise:0.02,0.05,0.08" in shown
     assert "3 --require was not met" in shown
+
+
+def test_a_paired_run_has_a_row_per_view(
+    acpc: Callable[..., Any],
+    arrays: dict[str, np.ndarray],
+    tmp_path: Path,
+    counterparty: Counterparty,
+) -> None:
+    del arrays["candidates"]
+    path = tmp_path / "moment.npz"
+    np.savez(path, **arrays)
+    command = ["plan-paired", "--input", path, "--checkpoint", "a", "--shift", "blur:15"]
+    answer = acpc(*command, "--draws", 2, "--iterations", 3)
+    assert answer.exit_code == 0, answer.output
+    rows = [line.split()[1:-1:2] for line in answer.stdout.splitlines() if "3/3" in line]
+    assert rows == [
+        ["gaussian_blur:15", "0", "yes", "3/3", "-", "0"],
+        ["gaussian_blur:15", "1", "no", "3/3", "0", "0.125"],
+    ]
+    assert "smallest clean gap of an iteration: winner 0.5, elite set 0.25" in answer.stdout
+    assert json.loads(acpc(*command, "--json").stdout)
+    gated = acpc(*command, "--require-certified")
+    assert gated.exit_code == 3
+    assert "not met: --require-certified" in gated.stderr
+    (budget, *_) = [sent.budget for sent in counterparty.requests["PlanPaired"]]
+    assert (budget.iterations, budget.candidates) == (3, 64)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--cost", "max"), "wanted one of sum, mean"),
+        (("--numeric-mode", "fp8"), "wanted one of fp32, tf32, bf16"),
+        (("--weights", "1,x"), "wanted numbers like 1,2"),
+        (("--tolerance", "-1"), "-1"),
+        (("--elites", "-1"), "-1"),
+    ],
+)
+def test_a_wrong_value_is_a_usage_error_that_names_the_option(
+    option: tuple[str, str], words: str, acpc: Callable[..., Any], pool: list[Any]
+) -> None:
+    answer = acpc(*pool, *GRID, *option)
+    assert answer.exit_code == 2
+    assert option[0] in answer.stderr
+    assert words in answer.stderr
+
+
+@pytest.mark.parametrize("command", ["certify", "compare", "plan-paired", "score"])
+def test_help_gives_the_contracts_words_in_groups(acpc: Callable[..., Any], command: str) -> None:
+    """Units and defaults come from the dataclasses; an enum shows its choices."""
+    shown = " ".join(acpc(command, "--help").stdout.split())
+    assert "fp32|tf32|bf16" in shown
+    assert f"acpc {command}" in shown
+    wanted = {
+        "certify": ["Planner", "sum|mean", "l2 distance in latent units", "coordinates [sum]."],
+        "compare": ["Views of the history", "Draws M per perturbation [1].", "empty: 1/H."],
+        "plan-paired": ["Planner", "Iterations, 1 to 1000 [8].", "mean|best"],
+        "score": ["Protocol", "Draws M per anchor, 1 to 1000 [5].", "default: the preset's."],
+    }
+    for words in wanted[command]:
+        assert words in shown, words
