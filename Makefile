@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Tests run in a process per core, each with one thread.
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
-.PHONY: help setup demo sweep-demo study-demo test test-fast test-all fuzz coverage lint format \
+.PHONY: help setup demo sweep-demo study-demo closed-loop-demo test test-fast test-all fuzz coverage lint format \
 	types proto docs docs-serve monitoring-rules release-check bench train-demo clean
 
 help: ## Show this list
@@ -33,6 +33,9 @@ sweep-demo: $(READY) ## Score ten checkpoints under five shifts and write an HTM
 
 study-demo: $(READY) ## Run the paper's studies on the demo's checkpoints (minutes)
 	@$(BIN)/python examples/study_demo.py
+
+closed-loop-demo: $(READY) ## Plan through ten checkpoints, and set success beside IR and SR (minutes)
+	@$(BIN)/python examples/closed_loop_demo.py
 
 test: $(READY) lint types docs ## Lint, type-check, build the docs, run the unit and process tests
 	@$(PYTEST) -m "not slow"

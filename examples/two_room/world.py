@@ -22,6 +22,7 @@ SPEED = 0.036
 WALL_LEFT, WALL_RIGHT = 0.48, 0.52
 DOOR_TOP, DOOR_BOTTOM = 0.30, 0.58
 FRAMESKIP = 5
+ARRIVED = 0.05
 
 IMAGE_SIZE = 32
 BACKGROUND, WALL_SHADE = 0.92, 0.20
@@ -30,7 +31,6 @@ _SUBPIXELS = 8
 
 _STEP_NOISE = 0.35
 _SLOWEST = 0.3
-_ARRIVED = 0.05
 _DOORSTEP = 0.10
 _DOOR_CENTRE = (DOOR_TOP + DOOR_BOTTOM) / 2
 _DOOR_REACH = (DOOR_BOTTOM - DOOR_TOP) / 2 - 0.06
@@ -111,7 +111,7 @@ def simulate(episodes: int, blocks: int, seed: int) -> Episodes:
         position = step(position, action)
 
         fresh = _free_positions(rng, episodes)
-        arrived = np.linalg.norm(goal - position, axis=1, keepdims=True) < _ARRIVED
+        arrived = np.linalg.norm(goal - position, axis=1, keepdims=True) < ARRIVED
         goal = np.where(arrived, fresh, goal)
     return Episodes(positions=positions, actions=actions)
 

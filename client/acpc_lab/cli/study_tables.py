@@ -60,6 +60,13 @@ def _thresholds(summary: studies.ThresholdSummary) -> None:
                 f"{task.clean_success:.1f}% to {_between(*task.recovered_clean)}% at the recovered "
                 "levels, so recovery is not robustness alone"
             )
+    if any(run.success_interval is not None for run in summary.runs):
+        undecided = sum(len(run.undecided_levels) for run in summary.runs)
+        augmented = len(summary.runs) * (len(summary.levels) - 1)
+        line(
+            f"95 % intervals of success leave open whether {undecided} of {augmented} augmented "
+            "checkpoints meet the criterion"
+        )
     _different_labels(summary)
     _splits(summary, family)
 
@@ -147,7 +154,7 @@ def _shifts(summary: studies.ShiftSummary) -> None:
         ("shift", "shift"),
         ("S", "score", ".3f"),
         ("delta S", "delta_score", ".3f"),
-        ("success gain", "success_gain", "+.1f"),
+        ("success gain", _gain),
         ("criterion", lambda pair: "met" if pair.better else "not met"),
         ("agrees", lambda p: "boundary" if p.boundary else "yes" if p.agrees else "no"),
     )
@@ -165,6 +172,12 @@ def _shifts(summary: studies.ShiftSummary) -> None:
         ("Spearman", "spearman", ".3f"),
         ("boundary", "boundary"),
     )
+
+
+def _gain(pair: studies.ShiftPair) -> str:
+    """In points, with its 95 % interval where the rows tell episodes."""
+    ends = "" if pair.gain_interval is None else " [{:+.0f}, {:+.0f}]".format(*pair.gain_interval)
+    return f"{pair.success_gain:+.1f}{ends}"
 
 
 def _drift(summary: studies.DriftSummary) -> None:

@@ -41,6 +41,9 @@ class SweepRows(Rows):
         Numbers, Column("median distance of different-label pairs", low=0, optional=True)
     ]
     family: Annotated[Texts, Column("model family; thresholds are chosen in each", optional=True)]
+    episodes: Annotated[
+        Numbers, Column("episodes behind each success rate, for intervals", low=1, optional=True)
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +54,7 @@ class Run:
         clean: Clean success in %, the mean over evaluation seeds where these are given.
         clean_sd: Its deviation over evaluation seeds; NaN where these are not given.
         different_label: Median distance of different-label pairs; NaN where it is not given.
+        episodes: Behind each success rate; NaN where it is not given.
         required: Success under the shift that counts as recovered, in %.
         recovered: Whether each checkpoint meets the success-rate criterion.
     """
@@ -64,6 +68,7 @@ class Run:
     clean: Numbers
     clean_sd: Numbers
     different_label: Numbers
+    episodes: Numbers
     required: float
     recovered: Mask
 
@@ -162,6 +167,7 @@ def read_training_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) 
                 clean,
                 clean_sd,
                 cell.different_label_distance,
+                cell.episodes,
                 required_success(noisy, recovery),
                 meets_criterion(noisy, clean, recovery=recovery, clean_loss=clean_loss),
             )

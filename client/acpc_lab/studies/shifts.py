@@ -20,6 +20,7 @@ from acpc_lab.studies.base import (
     records,
     spearman,
 )
+from acpc_lab.studies.intervals import Interval, gain_interval
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
 EPS_SCORE = 1e-12
@@ -49,6 +50,13 @@ class ShiftRows(Rows):
     t_ir: Annotated[Numbers, Column("threshold of relative IR for this task", 0, optional=True)]
     t_sr: Annotated[Numbers, Column("threshold of SR for this task", 0, 1, optional=True)]
     family: Annotated[Texts, Column("model family, whose thresholds are taken", optional=True)]
+    success: Annotated[
+        Numbers,
+        Column("success of the augmented checkpoint under the shift, in %", 0, 100, optional=True),
+    ]
+    episodes: Annotated[
+        Numbers, Column("episodes behind each success rate, for intervals", low=1, optional=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,8 @@ class ShiftPair(Record):
         clean_gain: Clean success minus the reference's, in points; None where it is not given.
         clean_rises: Clean success rises by ``gain`` points or more, too, so that the gain under
             the shift cannot be attributed to robustness alone.
+        gain_interval: 95 % interval of ``success_gain``; None where the row does not tell success
+            and episodes.
     """
 
     task: str
@@ -106,6 +116,7 @@ class ShiftPair(Record):
     family: str
     clean_gain: float | None
     clean_rises: bool
+    gain_interval: Interval | None
 
     @property
     def agrees(self) -> bool:
@@ -209,12 +220,23 @@ def summarise(rows: ShiftRows, parameters: ShiftParameters, arrays: Arrays) -> S
             rows.family,
             or_none(rows.clean_gain),
             rises,
+            _gain_intervals(rows),
         ),
         agreement=tuple(
             _agreement(name, delta[mask], rows.success_gain[mask], better[mask], boundary[mask])
             for name, mask in chosen
         ),
     )
+
+
+def _gain_intervals(rows: ShiftRows) -> NDArray[np.object_]:
+    """Of every row, or None."""
+    found = np.empty(len(rows), dtype=object)
+    cells = zip(rows.success, rows.success_gain, rows.episodes, strict=True)
+    for row, (success, gain, episodes) in enumerate(cells):
+        told = math.nan if math.isnan(success) else episodes
+        found[row] = gain_interval(success, success - gain, told)
+    return found
 
 
 def _agreement(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from acpc.contract import Record
 
 from acpc_lab.studies.base import Spread
+from acpc_lab.studies.intervals import Interval
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -52,6 +53,11 @@ class RunRecovery(Record):
         clean_success: By level, in %.
         clean_success_sd: Its deviation over evaluation seeds, by level, in points; None where no
             row has success by seed.
+        success_interval: 95 % interval of success under the shift, by level, in %; None where
+            rows do not tell their episodes.
+        clean_success_interval: Of clean success, likewise.
+        undecided_levels: Augmented levels whose intervals do not tell whether they meet the
+            criterion, its cutoffs taken as they are; none without intervals.
     """
 
     task: str
@@ -63,6 +69,9 @@ class RunRecovery(Record):
     loss: float
     clean_success: tuple[float, ...]
     clean_success_sd: tuple[float, ...] | None
+    success_interval: tuple[Interval, ...] | None
+    clean_success_interval: tuple[Interval, ...] | None
+    undecided_levels: tuple[float, ...]
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -13,6 +13,7 @@ import numpy as np
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import SLACK, Parameters, Spread, as_float
+from acpc_lab.studies.intervals import Interval, success_intervals
 from acpc_lab.studies.recovery import (
     Agreement,
     Judgement,
@@ -273,6 +274,12 @@ def _task(
 
 
 def _run(run: Run, levels: tuple[float, ...], clean_loss: float) -> RunRecovery:
+    noisy = success_intervals(run.noisy, run.episodes)
+    clean = success_intervals(run.clean, run.episodes)
+    undecided = [False] * len(levels)
+    if noisy is not None and clean is not None:
+        cutoffs = run.required - SLACK, float(run.clean[0]) - clean_loss - SLACK
+        undecided[1:] = [_undecided(at, cutoffs) for at in zip(noisy[1:], clean[1:], strict=True)]
     return RunRecovery(
         task=run.task,
         run=run.run,
@@ -283,7 +290,17 @@ def _run(run: Run, levels: tuple[float, ...], clean_loss: float) -> RunRecovery:
         loss=run.loss,
         clean_success=tuple(run.clean.tolist()),
         clean_success_sd=None if np.isnan(run.clean_sd).all() else tuple(run.clean_sd.tolist()),
+        success_interval=noisy,
+        clean_success_interval=clean,
+        undecided_levels=_held(levels, undecided),
     )
+
+
+def _undecided(intervals: tuple[Interval, Interval], cutoffs: tuple[float, float]) -> bool:
+    """Whether two rates may, but need not, both reach their cutoffs."""
+    pairs = list(zip(intervals, cutoffs, strict=True))
+    possible = all(high >= cutoff for (_, high), cutoff in pairs)
+    return possible and not all(low >= cutoff for (low, _), cutoff in pairs)
 
 
 def _held(levels: tuple[float, ...], mask: Sequence[bool]) -> tuple[float, ...]:
