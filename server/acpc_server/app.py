@@ -14,6 +14,7 @@ from acpc.contract import to_plain
 from acpc.v1 import (
     anchor_service_pb2,
     checkpoint_service_pb2,
+    dataset_service_pb2,
     diagnostic_service_pb2,
     scoring_service_pb2,
     study_service_pb2,
@@ -45,6 +46,7 @@ from acpc_server.options import (
 from acpc_server.rpc import (
     AnchorServicer,
     CheckpointServicer,
+    DatasetServicer,
     DiagnosticServicer,
     Door,
     HealthService,
@@ -71,7 +73,7 @@ log = structlog.get_logger("acpc.app")
 SERVICES = (
     *(
         f"acpc.v1.{name}Service"
-        for name in ("Diagnostic", "Anchor", "Scoring", "Study", "Checkpoint")
+        for name in ("Diagnostic", "Anchor", "Scoring", "Study", "Checkpoint", "Dataset")
     ),
     "google.longrunning.Operations",
 )
@@ -235,6 +237,7 @@ class Server:
         for file, servicer in (
             (diagnostic_service_pb2, diagnostic),
             (checkpoint_service_pb2, checkpoints),
+            (dataset_service_pb2, DatasetServicer(self._datasets)),
             (scoring_service_pb2, ScoringServicer(scoring, *given)),
             (study_service_pb2, StudyServicer(studies, *given)),
             (anchor_service_pb2, anchors),

@@ -4,6 +4,8 @@ Packages below ``rpc`` raise these and know nothing of gRPC: ``code`` is the sta
 ``rpc`` turns an error into a google.rpc.Status with BadRequest, ErrorInfo and RetryInfo.
 ``InvalidArgument(field, description)`` is the contract's ``ArgumentError``: each names its field.
 
+    NotFound
+    └── UnknownName      NOT_FOUND             a name of the caller's that nothing has
     FailedPrecondition
     └── UnsafeCheckpoint FAILED_PRECONDITION   a checkpoint folder that is not safe to read
     ResourceExhausted
@@ -16,6 +18,8 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from acpc.contract import (
     Aborted,
@@ -31,6 +35,7 @@ from acpc.contract import (
     Unauthenticated,
     Unavailable,
     Unimplemented,
+    did_you_mean,
 )
 from acpc.contract import (
     ArgumentError as InvalidArgument,
@@ -53,6 +58,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
+    "UnknownName",
     "UnsafeCheckpoint",
     "shortage",
 ]
@@ -67,6 +73,33 @@ _SHORTAGE = re.compile(
     r"|resource temporarily unavailable",
     re.IGNORECASE,
 )
+
+
+class UnknownName(NotFound):
+    """Nothing has the name that a caller gave. Who may list the names is told the nearest ones.
+
+    Args:
+        message: What there is not.
+        name: What the caller gave.
+        known: Lists the names there are, of the server's and not of one tenant's.
+        listed_by: Command that lists them.
+    """
+
+    def __init__(
+        self, message: str, name: str, known: Callable[[], Iterable[str]], listed_by: str
+    ) -> None:
+        super().__init__(message)
+        self._name = name
+        self._known = known
+        self._listed_by = listed_by
+
+    def with_names(self) -> NotFound:
+        """The error with the nearest names, and the command that lists all."""
+        guess = ""
+        with suppress(AcpcError, OSError):  # a root that cannot be read has no names
+            guess = did_you_mean(self._name, self._known())
+        listed = f"{self._listed_by} shows all"
+        return NotFound("; ".join(filter(None, [self.message, " ".join([guess, listed]).strip()])))
 
 
 class UnsafeCheckpoint(FailedPrecondition):

@@ -13,11 +13,13 @@ from acpc.contract import (
     CheckpointRef,
     CostReduction,
     DatasetAnchors,
+    DatasetFile,
     GaussianBlur,
     GaussianNoise,
     Identity,
     NumericMode,
     ScoreProtocol,
+    TaskSummary,
     Thresholds,
 )
 from acpc.v1 import receipt_pb2, tensor_pb2
@@ -205,6 +207,15 @@ def test_lists_read_every_page(side: Any, counterparty: Counterparty) -> None:
     listed = side.collect(lambda client: client.operations.list(filter="state=running"))
     assert [item.name for item in listed] == ["operations/first", "operations/second"]
     assert counterparty.requests["ListOperations"][1].filter == "state=running"
+
+
+def test_datasets_and_tasks_are_listed(side: Any, counterparty: Counterparty) -> None:
+    (found,) = side.collect(lambda client: client.datasets.list(page_size=7))
+    assert found == DatasetFile("rooms.h5", 2**20)
+    assert counterparty.requests["ListDatasets"][0].page_size == 7
+    rooms, own = side.collect(lambda client: client.datasets.tasks())
+    assert rooms == TaskSummary("rooms", "Rooms.", state="pose", frameskip=5, history=3)
+    assert own == TaskSummary("own.yaml")
 
 
 def test_checkpoints_load_and_unload(side: Any, counterparty: Counterparty) -> None:

@@ -12,6 +12,7 @@ from acpc_client.aio.anchors import AsyncAnchors
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.aio.resources import (
     AsyncCheckpoints,
+    AsyncDatasets,
     AsyncOperations,
     AsyncScoreJob,
     AsyncStudyJob,
@@ -19,10 +20,12 @@ from acpc_client.aio.resources import (
 from acpc_client.aio.session import AsyncPlanSession
 from acpc_client.sync.anchors import Anchors
 from acpc_client.sync.client import AcpcClient
-from acpc_client.sync.resources import Checkpoints, Operations, ScoreJob, StudyJob
+from acpc_client.sync.resources import Checkpoints, Datasets, Operations, ScoreJob, StudyJob
 from acpc_client.sync.session import PlanSession
 
 PUBLIC = [
+    "DatasetFile",
+    "TaskSummary",
     "Absence",
     "Access",
     "ClientOptions",
@@ -131,11 +134,12 @@ INTEGRATIONS = [
 METHODS = {
     AcpcClient: [
         "absence", "anchors", "certify_pool", "checkpoints", "close", "compare_pair",
-        "compare_pairs", "operations", "plan", "plan_paired", "preview_anchors", "run_study",
-        "score_checkpoint", "target",
+        "compare_pairs", "datasets", "operations", "plan", "plan_paired", "preview_anchors",
+        "run_study", "score_checkpoint", "target",
     ],
     Anchors: ["create", "delete", "get", "list", "upload"],
     Checkpoints: ["get", "list", "load", "unload"],
+    Datasets: ["list", "tasks"],
     Operations: ["cancel", "delete", "get", "list", "wait", "watch"],
     PlanSession: ["certify", "certify_proposal", "close", "receipt"],
     ScoreJob: ["cancel", "operation", "progress", "result", "watch"],
@@ -145,6 +149,7 @@ TWINS = {
     AcpcClient: AsyncAcpcClient,
     Anchors: AsyncAnchors,
     Checkpoints: AsyncCheckpoints,
+    Datasets: AsyncDatasets,
     Operations: AsyncOperations,
     PlanSession: AsyncPlanSession,
     ScoreJob: AsyncScoreJob,

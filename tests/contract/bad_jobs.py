@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import wire
 from acpc.v1 import checkpoint_service_pb2 as checkpoints
+from acpc.v1 import dataset_service_pb2 as datasets
 from acpc.v1 import scoring_service_pb2 as scoring
 from bad_pairs import INVALID, UNICODE
 from google.longrunning import operations_pb2 as operations
@@ -182,6 +183,8 @@ def _lists() -> list[MethodCase]:
     kinds = {
         "Operations.ListOperations": operations.ListOperationsRequest,
         "CheckpointService.ListCheckpoints": checkpoints.ListCheckpointsRequest,
+        "DatasetService.ListDatasets": datasets.ListDatasetsRequest,
+        "DatasetService.ListTasks": datasets.ListTasksRequest,
     }
     tokens = ("x", "-1", "1.5", "9" * 30, str(2**31 + 1), "\u0661", "1" * 100_000)
     rows = [("page_size", 1001), *(("page_token", token) for token in tokens)]

@@ -125,6 +125,20 @@ def test_a_method_is_for_its_role_alone(guarded: Guarded, method: str) -> None:
             assert f"needs the role {METHOD_ROLES[method]}" in refused.message
 
 
+def test_only_who_may_list_names_is_told_the_nearest(guarded: Guarded) -> None:
+    """Of checkpoints, which are the server's; operations and anchor sets are never suggested."""
+    asked = wire.score(checkpoint=wire.checkpoint("lewn")).SerializeToString()
+    both = guarded.new_key("reader", Role.SCORE, Role.READ, tenant="lab")
+    told = {}
+    for name, key in (("score", guarded.keys[Role.SCORE]), ("both", both)):
+        refused = call(guarded.channel, SCORE, bearer(key), asked)
+        assert refused is not None
+        assert refused.code == "NOT_FOUND"
+        told[name] = refused.message
+    assert told["score"] == "checkpoint 'lewn': 'lewn' does not exist"
+    assert told["both"].startswith(f"{told['score']}; did you mean 'lewm'")
+
+
 def test_health_is_open(guarded: Guarded) -> None:
     answer = guarded.channel.unary_unary(
         HEALTH, response_deserializer=health_pb2.HealthCheckResponse.FromString

@@ -30,6 +30,7 @@ from acpc.contract.messages import wire_names
 from acpc.v1 import (
     anchor_service_pb2,
     checkpoint_service_pb2,
+    dataset_service_pb2,
     diagnostic_service_pb2,
     scoring_service_pb2,
     study_service_pb2,
@@ -40,6 +41,7 @@ from hypothesis import strategies as st
 SERVICES = (
     anchor_service_pb2,
     checkpoint_service_pb2,
+    dataset_service_pb2,
     diagnostic_service_pb2,
     scoring_service_pb2,
     study_service_pb2,
@@ -48,8 +50,9 @@ SERVICES = (
 WRAPPERS = {
     "CreateAnchorSetResponse", "GetAnchorSetResponse", "ListAnchorSetsResponse",
     "DeleteAnchorSetResponse", "UploadAnchorsResponse", "GetUploadResponse",
-    "ListCheckpointsResponse", "GetCheckpointResponse", "UnloadCheckpointResponse",
-    "ComparePairsResponse", "PlanResponse", "PlanStarted", "WatchOperationResponse",
+    "ListDatasetsResponse", "ListTasksResponse", "ListCheckpointsResponse", "GetCheckpointResponse",
+    "UnloadCheckpointResponse", "ComparePairsResponse", "PlanResponse",
+    "PlanStarted", "WatchOperationResponse",
 }  # fmt: skip
 # Fields that the client's session checks and does not hand on.
 UNREAD = {("PlanCertificate", "iteration")}

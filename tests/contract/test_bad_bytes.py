@@ -45,6 +45,8 @@ IMPLEMENTED = [
     ("acpc.v1.CheckpointService", "GetCheckpoint", False, False),
     ("acpc.v1.CheckpointService", "LoadCheckpoint", False, False),
     ("acpc.v1.CheckpointService", "UnloadCheckpoint", False, False),
+    ("acpc.v1.DatasetService", "ListDatasets", False, False),
+    ("acpc.v1.DatasetService", "ListTasks", False, False),
     ("google.longrunning.Operations", "GetOperation", False, False),
     ("google.longrunning.Operations", "ListOperations", False, False),
     ("google.longrunning.Operations", "CancelOperation", False, False),

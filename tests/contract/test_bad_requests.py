@@ -8,6 +8,7 @@ import wire
 from acpc.v1 import (
     anchor_service_pb2_grpc,
     checkpoint_service_pb2_grpc,
+    dataset_service_pb2_grpc,
     diagnostic_service_pb2,
     diagnostic_service_pb2_grpc,
     scoring_service_pb2_grpc,
@@ -23,6 +24,7 @@ TRAILER_BYTES = 8192
 STUBS = {
     "ScoringService": scoring_service_pb2_grpc.ScoringServiceStub,
     "CheckpointService": checkpoint_service_pb2_grpc.CheckpointServiceStub,
+    "DatasetService": dataset_service_pb2_grpc.DatasetServiceStub,
     "DiagnosticService": diagnostic_service_pb2_grpc.DiagnosticServiceStub,
     "AnchorService": anchor_service_pb2_grpc.AnchorServiceStub,
     "Operations": operations_pb2_grpc.OperationsStub,

@@ -30,6 +30,7 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 SERVICES = (
     "acpc.v1.AnchorService",
     "acpc.v1.CheckpointService",
+    "acpc.v1.DatasetService",
     "acpc.v1.DiagnosticService",
     "acpc.v1.ScoringService",
     "acpc.v1.StudyService",

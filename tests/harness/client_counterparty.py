@@ -14,6 +14,8 @@ import numpy as np
 from acpc.v1 import (
     checkpoint_service_pb2,
     checkpoint_service_pb2_grpc,
+    dataset_service_pb2,
+    dataset_service_pb2_grpc,
     diagnostic_service_pb2,
     diagnostic_service_pb2_grpc,
     receipt_pb2,
@@ -33,6 +35,7 @@ LIMIT = 64 * 1024 * 1024
 class Counterparty(
     diagnostic_service_pb2_grpc.DiagnosticServiceServicer,
     checkpoint_service_pb2_grpc.CheckpointServiceServicer,
+    dataset_service_pb2_grpc.DatasetServiceServicer,
     scoring_service_pb2_grpc.ScoringServiceServicer,
     study_service_pb2_grpc.StudyServiceServicer,
     operations_pb2_grpc.OperationsServicer,
@@ -235,6 +238,21 @@ class Counterparty(
             next_page_token="2" if start == 0 else "",
         )
 
+    def ListDatasets(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("ListDatasets", request, context)
+        file = dataset_service_pb2.DatasetFile(name="rooms.h5", size_bytes=2**20)
+        return dataset_service_pb2.ListDatasetsResponse(datasets=[file])
+
+    def ListTasks(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._begin("ListTasks", request, context)
+        rooms = dataset_service_pb2.TaskSummary(
+            name="rooms", description="Rooms.", state="pose", frameskip=5, history=3
+        )
+        own = dataset_service_pb2.TaskSummary(name="own.yaml")
+        tasks = [rooms] if not request.page_token else [own]
+        token = "1" if not request.page_token else ""
+        return dataset_service_pb2.ListTasksResponse(tasks=tasks, next_page_token=token)
+
     def GetCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("GetCheckpoint", request, context)
         found = self._checkpoint(request.checkpoint.name)
@@ -313,6 +331,7 @@ def serve(servicer: Counterparty, credentials: grpc.ServerCredentials | None = N
     limits = [("grpc.max_receive_message_length", LIMIT), ("grpc.max_send_message_length", LIMIT)]
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=limits)
     diagnostic_service_pb2_grpc.add_DiagnosticServiceServicer_to_server(servicer, server)
+    dataset_service_pb2_grpc.add_DatasetServiceServicer_to_server(servicer, server)
     checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(servicer, server)
     scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server(servicer, server)
     study_service_pb2_grpc.add_StudyServiceServicer_to_server(servicer, server)

@@ -15,6 +15,7 @@ import wire
 from acpc.v1 import (
     anchor_service_pb2,
     checkpoint_service_pb2,
+    dataset_service_pb2,
     diagnostic_service_pb2,
     scoring_service_pb2,
     study_service_pb2,
@@ -28,7 +29,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from mutations import Mutator
 
 FILES = (
-    *(anchor_service_pb2, checkpoint_service_pb2, diagnostic_service_pb2),
+    *(anchor_service_pb2, checkpoint_service_pb2, dataset_service_pb2, diagnostic_service_pb2),
     *(scoring_service_pb2, study_service_pb2, operations_pb2, health_pb2, reflection_pb2),
 )
 METHODS: dict[str, MethodDescriptor] = {
@@ -108,6 +109,8 @@ def seeds(names: Names) -> dict[str, list[Message]]:
         "GetAnchorSet": [anchors.GetAnchorSetRequest(digest=names.anchor_set)],
         "ListAnchorSets": [anchors.ListAnchorSetsRequest(page_size=10)],
         "DeleteAnchorSet": [anchors.DeleteAnchorSetRequest(digest=names.anchor_set)],
+        "ListDatasets": [dataset_service_pb2.ListDatasetsRequest(page_size=10)],
+        "ListTasks": [dataset_service_pb2.ListTasksRequest(page_size=10)],
         "ListCheckpoints": [checkpoint_service_pb2.ListCheckpointsRequest(page_size=10)],
         "GetCheckpoint": [
             checkpoint_service_pb2.GetCheckpointRequest(checkpoint=wire.checkpoint())

@@ -13,6 +13,8 @@ from acpc_server.errors import (
     DeviceFailed,
     HostShortage,
     InvalidArgument,
+    NotFound,
+    UnknownName,
     UnsafeCheckpoint,
 )
 from acpc_server.rpc.status import to_status
@@ -25,14 +27,14 @@ CLASSES = [
 ]
 
 
-def test_the_server_adds_three_classes() -> None:
+def test_the_server_adds_four_classes() -> None:
     found, waiting = set(), [AcpcError]
     while waiting:
         for child in waiting.pop().__subclasses__():
             found.add(child)
             waiting.append(child)
     servers = {cls for cls in found if cls.__module__.startswith("acpc_server")}
-    assert servers == {UnsafeCheckpoint, HostShortage, DeviceFailed}
+    assert servers == {UnknownName, UnsafeCheckpoint, HostShortage, DeviceFailed}
     assert {cls for cls in found if cls.__module__ == errors.__name__} == set(CLASSES)
 
 
@@ -70,3 +72,28 @@ def test_field_paths_move_and_nest() -> None:
     moved = error.below("plan").moved("plan", "dataset")
     assert (moved.message, moved.reason) == ("dataset.checkpoint.name: is empty", "EMPTY")
     assert [v.field for v in moved.violations] == ["dataset.checkpoint.name"]
+
+
+def test_the_nearest_names_are_looked_up_only_for_who_may_list_them() -> None:
+    looked: list[str] = []
+
+    def known() -> list[str]:
+        looked.append("looked")
+        return ["lewm", "pldm"]
+
+    error = UnknownName("checkpoint 'lwem' does not exist", "lwem", known, "acpc checkpoints list")
+    assert str(error) == "checkpoint 'lwem' does not exist"
+    assert looked == []
+    told = error.with_names()
+    assert told.message == (
+        "checkpoint 'lwem' does not exist; did you mean 'lewm'? acpc checkpoints list shows all"
+    )
+    assert (told.code, told.reason) == (error.code, error.reason)
+
+
+def test_names_that_cannot_be_listed_are_not_suggested() -> None:
+    def known() -> list[str]:
+        raise NotFound("the root is gone")
+
+    error = UnknownName("no", "lwem", known, "acpc datasets")
+    assert error.with_names().message == "no; acpc datasets shows all"

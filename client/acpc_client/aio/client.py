@@ -23,6 +23,7 @@ from acpc_client.aio.anchors import AsyncAnchors
 from acpc_client.aio.planning import AsyncPlanningMethods
 from acpc_client.aio.resources import (
     AsyncCheckpoints,
+    AsyncDatasets,
     AsyncOperations,
     AsyncScoreJob,
     AsyncStudyJob,
@@ -84,6 +85,11 @@ class AsyncAcpcClient(AsyncPlanningMethods):
     def checkpoints(self) -> AsyncCheckpoints:
         """The checkpoints below the server's root."""
         return AsyncCheckpoints(self._transport)
+
+    @property
+    def datasets(self) -> AsyncDatasets:
+        """The datasets below the server's root, and the tasks."""
+        return AsyncDatasets(self._transport)
 
     @property
     def anchors(self) -> AsyncAnchors:

@@ -8,10 +8,18 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
-from acpc.contract import Checkpoint, CheckpointRef, LoadedCheckpoint, Progress, Score
+from acpc.contract import (
+    Checkpoint,
+    CheckpointRef,
+    DatasetFile,
+    LoadedCheckpoint,
+    Progress,
+    Score,
+    TaskSummary,
+)
 
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import Call, Page, checkpoints, jobs
+from acpc_client.calls import Call, Page, checkpoints, datasets, jobs
 from acpc_client.results import Operation, StudyResult
 from acpc_client.retries import WatchPlan
 from acpc_client.transport import check_timeout
@@ -73,6 +81,22 @@ class AsyncCheckpoints(Resource):
     ) -> Checkpoint:
         """Frees the device memory of a checkpoint."""
         return await self._transport.run(checkpoints.unload(checkpoint, request_id), timeout)
+
+
+class AsyncDatasets(Resource):
+    """The datasets below the server's root, and the tasks as which they can be read."""
+
+    def list(
+        self, *, page_size: int = 100, timeout: float | None = None
+    ) -> AsyncIterator[DatasetFile]:
+        """Every dataset; pages are fetched as they are read, ``timeout`` seconds each."""
+        return self._pages(lambda token: datasets.list_page(page_size, token), timeout)
+
+    def tasks(
+        self, *, page_size: int = 100, timeout: float | None = None
+    ) -> AsyncIterator[TaskSummary]:
+        """Every task preset, then every task file; pages as in :meth:`list`."""
+        return self._pages(lambda token: datasets.tasks_page(page_size, token), timeout)
 
 
 class AsyncOperations(Resource):

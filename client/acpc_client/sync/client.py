@@ -32,7 +32,7 @@ from acpc_client.results import PairOutcome
 from acpc_client.retries import Absence, OnAway
 from acpc_client.sync.anchors import Anchors
 from acpc_client.sync.planning import PlanningMethods
-from acpc_client.sync.resources import Checkpoints, Operations, ScoreJob, StudyJob
+from acpc_client.sync.resources import Checkpoints, Datasets, Operations, ScoreJob, StudyJob
 from acpc_client.sync.streams import Feed
 from acpc_client.sync.transport import SyncTransport
 from acpc_client.transport import DEFAULT_TARGET, ClientOptions
@@ -94,6 +94,11 @@ class AcpcClient(PlanningMethods):
     def checkpoints(self) -> Checkpoints:
         """The checkpoints below the server's root."""
         return Checkpoints(self._transport)
+
+    @property
+    def datasets(self) -> Datasets:
+        """The datasets below the server's root, and the tasks."""
+        return Datasets(self._transport)
 
     @property
     def anchors(self) -> Anchors:

@@ -7,9 +7,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import grpc
-from acpc.contract import Checkpoint, CheckpointRef, LoadedCheckpoint, Progress, Score
+from acpc.contract import (
+    Checkpoint,
+    CheckpointRef,
+    DatasetFile,
+    LoadedCheckpoint,
+    Progress,
+    Score,
+    TaskSummary,
+)
 
-from acpc_client.calls import Call, Page, checkpoints, jobs
+from acpc_client.calls import Call, Page, checkpoints, datasets, jobs
 from acpc_client.results import Operation, StudyResult
 from acpc_client.retries import WatchPlan
 from acpc_client.sync.transport import SyncTransport
@@ -67,6 +75,18 @@ class Checkpoints(Resource):
     ) -> Checkpoint:
         """Frees the device memory of a checkpoint."""
         return self._transport.run(checkpoints.unload(checkpoint, request_id), timeout)
+
+
+class Datasets(Resource):
+    """The datasets below the server's root, and the tasks as which they can be read."""
+
+    def list(self, *, page_size: int = 100, timeout: float | None = None) -> Iterator[DatasetFile]:
+        """Every dataset; pages are fetched as they are read, ``timeout`` seconds each."""
+        return self._pages(lambda token: datasets.list_page(page_size, token), timeout)
+
+    def tasks(self, *, page_size: int = 100, timeout: float | None = None) -> Iterator[TaskSummary]:
+        """Every task preset, then every task file; pages as in :meth:`list`."""
+        return self._pages(lambda token: datasets.tasks_page(page_size, token), timeout)
 
 
 class Operations(Resource):

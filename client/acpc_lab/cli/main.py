@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from acpc_lab.cli import anchors, checkpoints, operations, study, sweep
+from acpc_lab.cli.datasets import datasets, tasks
 from acpc_lab.cli.diagnose import certify, compare, plan_paired
 from acpc_lab.cli.options import command
 from acpc_lab.cli.report import report
@@ -22,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (compare, certify, plan_paired, score, report, shifts):
+for function in (compare, certify, plan_paired, score, report, datasets, tasks, shifts):
     command(app)(function)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(anchors.app, name="anchors")

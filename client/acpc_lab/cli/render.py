@@ -13,6 +13,7 @@ from acpc.contract import Record
 from acpc_client import (
     AnchorSet,
     Checkpoint,
+    DatasetFile,
     Operation,
     PairComparison,
     PairedPlan,
@@ -23,6 +24,7 @@ from acpc_client import (
     Result,
     Score,
     SelectionCertificate,
+    TaskSummary,
     ViewCertificate,
 )
 from acpc_client.errors import AcpcError
@@ -239,6 +241,24 @@ def checkpoints(listed: Sequence[Checkpoint]) -> None:
     )
 
 
+def datasets(listed: Sequence[DatasetFile]) -> None:
+    """One row per dataset."""
+    columns(listed, ("name", "name"), ("MiB", _mebibytes))
+
+
+def tasks(listed: Sequence[TaskSummary]) -> None:
+    """One row per task."""
+    titles = ["name", "columns", "frameskip", "what"]
+    rows = [
+        [item.name, f"{item.pixels}, {item.action}, {item.state}", str(item.frameskip)]
+        if item.state
+        else [item.name, "-", "-"]
+        for item in listed
+    ]
+    whats = [item.description or "a task file; see docs/tasks.md" for item in listed]
+    table(titles, [[*row, what] for row, what in zip(rows, whats, strict=True)], words=True)
+
+
 def anchor_sets(listed: Sequence[AnchorSet]) -> None:
     """One row per anchor set."""
     columns(
@@ -294,7 +314,7 @@ def _done(item: Operation) -> str:
     return f"{progress.completed}/{progress.total} {progress.phase}".strip()
 
 
-def _mebibytes(item: Checkpoint | AnchorSet) -> str:
+def _mebibytes(item: Checkpoint | AnchorSet | DatasetFile) -> str:
     return f"{item.size_bytes / 2**20:.1f}"
 
 

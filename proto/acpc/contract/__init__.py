@@ -2,6 +2,7 @@
 
 from acpc.contract.anchor_sets import SMALL_ARRAYS, AnchorSet, anchors_digest, frame_digests
 from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
+from acpc.contract.datasets import DatasetFile, TaskSummary
 from acpc.contract.enums import (
     CemReturn,
     CostReduction,
@@ -175,6 +176,7 @@ __all__ = [
     "CreateRequest",
     "DataLoss",
     "DatasetAnchors",
+    "DatasetFile",
     "DeadlineExceeded",
     "DefocusBlur",
     "DriftStudy",
@@ -238,6 +240,7 @@ __all__ = [
     "StudyRequest",
     "StudyRows",
     "Tabular",
+    "TaskSummary",
     "Thresholds",
     "Timing",
     "Unauthenticated",

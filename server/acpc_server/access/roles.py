@@ -21,6 +21,8 @@ _METHODS: dict[str, dict[str, Role]] = {
         "LoadCheckpoint": Role.ADMIN,
         "UnloadCheckpoint": Role.ADMIN,
     },
+    # The datasets and tasks are the server's, as its checkpoints are.
+    "acpc.v1.DatasetService": {"ListDatasets": Role.READ, "ListTasks": Role.READ},
     "acpc.v1.DiagnosticService": {
         "ComparePair": Role.PLAN,
         "ComparePairs": Role.PLAN,

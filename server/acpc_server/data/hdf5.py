@@ -17,6 +17,7 @@ os.environ["HDF5_PLUGIN_PRELOAD"] = "::"
 import h5py
 import hdf5plugin  # noqa: F401  registers the compression filters
 import numpy as np
+from acpc.contract import did_you_mean
 from jaxtyping import Int64, Shaped
 
 from acpc_server.data.paths import resolve_below
@@ -215,7 +216,9 @@ class Hdf5Dataset:
     def _check_link(self, name: str) -> None:
         links = self._file.id.links  # to ask the file for the name itself would follow a link
         if name in ("", ".") or "/" in name or not links.exists(name.encode()):
-            raise self._bad(name, f"does not exist; there are {sorted(self._file)}")
+            guess = did_you_mean(name, self._file)
+            there = f"there are {sorted(self._file)}"
+            raise self._bad(name, "; ".join(filter(None, ["does not exist", guess, there])))
         if links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
             raise self._bad(name, "is a soft or external link; links are not followed")
 

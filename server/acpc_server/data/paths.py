@@ -1,9 +1,44 @@
 """Resolves file names from callers below a root folder."""
 
+import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
+from acpc_server.errors import FailedPrecondition, InvalidArgument, PermissionDenied, UnknownName
+
+# How the names of files end that are listed.
+SUFFIXES = {"dataset": (".h5", ".hdf5"), "task": (".yaml", ".yml", ".json")}
+MAX_DEPTH = 8
+MAX_ENTRIES = 100_000
+"""Files and folders that one listing looks at."""
+
+
+def files_below(root: Path, field: str) -> Iterator[str]:
+    """Regular files below ``root`` named as datasets or tasks are, without following links.
+
+    At most ``MAX_DEPTH`` folders deep, and of a huge tree the first ``MAX_ENTRIES`` only.
+    """
+    left = MAX_ENTRIES
+    for path, folders, files in os.walk(root):
+        relative = Path(path).relative_to(root)
+        folders.sort()
+        if len(relative.parts) >= MAX_DEPTH:
+            folders.clear()
+        for file in sorted(files):
+            left -= 1
+            if file.endswith(SUFFIXES[field]) and _is_regular(Path(path) / file):
+                yield (relative / file).as_posix()
+        left -= len(folders)
+        if left < 0:
+            return
+
+
+def _is_regular(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:  # gone meanwhile
+        return False
 
 
 def resolve_below(root: Path, name: str, *, field: str) -> Path:
@@ -14,7 +49,7 @@ def resolve_below(root: Path, name: str, *, field: str) -> Path:
     Raises:
         InvalidArgument: ``name`` is empty or holds a NUL or a backslash.
         PermissionDenied: ``name`` is absolute, has a ``.`` or ``..`` part, or passes a link.
-        NotFound: There is no such file.
+        UnknownName: There is no such file.
         FailedPrecondition: It is not a regular file.
     """
     if not name or "\0" in name or "\\" in name:
@@ -30,7 +65,12 @@ def resolve_below(root: Path, name: str, *, field: str) -> Path:
         try:
             mode = path.lstat().st_mode
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise NotFound(f"{field} {name!r} does not exist") from error
+            raise UnknownName(
+                f"{field} {name!r} does not exist",
+                name,
+                lambda: files_below(root, field),
+                f"acpc {field}s",
+            ) from error
         except OSError as error:
             raise FailedPrecondition(
                 f"{field} {name!r} cannot be read: {error.strerror}"

@@ -1,19 +1,20 @@
 """The datasets and task files below one root folder, by name."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from acpc.contract import AnchorSource, Reading
+from acpc.contract import AnchorSource, DatasetFile, Reading, TaskSummary, nearest
 
 from acpc_server.data.dataset_anchors import DatasetAnchors, DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
-from acpc_server.data.paths import resolve_below
+from acpc_server.data.paths import files_below, resolve_below
 from acpc_server.data.selection import WindowIndex, draw_anchors
 from acpc_server.data.statistics import StatisticsCache
-from acpc_server.data.tasks import load_task, preset_names
+from acpc_server.data.tasks import TaskPreset, load_task, preset_names
+from acpc_server.errors import FailedPrecondition
 from acpc_server.numerics import Check, go_on
 
 
@@ -49,13 +50,46 @@ class DatasetStore:
         preset = load_task(task, self._root)
         skip = preset.frameskip if frameskip is None else frameskip
         with Hdf5Dataset.open(self._root, dataset) as file:
-            file.pixel_column(preset.pixels)
-            preset.check_state_width(file.numeric_column(preset.state).width)
-            width = file.numeric_column(preset.action).width
+            width = self._action_width(file, preset, task)
             windows = WindowIndex(file.lengths, num_steps=steps, frameskip=skip)
         return DatasetFit(
             windows=len(windows), episodes=windows.episodes, frameskip=skip, action_dim=width
         )
+
+    def datasets(self) -> list[DatasetFile]:
+        """Every dataset below the root, unopened, by name."""
+        names = sorted(files_below(self._root, "dataset"))
+        return [DatasetFile(name, self._size(name)) for name in names]
+
+    def tasks(self) -> list[TaskSummary]:
+        """The presets, then the task files below the root, unopened, by name."""
+        presets = [load_task(name, self._root).summary() for name in preset_names()]
+        return presets + [TaskSummary(name) for name in sorted(files_below(self._root, "task"))]
+
+    def _size(self, name: str) -> int:
+        try:
+            return (self._root / name).lstat().st_size
+        except OSError:  # gone meanwhile
+            return 0
+
+    def _action_width(self, file: Hdf5Dataset, preset: TaskPreset, task: str) -> int:
+        """Numbers in a row of actions; FailedPrecondition names the presets that fit instead."""
+        try:
+            return _action_width(file, preset)
+        except FailedPrecondition as error:
+            others = nearest(task, filter(partial(self._reads, file), preset_names()), like=0.0)
+            if not others:
+                raise
+            fit = " and ".join(map(repr, others))
+            raise FailedPrecondition(
+                f"task {task!r} does not fit this file, but {fit} would: {error.message}",
+                reason=error.reason,
+            ) from error
+
+    def _reads(self, file: Hdf5Dataset, preset: str) -> bool:
+        with suppress(FailedPrecondition):
+            return _action_width(file, load_task(preset, self._root)) > 0
+        return False
 
     @contextmanager
     def drawn(
@@ -68,6 +102,7 @@ class DatasetStore:
         """
         preset = load_task(source.task, self._root)
         with Hdf5Dataset.open(self._root, source.dataset, check) as file:
+            self._action_width(file, preset, source.task)
             yield draw_anchors(
                 file,
                 preset,
@@ -105,3 +140,10 @@ class DatasetStore:
             paths.append(resolve_below(self._root, task, field="task"))
         states = [path.stat() for path in paths]
         return ",".join(f"{s.st_ino}-{s.st_size}-{s.st_mtime_ns}" for s in states)
+
+
+def _action_width(file: Hdf5Dataset, preset: TaskPreset) -> int:
+    """Numbers in a row of actions, once a file is known to have every column of a task."""
+    file.pixel_column(preset.pixels)
+    preset.check_state_width(file.numeric_column(preset.state).width)
+    return file.numeric_column(preset.action).width

@@ -1,22 +1,22 @@
 """Task presets: which columns a dataset has, how its windows step, and its label rule, as data."""
 
 from collections import Counter
+from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 import yaml
-from acpc.contract import Reading
+from acpc.contract import Reading, TaskSummary
 from jaxtyping import Float64
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from acpc_server.data.paths import resolve_below
-from acpc_server.errors import FailedPrecondition, NotFound
+from acpc_server.data.paths import SUFFIXES, files_below, resolve_below
+from acpc_server.errors import FailedPrecondition, UnknownName
 
 MAX_TASK_BYTES = 2**16
 MAX_DEPTH = 8
-_SUFFIXES = (".yaml", ".yml", ".json")
 
 Coordinate = Annotated[int, Field(ge=0)]
 
@@ -101,6 +101,11 @@ class TaskPreset(_Model):
         """The reading of requests that do not say one."""
         return Reading[self.protocol.upper()] if self.protocol else Reading.PAPER
 
+    def summary(self) -> TaskSummary:
+        """What a list of tasks tells."""
+        names = (field.name for field in fields(TaskSummary))
+        return TaskSummary(**{name: getattr(self, name) for name in names})
+
     def check_state_width(self, width: int) -> None:
         """Rejects, with FailedPrecondition, a label rule beyond states of ``width`` coordinates."""
         for position, rule in enumerate(self.labels):
@@ -122,17 +127,20 @@ def load_task(name: str, root: Path) -> TaskPreset:
     """A shipped preset by its name, or a task file below the dataset root.
 
     Raises:
-        NotFound: Neither a preset nor a file.
+        UnknownName: Neither a preset nor a file.
         InvalidArgument, PermissionDenied: A bad path, field ``task``.
         FailedPrecondition: A file that is too large, malformed, or not a task; names the key.
     """
     if name in preset_names():
         text = (files(__package__) / "presets" / f"{name}.yaml").read_text("utf-8")
         return _parse(name, text)
-    if not name.endswith(_SUFFIXES):
-        raise NotFound(
-            f"no task preset {name!r}; there are {preset_names()}, or name a task file "
-            f"({', '.join(_SUFFIXES)}) below the dataset root"
+    if not name.endswith(SUFFIXES["task"]):
+        raise UnknownName(
+            f"no task preset {name!r}, and no task file, whose name ends in one of "
+            f"{', '.join(SUFFIXES['task'])}",
+            name,
+            lambda: (*preset_names(), *files_below(root, "task")),
+            "acpc tasks",
         )
     with resolve_below(root, name, field="task").open("rb") as file:
         raw = file.read(MAX_TASK_BYTES + 1)

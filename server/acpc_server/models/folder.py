@@ -20,6 +20,7 @@ from acpc_server.errors import (
     InvalidArgument,
     NotFound,
     PermissionDenied,
+    UnknownName,
     UnsafeCheckpoint,
     shortage,
 )
@@ -78,7 +79,7 @@ def open_folder(root: Path, name: str) -> Iterator[int]:
         InvalidArgument: ``checkpoint.name`` is empty, absolute, or has ``.``, ``..``, empty,
             overlong or unprintable parts.
         PermissionDenied: A part is a symbolic link.
-        NotFound: No such folder.
+        UnknownName: No such folder.
         FailedPrecondition: ``root`` itself cannot be opened.
     """
     parts = name.split("/")
@@ -87,12 +88,22 @@ def open_folder(root: Path, name: str) -> Iterator[int]:
     descriptor = _open_root(root)
     try:
         for part in parts:
-            inner = _open_part(descriptor, part, os.O_DIRECTORY, f"checkpoint {name!r}")
+            try:
+                inner = _open_part(descriptor, part, os.O_DIRECTORY, f"checkpoint {name!r}")
+            except NotFound as error:
+                raise _unknown(root, name, error) from None
             os.close(descriptor)
             descriptor = inner
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _unknown(root: Path, name: str, error: NotFound) -> UnknownName:
+    def known() -> Iterator[str]:
+        return (entry.name for entry in list_checkpoints(root))
+
+    return UnknownName(error.message, name, known, "acpc checkpoints list")
 
 
 def choose_weights(folder: int, name: str, weights: str) -> str:

@@ -3,6 +3,7 @@
 from acpc_server.rpc.anchor import AnchorServicer
 from acpc_server.rpc.call import Admit, Call, Conversation, Metadata, admit_all
 from acpc_server.rpc.checkpoint import CheckpointServicer
+from acpc_server.rpc.dataset import DatasetServicer
 from acpc_server.rpc.diagnostic import DiagnosticServicer
 from acpc_server.rpc.door import Door, Lane
 from acpc_server.rpc.operations import OperationsServicer, OperationWriter

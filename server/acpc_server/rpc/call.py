@@ -21,8 +21,8 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 
-from acpc_server.access import ANYONE, AUDITED, LOCAL, Principal, require_role, subject
-from acpc_server.errors import AcpcError, InvalidArgument, Unauthenticated, shortage
+from acpc_server.access import ANYONE, AUDITED, LOCAL, Principal, Role, require_role, subject
+from acpc_server.errors import AcpcError, InvalidArgument, Unauthenticated, UnknownName, shortage
 from acpc_server.observe import Metrics
 from acpc_server.rpc.request import CALL_ID
 from acpc_server.rpc.status import plain_status, to_status
@@ -301,11 +301,17 @@ class Call:
         except Rejected:
             raise
         except AcpcError as error:
-            raise Rejected(self.reject(error)) from error
+            raise Rejected(self.reject(self.named(error))) from error
         except BaseException as error:
             raise Rejected(self.fault(error)) from error
         finally:
             structlog.contextvars.unbind_contextvars("request_id")
+
+    def named(self, error: AcpcError) -> AcpcError:
+        """The error; for a caller that may list names, with those nearest to an unknown one."""
+        if isinstance(error, UnknownName) and Role.READ in self.principal.roles:
+            return error.with_names()
+        return error
 
     def reject(self, error: AcpcError) -> status_pb2.Status:
         """End the call with an error; returns what to answer."""

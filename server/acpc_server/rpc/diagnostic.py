@@ -82,7 +82,9 @@ class DiagnosticServicer:
                     answer.response.CopyFrom(self._compare(request.pair, admitted))
             except AcpcError as error:
                 requests.check()
-                nested = error.below("pair") if isinstance(error, InvalidArgument) else error
+                nested = context.named(error)
+                if isinstance(error, InvalidArgument):
+                    nested = error.below("pair")
                 answer.error.CopyFrom(to_status(nested, shown_id(request.pair)))
             request = yield answer
         return None

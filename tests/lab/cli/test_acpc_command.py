@@ -114,6 +114,18 @@ def test_a_wrong_shift_names_the_command_that_lists_them(
     assert [row["shift"] for row in rows] == list(CHOICES)
 
 
+def test_datasets_and_tasks_are_listed(acpc: Callable[..., Any]) -> None:
+    assert "rooms.h5" in acpc("datasets").stdout
+    assert json.loads(acpc("datasets", "--json").stdout)[0]["size_bytes"] == 2**20
+    shown = acpc("tasks").stdout
+    assert "Rooms." in shown
+    assert "own.yaml" in shown
+    assert [task["name"] for task in json.loads(acpc("tasks", "--json").stdout)] == [
+        "rooms",
+        "own.yaml",
+    ]
+
+
 def test_the_target_may_stand_before_the_command_or_after_it(
     acpc: Callable[..., Any], target: str, unused_target: str
 ) -> None:

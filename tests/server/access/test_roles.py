@@ -6,6 +6,7 @@ import pytest
 from acpc.v1 import (
     anchor_service_pb2,
     checkpoint_service_pb2,
+    dataset_service_pb2,
     diagnostic_service_pb2,
     scoring_service_pb2,
     study_service_pb2,
@@ -18,6 +19,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 FILES = (
     anchor_service_pb2,
     checkpoint_service_pb2,
+    dataset_service_pb2,
     diagnostic_service_pb2,
     scoring_service_pb2,
     study_service_pb2,

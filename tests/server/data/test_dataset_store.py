@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from acpc.contract import AnchorSource
-from acpc_server.data import DatasetFit, DatasetStore
-from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
+from acpc_server.data import DatasetFit, DatasetStore, preset_names
+from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound, UnknownName
 from public_dataset import EPISODES, public_columns, write_public_dataset
 
 TASK = "name: t\nstate: pos_agent\nframeskip: 2\nlabels: [{rule: coordinates, of: [0]}]\n"
@@ -39,6 +39,57 @@ def test_fit_refuses_what_anchors_would_refuse(store: DatasetStore, tmp_path: Pa
         store.fit("a.h5", "wide.yaml", steps=4)
     with pytest.raises(NotFound, match=r"'b\.h5' does not exist"):
         store.fit("b.h5", "tworoom", steps=4)
+
+
+def test_a_file_that_another_preset_reads_names_it(store: DatasetStore, tmp_path: Path) -> None:
+    """Current stable-worldmodel collects the position as ``state``."""
+    write_public_dataset(tmp_path / "current.h5", public_columns(state="state"))
+    wanted = r"task 'tworoom' does not fit this file, but 'tworoom-current' would: dataset 'current"
+    with pytest.raises(FailedPrecondition, match=wanted):
+        store.fit("current.h5", "tworoom", steps=4)
+    source = AnchorSource(dataset="current.h5", task="tworoom", count=9, seed=4)
+    with (
+        pytest.raises(FailedPrecondition, match=wanted),
+        store.drawn(source, history=2, horizon=2),
+    ):
+        pass
+    (tmp_path / "near.yaml").write_text(TASK.replace("pos_agent", "pos_agnt"))
+    with pytest.raises(FailedPrecondition, match="does not exist; did you mean 'pos_agent'"):
+        store.fit("a.h5", "near.yaml", steps=4)
+
+
+def test_a_file_that_no_preset_reads_names_none(store: DatasetStore, tmp_path: Path) -> None:
+    write_public_dataset(tmp_path / "odd.h5", public_columns(state="somewhere"))
+    with pytest.raises(FailedPrecondition, match=r"^dataset 'odd.h5', column 'pos_agent'"):
+        store.fit("odd.h5", "tworoom", steps=4)
+
+
+def test_datasets_and_tasks_are_listed_by_name_and_links_are_not(
+    store: DatasetStore, tmp_path: Path
+) -> None:
+    (tmp_path / "inner").mkdir()
+    for name in ("inner/b.hdf5", "inner/t.json", "inner/notes.txt"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "link.h5").symlink_to(tmp_path / "a.h5")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "folder.h5").mkdir()
+    assert [one.name for one in store.datasets()] == ["a.h5", "inner/b.hdf5"]
+    assert store.datasets()[0].size_bytes == (tmp_path / "a.h5").stat().st_size
+    tasks = store.tasks()
+    assert [one.name for one in tasks] == [*preset_names(), "inner/t.json", "t.yaml"]
+    rooms = next(one for one in tasks if one.name == "tworoom")
+    assert (rooms.state, rooms.frameskip, rooms.history) == ("pos_agent", 5, 3)
+
+
+def test_unknown_names_know_what_there_is(store: DatasetStore) -> None:
+    with pytest.raises(UnknownName) as dataset:
+        store.fit("b.h5", "tworoom", steps=4)
+    assert "did you mean 'a.h5'? acpc datasets shows all" in dataset.value.with_names().message
+    for task, near in (("towroom", "tworoom"), ("tt.yaml", "t.yaml")):
+        with pytest.raises(UnknownName) as unknown:
+            store.fit("a.h5", task, steps=4)
+        told = unknown.value.with_names().message
+        assert f"did you mean '{near}'? acpc tasks shows all" in told
 
 
 def test_anchors_are_those_that_are_drawn(store: DatasetStore) -> None:

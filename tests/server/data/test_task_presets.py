@@ -133,7 +133,7 @@ def test_a_bad_task_file_names_the_key(tmp_path: Path, case: str) -> None:
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        ("twoorm", NotFound, r"no task preset 'twoorm'; there are \['cube'"),
+        ("twoorm", NotFound, "no task preset 'twoorm', and no task file"),
         ("none.yaml", NotFound, "task 'none.yaml' does not exist"),
         ("../mine.yaml", PermissionDenied, "plain relative path"),
         ("/etc/mine.yaml", PermissionDenied, "plain relative path"),
