@@ -23,6 +23,8 @@ class ProtocolUsed:
 
     Attributes:
         weights: Horizon weights; empty: 1/H.
+        reading: ``paper`` or ``released``.
+        neighbourhood: The quantile behind d_0.35.
     """
 
     horizon: int | None = None
@@ -31,6 +33,8 @@ class ProtocolUsed:
     draws: int | None = None
     seed: int | None = None
     weights: tuple[float, ...] = ()
+    reading: str = ""
+    neighbourhood: float | None = None
     anchors: str = ""
 
 

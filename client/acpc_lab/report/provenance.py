@@ -45,6 +45,8 @@ def protocol_rows(data: ReportData) -> list[tuple[str, str]]:
         ("draws M per anchor", each(lambda protocol: protocol.draws)),
         ("seed of the draws", each(lambda protocol: protocol.seed)),
         ("quantile q of IR", each(lambda protocol: protocol.quantile)),
+        ("reading of the protocol", each(lambda protocol: protocol.reading or None)),
+        ("neighbourhood of SR, a quantile", each(lambda protocol: protocol.neighbourhood)),
         ("margin δ of SR", each(lambda protocol: protocol.margin)),
         ("horizon weights", each(weights)),
         ("thresholds", "; ".join(dict.fromkeys(map(thresholds, judged))) or "-"),

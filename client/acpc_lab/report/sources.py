@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc.contract import changed
+from acpc.contract import changed, to_plain
 from acpc_client import (
     Access,
     CheckpointRef,
     DatasetAnchors,
+    Reading,
     Result,
     Score,
     ScoreProtocol,
@@ -219,6 +220,8 @@ def _protocol(
         draws=asked.draws,
         seed=asked.seed,
         weights=asked.weights,
+        reading=str(asked.reading or Reading.PAPER),
+        neighbourhood=asked.neighbourhood,
         anchors=count + where,
     )
 
@@ -228,7 +231,7 @@ def recipe(request: ScoreRequest) -> str:
     if request.shift is None:
         return ""
     anchors = request.anchors or ""
-    protocol = changed(request.protocol)
+    protocol = to_plain(changed(request.protocol))
     document: dict[str, Any] = {
         "checkpoints": [_named(request.checkpoint)],
         "anchors": {"set": anchors} if isinstance(anchors, str) else changed(anchors),

@@ -174,6 +174,10 @@ _COLUMNS: tuple[tuple[TableColumn, Callable[[Measurement], str | float | None]],
     (TableColumn("shift", "shift", number=False), lambda c: c.shift),
     (TableColumn("seed", "draw seed"), lambda c: c.protocol.seed),
     (
+        TableColumn("neighbourhood", "d", hint="quantile of state distances that reaches partners"),
+        lambda c: c.protocol.neighbourhood,
+    ),
+    (
         TableColumn("success", "success %", hint="planning success under the shift"),
         lambda c: None if c.success is None else 100 * c.success,
     ),
@@ -197,9 +201,10 @@ def _three_digits(value: float) -> str:
     return f"{value:.3f}"
 
 
-_IF_SEVERAL = {"shift", "seed"}
+_IF_SEVERAL = {"shift", "seed", "neighbourhood"}
 _SHOWN: dict[str, Callable[[float], str]] = {
     "seed": lambda v: f"{v:d}",
+    "neighbourhood": lambda v: f"{v:g}",
     "level": lambda v: f"{v:g}",
     "success": lambda v: f"{v:.1f}",
     "eligible": lambda v: f"{v:d}",
@@ -210,7 +215,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
 
 
 def table(data: ReportData) -> tuple[list[TableColumn], list[Row]]:
-    """The columns that hold anything (shift and seed: more than one value), and the rows."""
+    """The columns that hold anything (some: more than one value), and the rows."""
     columns = [
         column
         for column, read in _COLUMNS

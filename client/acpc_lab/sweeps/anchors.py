@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acpc_client import AcpcClient, AnchorArrays, DatasetAnchors, digest_of
+from acpc_client import AcpcClient, AnchorArrays, DatasetAnchors, Reading, digest_of
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import Link
@@ -23,7 +23,10 @@ SEED_LIMIT = 2**63 - 1
 # What a cell is scored on.
 Source = DatasetAnchors | str
 Store = Callable[["AnchorPlace"], Source]
-_DRAWN = ("dataset", "task", "count", "seed", "frameskip", "one_per_episode", "freeze", "history")
+_DRAWN = (
+    "dataset", "task", "count", "seed", "frameskip", "one_per_episode",
+    "window_future_frames", "freeze", "history",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def read_anchors(node: Node) -> AnchorPlace:
         if key not in section:
             raise node.error(f"lacks the key {key}; or name finished anchors with set or upload")
     given: dict[str, Any] = {}
-    for key, least in (("count", 2), ("seed", 0), ("frameskip", 1)):
+    for key, least in (("count", 2), ("seed", 0), ("frameskip", 1), ("window_future_frames", 1)):
         if key in section:
             given[key] = section[key].integer(least, SEED_LIMIT if key == "seed" else 2**32 - 1)
     if "one_per_episode" in section:
@@ -95,6 +98,7 @@ class Depot:
     Attributes:
         folder: Files to upload are named relative to it.
         horizon: Future frames in a set that is made.
+        reading: Decides the windows of a set that is made, where the file leaves them open.
     """
 
     client: AcpcClient
@@ -102,6 +106,7 @@ class Depot:
     sweep: str
     folder: Path
     horizon: int
+    reading: Reading = Reading.SERVER_DEFAULT
 
     def store(self, anchors: AnchorPlace) -> Source:
         """What to score on. The same anchors give the same set, however often they are stored."""
@@ -124,6 +129,7 @@ class Depot:
                 history=anchors.history or HISTORY,
                 horizon=self.horizon,
                 description=f"sweep {self.sweep}",
+                reading=self.reading,
                 request_id=self.request_id(anchors, source),
             )
         )
@@ -132,7 +138,10 @@ class Depot:
     def request_id(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
         """Of the job that makes a set; as in a cell's ids, what the file leaves open is open."""
         said = {**dataclasses.asdict(source), "seed": anchors.node.value.get("seed")}
+        if source.window_future_frames is None:
+            del said["window_future_frames"]  # as in the ids of earlier releases
         content = [self.sweep, said, anchors.history or HISTORY, self.horizon]
+        content += [str(self.reading)] if self.reading else []
         return str(uuid.uuid5(NAMESPACE, json.dumps(content)))
 
 

@@ -78,7 +78,9 @@ class Cell:
     @property
     def title(self) -> str:
         """What a person calls it."""
-        return f"{self.checkpoint.name} {self.shift} seed {self.seed}"
+        near = "neighbourhood" in changed(self.protocol)
+        control = f" neighbourhood {self.protocol.neighbourhood:g}" if near else ""
+        return f"{self.checkpoint.name} {self.shift} seed {self.seed}{control}"
 
     def request_id(self, sweep: str, attempt: int) -> str:
         """The request id of an attempt, from 1; whoever computes it finds the same job."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,22 +100,22 @@ def _cells_of(
     stated = frozenset(
         f"{part}.{name}"
         for part in ("anchors", "protocol", "thresholds")
-        for name, value in (parts.get(part) or {}).items()
+        if isinstance(said := parts.get(part), Mapping)
+        for name, value in said.items()
         if value is not None
     )
-    for shift in spec.shifts:
-        for seed in spec.seeds:
-            yield Cell(
-                checkpoint=checkpoint,
-                reference=reference,
-                anchors=anchors,
-                shift=shift,
-                protocol=dataclasses.replace(spec.protocol, seed=seed),
-                thresholds=spec.thresholds,
-                numeric_mode=spec.numeric_mode,
-                labels=labels,
-                stated=stated | {"protocol.seed"},
-            )
+    for shift, seed, near in itertools.product(spec.shifts, spec.seeds, spec.neighbourhoods):
+        yield Cell(
+            checkpoint=checkpoint,
+            reference=reference,
+            anchors=anchors,
+            shift=shift,
+            protocol=dataclasses.replace(spec.protocol, seed=seed, neighbourhood=near),
+            thresholds=spec.thresholds,
+            numeric_mode=spec.numeric_mode,
+            labels=labels,
+            stated=stated | {"protocol.seed"},
+        )
 
 
 def _members(group: Group, listing: Listing) -> Iterator[tuple[CheckpointRef, dict[str, str]]]:

@@ -117,6 +117,10 @@ def _plain(column: Any) -> list[Any]:  # noqa: ANN401 - an array, or a tuple of 
     return [item.name.lower() for item in column]
 
 
+_READ = ("reading", "partner_past", "neighbourhood")
+"""Parameters of the protocol that have columns of their own; None in older scores."""
+
+
 def _measured(score: Score | None) -> dict[str, Any]:
     names = (
         "outcome", "ir_raw", "ir_relative", "sr", "score", "delta_score", "ir_passed", "sr_passed",
@@ -124,7 +128,7 @@ def _measured(score: Score | None) -> dict[str, Any]:
         "median_latent_distance", "different_label_distance", "reference_ir_raw", "reference_sr",
         "checkpoint_digest",
         "reference_digest", "anchors_digest", "perturbation_digest", "parameters_digest",
-        "code_version", "numeric_mode", "device",
+        "code_version", "numeric_mode", "device", *_READ,
     )  # fmt: skip
     if score is None:
         return dict.fromkeys(names)
@@ -138,7 +142,7 @@ def _measured(score: Score | None) -> dict[str, Any]:
         score.reference.sr if score.reference else None, receipt.checkpoint_digest,
         receipt.reference_digest or None, receipt.anchors_digest, receipt.perturbation_digest,
         receipt.parameters_digest, receipt.code_version, receipt.numeric_mode.name.lower(),
-        receipt.device,
+        receipt.device, *map(receipt.parameters.get("protocol", {}).get, _READ),
     )  # fmt: skip
     return dict(zip(names, values, strict=True))
 

@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acpc_client import Access, NumericMode, Perturbation, ScoreProtocol, Thresholds, Tls
+from acpc_client import (
+    Access,
+    NumericMode,
+    PartnerPast,
+    Perturbation,
+    Reading,
+    ScoreProtocol,
+    Thresholds,
+    Tls,
+)
 
 from acpc_lab.sweeps.anchors import SEED_LIMIT, AnchorPlace, read_anchors
 from acpc_lab.sweeps.reading import Label, Node, Pattern, Section, read_document
@@ -19,6 +28,7 @@ KEYS = (
     "name", "description", "server", "checkpoints", "reference", "anchors", "shifts", "seeds",
     "protocol", "thresholds", "numeric_mode", "concurrency", "retries",
 )  # fmt: skip
+READINGS = ("paper", "released")
 _GROUP_KEYS = ("name", "weights", "reference", "labels", "anchors")
 
 
@@ -57,6 +67,7 @@ class SweepSpec:
         name: Part of every request id: two sweeps of one name share the jobs they have in common.
         target: ``host:port`` of the server; None: whatever the caller uses.
         access: How to get in.
+        neighbourhoods: Values of ``protocol.neighbourhood``, each a cell of its own.
         concurrency: Jobs in flight at most.
         retries: Further attempts for a cell whose job failed.
         document: The file as plain values.
@@ -70,6 +81,7 @@ class SweepSpec:
     shifts: tuple[Perturbation, ...]
     seeds: tuple[int, ...]
     protocol: ScoreProtocol
+    neighbourhoods: tuple[float, ...]
     thresholds: Thresholds
     numeric_mode: NumericMode
     concurrency: int
@@ -119,6 +131,7 @@ def read_spec(root: Node, default_name: str) -> SweepSpec:
         shifts=read_shifts(top["shifts"]),
         seeds=_seeds(top.get("seeds")),
         protocol=_protocol(top.get("protocol")),
+        neighbourhoods=_neighbourhoods(top.get("protocol")),
         thresholds=_thresholds(top.get("thresholds")),
         numeric_mode=NumericMode[mode.choice(modes).upper()] if mode else NumericMode(0),
         concurrency=top["concurrency"].integer(1, 1000) if "concurrency" in top else 4,
@@ -206,6 +219,9 @@ _PROTOCOL: dict[str, Callable[[Node], Any]] = {
     "weights": lambda node: tuple(item.number() for item in node.items()),
     "extra_horizons": lambda node: tuple(item.integer(1) for item in node.one_or_many()),
     "extra_quantiles": lambda node: tuple(item.fraction() for item in node.one_or_many()),
+    "reading": lambda node: Reading[node.choice(READINGS).upper()],
+    "partner_past": lambda node: PartnerPast[node.choice(("own", "anchor")).upper()],
+    "neighbourhood": lambda node: node.one_or_many()[0].fraction(),
 }
 
 
@@ -214,8 +230,21 @@ def _protocol(node: Node | None) -> ScoreProtocol:
         return ScoreProtocol()
     if isinstance(node.value, Mapping) and "seed" in node.value:
         raise node.error("seed is no part of it here; list the seeds under seeds")
+    if isinstance(node.value, str):
+        return ScoreProtocol(reading=_PROTOCOL["reading"](node))
     section = node.section(tuple(_PROTOCOL))
     return ScoreProtocol(**{key: _PROTOCOL[key](item) for key, item in section.values.items()})
+
+
+def _neighbourhoods(node: Node | None) -> tuple[float, ...]:
+    """Every neighbourhood, for a control over them; one where the file names no others."""
+    if node is None or not isinstance(node.value, Mapping) or "neighbourhood" not in node.value:
+        return (ScoreProtocol().neighbourhood,)
+    listed = node.section(tuple(_PROTOCOL))["neighbourhood"]
+    found = tuple(item.fraction() for item in listed.one_or_many())
+    if 0.0 in found or len(set(found)) < len(found):
+        raise listed.found("numbers above 0 and up to 1, every one once")
+    return found
 
 
 def _thresholds(node: Node | None) -> Thresholds:

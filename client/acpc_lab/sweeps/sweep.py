@@ -252,7 +252,8 @@ class Sweep:
             return before
         protocol = self.spec.protocol
         horizon = max(protocol.horizon or PAPER.horizon, *protocol.extra_horizons, 1)
-        depot = Depot(client, link, self.spec.name, self.folder.parent, horizon)
+        reading = self.spec.protocol.reading
+        depot = Depot(client, link, self.spec.name, self.folder.parent, horizon, reading)
         listed = link.ask(lambda: list(client.checkpoints.list()))
         plan = make_plan(self.spec, listed, depot.store)
         if before is not None and not options.get("drop"):

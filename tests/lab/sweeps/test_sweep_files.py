@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 import yaml
 from acpc.contract import (
+    Checkpoint,
+    CheckpointState,
     DatasetAnchors,
     GaussianBlur,
     GaussianNoise,
     Identity,
     MotionBlur,
     NumericMode,
+    PartnerPast,
+    Reading,
     Registered,
     Resize,
     ScoreProtocol,
@@ -20,6 +24,7 @@ from acpc.contract import (
 )
 from acpc_client.transport.channel import Tls
 from acpc_lab.sweeps import Sweep, SweepFileError, example
+from acpc_lab.sweeps.plan import make_plan
 from acpc_lab.sweeps.spec import SweepSpec
 
 WHOLE = """\
@@ -111,6 +116,33 @@ def test_what_is_left_out_is_the_papers_and_named_by_the_file(tmp_path: Path) ->
     assert Sweep.load(tmp_path / "mine.yaml").folder == tmp_path / "mine.sweep"
 
 
+def test_the_reading_of_the_protocol(tmp_path: Path) -> None:
+    alone = read(tmp_path, LEAST + "protocol: released\n").protocol
+    assert alone == ScoreProtocol(reading=Reading.RELEASED)
+    text = "protocol: {reading: released, partner_past: own, neighbourhood: 0.25}\n"
+    spec = read(tmp_path, LEAST + text)
+    assert (spec.protocol.reading, spec.protocol.partner_past) == (
+        Reading.RELEASED,
+        PartnerPast.OWN,
+    )
+    assert spec.neighbourhoods == (0.25,)
+    assert read(tmp_path, LEAST).neighbourhoods == (0.35,)
+    windows = read(tmp_path, LEAST.replace("tworoom}", "tworoom, window_future_frames: 9}"))
+    assert windows.groups[0].anchors.dataset == DatasetAnchors(
+        "rooms.h5", "tworoom", window_future_frames=9
+    )
+
+
+def test_a_list_of_neighbourhoods_is_the_papers_control(tmp_path: Path) -> None:
+    """One file scores all four; each is a cell of its own, and the others keep their ids."""
+    spec = read(tmp_path, LEAST + "protocol: {neighbourhood: [0.10, 0.25, 0.35, 0.50]}\n")
+    listed = [Checkpoint("a", "weights.pt", CheckpointState.AVAILABLE, 1, None, False)]
+    cells = make_plan(spec, listed, lambda place: place.dataset).cells
+    assert [cell.protocol.neighbourhood for cell in cells] == [0.10, 0.25, 0.35, 0.50]
+    assert len({cell.id for cell in cells}) == 4
+    assert cells[0].title == "a gaussian_blur:5 seed 0 neighbourhood 0.1"
+
+
 def test_the_example_is_a_sweep_as_it_is_and_with_every_comment_taken_out(tmp_path: Path) -> None:
     text = example(Path("mine.yaml"))
     spec = read(tmp_path, text)
@@ -164,6 +196,9 @@ REFUSED: list[tuple[str, int | None, str, str]] = [
     ("seeds: [-1]", 4, "seeds[0]", "found -1, wanted a whole number from 0"),
     ("seeds: 1.5", 4, "seeds", "found 1.5, wanted a whole number from 0"),
     ("protocol: {seed: 1}", 4, "protocol", "list the seeds under seeds"),
+    ("protocol: letter", 4, "protocol", "wanted one of paper, released"),
+    ("protocol: {partner_past: both}", 4, "protocol.partner_past", "wanted one of own, anchor"),
+    ("protocol: {neighbourhood: [0.1, 0]}", 4, "protocol.neighbourhood", "numbers above 0"),
     ("protocol: {draw: 1}", 4, "protocol.draw", "did you mean 'draws'?"),
     ("protocol: {draws: 0}", 4, "protocol.draws", "found 0, wanted a whole number from 1"),
     ("protocol: {quantile: 1.5}", 4, "protocol.quantile", "wanted a number from 0 to 1"),
