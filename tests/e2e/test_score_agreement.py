@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy_reference as metrics
@@ -13,6 +14,7 @@ from acpc.contract import (
     DatasetAnchors,
     GaussianBlur,
     GaussianNoise,
+    PartnerPast,
     Perturbation,
     Reading,
     Resize,
@@ -185,6 +187,83 @@ def test_the_released_reading(client: AcpcClient, world: ServedWorld, reach: flo
     assert asked["protocol"] | {
         "reading": "released", "partner_past": "anchor", "neighbourhood": reach
     } == asked["protocol"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "horizon", "future", "past", "reach"),
+    [
+        ({"reading": Reading.RELEASED}, 10, 11, "anchor", 0.35),
+        (
+            {"reading": Reading.RELEASED, "partner_past": PartnerPast.OWN, "neighbourhood": 0.25},
+            HORIZON, 9, "own", 0.25,
+        ),
+        (
+            {"partner_past": PartnerPast.ANCHOR, "neighbourhood": 0.5},
+            HORIZON, HORIZON, "anchor", 0.5,
+        ),
+    ],
+    ids=["longer than nine", "released but for two", "paper but for two"],
+)  # fmt: skip
+def test_each_parameter_of_the_reading(
+    client: AcpcClient,
+    world: ServedWorld,
+    given: dict[str, Any],
+    horizon: int,
+    future: int,
+    past: str,
+    reach: float,
+) -> None:
+    """Windows, anchors, partners and their blocks, by the switch and each by its own parameter."""
+    shift = GaussianNoise(0.08)
+    protocol = ScoreProtocol(draws=2, seed=SEED, horizon=horizon, **given)
+    job = client.score_checkpoint("lewm", SOURCE, shift, protocol=protocol)
+    score = job.result(timeout=GENEROUS_SECONDS)
+    anchors = score_reference.draw_anchors(
+        world.columns,
+        history=3,
+        horizon=horizon,
+        count=COUNT,
+        seed=9101,
+        frameskip=5,
+        future_frames=future,
+    )
+    wanted = score_reference.score(
+        world.reference("lewm", loops=False),
+        anchors,
+        shift.to_spec(),
+        history=3,
+        draws=2,
+        seed=SEED,
+        reach=reach,
+        partner_past=past,
+    )
+    assert worst(score.checkpoint, wanted, anchors.ids, 0.10) <= TOLERANCE
+    said = score.receipt.parameters["protocol"]
+    assert said["reading"] == ("released" if "reading" in given else "paper")
+    assert (said["partner_past"], said["neighbourhood"]) == (past, reach)
+
+
+def test_the_readings_of_the_protocol_differ(world: ServedWorld) -> None:
+    """In this world: other anchors, and other distances under the other past blocks."""
+    drawn = {
+        future: score_reference.draw_anchors(
+            world.columns,
+            history=3,
+            horizon=HORIZON,
+            count=COUNT,
+            seed=9101,
+            frameskip=5,
+            future_frames=future,
+        )
+        for future in (HORIZON, 9)
+    }
+    assert drawn[HORIZON].ids != drawn[9].ids
+    spec, model = GaussianNoise(0.08).to_spec(), world.reference("lewm", loops=False)
+    own, others = (
+        score_reference.score(model, drawn[9], spec, history=3, draws=1, seed=0, partner_past=past)
+        for past in ("own", "anchor")
+    )
+    assert gap(own.distance, others.distance) > 100 * TOLERANCE
 
 
 def test_a_task_file_says_the_reading(client: AcpcClient, world: ServedWorld) -> None:

@@ -87,20 +87,6 @@ def median_split_labels(features: ArrayLike) -> list[int]:
     return labels
 
 
-def cube_features(states: ArrayLike, *, released: bool) -> Array:
-    """The three features that Cube's label splits, of standardised observations (n, 28).
-
-    Tab. sr-labels: the first two coordinates and the norm of r = o[0:3] - o[25:28]. The released
-    code takes the first two coordinates of r instead of those of o.
-    """
-    rows = np.asarray(states, dtype=np.float64)
-    table = []
-    for o in rows:
-        r = [o[k] - o[len(o) - 3 + k] for k in range(3)]
-        table.append([*(r[:2] if released else o[:2]), norm(r)])
-    return np.array(table)
-
-
 def neighbourhood_radius(states: ArrayLike, q: float = 0.35) -> float:
     """d_0.35 over every ordered pair of different anchors."""
     rows = np.asarray(states, dtype=np.float64)
