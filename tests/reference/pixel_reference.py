@@ -66,7 +66,7 @@ def model_input(frames: NDArray[np.uint8], size: int) -> Array:
 
 def noisy(images: Array, normals: Array, sigma: float) -> Array:
     """Noise of standard deviation ``sigma`` on the scale where pixels lie in [0, 1]."""
-    return images + sigma * normals / STD[:, None, None]
+    return images + sigma * normals.astype(np.float64) / STD[:, None, None]
 
 
 def blurred(images: Array, kernel: int) -> Array:

@@ -23,7 +23,7 @@ class WireEnum(enum.IntEnum):
 
 
 class NumericMode(WireEnum):
-    """Arithmetic of the network; reductions are float64 in every mode, frames float32."""
+    """Arithmetic of the network; reductions are float64 in every mode."""
 
     SERVER_DEFAULT = 0
     FP32 = 1

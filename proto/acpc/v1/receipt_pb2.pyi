@@ -30,13 +30,14 @@ class _NumericModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NumericMo
     NUMERIC_MODE_TF32: _NumericMode.ValueType  # 2
     NUMERIC_MODE_BF16: _NumericMode.ValueType  # 3
     NUMERIC_MODE_FP64: _NumericMode.ValueType  # 4
-    """For a checkpoint whose raw IR lies near its rounding floor. Families that
-    have no float64 reject it.
+    """From the pixels on; registered perturbations stay float32. For a checkpoint
+    whose raw IR lies near its rounding floor. Families that have no float64
+    reject it.
     """
 
 class NumericMode(_NumericMode, metaclass=_NumericModeEnumTypeWrapper):
     """Arithmetic of the network. Reductions that decide a verdict are float64 in
-    every mode, frames and perturbations float32.
+    every mode.
     """
 
 NUMERIC_MODE_UNSPECIFIED: NumericMode.ValueType  # 0
@@ -45,8 +46,9 @@ NUMERIC_MODE_FP32: NumericMode.ValueType  # 1
 NUMERIC_MODE_TF32: NumericMode.ValueType  # 2
 NUMERIC_MODE_BF16: NumericMode.ValueType  # 3
 NUMERIC_MODE_FP64: NumericMode.ValueType  # 4
-"""For a checkpoint whose raw IR lies near its rounding floor. Families that
-have no float64 reject it.
+"""From the pixels on; registered perturbations stay float32. For a checkpoint
+whose raw IR lies near its rounding floor. Families that have no float64
+reject it.
 """
 Global___NumericMode: _TypeAlias = NumericMode  # noqa: Y015
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from acpc_server.data import Anchors
 from acpc_server.encoding.views import distinct_views, perturbed_views
-from acpc_server.engine import DeviceEngine, frames_per_call
+from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import to_model_input
@@ -88,7 +88,8 @@ class AnchorEncoder:
 
     def _encode_group(self, group: range, context: RequestContext) -> tuple[Tensor, Tensor]:
         n, kept = len(group), len(self._kept)
-        clean = read_inputs(self._anchors, group, self._kept, self._model)
+        dtype = latent_dtype(self._mode)
+        clean = read_inputs(self._anchors, group, self._kept, self._model, dtype)
         views = torch.stack(
             [
                 perturbed_views(
@@ -125,11 +126,15 @@ class AnchorEncoder:
 
 
 def read_inputs(
-    anchors: Anchors, rows: range, kept: Sequence[int], model: FrozenWorldModel
+    anchors: Anchors,
+    rows: range,
+    kept: Sequence[int],
+    model: FrozenWorldModel,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """The kept frames of some anchors as model input, (n, kept, 3, height, width)."""
     raw = torch.from_numpy(anchors.read_frames(rows.start, rows.stop)[:, list(kept)])
-    inputs = to_model_input(raw.flatten(0, 1), model.card.image_size)
+    inputs = to_model_input(raw.flatten(0, 1), model.card.image_size, dtype)
     return inputs.reshape(*raw.shape[:2], *inputs.shape[1:])
 
 

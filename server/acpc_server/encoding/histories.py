@@ -13,7 +13,7 @@ from acpc.contract import NumericMode, PerturbationSet, Views
 from torch import Tensor
 
 from acpc_server.encoding.views import View, distinct_views, draw_view
-from acpc_server.engine import DeviceEngine, frames_per_call
+from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard
 from acpc_server.numerics import to_model_input
@@ -41,6 +41,7 @@ class FrameSources:
 
     def __init__(self, card: ModelCard, mode: NumericMode) -> None:
         self._size = card.image_size
+        self._dtype = latent_dtype(mode)
         self._prefix = f"{card.digest}:{mode!s}:".encode()
 
     def frames(self, frames: np.ndarray) -> list[FrameSource]:
@@ -88,7 +89,7 @@ class FrameSources:
 
     def _input(self, frames: np.ndarray) -> Tensor:
         # A copy: a message's bytes are read-only, and torch has no read-only tensors.
-        return to_model_input(torch.from_numpy(frames.copy()), self._size)
+        return to_model_input(torch.from_numpy(frames.copy()), self._size, self._dtype)
 
     def _key(self, role: bytes, frames: np.ndarray) -> bytes:
         content = hashlib.blake2b(self._prefix + role, digest_size=KEY_BYTES)

@@ -7,5 +7,5 @@ from acpc_server.engine.checkpoints import (
 )
 from acpc_server.engine.device import DeviceEngine
 from acpc_server.engine.equal_rows import equal_rows
-from acpc_server.engine.precision import require_mode
+from acpc_server.engine.precision import latent_dtype, require_mode
 from acpc_server.engine.sizes import frames_per_call

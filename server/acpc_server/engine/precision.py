@@ -25,7 +25,7 @@ def require_mode(mode: NumericMode, device: torch.device, model: FrozenWorldMode
 
 
 def latent_dtype(mode: NumericMode) -> torch.dtype:
-    """The type in which latents enter and leave a network that computes in ``mode``."""
+    """The type of frames and latents that enter and leave a network that computes in ``mode``."""
     return torch.float64 if mode is NumericMode.FP64 else torch.float32
 
 

@@ -13,12 +13,16 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 """Channel standard deviations of the input normalisation, RGB in [0, 1]."""
 
-_MEAN = torch.tensor(IMAGENET_MEAN).view(3, 1, 1)
-_STD = torch.tensor(IMAGENET_STD).view(3, 1, 1)
+_MEAN, _STD = (
+    torch.tensor(values, dtype=torch.float64).view(3, 1, 1)
+    for values in (IMAGENET_MEAN, IMAGENET_STD)
+)
 
 
 def to_model_input(
-    frames: UInt8[Tensor, "n height width 3"], image_size: int
+    frames: UInt8[Tensor, "n height width 3"],
+    image_size: int,
+    dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "n 3 model_height model_width"]:
     """Normalises frames and resizes their shorter side to the model's image size.
 
@@ -35,8 +39,8 @@ def to_model_input(
         raise InvalidArgument("image_size", f"is {image_size}; give at least 1 pixel")
     if min(height, width) < 1:
         raise InvalidArgument("frames", f"are {height} x {width} pixels; no side may be empty")
-    pixels = frames.permute(0, 3, 1, 2).to(torch.float32) / 255  # (n, 3, height, width)
-    mean, std = _MEAN.to(frames.device), _STD.to(frames.device)
+    pixels = frames.permute(0, 3, 1, 2).to(dtype) / 255  # (n, 3, height, width)
+    mean, std = _MEAN.to(pixels), _STD.to(pixels)
     normalised = ((pixels - mean) / std).contiguous()
     shorter, longer = min(height, width), max(height, width)
     if shorter == image_size:
@@ -56,6 +60,6 @@ def to_pixels(
     Undoes the normalisation of :func:`to_model_input`, not its resize, rounds to the nearest
     integer and clips what a picture cannot show, as strong noise makes it.
     """
-    mean, std = _MEAN.to(model_input.device), _STD.to(model_input.device)
+    mean, std = _MEAN.to(model_input), _STD.to(model_input)
     levels = ((model_input * std + mean) * 255).round().clamp(0, 255)
     return levels.to(torch.uint8).permute(0, 2, 3, 1).contiguous()  # (n, height, width, 3)

@@ -75,7 +75,8 @@ def jpeg(frames: Frames, parameters: Jpeg, generator: Generator) -> Frames:
     grey_levels = (frames.detach().to("cpu", torch.float64) * std + mean) * 255.0
     stored = grey_levels.round().clamp(0.0, 255.0).to(torch.uint8)
     decoded = np.stack([_compressed(frame, parameters.quality) for frame in stored])
-    view = to_model_input(torch.from_numpy(decoded), min(frames.shape[2:]))
+    wide = torch.promote_types(frames.dtype, torch.float32)
+    view = to_model_input(torch.from_numpy(decoded), min(frames.shape[2:]), wide)
     return view.to(frames.device, frames.dtype)
 
 

@@ -9,7 +9,15 @@ position, as with dirt on a lens or a displaced camera.
 from functools import lru_cache
 
 import torch
-from acpc.contract import GaussianNoise, Identity, Occlusion, RandomShift, Resize, VisualChange
+from acpc.contract import (
+    GaussianNoise,
+    Identity,
+    Occlusion,
+    RandomShift,
+    Registered,
+    Resize,
+    VisualChange,
+)
 from jaxtyping import Float
 from numpy.random import Generator
 from torch import Tensor
@@ -41,13 +49,16 @@ def perturb_frames(
     generator = draw_generator(entry.name, seed=seed, anchor=anchor, draw=draw)
     if not entry.stochastic:  # one generator for all, so that one draw stands for every draw
         generator = draw_generator(entry.name, seed=0, anchor=0, draw=0)
-    view = entry.apply(frames, parameters, generator)
-    if view.shape != frames.shape or view.dtype != frames.dtype:
+    # Plug-ins are promised float32, whatever the network computes in.
+    wide = isinstance(spec, Registered) and frames.dtype is torch.float64
+    given = frames.float() if wide else frames
+    view = entry.apply(given, parameters, generator)
+    if view.shape != given.shape or view.dtype != given.dtype:
         raise FailedPrecondition(
-            f"perturbation {entry.name!r} turned {frames.dtype} {tuple(frames.shape)} into "
+            f"perturbation {entry.name!r} turned {given.dtype} {tuple(given.shape)} into "
             f"{view.dtype} {tuple(view.shape)}; it must keep dtype and shape"
         )
-    return view
+    return view.to(frames.dtype)
 
 
 def draw_generator(name: str, *, seed: int, anchor: int, draw: int) -> Generator:
@@ -72,15 +83,16 @@ def gaussian_noise(frames: Frames, parameters: GaussianNoise, generator: Generat
 
     Frames are normalised already, so sigma is divided by the channel's standard deviation.
     """
-    scale = _noise_scale(parameters.sigma).to(frames.device)
-    noise = standard_normals(generator, frames.shape, frames.device).mul_(scale)
+    wide = torch.promote_types(frames.dtype, torch.float32)
+    scale = _noise_scale(parameters.sigma, wide).to(frames.device)
+    noise = standard_normals(generator, frames.shape, frames.device).to(wide).mul_(scale)
     return noise.to(frames.dtype).add_(frames)
 
 
 @lru_cache(maxsize=256)
-def _noise_scale(sigma: float) -> Float[Tensor, "3 1 1"]:
-    """Standard deviation of the noise in each normalised channel, float32."""
-    return sigma / torch.tensor(IMAGENET_STD).view(3, 1, 1)
+def _noise_scale(sigma: float, dtype: torch.dtype) -> Float[Tensor, "3 1 1"]:
+    """Standard deviation of the noise in each normalised channel."""
+    return sigma / torch.tensor(IMAGENET_STD, dtype=dtype).view(3, 1, 1)
 
 
 @perturbation("resize", parameters=Resize, stochastic=False)
@@ -104,9 +116,9 @@ def occlusion(frames: Frames, parameters: Occlusion, generator: Generator) -> Fr
     height, width = frames.shape[2:]
     tall, wide = (round(side * parameters.size) for side in (height, width))
     top, left = _below(generator, height - tall + 1), _below(generator, width - wide + 1)
-    grey = torch.tensor([(0.5 - m) / s for m, s in zip(IMAGENET_MEAN, IMAGENET_STD, strict=True)])
+    grey = [(0.5 - m) / s for m, s in zip(IMAGENET_MEAN, IMAGENET_STD, strict=True)]
     view = frames.clone()
-    view[:, :, top : top + tall, left : left + wide] = grey.to(view).view(3, 1, 1)
+    view[:, :, top : top + tall, left : left + wide] = view.new_tensor(grey).view(3, 1, 1)
     return view
 
 
