@@ -118,6 +118,8 @@ def explain(scores: dict[str, Score], console: Console) -> None:
     )
     for name, score in scores.items():
         console.print(f"[bold]{name}[/bold]: {score.verdict.summary}")
+        if note := score.checkpoint.rounding_note:
+            console.print(f"  [dim]{note}[/dim]")
     collapsed = scores["two-room-collapsed"]
     if collapsed.verdict.ir_passed and not collapsed.verdict.sr_passed:
         latent = collapsed.checkpoint.median_latent_distance

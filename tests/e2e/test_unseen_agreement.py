@@ -49,7 +49,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AcpcClient]:
 @pytest.mark.parametrize("shift", [GaussianNoise(0.005), GaussianNoise(0.06), Resize(0.5)], ids=str)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_raw_ir_is_as_near_as_it_says(client: AcpcClient, name: str, shift: Perturbation) -> None:
-    """1e-4 above a hundred floors and a hundredth of the floor anywhere; fp64 to its last digits."""
+    """1e-4 above a hundred floors, a hundredth of the floor anywhere; fp64 to its last digits."""
     network, dataset = NETWORKS[name]
     anchors = score_reference.draw_anchors(
         DATASETS[dataset], history=3, horizon=HORIZON, count=COUNT, seed=55, frameskip=5

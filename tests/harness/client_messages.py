@@ -40,7 +40,11 @@ def tensor(values: np.ndarray) -> tensor_pb2.Tensor:
 
 
 def score_response(
-    outcome: int, *, sr_passed: bool = True, with_reference: bool = True
+    outcome: int,
+    *,
+    sr_passed: bool = True,
+    with_reference: bool = True,
+    rounding_floor: float | None = None,
 ) -> scoring_service_pb2.ScoreCheckpointResponse:
     values = scoring_service_pb2.AnchorValues(
         anchor_ids=tensor(np.array([7, 11], np.int64)),
@@ -63,6 +67,7 @@ def score_response(
         eligible=1,
         skipped=1,
         anchor_values=values,
+        rounding_floor=rounding_floor,
     )
     verdict = scoring_service_pb2.Verdict(
         outcome=outcome,

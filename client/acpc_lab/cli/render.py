@@ -202,6 +202,7 @@ def score(answer: Score) -> None:
     titles[2:] = [f"{name} (reference)" for name in titles[2:]]
     fields = {
         "IR raw": "ir_raw",
+        "its rounding floor": "rounding_floor",
         "SR": "sr",
         "anchors": "anchors",
         "eligible for SR": "eligible",
@@ -226,6 +227,8 @@ def score(answer: Score) -> None:
     )
     receipt(answer.receipt)
     line(f"{verdict.outcome.name}: {verdict.summary}")
+    for sentence in answer.rounding_notes:
+        line(f"warning: {sentence}")
 
 
 def checkpoints(listed: Sequence[Checkpoint]) -> None:

@@ -205,6 +205,8 @@ def _finish(results: SweepResults, *, gate: bool, as_json: bool) -> None:
     failures(results.failed)
     for sentence in results.inconsistencies:
         render.note(f"error: {sentence}")
+    for sentence in results.rounding_notes:
+        render.note(f"warning: {sentence}")
     if results.failed or results.unfinished or results.inconsistencies:
         render.note(f"{len(results.failed) + len(results.unfinished)} cells have no score")
         raise typer.Exit(Exit.JOB_ENDED_BADLY)

@@ -102,9 +102,9 @@ def _handle(key: Key) -> Artist:
 def _cells(data: ReportData) -> Iterable[Line]:
     yield (
         "checkpoint", "task", "run", "level", "shift", "success", "clean_success", "outcome",
-        "ir_raw", "ir_relative", "sr", "score", "delta_score", "anchors", "eligible", "skipped",
-        "median_latent_distance", "t_ir", "t_sr", "checkpoint_digest", "reference_digest",
-        "anchors_digest", "problem",
+        "ir_raw", "rounding_floor", "ir_relative", "sr", "score", "delta_score",
+        "anchors", "eligible", "skipped", "median_latent_distance", "t_ir", "t_sr",
+        "checkpoint_digest", "reference_digest", "anchors_digest", "problem",
     )  # fmt: skip
     for cell in data.cells:
         labels = (
@@ -113,14 +113,14 @@ def _cells(data: ReportData) -> Iterable[Line]:
         )  # fmt: skip
         if cell.score is None:
             outcome = "pending" if cell.pending else "no_result"
-            yield *labels, outcome, *[""] * 14, cell.problem
+            yield *labels, outcome, *[""] * 15, cell.problem
             continue
         side, verdict, receipt = cell.score.checkpoint, cell.score.verdict, cell.score.receipt
         yield (
             *labels, verdict.outcome.name.lower(),
-            side.ir_raw, verdict.ir_relative, side.sr, verdict.score, verdict.delta_score,
-            side.anchors, side.eligible, side.skipped, side.median_latent_distance,
-            verdict.thresholds.ir, verdict.thresholds.sr,
+            side.ir_raw, side.rounding_floor, verdict.ir_relative, side.sr, verdict.score,
+            verdict.delta_score, side.anchors, side.eligible, side.skipped,
+            side.median_latent_distance, verdict.thresholds.ir, verdict.thresholds.sr,
             receipt.checkpoint_digest, receipt.reference_digest, receipt.anchors_digest, "",
         )  # fmt: skip
 

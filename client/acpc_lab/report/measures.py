@@ -83,10 +83,11 @@ def checks(data: ReportData) -> list[Check]:
     """Whether the cells agree with themselves and can be compared with one another."""
     cells = [cell for cell in data.cells if cell.score is not None]
     if len(cells) < 2:
-        return [_recomputed(cells)]
+        return [_recomputed(cells), *_rounded(cells)]
     per_task = "within each task" if len(data.tasks) > 1 else "everywhere"
     return [
         _recomputed(cells),
+        *_rounded(cells),
         _same(cells, "anchors", per_task, lambda c: c.task, "receipt.anchors_digest"),
         _same(cells, "eligible anchors", per_task, lambda c: c.task, "checkpoint.eligible"),
         _same(
@@ -121,6 +122,18 @@ def _recomputed(cells: Iterable[Measurement]) -> Check:
     if wrong:
         text += f" Not: {_some(f'{cell.name} under {cell.shift}' for cell in wrong)}."
     return Check(not wrong, text)
+
+
+def _rounded(cells: Iterable[Measurement]) -> list[Check]:
+    """Whether raw IR has three digits in spite of rounding; nothing where no floor is known."""
+    scores = [cell.score for cell in cells if cell.score is not None]
+    if all(score.checkpoint.rounding_floor is None for score in scores):
+        return []
+    notes = list(dict.fromkeys(note for score in scores for note in score.rounding_notes))
+    if notes:
+        text = f"Rounding reaches the third digit of a raw IR: {_some(notes)}."
+        return [Check(False, text)]
+    return [Check(True, "Every raw IR is above ten rounding floors.")]
 
 
 def _same(

@@ -187,6 +187,10 @@ _COLUMNS: tuple[tuple[TableColumn, Callable[[Measurement], str | float | None]],
     (TableColumn("delta", "ΔS"), lambda c: c.score.verdict.delta_score if c.score else None),
     (TableColumn("raw", "raw IR"), lambda c: c.score.checkpoint.ir_raw if c.score else None),
     (
+        TableColumn("floor", "rounding floor", hint="below it raw IR has fewer than two digits"),
+        lambda c: c.score.checkpoint.rounding_floor if c.score else None,
+    ),
+    (
         TableColumn("eligible", "eligible", hint="anchors that count for SR, of all"),
         lambda c: c.score.checkpoint.eligible if c.score else None,
     ),
@@ -210,6 +214,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "eligible": lambda v: f"{v:d}",
     "score": lambda v: f"{v:+.2f}",
     "delta": lambda v: f"{v:+.2f}",
+    "floor": lambda v: f"{v:.1g}",
     "latent": lambda v: f"{v:.3g}",
 }
 

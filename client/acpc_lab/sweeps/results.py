@@ -123,9 +123,10 @@ _READ = ("reading", "partner_past", "neighbourhood")
 
 def _measured(score: Score | None) -> dict[str, Any]:
     names = (
-        "outcome", "ir_raw", "ir_relative", "sr", "score", "delta_score", "ir_passed", "sr_passed",
-        "threshold_ir", "threshold_sr", "anchors", "eligible", "skipped",
-        "median_latent_distance", "different_label_distance", "reference_ir_raw", "reference_sr",
+        "outcome", "ir_raw", "rounding_floor", "ir_relative", "sr", "score", "delta_score",
+        "ir_passed", "sr_passed", "threshold_ir", "threshold_sr", "anchors", "eligible", "skipped",
+        "median_latent_distance", "different_label_distance", "reference_ir_raw",
+        "reference_rounding_floor", "reference_sr",
         "checkpoint_digest",
         "reference_digest", "anchors_digest", "perturbation_digest", "parameters_digest",
         "code_version", "numeric_mode", "device", *_READ,
@@ -134,11 +135,12 @@ def _measured(score: Score | None) -> dict[str, Any]:
         return dict.fromkeys(names)
     side, verdict, receipt = score.checkpoint, score.verdict, score.receipt
     values = (
-        verdict.outcome.name.lower(), side.ir_raw, verdict.ir_relative, side.sr, verdict.score,
-        verdict.delta_score, verdict.ir_passed, verdict.sr_passed, verdict.thresholds.ir,
-        verdict.thresholds.sr, side.anchors, side.eligible, side.skipped,
+        verdict.outcome.name.lower(), side.ir_raw, side.rounding_floor, verdict.ir_relative,
+        side.sr, verdict.score, verdict.delta_score, verdict.ir_passed, verdict.sr_passed,
+        verdict.thresholds.ir, verdict.thresholds.sr, side.anchors, side.eligible, side.skipped,
         side.median_latent_distance, side.different_label_distance,
         score.reference.ir_raw if score.reference else None,
+        score.reference.rounding_floor if score.reference else None,
         score.reference.sr if score.reference else None, receipt.checkpoint_digest,
         receipt.reference_digest or None, receipt.anchors_digest, receipt.perturbation_digest,
         receipt.parameters_digest, receipt.code_version, receipt.numeric_mode.name.lower(),
@@ -240,6 +242,16 @@ class SweepResults(Tabular, Sequence[CellResult]):
             f"ones ({', '.join(sorted(digest[:12] for digest in digests))})"
             for (what, which), digests in seen.items()
             if len(digests) > 1
+        )
+
+    @property
+    def rounding_notes(self) -> tuple[str, ...]:
+        """A warning for each cell with a raw IR near its rounding floor."""
+        return tuple(
+            f"{item.cell.shift}: {sentence}"
+            for item in self.cells
+            if item.score is not None
+            for sentence in item.score.rounding_notes
         )
 
     @property

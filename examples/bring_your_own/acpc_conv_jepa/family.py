@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Annotated, Literal
 
 import torch
@@ -58,6 +59,10 @@ class FrozenConvJepa:
         self._network = network.to(device).eval().requires_grad_(False)
         self.card = card
         self.device = device
+
+    def in_float64(self) -> FrozenConvJepa:
+        """A copy in float64, with which scores say how far rounding reaches."""
+        return FrozenConvJepa(copy.deepcopy(self._network).double(), self.card, self.device)
 
     @torch.no_grad()
     def encode(self, frames: Tensor) -> Tensor:

@@ -109,7 +109,7 @@ class CheckpointScore(Record, Wire[pb.CheckpointScore]):
     def rounding_note(self) -> str:
         """A warning in words where raw IR is within ten rounding floors, else empty."""
         floor = self.rounding_floor
-        if floor is None or self.ir_raw > FLOORS_IN_DOUBT * floor:
+        if not floor or self.ir_raw > FLOORS_IN_DOUBT * floor:
             return ""
         return (
             f"raw IR {self.ir_raw:.3g} of {self.checkpoint.name} is within {FLOORS_IN_DOUBT} "
@@ -159,6 +159,13 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
     verdict: Verdict
     receipt: Receipt
 
+    @property
+    def rounding_notes(self) -> tuple[str, ...]:
+        """The warnings of both sides, empty where rounding leaves both raw IR three digits."""
+        sides = (self.checkpoint, self.reference)
+        notes = [side.rounding_note for side in sides if side is not None]
+        return tuple(dict.fromkeys(note for note in notes if note))
+
     def table(self) -> Columns:
         """A row per side and anchor: the values of ``AnchorValues`` that are one number.
 
@@ -192,6 +199,7 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
             "SR": (self.checkpoint.sr, f"at least {limits.sr:g}"),
             "score S": (verdict.score, "at least 0"),
             "IR raw": (self.checkpoint.ir_raw, ""),
+            "rounding floor": (self.checkpoint.rounding_floor, ""),
             "anchors": (self.checkpoint.anchors, ""),
             "eligible for SR": (self.checkpoint.eligible, ""),
         }

@@ -188,6 +188,28 @@ def test_score_shows_progress_table_and_verdict_in_words(
     assert not sent.dataset.HasField("seed")
 
 
+@pytest.mark.parametrize(
+    ("floor", "shown", "warned"),
+    [(0.0021, "0.0021", False), (0.06, "0.06", True), (0.0, "0", False), (None, "-", False)],
+)
+def test_score_shows_the_rounding_floor_and_warns_in_words_within_ten_of_it(
+    floor: float | None, shown: str, warned: bool, acpc: Callable[..., Any],
+    counterparty: Counterparty, tmp_path: Path,
+) -> None:  # fmt: skip
+    counterparty.script.extend(finished(pb.OUTCOME_PASSED, rounding_floor=floor))
+    output = tmp_path / "score.json"
+    answer = acpc(*SCORE, "--output", output)
+    (row,) = [line for line in answer.stdout.splitlines() if "rounding floor " in line]
+    assert row.split()[-2] == shown
+    warning = (
+        "warning: raw IR 0.5 of trained is within 10 rounding floors (0.06): rounding may move "
+        "it by 0.0006; numeric mode fp64 gives its digits"
+    )
+    assert (warning in answer.stdout) == warned
+    kept = json.loads(output.read_text())["answer"]["checkpoint"]
+    assert kept.get("rounding_floor") == floor
+
+
 def test_score_json_keeps_stdout_clean(
     acpc: Callable[..., Any], counterparty: Counterparty
 ) -> None:

@@ -94,6 +94,17 @@ def test_a_protocol_that_is_not_known_is_said_to_be_assumed() -> None:
     assert checks(data.with_(cells=other))[0].good is False
 
 
+@pytest.mark.parametrize(("floors", "good"), [(10.1, True), (9.9, False)])
+def test_a_raw_ir_near_its_rounding_floor_is_noticed(floors: float, good: bool) -> None:
+    data = sweep(**SMALL)
+    score = data.cells[0].score
+    assert score is not None
+    near = altered(data, "rounding_floor", score.checkpoint.ir_raw / floors)
+    (found,) = [check for check in checks(near) if "rounding floors" in check.text]
+    assert found.good is good
+    assert good or f"raw IR {score.checkpoint.ir_raw:.3g} of tworoom-s1-a0 is" in found.text
+
+
 def test_without_anchor_values_nothing_is_claimed() -> None:
     data = sweep(**SMALL)
     bare = altered(data.with_(cells=data.cells[:1]), "anchor_values", None)  # type: ignore[arg-type]
