@@ -121,6 +121,25 @@ def test_text_in_figures_stays_within_them(visit: Visit) -> None:
     assert over == []
 
 
+BOXES = """[...document.querySelectorAll('.scroll')].filter(b => b.checkVisibility()).map(b => {
+  const style = getComputedStyle(b);
+  return [b.scrollWidth > b.clientWidth + 1, getComputedStyle(b, '::before').content !== 'none',
+          style.backgroundAttachment.includes('local')];
+})"""
+
+
+def test_a_table_that_is_wider_than_its_box_says_that_it_scrolls(visit: Visit, size: str) -> None:
+    """In words, and with a shadow that needs no script; a table that fits says nothing."""
+    visit.tab.wait_for_function(
+        """[...document.querySelectorAll('.scroll')].filter(b => b.checkVisibility())
+           .every(b => b.classList.contains('beyond') === b.scrollWidth > b.clientWidth + 1)"""
+    )
+    boxes = visit.tab.evaluate(BOXES)
+    assert all(wide == told and shaded for wide, told, shaded in boxes)
+    assert any(wide for wide, _, _ in boxes) or size == "desk"
+    assert not all(wide for wide, _, _ in boxes)
+
+
 COLOURS = """
 (() => {
   const seen = [];
@@ -148,7 +167,7 @@ def luminance(colour: str) -> float:
 def test_all_text_can_be_read(visit: Visit, scheme: str) -> None:
     """Contrast of at least 4.5:1 as the browser computes the colours, on the theme's ground."""
     pairs = visit.tab.evaluate(COLOURS)
-    assert len(pairs) > 5
+    assert len(pairs) >= 5
     for pair in pairs:
         light, dark = sorted(map(luminance, pair.split("|")), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, pair
@@ -212,6 +231,7 @@ def test_it_prints_light_and_unfolded(browser: Browser, location: str) -> None:
         ".length"
     )
     assert clipped == 0
+    assert not any(told or shaded for _, told, shaded in visit.tab.evaluate(BOXES))
     visit.tab.set_viewport_size({"width": 794, "height": 1123})  # A4
     assert visit.tab.evaluate("document.documentElement.scrollWidth") <= 794
     assert visit.tab.pdf()[:5] == b"%PDF-"

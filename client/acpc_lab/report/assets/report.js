@@ -29,6 +29,12 @@
     button.addEventListener("click", () => sort(head, index));
     head.append(button);
   });
+  const wide = new ResizeObserver((found) =>
+    found.forEach(({ target: box }) =>
+      box.classList.toggle("beyond", box.scrollWidth > box.clientWidth + 1),
+    ),
+  );
+  document.querySelectorAll(".scroll").forEach((box) => wide.observe(box));
   if (body.rows.length > 12) {
     const label = document.createElement("label");
     label.className = "filter";
