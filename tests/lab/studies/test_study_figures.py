@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -10,10 +12,12 @@ from acpc_lab.plotting import styled
 from acpc_lab.studies import paper
 from acpc_lab.studies.base import Spread
 from acpc_lab.studies.catalogue import STUDIES, Evidence
+from acpc_lab.studies.collapse import CollapseLine
 from acpc_lab.studies.figures import (
     collapse_bars,
     drift_errors,
     horizon_ratios,
+    numbers,
     planner_errors,
     sensitivities,
     sensitivity_ratios,
@@ -21,11 +25,14 @@ from acpc_lab.studies.figures import (
     shift_scatter,
     splits,
 )
+from acpc_lab.studies.geometry import GeometrySummary, SpaceGeometry
 from acpc_lab.studies.planner import PlannerCell
 from acpc_lab.studies.recovery import SweepRows
 from acpc_lab.studies.sensitivity import Sensitivity, SensitivityRatio
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
 SWEEP = {
     "task": ["a"] * 3 + ["b"] * 3, "run": ["0"] * 6, "level": [0, 1, 2] * 2,
@@ -146,6 +153,64 @@ def test_a_marker_of_the_pairs_means_one_thing(figures: dict[str, Figure]) -> No
     assert len(shapes) == len(set(shapes)) == 2
     texts = [text.get_text() for text in legend.get_texts()]
     assert texts[-3:] == ["blur", "resize", "hollow: sign disagrees"]
+
+
+def with_long_names() -> dict[str, Figure]:
+    """Figures of checkpoints with names as sweeps have them."""
+    levels, runs = (0.0, 0.02, 0.16), ("3072", "3073")
+    collapse = [
+        CollapseLine(f"checkpoints/two-room-{name}", 4.0, 1.0, 0.0316, 0.456, 96.3, False, None)
+        for name in ("base", "augmented", "collapsed")
+    ]
+    spaces = [
+        SpaceGeometry("two-room-b", run, level, space, 64, 10.59, 0.0078, 0.094)
+        for run in runs
+        for level in levels
+        for space in ("encoder", "rollout")
+    ]
+    norms = [
+        Sensitivity("two-room-b", run, level, method, 32, 4, 1950.0 - 1900 * level, 90.0)
+        for run in runs
+        for level in levels
+        for method in ("jvp", "finite_difference")
+    ]
+    cells = [PlannerCell("two-room-b", run, 0.4, 0.4 - 0.01 * int(run[-1])) for run in runs]
+    with styled():
+        return {
+            "collapse": collapse_bars(collapse),
+            "geometry": numbers(GeometrySummary(tuple(spaces))),
+            "norms": sensitivities(norms),
+            "planner": planner_errors(cells, Spread.of([0.06])),
+        }
+
+
+def unseen(axes: Axes) -> Iterator[Text]:
+    """Labels of ticks beyond the ends, which are not drawn."""
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+            if not low <= tick.get_loc() <= high:
+                yield from (tick.label1, tick.label2)
+
+
+@pytest.mark.parametrize("name", ["collapse", "geometry", "norms", "planner"])
+def test_words_stay_within_a_figure_and_apart(name: str) -> None:
+    """Titles, names and values, as laid out, of the figures whose names are the user's."""
+    figure = with_long_names()[name]
+    with styled():
+        figure.draw_without_rendering()
+        shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+        hidden = [text for axes in figure.axes for text in unseen(axes)]
+        boxes = [
+            (text.get_text(), text.get_window_extent().padded(-1.0))
+            for text in shown
+            if text not in hidden
+        ]
+    for (one, box), (other, second) in itertools.combinations(boxes, 2):
+        assert one == other or not box.overlaps(second), (one, other)
+    for text, box in boxes:
+        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1, text
+        assert figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1, text
 
 
 def test_qualitative_pictures_say_so() -> None:

@@ -14,6 +14,7 @@ from acpc_lab.studies.figures.models import (
     draw_sensitivity,
     drift_errors,
     envelope,
+    numbers,
     planner_errors,
     sensitivities,
     sensitivity_ratios,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,7 @@ def drift_errors(cells: Sequence[DriftCell]) -> Figure:
             ("Base", "+Control", "+ACPC"),
         )
         axis.set_title(task)
-    axes[0].set_ylabel("out-of-group MAE of the error drift")
+    axes[0].set_ylabel("out-of-group MAE\nof the error drift")
     return figure
 
 
@@ -110,13 +110,14 @@ def numbers(summary: GeometrySummary) -> Figure:
         ("below_nearest", "fraction r < NN"),
         ("disjoint", "fully disjoint fraction"),
     )
-    names = list(dict.fromkeys(_geometry_name(space) for space in summary.spaces))
-    figure, axes = panels(3, width=max(2.0, 0.7 * len(names)))
+    names = list(dict.fromkeys(_checkpoint_name(space) for space in summary.spaces))
+    longest = max(len(line) for name in names for line in name.splitlines())
+    figure, axes = panels(3, width=max(2.0, len(names) * (0.06 * longest + 0.15)))
     for axis, (field, title) in zip(axes, fields, strict=True):
         for index, space in enumerate(SPACES):
             mine = [item for item in summary.spaces if item.space == space]
             drawn = axis.bar(
-                [names.index(_geometry_name(item)) + (index - 0.5) * 0.38 for item in mine],
+                [names.index(_checkpoint_name(item)) + (index - 0.5) * 0.38 for item in mine],
                 [getattr(item, field) for item in mine],
                 0.36,
                 color=hue(index),
@@ -125,20 +126,23 @@ def numbers(summary: GeometrySummary) -> Figure:
             axis.bar_label(drawn, fmt="%.2g", fontsize=6)
         axis.set_xticks(range(len(names)), names)
         axis.set_title(title)
-    axes[0].legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
 
 def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays: Arrays) -> Figure:
-    """A panel per checkpoint and space. Coordinates are qualitative and enter no number."""
-    figure, axes = panels(len(summary.spaces), width=2.4, height=2.6)
-    for position, (axis, item) in enumerate(zip(axes, summary.spaces, strict=True)):
+    """A column per checkpoint, a row per space. Coordinates are qualitative and enter no number."""
+    rows = len(SPACES)
+    columns = len(summary.spaces) // rows
+    figure, axes = panels(columns, width=2.4, height=2.6, rows=rows)
+    for position, item in enumerate(summary.spaces):
+        axis = axes[position % rows * columns + position // rows]
         stem = key(position // len(SPACES), item.space)
         placed = arrays.get(f"{stem}_tsne")
         if placed is None:
             placed = tsne(arrays[f"{stem}_clean"], arrays[f"{stem}_views"], parameters)
         _scatter(axis, placed.astype(np.float64), parameters)
-        axis.set_title(f"{_geometry_name(item)}\n{SPACE_TITLES[item.space]}")
+        axis.set_title(f"{_checkpoint_name(item)}, {SPACE_TITLES[item.space]}")
         axis.text(
             0.02,
             0.98,
@@ -149,6 +153,7 @@ def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays
             fontsize=6,
         )
     figure.supxlabel(
+        "large: clean histories; small, with an ellipse: their views\n"
         "t-SNE coordinates and ellipses are qualitative; the numbers are high-dimensional",
         fontsize=6.5,
     )
@@ -191,12 +196,8 @@ def envelope(points: Points, share: float) -> tuple[tuple[float, float], float, 
     return (float(centre[0]), float(centre[1])), float(reach[0]), float(reach[1]), angle
 
 
-def _geometry_name(item: SpaceGeometry) -> str:
-    return f"{item.task} {item.run}, {item.level:g}"
-
-
 METHOD_NAMES = {"jvp": "Jacobian-vector products", "finite_difference": "finite differences"}
-METHOD_OFFSETS = {"jvp": -0.15, "finite_difference": 0.15}
+METHOD_OFFSETS = {"jvp": -0.08, "finite_difference": 0.08}
 
 
 def draw_sensitivity(evidence: Evidence) -> Mapping[str, Figure]:
@@ -230,7 +231,7 @@ def _estimates(
     The axis holds the values ``shown`` besides.
     """
     places = {name: place for place, name in enumerate(dict.fromkeys(map(_checkpoint_name, held)))}
-    figure, (axis,) = panels(1, width=max(4.2, 0.6 * len(places)), height=2.6)
+    figure, (axis,) = panels(1, width=max(4.2, 0.95 * len(places)), height=2.6)
     reach = [*values, *shown]
     for index, method in enumerate(METHODS):
         drawn = [pair for pair in zip(held, values, strict=True) if pair[0].method == method]
@@ -249,10 +250,12 @@ def _estimates(
             elinewidth=0.8,
             label=METHOD_NAMES[method],
         )
+        # On the outer side, where the other method's mark is not.
+        side, align = ((-5, 0), "right") if METHOD_OFFSETS[method] < 0 else ((5, 0), "left")
+        look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 6}
         for place, value, error in zip(at, means, errors, strict=True):
-            axis.annotate(
-                f"{value:.2g}", (place, value), (5, 0), textcoords="offset points", va="center"
-            ).set_fontsize(6)
+            shown_value = f"{float(f'{value:.2g}'):g}"
+            axis.annotate(shown_value, (place, value), side, ha=align, **look)
             reach += [value + error, max(value - error, value / 10)]
     positive = [value for value in reach if value > 0]
     if positive:
@@ -264,5 +267,5 @@ def _estimates(
     return figure
 
 
-def _checkpoint_name(item: Sensitivity | SensitivityRatio) -> str:
+def _checkpoint_name(item: SpaceGeometry | Sensitivity | SensitivityRatio) -> str:
     return f"{item.task}\nrun {item.run}, {item.level:g}"

@@ -201,7 +201,7 @@ def horizon_ratios(entries: Sequence[IrReduction], horizon: int, quantile: float
     right.set_xlabel(f"quantile q, at H = {horizon}")
     left.set_xticks(sorted({entry.horizon for entry in entries}))
     right.set_xticks(sorted({entry.quantile for entry in entries}))
-    left.set_ylim(bottom=0)
+    left.set_ylim(0, 1.08 * max(entry.ratio for entry in entries))
     left.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, columnspacing=0.8)
     return figure
 
@@ -221,14 +221,20 @@ def collapse_bars(lines: Sequence[CollapseLine]) -> Figure:
         for panel in COLLAPSE_PANELS
         if all(getattr(line, panel[0]) is not None for line in lines)
     ]
-    figure, axes = panels(len(shown), width=1.8, height=2.1)
+    names = 0.065 * max(len(line.checkpoint) for line in lines)  # inches
+    width, height = 1.8 + names / len(shown), 0.25 * len(lines) + 0.9
+    figure, axes = panels(len(shown), width=width, height=height, sharey=True)
     colours = [light("fail") if line.collapsed else light("pass") for line in lines]
     for axis, (field, title) in zip(axes, shown, strict=True):
-        values = [getattr(line, field) for line in lines]
-        drawn = axis.bar(range(len(lines)), values, color=colours)
-        axis.bar_label(drawn, fmt="%.3g", fontsize=6)
-        axis.set_xticks(range(len(lines)), [line.checkpoint for line in lines])
+        drawn = axis.barh(
+            range(len(lines)), [getattr(line, field) for line in lines], color=colours
+        )
+        axis.bar_label(drawn, fmt="%.3g", fontsize=6, padding=2)
+        axis.margins(x=0.2)
         axis.set_title(title)
+    # The names stand once, on the left; first come first from the top.
+    axes[0].set_yticks(range(len(lines)), [line.checkpoint for line in lines])
+    axes[0].invert_yaxis()
     told = (("collapsed", "fail"), ("not collapsed", "pass"))
     keys = [swatch(name, light(colour)) for name, colour in told]
     figure.legend(handles=keys, loc="outside upper right", ncols=2)
