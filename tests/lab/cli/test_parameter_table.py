@@ -1,0 +1,184 @@
+"""The table of parameters: every field of a request has its four other parts, and they work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import parameter_table as table
+import pytest
+from anchor_counterparty import AnchorCounterparty, serve_anchors
+from client_counterparty import Counterparty
+from client_messages import status
+from google.protobuf.message import Message
+
+ROWS = [row for section in table.SECTIONS for row in table.rows(section)]
+
+
+def test_every_field_of_every_request_is_a_row() -> None:
+    assert {row.field for row in ROWS} == table.every_field()
+
+
+@pytest.mark.parametrize("part", ["argument", "option", "words"])
+def test_no_part_of_a_row_is_missing(part: str) -> None:
+    """Name the option in RENAMED, or say in NO_OPTION or NO_ARGUMENT why there is none."""
+    missing = [f"{row.section.title}: {row.parameter}" for row in ROWS if not getattr(row, part)]
+    assert not missing
+
+
+def test_a_docs_line_says_more_than_a_range() -> None:
+    bare = [row.field for row in ROWS if row.words.startswith(("Range:", "Length:"))]
+    assert not bare
+
+
+@pytest.mark.parametrize(
+    ("reasons", "part"), [(table.NO_OPTION, "option"), (table.NO_ARGUMENT, "argument")]
+)
+def test_every_exception_is_needed(reasons: dict[tuple[str, str], str], part: str) -> None:
+    excepted = [row for row in ROWS if getattr(row, part).startswith("none: ")]
+    for (section, path), reason in reasons.items():
+        assert any(
+            fnmatch(row.section.title, section)
+            and fnmatch(row.parameter, path)
+            and getattr(row, part) == f"none: {reason}"
+            for row in excepted
+        ), (section, path)
+
+
+def test_the_page_is_what_the_sources_say() -> None:
+    """To write it again: python docs/reference/parameter_table.py."""
+    assert table.PAGE.read_text() == table.page()
+
+
+def present(message: Message, path: str = "") -> Iterator[str]:
+    """The fields of a message that are set, as the table names them."""
+    for field, value in message.ListFields():
+        here = f"{path}.{field.name}".lstrip(".")
+        yield here
+        if isinstance(value, Message):
+            yield from present(value, here)
+
+
+DATASET = ["--dataset", "a.h5", "--task", "mine", "--anchors", 7, "--anchor-seed", 8,
+           "--frameskip", 2, "--many-per-episode", "--window-future-frames", 9]  # fmt: skip
+CHECKPOINT = ["--weights-file", "w.pt", "--digest", "d" * 64, "--numeric-mode", "bf16"]
+SCORE = [
+    *CHECKPOINT, "--reference", "b", "--reference-weights-file", "w.pt", "--reference-digest",
+    "e" * 64, "--shift", "blur:15", "--protocol", "released", "--partner-past", "own",
+    "--neighbourhood", 0.25, "--draws", 2, "--seed", 3, "--horizon", 4, "--quantile", 0.5,
+    "--margin", 0.2, "--weights", "0.5,0.25,0.25,0", "--extra-horizons", "1,2",
+    "--extra-quantiles", "0.8,0.95", "--t-ir", 0.2, "--t-sr", 0.9,
+]  # fmt: skip
+VIEWS = ["--shift", "blur:15", "--draws", 2, "--seed", 3, "--anchor", 4]
+PLANNER = ["--cost", "mean", "--tolerance", 0.01]
+CEM = ["--candidates", 32, "--elites", 4, "--iterations", 3, "--horizon", 2, "--sampling-seed", 5,
+       "--returns", "best"]  # fmt: skip
+STUDY = [*DATASET[4:], "--numeric-mode", "bf16"]
+DRAWN = ["--shift", "blur:15", "--draws", 3, "--seed", 3, "--horizon", 4]
+ASKED: dict[str, tuple[str, list[list[Any]]]] = {
+    "score": (
+        "ScoreCheckpoint",
+        [
+            ["a", *SCORE, *DATASET, "--request-id", "mine", "--no-wait"],
+            ["a", "--anchor-set", "f" * 64, "--shift", "blur:15", "--no-wait"],
+        ],
+    ),
+    "compare": (
+        "ComparePair",
+        [
+            ["--checkpoint", "a", *CHECKPOINT, *VIEWS, "--weights", "0.5,0.5",
+             "--input", "pair.npz"],
+            ["--checkpoint", "a", "--input", "pair-views.npz"],
+        ],
+    ),
+    "certify": (
+        "CertifyPool",
+        [
+            ["--checkpoint", "a", *CHECKPOINT, *VIEWS, *PLANNER, "--elites", 2,
+             "--weights", "0.5,0.25,0.25", "--input", "pool.npz"],
+            ["--checkpoint", "a", "--input", "pool-views.npz"],
+        ],
+    ),
+    "plan-paired": (
+        "PlanPaired",
+        [
+            ["--checkpoint", "a", *CHECKPOINT, *VIEWS, *PLANNER, *CEM, "--input", "moment.npz"],
+            ["--checkpoint", "a", "--input", "moment-views.npz"],
+        ],
+    ),
+    **{
+        f"study {name}": (
+            "RunStudy",
+            [
+                ["--checkpoints", "rows.csv", *STUDY, *options, "--out", "first"],
+                ["--checkpoints", "set.csv", "--out", "second"],
+            ],
+        )
+        for name, options in {
+            "drift": [*DRAWN, "--groups", 4],
+            "planner": [*DRAWN[:6], *CEM, "--cost", "sum", "--history", 2, "--goal-offset", 3],
+            "geometry": DRAWN,
+            "sensitivity": ["--probes", 2, "--seed", 3, "--horizon", 4, "--step", 0.01],
+        }.items()
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(
+    tmp_path: Path, history: np.ndarray, blocks: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goes where the inputs lie by the names above; one that ends in views has an array of them."""
+    pair = {"history": history, "action_blocks": blocks, "observed_future": history[:2]}
+    moment = {"history": history, "goal": history[0], "past_blocks": blocks[:2]}
+    pool = {**moment, "candidates": np.ones((5, 3, 2), np.float32)}
+    for name, arrays in {"pair": pair, "pool": pool, "moment": moment}.items():
+        np.savez(tmp_path / name, **arrays)
+        np.savez(tmp_path / f"{name}-views", **arrays, views=history[None])
+    columns = "task,run,level,checkpoint,weights,dataset,preset,anchor_set\n"
+    (tmp_path / "rows.csv").write_text(f"{columns}room,0,0,a,w.pt,a.h5,tworoom,\n")
+    (tmp_path / "set.csv").write_text(f"{columns}room,0,0,a,w.pt,,,{'f' * 64}\n")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("command", ASKED)
+def test_an_option_sets_its_field(
+    command: str, acpc: Callable[..., Any], counterparty: Counterparty
+) -> None:
+    """Every option that the table names, given to the command, arrives where the table says."""
+    method, calls = ASKED[command]
+    enough = status(grpc.StatusCode.INVALID_ARGUMENT, "only the request is of interest")
+    counterparty.refusals["RunStudy"].extend([enough] * len(calls))
+    for words in calls:
+        answer = acpc(*command.split(), *words)
+        assert answer.exit_code == (method == "RunStudy"), answer.output
+    assert_promised(command, counterparty.requests[method])
+
+
+def test_an_option_of_a_set_sets_its_field(acpc: Callable[..., Any]) -> None:
+    store = AnchorCounterparty()
+    server, address = serve_anchors(store)
+    options = [
+        *DATASET[8:], "--count", 7, "--seed", 8, "--task", "mine", "--protocol", "released",
+        "--history", 2, "--horizon", 6, "--description", "x", "--request-id", "r",
+    ]  # fmt: skip
+    try:
+        answer = acpc("anchors", "create", "a.h5", *options, "--target", address)
+    finally:
+        server.stop(None).wait()
+    assert answer.exit_code == 0, answer.output
+    assert_promised("anchors create", store.created)
+
+
+def assert_promised(command: str, requests: list[Any]) -> None:
+    """All that the table says the command can set is set in one of the requests."""
+    arrived = {path for sent in requests for path in present(sent)}
+    rows = [row for row in ROWS if row.section.command == command]
+    promised = {row.parameter for row in rows if not row.option.startswith("none: ")}
+    assert len(promised) > 10
+    assert promised <= arrived
