@@ -26,7 +26,7 @@ import typer
 from acpc import contract
 from acpc_client import AcpcClient, AnchorArrays, Pair, PlanSession
 from acpc_client.sync.anchors import Anchors
-from acpc_client.sync.resources import Checkpoints, Operations
+from acpc_client.sync.resources import Checkpoints, Datasets, Operations
 from acpc_lab.cli import app
 from acpc_lab.cli.parameters import in_words
 from acpc_lab.studies import CheckpointRows
@@ -80,6 +80,7 @@ NO_OPTION = {
         "RunStudy, *",
         "checkpoint.digest",
     ): "a file names checkpoints; the study's folder has digests",
+    ("RunStudy, a planner study", "planner.[cr]*t*n*"): "the command runs the paper's",
     ("List*", "page_*"): "the client reads page after page",
     ("PreviewAnchors", "*"): "`acpc report` asks for the anchors that decided a score",
     ("UploadAnchors, the header", "expected_digest"): "the client compares the answer's digest",
@@ -365,6 +366,8 @@ SECTIONS = (
     _section("DeleteAnchorSet", Anchors.delete, "anchors delete", **_SET),
     _section("PreviewAnchors", AcpcClient.preview_anchors, arguments=(("name", "job"),)),
     _section("WatchOperation", Operations.watch, "operations watch"),
+    _section("ListDatasets", Datasets.list, "datasets"),
+    _section("ListTasks", Datasets.tasks, "tasks"),
     _section("ListCheckpoints", Checkpoints.list, "checkpoints list"),
     _section("GetCheckpoint", Checkpoints.get, "checkpoints show"),
     _section("LoadCheckpoint", Checkpoints.load, "checkpoints load"),

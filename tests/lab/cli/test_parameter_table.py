@@ -120,7 +120,7 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
         )
         for name, options in {
             "drift": [*DRAWN, "--groups", 4],
-            "planner": [*DRAWN[:6], *CEM, "--cost", "sum", "--history", 2, "--goal-offset", 3],
+            "planner": [*DRAWN[:6], *CEM[:-2], "--history", 2, "--goal-offset", 3],
             "geometry": DRAWN,
             "sensitivity": ["--probes", 2, "--seed", 3, "--horizon", 4, "--step", 0.01],
         }.items()
