@@ -8,8 +8,9 @@ import os
 import signal
 import sys
 import threading
+import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from acpc_server.app import Server, wait_for_signal
+from acpc_server.encoding import CODE_VERSION
 from acpc_server.engine import keep_freed_memory
 from acpc_server.errors import AcpcError
 from acpc_server.health_check import health
@@ -34,12 +36,12 @@ from acpc_server.models import (
 )
 from acpc_server.observe import configure_logs
 from acpc_server.options import raise_open_files
-from acpc_server.settings import MEBIBYTE, Settings
+from acpc_server.serve_flags import problems, with_settings
+from acpc_server.settings import MEBIBYTE, read_settings
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Serves ACPC diagnostics of frozen world models over gRPC.",
 )
 app.command()(health)
 app.add_typer(keys, name="keys")
@@ -47,23 +49,37 @@ app.add_typer(keys, name="keys")
 error_console = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    add_help_option=False,
-)
-def serve(context: typer.Context) -> None:
-    """Run the server; `acpc-server serve --help` lists every flag. Each is also a variable.
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"acpc-server {CODE_VERSION}")
+        raise typer.Exit
 
-    The variable of --max-queue is ACPC_MAX_QUEUE, and so on. Flags win over variables.
+
+@app.callback()
+def acpc_server(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Serves ACPC diagnostics of frozen world models over gRPC."""
+
+
+@app.command()
+@with_settings
+def serve(flags: dict[str, Any], config: Path | None) -> None:
+    """Run the server.
+
+    Every flag is also a variable, --max-queue being ACPC_MAX_QUEUE, and a key of --config, as
+    max_queue = 256. Flags win over variables, variables over the file.
     """
     try:
-        settings = Settings(_cli_parse_args=context.args)  # type: ignore[call-arg]
+        settings = read_settings(flags, config)
     except ValidationError as error:
-        for problem in error.errors():
-            name = ".".join(str(part) for part in problem["loc"])
-            flag = f"--{name.replace('_', '-')} (ACPC_{name.upper()})"
-            what = problem["msg"].removeprefix("Value error, ")
-            error_console.print(f"{flag}: {what}", markup=False)
+        for line in problems(error, config):
+            error_console.print(line, markup=False)
+        raise typer.Exit(2) from None
+    except tomllib.TOMLDecodeError as error:
+        error_console.print(f"{config}: not TOML ({error})", markup=False)
         raise typer.Exit(2) from None
     keep_freed_memory()
     raise_open_files()

@@ -1,12 +1,19 @@
-"""The server's settings. Every flag of ``acpc-server serve`` is also an ``ACPC_*`` variable."""
+"""The server's settings: flags of ``acpc-server serve``, ``ACPC_*`` variables, a TOML file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from acpc.contract import did_you_mean
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -30,17 +37,9 @@ File = Annotated[Path, AfterValidator(_file)]
 
 
 class Settings(BaseSettings):
-    """Each flag is also a variable: --max-queue is ACPC_MAX_QUEUE. Flags win over variables."""
+    """Flags win over variables, and variables over the file: see :func:`read_settings`."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="ACPC_",
-        extra="forbid",
-        cli_prog_name="acpc-server serve",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-    )
+    model_config = SettingsConfigDict(env_prefix="ACPC_", extra="forbid")
 
     checkpoint_root: Folder = Field(description="folder that holds the checkpoint folders")
     dataset_root: Folder = Field(description="folder that holds HDF5 datasets and task files")
@@ -227,6 +226,26 @@ class Settings(BaseSettings):
     )
     log_format: Literal["json", "console"] = Field("json", description="form of log lines")
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Where values are sought, in this order."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
+        for key in values.keys() - cls.model_fields.keys():
+            guess = did_you_mean(key, cls.model_fields, "acpc-server serve --help lists all")
+            raise ValueError(f"there is no setting {key!r}; {guess}")
+        return values
+
     @field_validator("device")
     @classmethod
     def _device(cls, value: str) -> str:
@@ -288,3 +307,36 @@ class Settings(BaseSettings):
     def database_url(self) -> str:
         """Where the job record is."""
         return self.jobs_url or f"sqlite:///{self.state_dir.resolve() / 'jobs.sqlite'}"
+
+
+def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Settings:
+    """The settings that flags, ``ACPC_*`` variables and a TOML file give, in this order.
+
+    Args:
+        flags: Values by the names of the fields; those that are None were not given.
+        file: TOML file whose keys are the names of the fields.
+
+    Raises:
+        pydantic.ValidationError: A value, or an unknown key of the file.
+        tomllib.TOMLDecodeError: The file is no TOML.
+    """
+
+    class Read(Settings):
+        model_config = SettingsConfigDict(toml_file=file)
+
+    return Read(**{name: value for name, value in flags.items() if value is not None})
+
+
+# What --help calls the settings from this one on, in the order of the fields.
+GROUPS = {
+    "checkpoint_root": "Files",
+    "jobs_url": "Job record",
+    "host": "Addresses",
+    "tls_certificate": "Access",
+    "device": "Device",
+    "rpc_threads": "Load",
+    "job_concurrency": "Jobs",
+    "anchor_dir": "Anchor sets",
+    "lame_duck_seconds": "Stopping",
+    "otlp_endpoint": "Telling",
+}

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import processes
@@ -51,6 +52,12 @@ def test_help_names_every_command() -> None:
     assert shown.exit_code == 0
     for command in ("serve", "health", "check-checkpoint", "convert"):
         assert command in shown.stdout
+
+
+def test_the_version_is_told(run: Run) -> None:
+    shown = run("--version")
+    assert shown.returncode == 0
+    assert shown.stdout == f"acpc-server {metadata.version('acpc')}\n"
 
 
 def test_an_accepted_checkpoint_is_shown_with_its_whole_digest(run: Run, checkpoint: Path) -> None:

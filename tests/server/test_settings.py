@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import typing
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from acpc_server.cli import app
-from acpc_server.settings import Settings
+from acpc_server.serve_flags import with_settings
+from acpc_server.settings import GROUPS, Settings, read_settings
 from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
@@ -77,8 +80,17 @@ def flags(values: dict[str, str]) -> list[str]:
     return given
 
 
-def parse(values: dict[str, str]) -> Settings:
-    return Settings(_cli_parse_args=flags(values))
+def parse(values: dict[str, str], *more: str) -> Settings:
+    """What ``serve`` is given with these flags."""
+    found: list[Settings] = []
+
+    def serve(given: dict[str, Any], config: Path | None) -> None:
+        found.append(read_settings(given, config))
+
+    shell = typer.Typer(pretty_exceptions_enable=False)
+    shell.command()(with_settings(serve))
+    CliRunner().invoke(shell, [*flags(values), *more], catch_exceptions=False)
+    return found[0]
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -102,7 +114,16 @@ def test_help_lists_a_setting_with_what_it_means(name: str) -> None:
     shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
     assert flag(name) in shown.stdout
-    assert (Settings.model_fields[name].description or "?") in " ".join(shown.stdout.split())
+    words = " ".join(shown.stdout.replace("│", " ").split())
+    assert (Settings.model_fields[name].description or "?") in words
+
+
+def test_help_has_a_panel_for_every_group() -> None:
+    shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).stdout
+    places = [shown.index(f"─ {group} ─") for group in GROUPS.values()]
+    assert places == sorted(places)
+    assert GROUPS.keys() <= Settings.model_fields.keys()
+    assert next(iter(GROUPS)) == next(iter(Settings.model_fields)), "every setting has a group"
 
 
 BAD = {
@@ -208,3 +229,52 @@ def test_a_jobs_url_that_is_none_is_refused(url: str, needed: dict[str, str]) ->
     refused = CliRunner().invoke(app, ["serve", *flags({**needed, "jobs_url": url})])
     assert refused.exit_code == 2
     assert "--jobs-url (ACPC_JOBS_URL): " in refused.output
+
+
+@pytest.fixture
+def config(needed: dict[str, str], tmp_path: Path) -> Path:
+    """A file that gives every path, a port and a level."""
+    lines = [f'{name} = "{value}"' for name, value in needed.items()]
+    path = tmp_path / "acpc.toml"
+    path.write_text("\n".join([*lines, "port = 1", "max_queue = 2", 'log_level = "ERROR"']))
+    return path
+
+
+def test_flags_win_over_variables_and_variables_over_the_file(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ["--config", str(config)]
+    read = parse({}, *given)
+    assert read.checkpoint_root == tmp_path / "checkpoint_root"
+    assert (read.port, read.max_queue, read.log_level) == (1, 2, "ERROR")
+    monkeypatch.setenv("ACPC_PORT", "7")
+    assert (parse({}, *given).port, parse({}, *given).max_queue) == (7, 2)
+    assert parse({"port": "9"}, *given).port == 9
+    monkeypatch.setenv("ACPC_CONFIG", str(config))
+    assert parse({}).max_queue == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("max_qeue = 3", "there is no setting 'max_qeue'; did you mean 'max_queue'"),
+        ("max-queue = 3", "did you mean 'max_queue'"),
+        ("[jobs]\nx = 3", "there is no setting 'jobs'"),
+        ("zzz = 3", "there is no setting 'zzz'; acpc-server serve --help lists all"),
+        ("port =", "acpc.toml: not TOML"),
+        ("rpc_threads = 3", "--rpc-threads (ACPC_RPC_THREADS): "),
+    ],
+)
+def test_a_wrong_file_is_one_line(line: str, told: str, config: Path) -> None:
+    config.write_text(f"{config.read_text()}\n{line}")
+    refused = CliRunner().invoke(app, ["serve", "--config", str(config)])
+    assert refused.exit_code == 2
+    (only,) = refused.stderr.splitlines()
+    assert told in only
+
+
+def test_a_file_that_is_not_there_is_refused(needed: dict[str, str], tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.toml")
+    refused = CliRunner().invoke(app, ["serve", *flags(needed), "--config", missing])
+    assert refused.exit_code == 2
+    assert "does not exist" in refused.stderr

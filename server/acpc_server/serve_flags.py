@@ -1,0 +1,91 @@
+"""The settings as flags of ``acpc-server serve``, in groups, and what is wrong with them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import typer
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from rich.markup import escape
+
+from acpc_server.settings import GROUPS, Settings
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        envvar="ACPC_CONFIG",
+        metavar="FILE",
+        help="TOML file with any of the settings below, as max_queue = 256",
+    ),
+]
+
+
+def with_settings(function: Callable[..., None]) -> Callable[..., None]:
+    """The command with every setting as a flag; it is given the values of those that were set."""
+
+    def called(config: Path | None = None, **flags: Any) -> None:  # noqa: ANN401
+        function(flags, config)
+
+    parameters = [inspect.Parameter("config", _KEYWORD, default=None, annotation=Config)]
+    parameters += _flags()
+    called.__doc__, called.__name__ = function.__doc__, function.__name__
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {item.name: item.annotation for item in parameters}
+    return called
+
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def _flags() -> Iterator[inspect.Parameter]:
+    group = ""
+    for name, field in Settings.model_fields.items():
+        group = GROUPS.get(name, group)
+        dashed = name.replace("_", "-")
+        switch = field.annotation is bool
+        option = typer.Option(
+            f"--{dashed}/--no-{dashed}" if switch else f"--{dashed}",
+            help=escape(f"{field.description}{_default(field)}"),
+            metavar=None if switch else _metavar(field),
+            show_default=False,
+            rich_help_panel=group,
+        )
+        kind: Any = bool | None if switch else str | None
+        annotation = Annotated[kind, option]
+        yield inspect.Parameter(name, _KEYWORD, default=None, annotation=annotation)
+
+
+def _metavar(field: FieldInfo) -> str:
+    """What stands for the value; it is read by pydantic, as that of a variable is."""
+    if get_origin(field.annotation) is not None:
+        choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
+        return "|".join(choices) or "PATH"
+    return {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(field.annotation or str, "PATH")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return " (required)"
+    usual = field.default
+    if isinstance(usual, bool):
+        usual = "on" if usual else "off"
+    return "" if usual in (None, "") else f" (default {usual})"
+
+
+def problems(error: ValidationError, config: Path | None) -> list[str]:
+    """A line for each value that is wrong: flag, variable, and what to give instead."""
+    lines = []
+    for problem in error.errors():
+        what = problem["msg"].removeprefix("Value error, ")
+        name = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "missing":
+            what = f"required: {Settings.model_fields[name].description}"
+        flag = f"--{name.replace('_', '-')} (ACPC_{name.upper()})"
+        lines.append(f"{flag}: {what}" if name else f"{config}: {what}")
+    return lines
