@@ -66,7 +66,8 @@ def _metavar(field: FieldInfo) -> str:
     if get_origin(field.annotation) is not None:
         choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
         return "|".join(choices) or "PATH"
-    return {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(field.annotation or str, "PATH")
+    names: dict[Any, str] = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
+    return names.get(field.annotation, "PATH")
 
 
 def _default(field: FieldInfo) -> str:
