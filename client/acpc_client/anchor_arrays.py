@@ -52,8 +52,10 @@ class AnchorArrays:
         frames: RGB, uint8 (n, h + H, height, width, 3). Read in slices, so that a memory map of
             any size will do.
         action_blocks: Normalised; block k leaves frame k, float32 (n, h + H - 1, block width).
-        endpoint_states: Standardised state at the last future frame, float64 (n, state width).
-        labels: Endpoint-state labels, int64 (n).
+        endpoint_states: Standardised state at the last future frame, float64 (n, state width); or
+            at every future frame, (n, H, state width), so that scores can take the set at shorter
+            horizons too.
+        labels: Endpoint-state labels, int64 (n); with the states of every future frame (n, H).
         anchor_ids: Identities that seed the draws, int64 (n), not negative.
         trajectory_ids: Trajectory each anchor was cut from, int64 (n), not negative; None: each
             anchor is its own. Studies keep the anchors of one trajectory together.
@@ -71,17 +73,26 @@ class AnchorArrays:
     trajectory_ids: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        for name, (dtype, axes) in _WANTED.items():
-            array = getattr(self, name)
+        for name, (dtype, one_endpoint) in _WANTED.items():
+            array, axes = getattr(self, name), one_endpoint
             if array is None and name == "trajectory_ids":
                 continue
             found = f"found {array.dtype} {tuple(array.shape)}"
+            if name in ("endpoint_states", "labels") and self.every_endpoint:
+                axes = axes.replace("anchors", "anchors, horizon")
             if array.dtype != dtype or len(array.shape) != axes.count(",") + 1:
                 wanted = np.dtype(dtype).name
                 raise ArgumentError(f"anchors.{name}", f"{found}, wanted {wanted} ({axes})")
             if array.shape[0] != len(self):
                 raise ArgumentError(f"anchors.{name}", f"{found} beside {len(self)} anchors")
         steps = self.frames.shape[1]
+        if self.every_endpoint:
+            for name in ("endpoint_states", "labels"):
+                future = getattr(self, name).shape[1]
+                if future != self.horizon:
+                    raise ArgumentError(
+                        f"anchors.{name}", f"found {future} future frames, wanted {self.horizon}"
+                    )
         if not 1 <= self.history < steps:
             raise ArgumentError(
                 "anchors.history", f"found {self.history}; {steps} frames allow 1 to {steps - 1}"
@@ -100,6 +111,11 @@ class AnchorArrays:
     def horizon(self) -> int:
         """Future frames H."""
         return int(self.frames.shape[1]) - self.history
+
+    @property
+    def every_endpoint(self) -> bool:
+        """Whether states and labels are those of every future frame."""
+        return len(self.endpoint_states.shape) == 3
 
     def part(self, start: int, stop: int) -> AnchorArrays:
         """Anchors [start, stop), with their frames in memory."""

@@ -1,6 +1,13 @@
 """What the contract means, declared once for server and client: NumPy and protobuf only."""
 
-from acpc.contract.anchor_sets import SMALL_ARRAYS, AnchorSet, anchors_digest, frame_digests
+from acpc.contract.anchor_sets import (
+    SMALL_ARRAYS,
+    AnchorSet,
+    anchors_digest,
+    endpoints_at,
+    endpoints_digest,
+    frame_digests,
+)
 from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
 from acpc.contract.datasets import DatasetFile, TaskSummary
 from acpc.contract.enums import (
@@ -261,6 +268,8 @@ __all__ = [
     "check",
     "did_you_mean",
     "digested",
+    "endpoints_at",
+    "endpoints_digest",
     "example",
     "floats",
     "follows",

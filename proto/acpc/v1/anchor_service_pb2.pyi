@@ -138,6 +138,7 @@ class AnchorSet(_message.Message):
     HEIGHT_FIELD_NUMBER: _builtins.int
     WIDTH_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
+    ENDPOINTS_DIGEST_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """sha256 of the content; the set's name. Over the line
     "acpc/anchors/2 history=<h>", then, for each array in the order frames,
@@ -164,6 +165,10 @@ class AnchorSet(_message.Message):
     """Size of a frame in pixels."""
     width: _builtins.int
     """Width of a frame, in pixels."""
+    endpoints_digest: _builtins.str
+    """sha256 of the states and labels at every future frame. With them scores can
+    take the set at shorter horizons too. Empty: at its own horizon alone.
+    """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
@@ -192,10 +197,11 @@ class AnchorSet(_message.Message):
         height: _builtins.int = ...,
         width: _builtins.int = ...,
         source: Global___DatasetAnchors | None = ...,
+        endpoints_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_block_dim", b"action_block_dim", "anchors", b"anchors", "create_time", b"create_time", "description", b"description", "digest", b"digest", "expire_time", b"expire_time", "height", b"height", "history", b"history", "horizon", b"horizon", "size_bytes", b"size_bytes", "source", b"source", "state_dim", b"state_dim", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_block_dim", b"action_block_dim", "anchors", b"anchors", "create_time", b"create_time", "description", b"description", "digest", b"digest", "endpoints_digest", b"endpoints_digest", "expire_time", b"expire_time", "height", b"height", "history", b"history", "horizon", b"horizon", "size_bytes", b"size_bytes", "source", b"source", "state_dim", b"state_dim", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -306,11 +312,16 @@ class AnchorShard(_message.Message):
 
     @_builtins.property
     def endpoint_states(self) -> _tensor_pb2.Tensor:
-        """Standardised endpoint states, float64 (anchors, state width)."""
+        """Standardised endpoint states, float64 (anchors, state width); or the states
+        at every future frame, (anchors, horizon, state width), so that scores can
+        take the set at shorter horizons too.
+        """
 
     @_builtins.property
     def labels(self) -> _tensor_pb2.Tensor:
-        """int64 (anchors)."""
+        """int64 (anchors); with the states at every future frame, of each of them,
+        (anchors, horizon).
+        """
 
     @_builtins.property
     def anchor_ids(self) -> _tensor_pb2.Tensor:

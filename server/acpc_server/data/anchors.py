@@ -1,14 +1,18 @@
 """Anchors: the logged windows on which a checkpoint is measured."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from acpc.contract import SMALL_ARRAYS, anchors_digest, frame_digests
+from acpc.contract import SMALL_ARRAYS, anchors_digest, endpoints_at, frame_digests
 from jaxtyping import Float32, Float64, Int64, UInt8
 
-from acpc_server.errors import InvalidArgument
+from acpc_server.errors import FailedPrecondition, InvalidArgument
+
+CUT_BYTES = 2**23
+"""Frames read at a time, 8 MiB, where all are read."""
 
 
 class Anchors(ABC):
@@ -20,16 +24,17 @@ class Anchors(ABC):
     Attributes:
         history: Frames h of the history; the other frames are the future.
         action_blocks: Normalised; block k leaves frame k, float32 (n, h + H - 1, block width).
-        endpoint_states: Standardised state at the last future frame, float64 (n, state width).
-        labels: Endpoint-state labels, int64 (n,).
+        endpoint_states: Standardised state at the last future frame, float64 (n, state width), or
+            at every future frame, (n, H, state width).
+        labels: Endpoint-state labels, int64 (n,), or with every frame's states (n, H).
         anchor_ids: Identities that key the draws, int64 (n,), not negative.
         trajectory_ids: Trajectory each anchor was cut from, int64 (n,), not negative.
     """
 
     history: int
     action_blocks: Float32[np.ndarray, "n blocks block_width"]
-    endpoint_states: Float64[np.ndarray, "n state_width"]
-    labels: Int64[np.ndarray, "n"]
+    endpoint_states: Float64[np.ndarray, "n *future state_width"]
+    labels: Int64[np.ndarray, "n *future"]
     anchor_ids: Int64[np.ndarray, "n"]
     trajectory_ids: Int64[np.ndarray, "n"]
 
@@ -61,6 +66,57 @@ class Anchors(ABC):
         """Every array but the frames, of anchors [start, stop), by name; all by default."""
         return {name: getattr(self, name)[start:stop] for name in SMALL_ARRAYS}
 
+    def cuts(self) -> Iterator[tuple[int, int]]:
+        """Ranges [start, stop) of anchors whose frames fill some megabytes."""
+        one = (self.history + self.horizon) * 3 * int(np.prod(self.frame_size))
+        step = max(1, CUT_BYTES // one)
+        for start in range(0, self.count, step):
+            yield start, min(start + step, self.count)
+
+    def at_horizon(self, horizon: int) -> "Anchors":
+        """The same anchors with ``horizon`` future frames, endpoint included; these where they fit.
+
+        Raises:
+            FailedPrecondition: They have fewer, or states at their own last frame alone.
+        """
+        if horizon == self.horizon and self.labels.ndim == 1:
+            return self
+        if horizon > self.horizon or self.labels.ndim == 1:
+            raise FailedPrecondition(
+                f"the anchors have {self.horizon} future frames and cannot be used at {horizon}"
+            )
+        return ShorterAnchors(self, horizon)
+
+
+class ShorterAnchors(Anchors):
+    """Anchors without their last future frames, with states and labels of the last that is left."""
+
+    def __init__(self, whole: Anchors, horizon: int) -> None:
+        self.history = whole.history
+        for name, array in endpoints_at(whole.small_arrays(), horizon).items():
+            setattr(self, name, array)
+        self._whole = whole
+        self._steps = whole.history + horizon
+        self.action_blocks = self.action_blocks[:, : self._steps - 1]
+
+    @property
+    def frame_size(self) -> tuple[int, int]:
+        """Height and width of a frame in pixels."""
+        return self._whole.frame_size
+
+    @cached_property
+    def digest(self) -> str:
+        """Sha256 of the content, as ``anchors_digest``; reads every frame once if some go."""
+        if self.horizon == self._whole.horizon:
+            return self._whole.digest
+        cuts = (self.read_frames(start, stop) for start, stop in self.cuts())
+        of_frames = (one for frames in cuts for one in frame_digests(frames))
+        return anchors_digest(self.history, self.frame_size, self.small_arrays(), of_frames)
+
+    def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
+        """RGB frames of anchors [start, stop), history first."""
+        return self._whole.read_frames(start, stop)[:, : self._steps]
+
 
 @dataclass(frozen=True)
 class AnchorBatch(Anchors):
@@ -76,8 +132,8 @@ class AnchorBatch(Anchors):
     history: int  # the axes "_n" must agree too: __post_init__ says so by name
     frames: UInt8[np.ndarray, "_n steps height width 3"]
     action_blocks: Float32[np.ndarray, "_n blocks block_width"]
-    endpoint_states: Float64[np.ndarray, "_n state_width"]
-    labels: Int64[np.ndarray, "_n"]
+    endpoint_states: Float64[np.ndarray, "_n *future state_width"]
+    labels: Int64[np.ndarray, "_n *future"]
     anchor_ids: Int64[np.ndarray, "_n"]
     trajectory_ids: Int64[np.ndarray, "_n"]
 
@@ -96,6 +152,16 @@ class AnchorBatch(Anchors):
                 "action_blocks",
                 f"has {self.action_blocks.shape[1]} blocks an anchor; {steps} frames need "
                 f"{steps - 1}, one leaving each frame but the last",
+            )
+        future = self.labels.shape[1:]
+        if (
+            future not in ((), (steps - self.history,))
+            or self.endpoint_states.shape[1:-1] != future
+        ):
+            raise InvalidArgument(
+                "endpoint_states",
+                f"has shape {self.endpoint_states.shape} beside labels {self.labels.shape}; give "
+                f"both at the last future frame, or both at all {steps - self.history}",
             )
         for field in ("action_blocks", "endpoint_states"):
             if not np.isfinite(getattr(self, field)).all():

@@ -1,6 +1,6 @@
 """Anchors of a dataset file: while it is open, and reopened for every read and checked."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +19,6 @@ from acpc_server.errors import FailedPrecondition, ResourceExhausted
 MAX_FRAME_BYTES = 2**32
 """Frames of one batch, 4 GiB; the paper's 100 anchors of 11 frames at 224 pixels are 0.16 GiB."""
 
-CUT_BYTES = 2**23
-"""Frames read at a time, 8 MiB, where all are read."""
-
 
 @dataclass(frozen=True)
 class DrawnAnchors(Anchors):
@@ -36,8 +33,8 @@ class DrawnAnchors(Anchors):
     pixels: Column
     frame_rows: Int64[np.ndarray, "n steps"]
     action_blocks: Float32[np.ndarray, "n blocks block_width"]
-    endpoint_states: Float64[np.ndarray, "n state_width"]
-    labels: Int64[np.ndarray, "n"]
+    endpoint_states: Float64[np.ndarray, "n *future state_width"]
+    labels: Int64[np.ndarray, "n *future"]
     anchor_ids: Int64[np.ndarray, "n"]
     trajectory_ids: Int64[np.ndarray, "n"]
 
@@ -56,12 +53,6 @@ class DrawnAnchors(Anchors):
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """RGB frames of anchors [start, stop), history first; FailedPrecondition if damaged."""
         return self.pixels.gather(self.frame_rows[start:stop])
-
-    def cuts(self) -> Iterator[tuple[int, int]]:
-        """Ranges [start, stop) of anchors whose frames fill some megabytes."""
-        step = max(1, CUT_BYTES // self._frame_bytes(1))
-        for start in range(0, self.count, step):
-            yield start, min(start + step, self.count)
 
     def batch(self, start: int = 0, stop: int | None = None) -> AnchorBatch:
         """Anchors [start, stop), all by default, in memory; ResourceExhausted if too many."""

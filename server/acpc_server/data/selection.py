@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 from acpc.contract import AnchorSource, Reading
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Float32, Float64, Int64
 
 from acpc_server.data.dataset_anchors import DrawnAnchors
 from acpc_server.data.hdf5 import Hdf5Dataset
@@ -58,6 +58,7 @@ def draw_anchors(
     *,
     history: int,
     horizon: int,
+    every_endpoint: bool = False,
     statistics: StatisticsCache | None = None,
 ) -> DrawnAnchors:
     """Draws anchors and reads all of them but the frames.
@@ -68,7 +69,8 @@ def draw_anchors(
     The first ``history + horizon`` frames are kept. The endpoint state is the logged state at the
     last of them (the paper's eighth future frame), standardised over the whole dataset, and its
     label splits the task's features at their median over these anchors, strictly above
-    (Tab. sr-labels in the paper).
+    (Tab. sr-labels in the paper). With ``every_endpoint`` states and labels are those of every
+    future frame, unless one before the last is not finite.
 
     Raises:
         InvalidArgument: A number out of range, windows that are too short, or fewer windows (or
@@ -91,14 +93,19 @@ def draw_anchors(
     frame_rows = first_row + np.arange(steps) * skip  # (n, h + H)
     states = _endpoint_states(dataset, task, frame_rows[:, -1], known)
     action_rows = first_row + np.arange((steps - 1) * skip)  # (n, (h + H - 1) * frameskip)
-    features = torch.from_numpy(task.label_features(states))
+    labels = _labels(task, states)
+    if every_endpoint:
+        states, labels = _at_every_frame(dataset, task, frame_rows[:, history:], known) or (
+            states,
+            labels,
+        )
     return DrawnAnchors(
         history=history,
         pixels=pixels,
         frame_rows=frame_rows,
         action_blocks=_blocks(dataset, task, action_rows, skip, known),
         endpoint_states=states,
-        labels=median_split_labels(features).numpy(),
+        labels=labels,
         anchor_ids=chosen,
         trajectory_ids=episode,
     )
@@ -129,6 +136,25 @@ def _draw_windows(windows: WindowIndex, source: AnchorSource) -> Int64[np.ndarra
             "environment steps; ask for fewer anchors, shorter windows or a smaller frameskip",
         )
     return order[: source.count].copy()  # frees the permutation of all windows
+
+
+def _labels(task: TaskPreset, states: Float64[np.ndarray, "n width"]) -> Int64[np.ndarray, "n"]:
+    labels: np.ndarray = median_split_labels(torch.from_numpy(task.label_features(states))).numpy()
+    return labels
+
+
+def _at_every_frame(
+    dataset: Hdf5Dataset,
+    task: TaskPreset,
+    rows: Int64[np.ndarray, "n future"],
+    known: StatisticsCache,
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """States (n, H, width) and labels (n, H) of all future frames; None if one is not finite."""
+    try:
+        frames = [_endpoint_states(dataset, task, at, known) for at in rows.T]
+    except FailedPrecondition:
+        return None
+    return np.stack(frames, axis=1), np.stack([_labels(task, at) for at in frames], axis=1)
 
 
 def _endpoint_states(

@@ -93,7 +93,13 @@ class DatasetStore:
 
     @contextmanager
     def drawn(
-        self, source: AnchorSource, *, history: int, horizon: int, check: Check = go_on
+        self,
+        source: AnchorSource,
+        *,
+        history: int,
+        horizon: int,
+        every_endpoint: bool = False,
+        check: Check = go_on,
     ) -> Iterator[DrawnAnchors]:
         """Anchors as ``draw_anchors`` draws them; their dataset is open inside the ``with``.
 
@@ -109,6 +115,7 @@ class DatasetStore:
                 source,
                 history=history,
                 horizon=horizon,
+                every_endpoint=every_endpoint,
                 statistics=self._statistics,
             )
 

@@ -39,6 +39,9 @@ AnySource: TypeAlias = AnchorSource | AnchorSetSource
 """Where the anchors of a job come from."""
 
 
+_OR_EVERY = ", or one with the states and labels of every future frame"
+
+
 class _Key(NamedTuple):
     """Key of kept anchors; ``identity`` is a stamp of their data, or their digest."""
 
@@ -104,8 +107,8 @@ class AnchorReaders:
     ) -> None:
         """Reject anchors that cannot be used, before a job is queued.
 
-        With ``exact`` also a set that has more frames of history, or more future ones: its endpoint
-        states and labels belong to its own horizon.
+        With ``exact`` also a set that has more frames of history, or more future ones without the
+        states and labels of each: then those that it has belong to its own horizon.
 
         Raises:
             InvalidArgument: They do not fit; names ``anchor_set`` or the field below ``dataset``.
@@ -147,15 +150,15 @@ class AnchorReaders:
                 f"its action blocks are {info.action_block_dim} wide, but the checkpoint expects "
                 f"frameskip x action_dim = {card.action_block_dim}; make a set for this frameskip",
             )
-        for what, found, wanted in (
-            ("frames of history", info.history, history),
-            ("future frames", info.horizon, horizon),
+        for what, found, wanted, more in (
+            ("frames of history", info.history, history, False),
+            ("future frames", info.horizon, horizon, bool(info.endpoints_digest)),
         ):
-            if found < wanted or (exact and found > wanted):
+            if found < wanted or (exact and found > wanted and not more):
                 raise InvalidArgument(
                     "anchor_set",
                     f"its anchors have {found} {what}, but this job needs {wanted}; make a set "
-                    f"with {wanted}",
+                    f"with {wanted}{_OR_EVERY if found > wanted and info.horizon == found else ''}",
                 )
 
     def stamp(self, source: AnySource) -> str:

@@ -129,7 +129,11 @@ class AnchorServicer:
                 return upload.finish()
             try:
                 with self._datasets.drawn(
-                    source, history=header.history, horizon=header.horizon, check=check
+                    source,
+                    history=header.history,
+                    horizon=header.horizon,
+                    every_endpoint=True,
+                    check=check,
                 ) as drawn:
                     return store_drawn(upload, drawn, check)
             except InvalidArgument as error:
@@ -258,8 +262,15 @@ def _read_shard(
         raise InvalidArgument(
             "frames.data", f"{len(raw)} bytes, but shape {list(shape)} takes {math.prod(shape)}"
         )
+    every = len(message.endpoint_states.shape) == 3  # states and labels of every future frame
     arrays = {
-        field: _exact(getattr(message, field), field, dtype, shape[0], axes)
+        field: _exact(
+            getattr(message, field),
+            field,
+            dtype,
+            shape[0],
+            axes + (every and field in ("endpoint_states", "labels")),
+        )
         for field, dtype, axes in _SMALL
     }
     trajectories = np.arange(offset, offset + shape[0], dtype=np.int64)

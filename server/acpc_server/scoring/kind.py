@@ -87,6 +87,7 @@ class ScoreJobKind(AnchorJobKind):
             horizon=spec.protocol.horizon,
             check=context.check,
         )
+        anchors = anchors.at_horizon(spec.protocol.horizon)
         labels = torch.from_numpy(anchors.labels)
         states = torch.from_numpy(anchors.endpoint_states)
         pairs = pairing.pair_different_labels(
@@ -95,6 +96,7 @@ class ScoreJobKind(AnchorJobKind):
         screening.check_eligible(pairs.eligible, anchors.count)
         return {
             "anchors": identity,
+            "evaluated": anchors.digest,
             "partner": pack(pairs.partner.numpy()),
             "skip_reasons": pack(pairs.skip_reasons(labels).numpy()),
             "seen": {"history": card.history, "image_size": card.image_size},
@@ -142,7 +144,8 @@ class ScoreJobKind(AnchorJobKind):
 
     def conclude(self, spec: ScoreSpec, opened: Json, scores: Mapping[Role, Json]) -> Json:
         """The result of the job: scores, verdict and receipt. Holds no time."""
-        receipt = spec.receipt(opened["anchors"]["digest"], self.engine.device)
+        evaluated = opened.get("evaluated", opened["anchors"]["digest"])  # of earlier releases
+        receipt = spec.receipt(evaluated, self.engine.device)
         reference = scores.get("reference", scores["checkpoint"]) if spec.reference else None
         verdict = score.judge(spec, dict(scores))
         self.engine.metrics.record_verdict(
@@ -170,9 +173,10 @@ class ScoreJobKind(AnchorJobKind):
         return score.read_score(spec, result)
 
     def _anchors(self, spec: ScoreSpec, opened: Json, card: ModelCard, tenant: str) -> Anchors:
-        return self.readers.of(tenant).reopen(
+        anchors = self.readers.of(tenant).reopen(
             spec.anchors,
             opened["anchors"],
             history=card.history,
             horizon=spec.protocol.horizon,
         )
+        return anchors.at_horizon(spec.protocol.horizon)

@@ -217,7 +217,7 @@ def test_frames_read_in_parts_are_those_of_the_batch(
 ) -> None:
     write_public_dataset(tmp_path / "a.h5", public_columns())
     whole = select(tmp_path)
-    monkeypatch.setattr("acpc_server.data.dataset_anchors.CUT_BYTES", 4 * whole.frames[0].nbytes)
+    monkeypatch.setattr("acpc_server.data.anchors.CUT_BYTES", 4 * whole.frames[0].nbytes)
     with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
         drawn = draw_anchors(
             dataset,

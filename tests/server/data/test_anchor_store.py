@@ -368,7 +368,7 @@ def test_making_a_set_holds_a_few_windows_in_memory(
             horizon=HORIZON,
         )
         whole = drawn.batch().frames.nbytes
-        monkeypatch.setattr("acpc_server.data.dataset_anchors.CUT_BYTES", whole // 50)
+        monkeypatch.setattr("acpc_server.data.anchors.CUT_BYTES", whole // 50)
         tracemalloc.start()
         with where.upload(header(anchors=count)) as upload:
             info = store_drawn(upload, drawn, lambda: None)

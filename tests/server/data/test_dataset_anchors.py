@@ -60,7 +60,7 @@ def test_known_digests_spare_the_reading_and_are_held_to(
 def test_reading_for_the_digest_can_be_ended(
     anchors: DatasetAnchors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acpc_server.data.dataset_anchors.CUT_BYTES", 1)
+    monkeypatch.setattr("acpc_server.data.anchors.CUT_BYTES", 1)
     reads = []
 
     def check() -> None:

@@ -60,6 +60,7 @@ class SetInfo:
     create_time: float
     description: str
     source: AnchorSource | None
+    endpoints_digest: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from acpc.contract import SMALL_ARRAYS, anchors_digest, frame_digests
+from acpc.contract import SMALL_ARRAYS, anchors_digest, endpoints_digest, frame_digests
 from jaxtyping import UInt8
 
 from acpc_server.data.anchor_sets.files import write_whole
@@ -150,7 +150,8 @@ class StoredAnchors(Anchors):
             setattr(self, name, array)
         self._digests = digests.tobytes()
         found = anchors_digest(self.history, self.frame_size, self.small_arrays(), [self._digests])
-        if found != info.digest:
+        endpoints = endpoints_digest(self.small_arrays())
+        if found != info.digest or endpoints != info.endpoints_digest:
             raise damaged(folder / SMALL, "the arrays do not have the set's digest")
         self._latest: tuple[int, np.ndarray] | None = None
 

@@ -4,10 +4,12 @@ import errno
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from acpc.contract import anchors_digest, to_json
+import numpy as np
+from acpc.contract import anchors_digest, endpoints_at, endpoints_digest, from_json, to_json
 
 from acpc_server.data.anchor_sets.files import discard, sync_folder, write_whole
 from acpc_server.data.anchor_sets.info import (
@@ -31,7 +33,13 @@ from acpc_server.data.anchor_sets.shards import (
 )
 from acpc_server.data.anchors import AnchorBatch
 from acpc_server.data.dataset_anchors import DrawnAnchors
-from acpc_server.errors import Aborted, FailedPrecondition, InvalidArgument, ResourceExhausted
+from acpc_server.errors import (
+    Aborted,
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    ResourceExhausted,
+)
 
 DONE, DATA = "done", "set"
 # Fast: frames of simulators shrink a lot at any level.
@@ -47,7 +55,13 @@ class _Layout(NamedTuple):
     width: int
     block_width: int
     state_width: int
+    endpoints: int
     own_trajectories: bool
+
+
+def _states(states: np.ndarray) -> tuple[int, int]:
+    """Width of the states of a shard, and at how many future frames they are."""
+    return states.shape[-1], 1 if states.ndim == 2 else states.shape[1]
 
 
 class AnchorUpload:
@@ -112,7 +126,7 @@ class AnchorUpload:
                 paths[0], "frames_shape", "own_trajectories", "action_blocks", "endpoint_states"
             )
             height, width = shape[2:4].tolist()
-            self._layout = _Layout(height, width, blocks.shape[2], states.shape[1], bool(own))
+            self._layout = _Layout(height, width, blocks.shape[2], *_states(states), bool(own))
 
     def append(
         self, shard: AnchorBatch, packed: bytes | None = None, *, own_trajectories: bool = False
@@ -163,7 +177,7 @@ class AnchorUpload:
         layout = _Layout(
             *shard.frame_size,
             shard.action_blocks.shape[2],
-            shard.endpoint_states.shape[1],
+            *_states(shard.endpoint_states),
             own_trajectories,
         )
         if self._layout is None:
@@ -174,6 +188,7 @@ class AnchorUpload:
             ("frames.shape", layout[:2], first[:2]),
             ("action_blocks.shape", layout.block_width, first.block_width),
             ("endpoint_states.shape", layout.state_width, first.state_width),
+            ("labels.shape", layout.endpoints, first.endpoints),
         ):
             if found != wanted:
                 raise InvalidArgument(field, f"ends in {found}, but the first shard's in {wanted}")
@@ -239,6 +254,7 @@ class AnchorUpload:
             create_time=time.time(),
             description=header.description,
             source=header.source,
+            endpoints_digest=endpoints_digest(small),
         )
         write_whole(self._data / INFO, lambda file: file.write(to_json(info).encode()))
         write_whole(self._done, lambda file: file.write(digest.encode()))
@@ -246,6 +262,7 @@ class AnchorUpload:
 
     def _publish(self, digest: str) -> SetInfo:
         target = self._sets / digest
+        ours = from_json(SetInfo, (self._data / INFO).read_bytes()).endpoints_digest
         try:
             self._data.rename(target)
         except OSError as error:
@@ -255,6 +272,12 @@ class AnchorUpload:
         stored = read_stored(target)
         if stored is None:
             raise Aborted("the set was deleted at the same moment; upload it again")
+        if ours and stored.info.endpoints_digest not in ("", ours):
+            self.restart()
+            raise AlreadyExists(
+                f"set {digest} is there with other states or labels before the last future frame; "
+                "delete it first"
+            )
         return self._conclude(stored.info)
 
     def _conclude(self, info: SetInfo) -> SetInfo:
@@ -277,6 +300,9 @@ def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], N
         ResourceExhausted: Over a quota.
     """
     upload.restart()
+    small = drawn.small_arrays()
+    if sum(array.nbytes for array in small.values()) > MAX_SMALL_BYTES // 2:
+        drawn = replace(drawn, **endpoints_at(small, 0))  # states of the last frame alone
     for start, stop in drawn.cuts():
         if upload.finished is not None:
             break
