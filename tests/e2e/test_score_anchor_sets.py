@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -79,6 +80,19 @@ def test_a_set_and_its_dataset_give_the_same_bytes(calls: SetCaller) -> None:
     assert metadata(of_set).progress.total == steps_of(job(dataset=SOURCE))
 
 
+def test_a_longer_set_gives_the_bytes_of_the_shorter_horizon(calls: SetCaller) -> None:
+    """Windows of 12 frames: the dataset, a set of 8 and one of 9 future frames, used at 8."""
+    source = {**SOURCE, "window_future_frames": 9}
+    answers = [
+        calls.result(job(dataset=source)),
+        calls.result(over(calls.make(**source))),
+        calls.result(over(calls.make(horizon=9, **source))),
+    ]
+    first, *others = [answer.SerializeToString(deterministic=True) for answer in answers]
+    assert others == [first, first]
+    assert answers[0] != calls.result(job(dataset=SOURCE))
+
+
 def test_many_shifts_share_pairs_and_eligible_counts(calls: SetCaller) -> None:
     """Upload once, score often: partners and skip reasons are those of the set alone."""
     digest = calls.make()
@@ -119,13 +133,29 @@ def test_a_set_that_does_not_fit_is_refused_with_both_numbers(calls: SetCaller) 
         (calls.make(history=2), {}, "2 frames of history, but this job needs 3"),
         (calls.make(history=4), {}, "4 frames of history, but this job needs 3"),
         (calls.make(horizon=7), {}, "7 future frames, but this job needs 8"),
-        (calls.make(), {"protocol": {"horizon": 7}}, "8 future frames, but this job needs 7"),
         (calls.make(frameskip=4), {}, "blocks are 8 wide, but the checkpoint expects .* = 10"),
     ]
     for digest, changed, message in cases:
         found = refused(calls, over(digest, **changed))
         assert (found.code, found.fields) == ("INVALID_ARGUMENT", ("anchor_set",))
         assert re.search(message, found.message), found.message
+
+
+def test_a_longer_set_of_an_earlier_release_keeps_its_horizon(
+    calls: SetCaller, world: JobWorld
+) -> None:
+    """It has states at its own end alone; the error says what to make."""
+    digest = calls.make(horizon=9, count=22)
+    (folder,) = Path(world.root / "state").rglob(digest)
+    info = json.loads((folder / "set.json").read_text())
+    del info["endpoints_digest"]
+    (folder / "set.json").write_text(json.dumps(info))
+    found = refused(calls, over(digest))
+    assert (found.code, found.fields) == ("INVALID_ARGUMENT", ("anchor_set",))
+    assert found.message.endswith(
+        "its anchors have 9 future frames, but this job needs 8; make a set with 8, or one with "
+        "the states and labels of every future frame"
+    )
 
 
 def test_a_set_that_is_not_there_is_not_found(calls: SetCaller) -> None:

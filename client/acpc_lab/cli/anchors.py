@@ -59,14 +59,15 @@ def upload(
 
         frames           uint8    n, history + H, height, width, 3
         action_blocks    float32  n, history + H - 1, block width
-        endpoint_states  float64  n, state width
-        labels           int64    n
+        endpoint_states  float64  n, state width      or n, H, state width
+        labels           int64    n                   or n, H
         anchor_ids       int64    n
         trajectory_ids   int64    n     optional
         history          int64    ()    optional
 
     Frames are RGB, history first. Actions are normalised; states are standardised, those of the
-    last frame; labels tell which states are different. Anchor ids seed the draws.
+    last frame; labels tell which states are different. With states and labels of all H future
+    frames, scores can take the set at shorter horizons too. Anchor ids seed the draws.
 
     When the connection breaks, the upload goes on by itself. When the command is interrupted, run
     it again: it goes on with the first window that the server has not stored.

@@ -132,8 +132,8 @@ class AnchorBatch(Anchors):
     history: int  # the axes "_n" must agree too: __post_init__ says so by name
     frames: UInt8[np.ndarray, "_n steps height width 3"]
     action_blocks: Float32[np.ndarray, "_n blocks block_width"]
-    endpoint_states: Float64[np.ndarray, "_n *future state_width"]
-    labels: Int64[np.ndarray, "_n *future"]
+    endpoint_states: Float64[np.ndarray, "_n ... state_width"]
+    labels: Int64[np.ndarray, "_n ..."]
     anchor_ids: Int64[np.ndarray, "_n"]
     trajectory_ids: Int64[np.ndarray, "_n"]
 

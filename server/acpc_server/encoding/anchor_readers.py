@@ -150,15 +150,16 @@ class AnchorReaders:
                 f"its action blocks are {info.action_block_dim} wide, but the checkpoint expects "
                 f"frameskip x action_dim = {card.action_block_dim}; make a set for this frameskip",
             )
-        for what, found, wanted, more in (
-            ("frames of history", info.history, history, False),
-            ("future frames", info.horizon, horizon, bool(info.endpoints_digest)),
+        for what, found, wanted, hint in (
+            ("frames of history", info.history, history, ""),
+            ("future frames", info.horizon, horizon, _OR_EVERY),
         ):
-            if found < wanted or (exact and found > wanted and not more):
+            cut = hint and info.endpoints_digest
+            if found < wanted or (exact and found > wanted and not cut):
                 raise InvalidArgument(
                     "anchor_set",
                     f"its anchors have {found} {what}, but this job needs {wanted}; make a set "
-                    f"with {wanted}{_OR_EVERY if found > wanted and info.horizon == found else ''}",
+                    f"with {wanted}{hint if found > wanted else ''}",
                 )
 
     def stamp(self, source: AnySource) -> str:

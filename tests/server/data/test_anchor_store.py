@@ -78,6 +78,69 @@ def test_equal_content_is_one_set_however_cut_and_by_whomever(tmp_path: Path) ->
     assert not list((tmp_path / "anchors/trash").iterdir())
 
 
+def every_endpoint(seed: int = 7) -> AnchorBatch:
+    """The batch of ``anchors``, with states and labels of every future frame."""
+    batch, rng = anchors(), np.random.default_rng(seed)
+    states, labels = rng.standard_normal((COUNT, HORIZON, 2)), rng.integers(0, 2, (COUNT, HORIZON))
+    states[:, -1], labels[:, -1] = batch.endpoint_states, batch.labels
+    return anchors(endpoint_states=states, labels=labels)
+
+
+@pytest.mark.parametrize("horizon", range(1, HORIZON + 1))
+def test_a_set_at_a_shorter_horizon_is_the_set_that_ends_there(
+    tmp_path: Path, horizon: int
+) -> None:
+    """Frames, blocks, states, labels and digest; at its own horizon it is the set without them."""
+    batch, where = every_endpoint(), store(tmp_path)
+    info = put(where, batch, header())
+    assert (info.digest, info.state_dim) == (anchors().digest, 2)
+    assert len(info.endpoints_digest) == 64
+    steps = HISTORY + horizon
+    wanted = AnchorBatch(
+        history=HISTORY,
+        frames=batch.frames[:, :steps],
+        action_blocks=batch.action_blocks[:, : steps - 1],
+        endpoint_states=batch.endpoint_states[:, horizon - 1],
+        labels=batch.labels[:, horizon - 1],
+        anchor_ids=batch.anchor_ids,
+        trajectory_ids=batch.trajectory_ids,
+    )
+    found = where.open(info.digest).at_horizon(horizon)
+    assert (found.digest, found.horizon) == (wanted.digest, horizon)
+    np.testing.assert_array_equal(found.read_frames(2, 9), wanted.frames[2:9])
+    for name, array in wanted.small_arrays().items():
+        np.testing.assert_array_equal(getattr(found, name), array)
+
+
+def test_a_set_with_its_last_states_alone_has_one_horizon(tmp_path: Path) -> None:
+    where = store(tmp_path)
+    stored = where.open(put(where, anchors(), header()).digest)
+    assert stored.info.endpoints_digest == ""
+    assert stored.at_horizon(HORIZON) is stored
+    with pytest.raises(FailedPrecondition, match="have 3 future frames and cannot be used at 2"):
+        stored.at_horizon(HORIZON - 1)
+
+
+def test_sets_that_end_alike_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    where = store(tmp_path)
+    first = put(where, every_endpoint(), header("a"))
+    assert put(where, anchors(), header("b")) == first
+    for _ in range(2):
+        with pytest.raises(AlreadyExists, match="other states or labels before the last"):
+            put(where, every_endpoint(seed=8), header("c"))
+    assert where.open(first.digest).info == first
+
+
+def test_states_are_given_at_one_frame_or_at_all() -> None:
+    batch = every_endpoint()
+    for wrong in (
+        {"endpoint_states": batch.endpoint_states, "labels": anchors().labels},
+        {"endpoint_states": batch.endpoint_states[:, 1:], "labels": batch.labels[:, 1:]},
+    ):
+        with pytest.raises(InvalidArgument, match="at the last future frame, or both at all 3"):
+            anchors(**wrong)
+
+
 def test_an_upload_goes_on_where_it_was_left(tmp_path: Path) -> None:
     batch, where = anchors(), store(tmp_path)
     with where.upload(header()) as upload:

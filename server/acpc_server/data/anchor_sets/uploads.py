@@ -273,7 +273,8 @@ class AnchorUpload:
         if stored is None:
             raise Aborted("the set was deleted at the same moment; upload it again")
         if ours and stored.info.endpoints_digest not in ("", ours):
-            self.restart()
+            self._done.unlink(missing_ok=True)
+            discard(self._data, self._trash)
             raise AlreadyExists(
                 f"set {digest} is there with other states or labels before the last future frame; "
                 "delete it first"
@@ -302,7 +303,8 @@ def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], N
     upload.restart()
     small = drawn.small_arrays()
     if sum(array.nbytes for array in small.values()) > MAX_SMALL_BYTES // 2:
-        drawn = replace(drawn, **endpoints_at(small, 0))  # states of the last frame alone
+        ends = endpoints_at(small, 0)  # the last frame's alone
+        drawn = replace(drawn, endpoint_states=ends["endpoint_states"], labels=ends["labels"])
     for start, stop in drawn.cuts():
         if upload.finished is not None:
             break
