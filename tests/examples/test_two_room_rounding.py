@@ -1,0 +1,89 @@
+"""The collapsed checkpoint lives near its rounding floor, says so, and float64 gives its digits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import score_reference
+import torch
+from acpc.contract import DatasetAnchors, GaussianNoise, ScoreProtocol
+from acpc_client import NumericMode
+from acpc_client.sync.client import AcpcClient
+from dataset import columns
+from public_dataset import PublicColumns, write_public_dataset
+from reference_model import ReferenceModel
+from rounding_world import check_agreement
+from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS
+
+pytestmark = pytest.mark.process
+SHIPPED = Path(__file__).parents[2] / "examples" / "two_room" / "checkpoints"
+COUNT, DRAWS = 20, 2
+
+
+@pytest.fixture(scope="module")
+def content() -> PublicColumns:
+    arrays = columns(episodes=12, blocks=24, seed=31)
+    lengths, offsets = arrays.pop("ep_len"), arrays.pop("ep_offset")
+    return PublicColumns(arrays, lengths, offsets)
+
+
+@pytest.fixture(scope="module")
+def client(
+    tmp_path_factory: pytest.TempPathFactory, content: PublicColumns
+) -> Iterator[AcpcClient]:
+    root = tmp_path_factory.mktemp("two-room")
+    (root / "datasets").mkdir()
+    write_public_dataset(root / "datasets" / "two-room.h5", content)
+    with (
+        ServerProcess(SHIPPED, root / "datasets", root / "state") as server,
+        AcpcClient(server.address) as client,
+    ):
+        yield client
+        assert server.bugs() == []
+
+
+def reference(name: str) -> ReferenceModel:
+    state = torch.load(SHIPPED / name / "weights.pt", weights_only=True)
+    config = json.loads((SHIPPED / name / "config.json").read_text())
+    return ReferenceModel(config, {key: value.double() for key, value in state.items()})
+
+
+@pytest.mark.parametrize(
+    ("name", "sigma"),
+    [
+        ("two-room-base", 0.08),
+        ("two-room-augmented", 0.005),
+        ("two-room-collapsed", 0.005),
+        ("two-room-collapsed", 0.08),
+    ],
+)
+def test_only_the_collapsed_checkpoint_is_near_its_floor(
+    client: AcpcClient, content: PublicColumns, name: str, sigma: float
+) -> None:
+    anchors = score_reference.draw_anchors(
+        content, history=3, horizon=8, count=COUNT, seed=9101, frameskip=5
+    )
+    shift = GaussianNoise(sigma)
+    wanted = score_reference.score(
+        reference(name), anchors, shift.to_spec(), history=3, draws=DRAWS, seed=0
+    )
+    found = {
+        mode: client.score_checkpoint(
+            name,
+            DatasetAnchors("two-room.h5", "tworoom", count=COUNT),
+            shift,
+            protocol=ScoreProtocol(draws=DRAWS),
+            numeric_mode=mode,
+        )
+        .result(timeout=GENEROUS_SECONDS)
+        .checkpoint
+        for mode in (NumericMode.FP32, NumericMode.FP64)
+    }
+    for mode, side in found.items():
+        print(f"{name} {sigma} {mode!s}: {check_agreement(side, wanted.ir_raw)}")
+    assert bool(found[NumericMode.FP32].rounding_note) == (name == "two-room-collapsed")
+    assert found[NumericMode.FP64].ir_raw == pytest.approx(wanted.ir_raw, rel=1e-9)
