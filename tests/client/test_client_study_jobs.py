@@ -124,6 +124,35 @@ def test_a_job_waits_for_its_rows(side: Any, counterparty: Counterparty) -> None
     assert result == StudyResult.from_message(response)
 
 
+@pytest.mark.parametrize("told", [False, True], ids=["bar", "function"])
+def test_the_wait_is_shown(
+    side: Any, counterparty: Counterparty, capsys: pytest.CaptureFixture[str], told: bool
+) -> None:
+    done = study_operation("operations/x", REQUEST, response=study_response(REQUEST, COLUMNS))
+    counterparty.script.extend([study_operation("operations/x", REQUEST), done])
+    seen: list[Operation] = []
+    progress = seen.append if told else True
+
+    def ask(client: Any) -> Any:
+        job = client.run_study("trained", ANCHORS, GeometryStudy())
+        if not inspect.isawaitable(job):
+            return job.result(GENEROUS_SECONDS, progress=progress)
+
+        async def wait() -> StudyResult:
+            result: StudyResult = await (await job).result(GENEROUS_SECONDS, progress=progress)
+            return result
+
+        return wait()
+
+    side.ask(ask)
+    shown = capsys.readouterr().err
+    if told:
+        assert (seen[-1].done, shown) == (True, "")
+    else:
+        assert shown.startswith("\r[") and shown.rstrip().endswith("0/0 done")
+        assert shown.endswith("\n") and shown.count("\n") == 1
+
+
 def test_a_result_holds_the_table_and_what_was_asked() -> None:
     result = StudyResult.from_message(study_response(REQUEST, COLUMNS))
     assert result.kind == "geometry"

@@ -238,6 +238,7 @@ def test_the_command_line_loads_no_server() -> None:
 REPORT = [
     "LabelNames",
     "Measurement",
+    "Picture",
     "Preview",
     "ProtocolUsed",
     "ReportData",
@@ -246,6 +247,7 @@ REPORT = [
     "from_operations",
     "from_scores",
     "from_sweep",
+    "picture",
     "render",
     "with_pictures",
     "write_report",

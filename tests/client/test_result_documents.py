@@ -1,11 +1,13 @@
 """One document per outcome: what was asked stands beside the answer, in every format."""
 
 import json
+import runpy
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
@@ -23,6 +25,7 @@ from acpc_client import (
 )
 from acpc_client.errors import ArgumentError
 from client_messages import operation, score_response, study_operation, study_response
+from result_schema import FILE, checked
 
 OLDER = Path(__file__).with_name("older_results")
 FORMATS = [".json", ".npz", ".parquet"]
@@ -66,6 +69,7 @@ def test_a_file_tells_what_was_asked(
     assert read.answer == (ended.score or ended.study)
     assert (read.operation, read.time) == (ended.name, ended.end_time)
     assert read.request["checkpoint"]["name"] == "trained"
+    checked(read.to_dict())
     save_result(read, tmp_path / f"again{suffix}")
     assert load_result(tmp_path / f"again{suffix}") == read
 
@@ -111,7 +115,7 @@ def test_an_operation_is_written_as_it_is(tmp_path: Path, suffix: str) -> None:
         path = tmp_path / f"{index}{suffix}"
         save_result(result, path)
         read = load_result(path)
-        assert read.kind == "operation"
+        assert checked(read.to_dict())["kind"] == "operation"
         assert read.answer["state"] == result.answer.state.name.lower()
     assert ended.to_dict()["receipt"]["device"] == "cpu"
     assert "receipt" not in ended.to_dict()["answer"]["score"]
@@ -163,3 +167,27 @@ def test_only_results_are_written(tmp_path: Path) -> None:
         save_result({}, tmp_path / "x.json")
     failed = errors.Unavailable("it broke")
     assert Result("sweep", {"error": failed}).to_dict()["answer"]["error"]["message"] == "it broke"
+
+
+def test_the_published_schema_is_that_of_the_dataclasses() -> None:
+    """When it is not: python docs/schemas/generate.py."""
+    made = runpy.run_path(str(FILE.with_name("generate.py")))
+    assert FILE.read_text() == made["text"]()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema_version": 2},
+        {"kind": "other"},
+        {"receipt": {}},
+        {"answer": {}},
+        {"request": {"checkpoint": {"name": "a"}}},
+        {"time": 3},
+    ],
+)
+def test_what_is_no_result_does_not_pass_the_schema(change: dict[str, Any]) -> None:
+    document = Result.of(scored()).to_dict()
+    checked(document)
+    with pytest.raises(jsonschema.ValidationError):
+        checked({**document, **change})

@@ -107,7 +107,7 @@ def test_a_set_gives_the_rows_of_the_dataset_it_was_made_from(
         assert of_set.columns[name].tobytes() == values.tobytes(), name
     assert of_set.receipt == of_dataset.receipt
     assert of_set.receipt.anchors_digest == stored.digest
-    assert of_set.request["anchor_set"] == stored.digest
+    assert of_set.request["anchors"] == stored.digest
 
 
 def test_a_set_that_is_too_short_is_refused(client: AcpcClient) -> None:

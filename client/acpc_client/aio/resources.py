@@ -20,7 +20,7 @@ from acpc.contract import (
 
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.calls import Call, Page, checkpoints, datasets, jobs
-from acpc_client.results import Operation, StudyResult
+from acpc_client.results import OnProgress, Operation, StudyResult, listener
 from acpc_client.retries import WatchPlan
 from acpc_client.transport import check_timeout
 
@@ -201,10 +201,13 @@ class _Job:
         """The job each time it changes; see ``Operations.watch``."""
         return self._operations.watch(self.name, timeout=timeout, patience=patience)
 
-    async def _ended(self, timeout: float | None, patience: float | None) -> Operation:
-        operation = self.submitted
+    async def _ended(
+        self, timeout: float | None, patience: float | None, progress: bool | OnProgress
+    ) -> Operation:
+        operation, tell = self.submitted, listener(progress)
         async for update in self.watch(timeout=timeout, patience=patience):
             operation = update
+            tell(operation)
         return operation
 
     async def cancel(self, *, timeout: float | None = None) -> None:
@@ -218,10 +221,17 @@ class _Job:
 class AsyncScoreJob(_Job):
     """A scoring job at the server; its answer is a score."""
 
-    async def result(self, timeout: float | None = None, *, patience: float | None = None) -> Score:
+    async def result(
+        self,
+        timeout: float | None = None,
+        *,
+        patience: float | None = None,
+        progress: bool | OnProgress = False,
+    ) -> Score:
         """Waits for the score, ``timeout`` seconds at most; None: until the job ends.
 
-        For ``patience`` see ``Operations.watch``.
+        For ``patience`` see ``Operations.watch``. ``progress=True`` shows a bar on stderr; a
+        function is told each change instead.
 
         Raises:
             Cancelled: The job was cancelled.
@@ -229,18 +239,23 @@ class AsyncScoreJob(_Job):
             ServerAway: The server was away for too long; the job goes on, or resumes with it.
             AcpcError: Why the job ended without a score.
         """
-        return (await self._ended(timeout, patience)).result()
+        return (await self._ended(timeout, patience, progress)).result()
 
 
 class AsyncStudyJob(_Job):
     """A study at the server; its answer is a table of rows."""
 
     async def result(
-        self, timeout: float | None = None, *, patience: float | None = None
+        self,
+        timeout: float | None = None,
+        *,
+        patience: float | None = None,
+        progress: bool | OnProgress = False,
     ) -> StudyResult:
         """Waits for the rows, ``timeout`` seconds at most; None: until the job ends.
 
-        For ``patience`` see ``Operations.watch``.
+        For ``patience`` see ``Operations.watch``. ``progress=True`` shows a bar on stderr; a
+        function is told each change instead.
 
         Raises:
             Cancelled: The job was cancelled.
@@ -248,4 +263,4 @@ class AsyncStudyJob(_Job):
             ServerAway: The server was away for too long; the job goes on, or resumes with it.
             AcpcError: Why the job ended without rows.
         """
-        return (await self._ended(timeout, patience)).study_result()
+        return (await self._ended(timeout, patience, progress)).study_result()

@@ -1,5 +1,6 @@
 """Answers: the contract's records, and what the client adds to them."""
 
+from acpc_client.results.bar import OnProgress, listener
 from acpc_client.results.base import read_answer
 from acpc_client.results.documents import Result, answered, status_of
 from acpc_client.results.files import RESULT_FORMATS, load_result, save_result

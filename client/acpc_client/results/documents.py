@@ -99,8 +99,13 @@ class Result(Record):
         return self._document(plain["answer"], plain["time"])
 
     def encoded(self) -> tuple[dict[str, Any], Arrays]:
-        """The document with its arrays beside it, named by their paths: every bit is kept."""
+        """The document with its arrays beside it, named by their paths: every bit is kept.
+
+        Only of the kinds whose answer is read as a record again; others stay whole.
+        """
         arrays: Arrays = {}
+        if self.kind not in KINDS:
+            return self.to_dict(), arrays
         plain = encode(self.answer, "answer", arrays)
         time = None if self.time is None else self.time.isoformat()
         return self._document(plain, time), arrays

@@ -18,7 +18,7 @@ from acpc.contract import (
 )
 
 from acpc_client.calls import Call, Page, checkpoints, datasets, jobs
-from acpc_client.results import Operation, StudyResult
+from acpc_client.results import OnProgress, Operation, StudyResult, listener
 from acpc_client.retries import WatchPlan
 from acpc_client.sync.transport import SyncTransport
 from acpc_client.transport import check_timeout
@@ -194,10 +194,13 @@ class _Job:
         """The job each time it changes; see ``Operations.watch``."""
         return self._operations.watch(self.name, timeout=timeout, patience=patience)
 
-    def _ended(self, timeout: float | None, patience: float | None) -> Operation:
-        operation = self.submitted
+    def _ended(
+        self, timeout: float | None, patience: float | None, progress: bool | OnProgress
+    ) -> Operation:
+        operation, tell = self.submitted, listener(progress)
         for update in self.watch(timeout=timeout, patience=patience):
             operation = update
+            tell(operation)
         return operation
 
     def cancel(self, *, timeout: float | None = None) -> None:
@@ -211,10 +214,17 @@ class _Job:
 class ScoreJob(_Job):
     """A scoring job at the server; its answer is a score."""
 
-    def result(self, timeout: float | None = None, *, patience: float | None = None) -> Score:
+    def result(
+        self,
+        timeout: float | None = None,
+        *,
+        patience: float | None = None,
+        progress: bool | OnProgress = False,
+    ) -> Score:
         """Waits for the score, ``timeout`` seconds at most; None: until the job ends.
 
-        For ``patience`` see ``Operations.watch``.
+        For ``patience`` see ``Operations.watch``. ``progress=True`` shows a bar on stderr; a
+        function is told each change instead.
 
         Raises:
             Cancelled: The job was cancelled.
@@ -222,16 +232,23 @@ class ScoreJob(_Job):
             ServerAway: The server was away for too long; the job goes on, or resumes with it.
             AcpcError: Why the job ended without a score.
         """
-        return self._ended(timeout, patience).result()
+        return self._ended(timeout, patience, progress).result()
 
 
 class StudyJob(_Job):
     """A study at the server; its answer is a table of rows."""
 
-    def result(self, timeout: float | None = None, *, patience: float | None = None) -> StudyResult:
+    def result(
+        self,
+        timeout: float | None = None,
+        *,
+        patience: float | None = None,
+        progress: bool | OnProgress = False,
+    ) -> StudyResult:
         """Waits for the rows, ``timeout`` seconds at most; None: until the job ends.
 
-        For ``patience`` see ``Operations.watch``.
+        For ``patience`` see ``Operations.watch``. ``progress=True`` shows a bar on stderr; a
+        function is told each change instead.
 
         Raises:
             Cancelled: The job was cancelled.
@@ -239,4 +256,4 @@ class StudyJob(_Job):
             ServerAway: The server was away for too long; the job goes on, or resumes with it.
             AcpcError: Why the job ended without rows.
         """
-        return self._ended(timeout, patience).study_result()
+        return self._ended(timeout, patience, progress).study_result()

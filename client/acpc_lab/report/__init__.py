@@ -17,6 +17,7 @@ from acpc_lab.report.exports import export_figures
 from acpc_lab.report.labels import LabelNames
 from acpc_lab.report.model import Measurement, Preview, ProtocolUsed, ReportData
 from acpc_lab.report.page import render
+from acpc_lab.report.pictures import Picture, picture
 from acpc_lab.report.sources import from_files, from_operations, from_scores, from_sweep, server_of
 from acpc_lab.report.worst import missing, with_pictures
 from acpc_lab.tables import write_whole
@@ -24,6 +25,7 @@ from acpc_lab.tables import write_whole
 __all__ = [
     "LabelNames",
     "Measurement",
+    "Picture",
     "Preview",
     "ProtocolUsed",
     "ReportData",
@@ -32,6 +34,7 @@ __all__ = [
     "from_operations",
     "from_scores",
     "from_sweep",
+    "picture",
     "render",
     "with_pictures",
     "write_report",

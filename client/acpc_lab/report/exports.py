@@ -47,7 +47,7 @@ def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
             name = _slug(f"{plate.key}-{plate.shift}" if plate.shift else plate.key)
             taken[name] = taken.get(name, 0) + 1
             name += f"-{taken[name]}" if taken[name] > 1 else ""
-            written += plotting.write(_composed(plate), target, name)
+            written += plotting.write(composed(plate), target, name)
     for name, lines in (("cells", _cells), ("anchors", _anchors), ("steps", _steps)):
         path = target / f"{name}.csv"
         text = io.StringIO(newline="")
@@ -61,7 +61,7 @@ def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-.").lower()
 
 
-def _composed(plate: Plate) -> Figure:
+def composed(plate: Plate) -> Figure:
     """All panels of a plate in one figure, with the legend below."""
     columns = min(len(plate.panels), _MAX_COLUMNS)
     lines = -(-len(plate.panels) // columns)

@@ -194,24 +194,22 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
     def shown(self) -> Columns:
         """The checkpoint beside its reference, and what was wanted."""
         verdict, limits = self.verdict, self.verdict.thresholds
-        rows: dict[str, tuple[Any, str]] = {
-            "IR relative": (verdict.ir_relative, f"at most {limits.ir:g}"),
-            "SR": (self.checkpoint.sr, f"at least {limits.sr:g}"),
-            "score S": (verdict.score, "at least 0"),
-            "IR raw": (self.checkpoint.ir_raw, ""),
-            "rounding floor": (self.checkpoint.rounding_floor, ""),
-            "anchors": (self.checkpoint.anchors, ""),
-            "eligible for SR": (self.checkpoint.eligible, ""),
+        sides = [side for side in (self.checkpoint, self.reference) if side is not None]
+        rows: dict[str, tuple[list[Any], str]] = {
+            "IR relative": ([verdict.ir_relative, 1.0], f"at most {limits.ir:g}"),
+            "SR": ([side.sr for side in sides], f"at least {limits.sr:g}"),
+            "score S": ([verdict.score, None], "at least 0"),
+            "IR raw": ([side.ir_raw for side in sides], ""),
+            "rounding floor": ([side.rounding_floor for side in sides], ""),
+            "anchors": ([side.anchors for side in sides], ""),
+            "eligible for SR": ([side.eligible for side in sides], ""),
         }
-        columns: dict[str, list[Any]] = {
-            "": list(rows),
-            self.checkpoint.checkpoint.name: [value for value, _ in rows.values()],
+        names = [side.checkpoint.name for side in sides]
+        names[1:] = [f"{name} (reference)" for name in names[1:]]
+        columns = {
+            name: [values[index] for values, _ in rows.values()] for index, name in enumerate(names)
         }
-        if self.reference is not None:
-            base = self.reference
-            name = f"{base.checkpoint.name} (reference)"
-            columns[name] = [1.0, base.sr, None, base.ir_raw, base.anchors, base.eligible]
-        return {**columns, "wanted": [wanted for _, wanted in rows.values()]}
+        return {"": list(rows), **columns, "wanted": [wanted for _, wanted in rows.values()]}
 
 
 def _number(value: Any) -> Any:

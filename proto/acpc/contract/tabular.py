@@ -13,7 +13,7 @@ Columns = Mapping[str, Sequence[Any]]
 MAX_SHOWN = 20
 """Rows that a notebook shows."""
 # Loaded to draw; the lab knows this module.
-_PICTURES = "acpc_lab.notebook"
+_PICTURES = "acpc_lab.report"
 
 
 class Tabular:

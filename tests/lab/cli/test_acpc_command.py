@@ -23,6 +23,7 @@ from acpc_lab.cli import app
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, status
 from google.rpc import error_details_pb2
+from result_schema import checked
 from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS
 
@@ -66,7 +67,9 @@ def test_compare_json_is_the_whole_answer(acpc: Callable[..., Any], pair: Path) 
     shift = ["--shift", "resize:0.25"]
     answer = acpc("compare", "--input", pair, "--checkpoint", "a", *shift, "--json")
     assert answer.exit_code == 0
-    parsed = json.loads(answer.stdout)
+    parsed = checked(answer.stdout)
+    assert parsed["request"]["history"]["dtype"] == "uint8"
+    assert parsed["request"]["perturbations"] == [{"kind": "resize", "scale": 0.25}]
     assert parsed["answer"]["results"][0]["step_distances"] == [1.25, 1.75]
     assert parsed["receipt"]["device"] == "cpu"
 
@@ -182,7 +185,7 @@ def test_score_shows_progress_table_and_verdict_in_words(
     assert "FAILED: what decided the outcome" in answer.stdout
     assert "IR relative" in answer.stdout
     assert "trained (reference)" in answer.stdout
-    assert json.loads(output.read_text())["answer"]["verdict"]["outcome"] == "failed"
+    assert checked(output.read_text())["answer"]["verdict"]["outcome"] == "failed"
     (sent,) = counterparty.requests["ScoreCheckpoint"]
     assert (sent.dataset.count, sent.protocol.draws, sent.thresholds.ir) == (20, 3, 0.2)
     assert not sent.dataset.HasField("seed")
@@ -215,7 +218,7 @@ def test_score_json_keeps_stdout_clean(
 ) -> None:
     counterparty.script.extend(finished(pb.OUTCOME_PASSED))
     answer = acpc(*SCORE, "--json")
-    values = json.loads(answer.stdout)["answer"]["checkpoint"]["anchor_values"]
+    values = checked(answer.stdout)["answer"]["checkpoint"]["anchor_values"]
     assert values["different_state_distance"] == [3.0, None]
 
 
@@ -343,7 +346,7 @@ def test_operations_commands(acpc: Callable[..., Any], counterparty: Counterpart
     assert "operations/second" in listed.stdout
     assert len(json.loads(acpc("operations", "list", "--json").stdout)) == 2
     assert "0/4 encoding anchors" in acpc("operations", "show", "7").stdout
-    shown = json.loads(acpc("operations", "show", "7", "--json").stdout)
+    shown = checked(acpc("operations", "show", "7", "--json").stdout)
     assert (shown["kind"], shown["operation"]) == ("operation", "operations/7")
     counterparty.script.append(finished(pb.OUTCOME_PASSED)[1])
     assert "PASSED: what decided" in acpc("operations", "show", "mine").stdout

@@ -1,6 +1,5 @@
 """``acpc certify`` against a server on a socket: its table, its grid of severities, its gate."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 from acpc.v1 import diagnostic_service_pb2 as pb
 from client_counterparty import Counterparty
+from result_schema import checked
 
 GRID = ["--shift", "gaussian_noise:0.02,0.05", "--shift", "blur:15", "--draws", 2]
 
@@ -77,7 +77,7 @@ def test_the_gate_is_the_exit_code(
     counterparty.uncertified = uncertified
     answer = acpc(*pool, *GRID, "--elites", 2, "--require", require, "--json")
     assert answer.exit_code == code
-    assert len(json.loads(answer.stdout)["answer"]["views"]) == 6
+    assert len(checked(answer.stdout)["answer"]["views"]) == 6
     assert (f"not met: --require {require}" in answer.stderr) == (code == 3)
 
 

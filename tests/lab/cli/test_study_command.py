@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from result_schema import checked
 
 Command = Callable[..., Any]
 SWEEP = """task,run,level,ir_rel,sr,success_noisy,success_clean
@@ -81,7 +82,8 @@ def test_a_bundle_takes_the_thresholds_of_another(
     answer = acpc("study", "shifts", pairs, "--thresholds-from", chosen, "--out", out, "--json")
     assert answer.exit_code == 0
     assert "a,3072,blur,0.499,0.885,55.7,0.2,0.95" in (out / "rows.csv").read_text()
-    (pair,) = json.loads(answer.stdout)["answer"]["pairs"]
+    (pair,) = checked(answer.stdout)["answer"]["pairs"]
+    assert checked((out / "summary.json").read_text())["request"]["study"] == "shifts"
     assert pair["reference_score"] == pytest.approx((0.2 - 1) / 0.2)
     manifest = json.loads((out / "study.json").read_text())
     assert [source["kind"] for source in manifest["sources"]] == ["file", "study", "computed"]

@@ -1,6 +1,5 @@
 """``acpc operations`` on studies: the same commands, another answer."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from acpc.v1 import study_service_pb2 as pb
 from acpc_client import StudyResult, load_result
 from client_counterparty import Counterparty
 from client_messages import study_operation, study_response
+from result_schema import checked
 
 NAME = "operations/study"
 REQUEST = pb.RunStudyRequest(checkpoint={"name": "trained"}, sensitivity={"probes": 1})
@@ -27,7 +27,7 @@ def test_a_study_is_followed_shown_and_downloaded(
     assert (answer.exit_code, answer.stdout.strip()) == (0, LINE)
     counterparty.script.append(DONE)
     answer = acpc("operations", "watch", NAME, "--json")
-    assert json.loads(answer.stdout)["answer"]["columns"]["anchor"] == [7, 9]
+    assert checked(answer.stdout)["answer"]["columns"]["anchor"] == [7, 9]
     counterparty.script.append(DONE)
     assert LINE in acpc("operations", "show", NAME).stdout
     counterparty.script.append(DONE)

@@ -6,6 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from acpc.contract import to_plain
+from acpc_client import (
+    CheckpointRef,
+    DatasetAnchors,
+    GaussianNoise,
+    Result,
+    ScoreRequest,
+    save_result,
+)
 from acpc_lab.cli import app
 from acpc_lab.tables import save_score
 from report_samples import judged, side
@@ -36,6 +45,23 @@ def test_files_become_a_page_and_figures(
     assert "1 of 2 checkpoints passes under blur:15." in page
     assert "No pictures: the source names no jobs" in page
     assert (figures / "plane.svg").exists() and (figures / "cells.csv").exists()
+
+
+def test_a_file_that_says_what_was_asked_needs_no_shift(
+    acpc: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Not of a new file; an older one is named by ``--shift``, or by its digest."""
+    score = judged(side("trained", 0.2, 2.0), side("base", 2.0, 2.0))
+    anchors = DatasetAnchors("rooms.h5", "tworoom")
+    asked = ScoreRequest(CheckpointRef("trained"), anchors, GaussianNoise(0.08))
+    told, older, output = tmp_path / "told.npz", tmp_path / "older.npz", tmp_path / "page.html"
+    save_result(Result("score", score, to_plain(asked), "operations/1"), told)
+    save_result(score, older)
+    for path, words in ((told, "under gaussian_noise:0.08"), (older, "under shift ")):
+        assert acpc("report", path, "-o", output, "--no-pictures").exit_code == 0
+        assert words in output.read_text()
+    acpc("report", told, "-o", output, "--no-pictures")
+    assert "rooms.h5, task tworoom, seed 9101" in output.read_text()
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,11 @@ import grpc
 import processes
 import pytest
 import yaml
+from acpc_client import load_result
 from acpc_lab.cli import app
 from client_messages import status
 from job_counterparty import DOCUMENT, FAILED, JobParty
+from result_schema import checked
 from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS
 
@@ -85,7 +87,12 @@ def test_a_log_has_a_line_for_every_step(
     assert [row["state"] for row in rows] == ["succeeded"] * 2
     again = acpc("run", file, "--json")
     assert again.stderr.splitlines() == ["2/2 cells done: 2 succeeded"]
-    cells = json.loads(again.stdout)["answer"]["cells"]
+    document = checked(again.stdout)
+    cells = document["answer"]["cells"]
+    assert {cell["kind"] for cell in cells} == {"sweep_cell"}
+    assert cells[0]["request"]["shift"] == {"kind": "gaussian_noise", "sigma": 0.02}
+    kept = load_result(next(file.with_suffix(".sweep").glob("results/*0.02*.npz")))
+    assert kept.operation == cells[0]["operation"]
     assert [cell["answer"]["score"]["verdict"]["outcome"] for cell in cells] == ["passed"] * 2
 
 

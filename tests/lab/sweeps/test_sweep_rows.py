@@ -55,6 +55,16 @@ def test_a_row_says_what_was_asked_and_what_came_of_it(sweep: Sweep) -> None:
     assert list(rejected) == columns
 
 
+def test_a_sweep_is_a_table_and_a_picture_in_a_notebook(sweep: Sweep) -> None:
+    results = sweep.results()
+    frame = results.to_dataframe()
+    assert list(frame["state"]) == ["failed", "succeeded"]
+    assert list(frame.columns) == results.rows().columns
+    shown = results._repr_html_()
+    assert "2 cells: 1 succeeded, 1 failed" in shown and "<td>0.125</td>" in shown
+    assert results.plot()._repr_png_().startswith(b"\x89PNG")
+
+
 def test_every_format_holds_the_same_rows(sweep: Sweep, tmp_path: Path) -> None:
     rows = sweep.results().rows()
     for suffix in ("csv", "json", "parquet"):

@@ -1,0 +1,117 @@
+"""Draws one answer, for a notebook and for ``plot()`` of the answers."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from acpc_client import PairComparison, PoolCertificate, Score
+from acpc_client.errors import ArgumentError
+
+from acpc_lab import plotting
+from acpc_lab.report.exports import composed
+from acpc_lab.report.figures import plates
+from acpc_lab.report.model import ReportData
+from acpc_lab.report.sources import from_scores, from_sweep
+from acpc_lab.sweeps import SweepResults
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_SIZE = (4.4, 2.6)
+_DPI = 150
+# What a score and a sweep show: the first of these figures that they have values for.
+_OF_SCORE = ("distributions", "steps", "plane")
+_OF_SWEEP = ("levels", "plane")
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A figure that a notebook shows.
+
+    Attributes:
+        figure: matplotlib's.
+    """
+
+    figure: Figure
+
+    def save(self, path: str | Path) -> None:
+        """Writes it in the format that the suffix names, for example .png or .svg."""
+        with plotting.styled():
+            self.figure.savefig(path, facecolor="white", dpi=_DPI)
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        with plotting.styled():
+            self.figure.savefig(content, format="png", facecolor="white", dpi=_DPI)
+        return content.getvalue()
+
+
+def picture(answer: Any) -> Picture:  # noqa: ANN401 - any answer
+    """The picture of a score, a certificate, a comparison or a sweep.
+
+    Raises:
+        ArgumentError: There is nothing to draw.
+        FailedPrecondition: matplotlib is not installed.
+    """
+    with plotting.styled():
+        match answer:
+            case Score():
+                return Picture(_of_report(from_scores([answer]), _OF_SCORE))
+            case SweepResults():
+                return Picture(_of_report(from_sweep(answer), _OF_SWEEP))
+            case PoolCertificate():
+                return Picture(plotting.panel(_margins(answer), size=_SIZE))
+            case PairComparison():
+                return Picture(plotting.panel(_steps(answer), size=_SIZE))
+    found = type(answer).__name__
+    raise ArgumentError(
+        "answer", f"found {found}, which has no picture; wanted a score, certificate or sweep"
+    )
+
+
+def _of_report(data: ReportData, keys: Sequence[str]) -> Figure:
+    drawn = {plate.key: plate for plate in reversed(plates(data))}
+    for key in keys:
+        if key in drawn:
+            return composed(drawn[key])
+    raise ArgumentError("answer", "has nothing to draw: neither values per anchor nor relative IR")
+
+
+def _margins(answer: PoolCertificate) -> plotting.Draw:
+    """The margin of the winner's certificate under each view, certified above zero."""
+
+    def draw(axes: Sequence[Axes]) -> None:
+        (axis,) = axes
+        for view, certificate in enumerate(answer.views):
+            held = certificate.top1
+            colour = plotting.hue(certificate.spec_index)
+            fill = colour if held.certified else "none"
+            axis.plot(view, held.margin, "o", markeredgecolor=colour, markerfacecolor=fill)
+        plotting.zero_line(axis)
+        axis.locator_params(axis="x", integer=True)
+        axis.set_xlabel("view; filled where the winner is certified")
+        axis.set_ylabel("margin of the winner")
+
+    return draw
+
+
+def _steps(answer: PairComparison) -> plotting.Draw:
+    """How far the predictions are apart after each step, a line per view."""
+
+    def draw(axes: Sequence[Axes]) -> None:
+        (axis,) = axes
+        for result in answer.results:
+            steps = range(1, len(result.step_distances) + 1)
+            colour = plotting.hue(result.spec_index)
+            axis.plot(steps, result.step_distances, "-", color=colour)
+        axis.set_ylim(bottom=0)
+        axis.locator_params(axis="x", integer=True)
+        axis.set_xlabel("predicted step")
+        axis.set_ylabel("distance of the predictions")
+
+    return draw

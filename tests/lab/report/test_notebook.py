@@ -1,0 +1,107 @@
+"""Answers in a notebook: as tables, as data frames, as pictures, and while they are awaited."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import processes
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc.v1 import study_service_pb2
+from acpc_client import (
+    PairComparison,
+    PairResult,
+    PoolCertificate,
+    Score,
+    SelectionCertificate,
+    StudyResult,
+    ViewCertificate,
+)
+from acpc_client.errors import ArgumentError
+from client_messages import score_response, study_response
+from report_samples import judged, side
+
+
+def view(draw: int, winner: int, margin: float) -> ViewCertificate:
+    held = SelectionCertificate(margin > 0, margin)
+    costs = np.ones(2)
+    return ViewCertificate(
+        0, draw, costs, costs, costs, costs, costs, costs, winner, 0.0, 0.5, held, None, 0.1, 0.2
+    )
+
+
+MESSAGE = score_response(pb.OUTCOME_FAILED)
+RECEIPT = Score.from_message(MESSAGE).receipt
+CERTIFICATE = PoolCertificate(
+    np.ones(2), 1, (), (view(0, 1, 0.5), view(1, 0, -0.25)), 0.5, 0.0, (), RECEIPT
+)
+RESULT = PairResult(0, 0, 1.5, 1.25, (1.25, 1.75), 0.5, None)
+COMPARISON = PairComparison((RESULT,), RECEIPT)
+ASKED = study_service_pb2.RunStudyRequest(checkpoint={"name": "a"}, drift={})
+
+
+def test_a_score_is_a_table_of_its_verdict_and_a_frame_of_its_anchors() -> None:
+    score = Score.from_message(score_response(pb.OUTCOME_FAILED))
+    shown = score._repr_html_()
+    assert "FAILED: what decided the outcome" in shown
+    assert "<td>at least 0.95</td>" in shown and "<th>trained (reference)</th>" in shown
+    frame = score.to_dataframe()
+    assert list(frame["side"]) == ["checkpoint"] * 2 + ["reference"] * 2
+    assert list(frame["anchor_ids"]) == [7, 11, 7, 11]
+    assert list(frame["skip_reasons"]) == ["unspecified", "none_in_reach"] * 2
+    assert pd.isna(frame["different_state_distance"][1])
+    assert "draw_radius" not in frame
+
+
+def test_a_certificate_is_a_row_a_view() -> None:
+    frame = CERTIFICATE.to_dataframe()
+    assert list(frame["top1_certified"]) == [True, False]
+    assert list(frame["winner_changes"]) == [False, True]
+    shown = CERTIFICATE._repr_html_()
+    assert "winner certified under 1 of 2 views" in shown
+    assert "<td>-0.25</td>" in shown and "<td>yes</td>" in shown
+
+
+def test_names_are_escaped_and_long_tables_cut(tmp_path: Path) -> None:
+    message = score_response(pb.OUTCOME_FAILED)
+    message.checkpoint.checkpoint.name = "<script>"
+    assert "<script>" not in Score.from_message(message)._repr_html_()
+    import numpy as np
+
+    study = StudyResult.from_message(study_response(ASKED, {"anchor": np.arange(30)}))
+    assert "and 10 more rows" in study._repr_html_()
+    assert len(study.to_dataframe()) == 30
+
+
+def test_answers_are_drawn(tmp_path: Path) -> None:
+    score = judged(side("trained", 0.2, 2.0), side("base", 2.0, 2.0))
+    for index, answer in enumerate((score, CERTIFICATE, COMPARISON)):
+        picture = answer.plot()
+        assert picture._repr_png_().startswith(b"\x89PNG")
+        picture.save(tmp_path / f"{index}.svg")
+        assert "<svg" in (tmp_path / f"{index}.svg").read_text()
+
+
+def test_what_has_no_picture_says_so() -> None:
+    with pytest.raises(ArgumentError, match="found StudyResult, which has no picture"):
+        StudyResult.from_message(study_response(ASKED, {})).plot()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("module", "call", "words"),
+    [("pandas", "to_dataframe", "this needs pandas: pip install pandas"),
+     ("acpc_lab.report", "plot", "pip install '.[lab]'"),
+     ("matplotlib", "plot", "this needs matplotlib: pip install '.[lab]'")],
+)  # fmt: skip
+def test_what_is_missing_is_said_with_the_command(module: str, call: str, words: str) -> None:
+    code = (
+        f"import sys; sys.modules[{module!r}] = None\n"
+        "from acpc_client import PairComparison\n"
+        "from acpc_client.errors import FailedPrecondition\n"
+        "answer = PairComparison((), None)\n"
+        f"try: answer.{call}()\n"
+        "except FailedPrecondition as error: print(error.message)\n"
+    )
+    assert words in processes.run([sys.executable, "-c", code]).stdout
