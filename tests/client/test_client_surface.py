@@ -87,6 +87,8 @@ PUBLIC = [
     "PairedPlan",
     "PairedPlans",
     "PartnerPast",
+    "DestroyedActions",
+    "AnchorSample",
     "Perturbation",
     "PlanSession",
     "PlannerStudy",

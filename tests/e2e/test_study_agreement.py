@@ -6,17 +6,21 @@ import numpy as np
 import pytest
 import score_reference
 import study_reference
+import torch
 from acpc.contract import (
     CemBudget,
     DatasetAnchors,
+    DestroyedActions,
     DriftStudy,
     GaussianBlur,
     GaussianNoise,
     GeometryStudy,
     PlannerStudy,
+    Reading,
     SensitivityStudy,
 )
 from acpc_client import AnchorSet
+from acpc_client.errors import FailedPrecondition
 from acpc_client.results import StudyResult
 from acpc_client.sync.client import AcpcClient
 from numpy.typing import ArrayLike
@@ -26,7 +30,7 @@ from study_reference import StudyAnchors
 from waiting import GENEROUS_SECONDS
 
 TOLERANCE = 1e-4
-EPISODES, FRAMESKIP = (60, 48, 1, 60, 44, 60, 52, 60), 5
+EPISODES, FRAMESKIP = (60, 48, 1, 60, 44, 60, 64, 70), 5
 SIGMAS = (0.02, 0.08)
 SHIFTS = [GaussianNoise(sigma) for sigma in SIGMAS]
 SEED, COUNT = 5, 12
@@ -47,6 +51,28 @@ def drawn(content: PublicColumns, history: int, horizon: int, count: int = COUNT
     counts = np.maximum(content.lengths - (history + horizon) * FRAMESKIP + 1, 0)
     ends = np.cumsum(counts)
     return StudyAnchors(anchors, np.searchsorted(ends, anchors.ids, side="right").tolist(), history)
+
+
+def episodes(
+    content: PublicColumns, history: int, horizon: int, *, count: int, future_frames: int
+) -> StudyAnchors:
+    """Anchors as the released code samples trajectories: an episode, then a start in it."""
+    windows = score_reference.starts(content, history + future_frames, FRAMESKIP)
+    by_episode: dict[int, list[int]] = {}
+    for identity, (episode, _) in enumerate(windows):
+        by_episode.setdefault(episode, []).append(identity)
+    known = sorted(by_episode)
+    generator = torch.Generator().manual_seed(9101)
+    chosen = [known[i] for i in torch.randperm(len(known), generator=generator)[:count].tolist()]
+    ids = []
+    for episode in chosen:
+        held = by_episode[episode]
+        ids.append(held[int(torch.randint(len(held), (1,), generator=generator))])
+    anchors = score_reference.anchors_at(
+        content, ids, history=history, horizon=horizon, frameskip=FRAMESKIP,
+        future_frames=future_frames,
+    )  # fmt: skip
+    return StudyAnchors(anchors, chosen, history)
 
 
 def source(**changed: object) -> DatasetAnchors:
@@ -106,6 +132,73 @@ def test_drift(client: AcpcClient, world: ServedWorld, content: PublicColumns) -
     assert identity.shape == (COUNT,)
     assert identity.max() == 0
     assert (result.columns["drift"] <= result.columns["acpc"] * (1 + 1e-12)).all()
+
+
+def test_drift_as_the_released_code_has_it(
+    client: AcpcClient, world: ServedWorld, content: PublicColumns
+) -> None:
+    """Its sample, its windows and its destroyed actions; one group an episode."""
+    study = DriftStudy(SHIFTS, draws=1, seed=SEED, horizon=4, groups=5, reading=Reading.RELEASED)
+    anchors = DatasetAnchors("studies.h5", "tworoom")
+    result = client.run_study("lewm", anchors, study).result(timeout=GENEROUS_SECONDS)
+    given = episodes(content, 3, 4, count=5, future_frames=9)
+    assert len(set(given.trajectories)) == 5
+    generator = torch.Generator().manual_seed(SEED)
+    partners = torch.randperm(5, generator=generator).tolist()
+    orders = [torch.randperm(12, generator=generator).tolist() for _ in range(5)]
+    rows = study_reference.drift_rows(
+        world.reference("lewm", loops=False),
+        given,
+        SIGMAS,
+        draws=1,
+        seed=SEED,
+        groups=5,
+        destroyed=study_reference.destroyed_windows(given, partners, orders),
+    )
+    names = ["encoder_shift", "acpc_one_step", "acpc", "acpc_zeroed", "acpc_swapped",
+             "acpc_shuffled", "clean_error", "perturbed_error"]  # fmt: skip
+    check(result, rows, dict.fromkeys(names), ["anchor", "group", "shift", "severity", "draw"])
+    told = result.receipt.parameters
+    for name, value in [("reading", "released"), ("destroyed", "window"), ("sample", "episodes"),
+                        ("window_future_frames", 9)]:  # fmt: skip
+        assert told[name] == value
+
+
+def test_planner_as_the_released_code_draws_it(
+    client: AcpcClient, world: ServedWorld, content: PublicColumns
+) -> None:
+    """Its sample of windows; the features of both readings are columns."""
+    budget = (12, 4, 2, 3)
+    study = PlannerStudy(
+        SHIFTS[:1], budget=CemBudget(*budget), goal_offset=2, reading=Reading.RELEASED
+    )
+    result = client.run_study("lewm", source(count=3, one_per_episode=None), study).result(
+        timeout=GENEROUS_SECONDS
+    )
+    rows, _ = study_reference.planner_rows(
+        world.reference("lewm", loops=False),
+        episodes(content, 1, 2, count=3, future_frames=9),
+        SIGMAS[:1],
+        study_reference.Budget(*budget),
+        draws=1,
+        seed=0,
+        sampling_seed=0,
+        history=1,
+        goal_offset=2,
+    )
+    features = ["first_acpc_one_step_q90", "first_displacement_q90"]
+    check(result, rows, dict.fromkeys(features), ["anchor", "first_divergence"])
+    same(result.columns["first_clean_gap"], column(rows, "first_clean_gap"), 1.0)
+
+
+def test_a_set_that_is_too_short_for_whole_windows_says_so(
+    client: AcpcClient, content: PublicColumns
+) -> None:
+    """Of a stored set the blocks of the released window are needed; a longer one has them."""
+    study = DriftStudy(SHIFTS, horizon=4, groups=3, destroyed=DestroyedActions.WINDOW)
+    short = client.anchors.create(source(count=6), history=3, horizon=4)
+    with pytest.raises(FailedPrecondition, match="has 6 action blocks from the history on"):
+        client.run_study("lewm", short, study).result(timeout=GENEROUS_SECONDS)
 
 
 def test_geometry(client: AcpcClient, world: ServedWorld, content: PublicColumns) -> None:
@@ -181,12 +274,15 @@ def test_planner(
         history=history,
         goal_offset=2,
     )
-    exact = ["anchor", "shift", "severity", "draw", "first_divergence"]
-    check(result, rows, {"acpc_one_step_q90": None, "acpc_q90": None}, exact)
+    exact = ["anchor", "shift", "severity", "draw", "first_divergence", "candidate_pairs"]
+    features = ("acpc_one_step_q90", "acpc_q90", "displacement_q90")
+    distances = dict.fromkeys(f"{of}{name}" for of in ("", "first_") for name in features)
+    check(result, rows, distances, [*exact, "bound_violations"])
+    assert result.columns["bound_violations"].sum() == 0
     assert result.arrays.keys() == arrays.keys()
     for name, wanted in arrays.items():
         same(result.arrays[name], wanted, np.abs(wanted).max())
-    for name in ("clean_gap", "selection_regret"):
+    for name in ("clean_gap", "first_clean_gap", "selection_regret"):
         same(result.columns[name], column(rows, name), 1.0)
     assert (result.columns["selection_regret"] > 0).any()
     divergence, certified = result.columns["first_divergence"], result.columns["certified"]

@@ -228,18 +228,17 @@ def planner_rows(
     sampling_seed: int,
     history: int,
     goal_offset: int,
-    pool: int = -1,
-    endpoint: bool = False,
 ) -> tuple[list[Row], dict[str, Array]]:
     """App. "Adaptive-CEM Selection-Regret Protocol"; rows, and the arrays of the clean pools.
 
-    ``pool`` is the CEM iteration whose pool gives a row its features: the released code takes
-    that of step 0. With ``endpoint`` the feature at the planner's horizon is the q90 of the
-    final-step distances r_j, as in the released code, and of Eq. acpc-h without.
+    A row has the features of the last pool and, as ``first_...``, those of the pool of step 0,
+    which the released code takes. ``acpc_q90`` is that of Eq. acpc-h, ``displacement_q90`` that of
+    the final-step distances r_j, which is the released code's feature at the planner's horizon.
     """
     rows: list[Row] = []
     arrays: dict[str, list[list[float]]] = {
-        "pool_acpc_one_step_q90": [], "pool_acpc_q90": [], "pool_clean_gap": []
+        "pool_acpc_one_step_q90": [], "pool_acpc_q90": [], "pool_displacement_q90": [],
+        "pool_clean_gap": [],
     }  # fmt: skip
     now = given.history
     weights = metrics.uniform(budget.horizon)
@@ -256,7 +255,7 @@ def planner_rows(
                 view = noisy(images[:history], sigma, seed=seed, anchor=identity, draw=draw)
                 latents = model.encode(view)
                 other = _cem(model, latents, past, goal, budget, noise_key)
-                one_step, full = [], []
+                one_step, full, last, broken = [], [], [], 0
                 for candidates in run.pools:
                     both = [
                         [model.rollout(x, np.concatenate([past, a])) for x in (clean, latents)]
@@ -265,11 +264,13 @@ def planner_rows(
                     one_step.append(
                         metrics.quantile([metrics.between(a[0], b[0]) for a, b in both], 0.9)
                     )
-                    apart = [
-                        metrics.between(a[-1], b[-1]) if endpoint else metrics.acpc(a, b, weights)
-                        for a, b in both
-                    ]
-                    full.append(metrics.quantile(apart, 0.9))
+                    full.append(
+                        metrics.quantile([metrics.acpc(a, b, weights) for a, b in both], 0.9)
+                    )
+                    last.append(
+                        metrics.quantile([metrics.between(a[-1], b[-1]) for a, b in both], 0.9)
+                    )
+                    broken += sum(_breaks_a_bound(a, b, goal, weights) for a, b in both)
                 costs = [_cost(model, clean, past, p, goal) for p in (run.plan, other.plan)]
                 same = [set(a) == set(b) for a, b in zip(run.elites, other.elites, strict=True)]
                 rows.append(
@@ -278,17 +279,39 @@ def planner_rows(
                         "shift": shift,
                         "severity": sigma,
                         "draw": draw,
-                        "acpc_one_step_q90": one_step[pool],
-                        "acpc_q90": full[pool],
-                        "clean_gap": gaps[pool],
+                        "acpc_one_step_q90": one_step[-1],
+                        "acpc_q90": full[-1],
+                        "displacement_q90": last[-1],
+                        "clean_gap": gaps[-1],
                         "selection_regret": max(0.0, costs[1] - costs[0]),
                         "first_divergence": same.index(False) if False in same else -1,
+                        "first_acpc_one_step_q90": one_step[0],
+                        "first_acpc_q90": full[0],
+                        "first_displacement_q90": last[0],
+                        "first_clean_gap": gaps[0],
+                        "candidate_pairs": budget.candidates * budget.iterations,
+                        "bound_violations": broken,
                     }
                 )
                 arrays["pool_acpc_one_step_q90"].append(one_step)
                 arrays["pool_acpc_q90"].append(full)
+                arrays["pool_displacement_q90"].append(last)
                 arrays["pool_clean_gap"].append(gaps)
     return rows, {name: np.array(values) for name, values in arrays.items()}
+
+
+def _breaks_a_bound(clean: Array, other: Array, goal: Array, weights: Sequence[float]) -> bool:
+    """Of a candidate's rollouts: the cost change against b_j, and the error change against ACPC.
+
+    Beyond float64 rounding. The error is the distance from the goal, held for all steps: the bound
+    holds for any target.
+    """
+    near, far = metrics.between(clean[-1], goal), metrics.between(other[-1], goal)
+    bound = metrics.between(clean[-1], other[-1]) * (near + far)
+    held = np.tile(goal, (len(clean), 1))
+    errors = [metrics.prediction_error(x, held, weights) for x in (clean, other)]
+    acpc = metrics.acpc(clean, other, weights)
+    return bool(abs(far**2 - near**2) > bound + 1e-9 or abs(errors[1] - errors[0]) > acpc + 1e-9)
 
 
 def _cost(model: ReferenceModel, latents: Array, past: Array, plan: Array, goal: Array) -> float:

@@ -24,6 +24,7 @@ from acpc.contract import (
     bounds_of,
 )
 from acpc_client import (
+    AnchorSample,
     CemBudget,
     CemReturn,
     CheckpointRef,
@@ -124,6 +125,7 @@ class DrawnAnchors:
     frameskip: Frameskip = None
     one_per_episode: OnePerEpisode = None
     window_future_frames: WindowFutureFrames = None
+    sample: Annotated[Any, choice(DatasetAnchors, "sample", AnchorSample)] = None
 
     def drawn(self) -> dict[str, Any]:
         """What was given, as ``DatasetAnchors`` names it."""
@@ -133,6 +135,7 @@ class DrawnAnchors:
             frameskip=self.frameskip,
             one_per_episode=self.one_per_episode,
             window_future_frames=self.window_future_frames,
+            sample=self.sample,
         )
 
 

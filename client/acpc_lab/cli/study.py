@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from acpc_client import (
     CemBudget,
+    CemReturn,
+    CostReduction,
+    DestroyedActions,
     DriftStudy,
     GeometryStudy,
     PlannerStudy,
+    Reading,
     ScoreProtocol,
     SensitivityStudy,
 )
@@ -25,6 +29,7 @@ from acpc_lab.cli.options import (
     read_shift,
     said,
 )
+from acpc_lab.cli.parameters import choice
 from acpc_lab.cli.study_run import (
     Answers,
     Plan,
@@ -44,6 +49,11 @@ Draws = Annotated[int | None, protocol("Draws per shift.", 1)]
 Seed = Annotated[int | None, protocol("Seed of the draws [0].", 0)]
 Alpha = Annotated[float, protocol("Penalty of the ridge on standardised features.")]
 OneShift = Annotated[str, typer.Option("--shift", metavar="KIND:SEVERITY", help="The shift.")]
+DriftReading = Annotated[Any, choice(DriftStudy, "reading", Reading, "--protocol")]
+PlannerReading = Annotated[Any, choice(PlannerStudy, "reading", Reading, "--protocol")]
+Destroyed = Annotated[Any, choice(DriftStudy, "destroyed", DestroyedActions)]
+Cost = Annotated[Any, choice(PlannerStudy, "cost_reduction", CostReduction, "--cost")]
+Returned = Annotated[Any, choice(PlannerStudy, "returns", CemReturn)]
 Others = Annotated[str, typer.Option(metavar="A,B", help="Others to try.")]
 
 
@@ -75,17 +85,24 @@ def drift(
     sampled: Shifts,
     horizon: Horizon = None,
     groups: Annotated[int | None, protocol("Groups of trajectories [16].", 2)] = None,
+    reading: DriftReading = None,
+    destroyed: Destroyed = None,
     alpha: Alpha = 1.0,
 ) -> Plan:
     """Error-drift study."""
-    study = DriftStudy(**sampled.said(), **said(horizon=horizon, groups=groups))
+    study = DriftStudy(
+        **sampled.said(),
+        **said(horizon=horizon, groups=groups, reading=reading, destroyed=destroyed),
+    )
     return Plan(
         studies.DriftParameters(alpha), studies.AskStudy(study), check=studies.require_one_per_run
     )
 
 
 @measured_study(
-    app, "acpc study planner --checkpoints checkpoints.csv --anchors 100 --out planner/"
+    app,
+    "acpc study planner --checkpoints checkpoints.csv --anchors 100 --out planner/",
+    "acpc study planner --rows planner/rows.csv --protocol released",
 )
 def planner(
     *,
@@ -99,15 +116,29 @@ def planner(
     goal_offset: Annotated[
         int | None, protocol("The goal lies so many kept frames ahead [horizon].", 1)
     ] = None,
+    cost: Cost = None,
+    returns: Returned = None,
+    reading: PlannerReading = None,
+    pool: Annotated[
+        Literal["last", "first"] | None,
+        protocol("Pool of the clean run that gives the features; as --protocol says."),
+    ] = None,
+    distance: Annotated[
+        Literal["acpc", "displacement"] | None,
+        protocol("Feature at the planner's horizon: ACPC_H or r_j; as --protocol says."),
+    ] = None,
     alpha: Alpha = 1.0,
 ) -> Plan:
     """Planner study."""
     study = PlannerStudy(
         **sampled.said(),
         **said(sampling_seed=sampling_seed, history=history, goal_offset=goal_offset),
+        **said(cost_reduction=cost, returns=returns, reading=reading),
         budget=CemBudget(candidates, elites, iterations, horizon),
     )
-    return Plan(studies.PlannerParameters(alpha), studies.AskStudy(study))
+    named = str(reading or Reading.PAPER)
+    parameters = studies.PlannerParameters(alpha, named, pool or "", distance or "")
+    return Plan(parameters, studies.AskStudy(study))
 
 
 @measured_study(

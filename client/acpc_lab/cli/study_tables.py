@@ -217,10 +217,10 @@ def _planner(summary: studies.PlannerSummary) -> None:
         ("test task", "task"),
         ("run", "run"),
         ("baseline MAE", "baseline", ".4f"),
-        ("with ACPC_H", "expanded", ".4f"),
+        ("with the feature", "expanded", ".4f"),
     )
     line(
-        f"ACPC at the planner's horizon lowers the MAE of log(1 + regret) by "
+        f"the distance at the planner's horizon lowers the MAE of log(1 + regret) by "
         f"{_spread(summary.reduction)} over {len(summary.runs)} run(s); better in "
         f"{summary.improved} of {len(summary.cells)} cells"
     )
@@ -229,6 +229,11 @@ def _planner(summary: studies.PlannerSummary) -> None:
         f"{summary.certified:.1%} were certified, {summary.broken_certificates} "
         f"certificates broken; mean regret {summary.mean_regret:.4g}"
     )
+    if summary.candidate_pairs is not None:
+        line(
+            f"bounds: {summary.bound_violations} violations in {summary.candidate_pairs} candidate "
+            "pairs"
+        )
 
 
 def _geometry(summary: studies.GeometrySummary) -> None:

@@ -35,16 +35,61 @@ class PlannerRows(Rows):
         Integers, Column("first iteration with another elite set; -1: none", low=-1)
     ]
     certified: Annotated[Integers, Column("1: the elite set was certified throughout", 0, 1)]
+    displacement_q90: Annotated[
+        Numbers, Column("q90 of the candidates' final-step distance", low=0, optional=True)
+    ]
+    first_acpc_one_step_q90: Annotated[
+        Numbers, Column("the four features of the first pool, not the last", 0, optional=True)
+    ]
+    first_acpc_q90: Annotated[Numbers, Column("likewise", low=0, optional=True)]
+    first_displacement_q90: Annotated[Numbers, Column("likewise", low=0, optional=True)]
+    first_clean_gap: Annotated[Numbers, Column("likewise", low=0, optional=True)]
+    candidate_pairs: Annotated[
+        Numbers, Column("candidates rolled out from both histories", low=0, optional=True)
+    ]
+    bound_violations: Annotated[
+        Numbers, Column("those among them that break a bound", low=0, optional=True)
+    ]
 
 
 @dataclass(frozen=True)
 class PlannerParameters(Parameters):
-    """The regression: ``alpha`` is the penalty of the ridge on standardised features."""
+    """The regression.
+
+    Attributes:
+        alpha: Penalty of the ridge on standardised features.
+        reading: ``"paper"`` or ``"released"``; decides the two below where they are empty.
+        pool: Pool of the clean run whose quantiles and gap are the features: ``"last"`` (the paper
+            does not say), or ``"first"``, which both runs share (the released code).
+        distance: The planner-horizon feature: ``"acpc"`` (Eq. acpc-h), or ``"displacement"``, the
+            final-step distance (the released code).
+    """
 
     alpha: float = 1.0
+    reading: str = "paper"
+    pool: str = ""
+    distance: str = ""
 
     def __post_init__(self) -> None:
+        self.decide("pool", "", {"paper": "last", "released": "first"})
+        self.decide("distance", "", {"paper": "acpc", "released": "displacement"})
         self.require("alpha", self.alpha > 0, "a positive number")
+        self.require("pool", self.pool in ("last", "first"), "last or first")
+        self.require("distance", self.distance in ("acpc", "displacement"), "acpc or displacement")
+
+    def feature(self, rows: PlannerRows, name: str) -> Numbers:
+        """A feature of the pool.
+
+        Raises:
+            ArgumentError: The rows lack its column.
+        """
+        column = f"first_{name}" if self.pool == "first" else name
+        values: Numbers = getattr(rows, column)
+        if np.isnan(values).any():
+            raise ArgumentError(
+                column, "is missing; the rows are of an older release: measure them again"
+            )
+        return values
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -53,7 +98,7 @@ class PlannerCell(Record):
 
     Attributes:
         baseline: Severity, training condition, one-step ACPC and the clean gap.
-        expanded: The same and ACPC at the planner's horizon.
+        expanded: The same and the distance at the planner's horizon.
     """
 
     task: str
@@ -83,6 +128,10 @@ class PlannerSummary(Record):
         certified: Share of the paired runs certified throughout.
         broken_certificates: Certified runs that diverged; a correct certificate has none.
         mean_regret: Over all rows, in the planner's cost.
+        candidate_pairs: Candidates rolled out from both histories, over all rows; None when a row
+            does not say.
+        bound_violations: Those among them that break a bound (Prop. exact-cost-certificate or
+            target-free-error-drift in the paper); a correct measurement has none.
     """
 
     cells: tuple[PlannerCell, ...]
@@ -94,6 +143,8 @@ class PlannerSummary(Record):
     certified: float
     broken_certificates: int
     mean_regret: float
+    candidate_pairs: int | None
+    bound_violations: int | None
 
 
 def summarise(rows: PlannerRows, parameters: PlannerParameters, arrays: Arrays) -> PlannerSummary:
@@ -102,12 +153,13 @@ def summarise(rows: PlannerRows, parameters: PlannerParameters, arrays: Arrays) 
     Within each training run ridges are fitted on all tasks but one and tested on that one.
 
     Raises:
-        ArgumentError: A row is there twice, a run has one task, or a baseline has no error.
+        ArgumentError: A row is there twice, a run has one task, a baseline has no error, or the
+            rows lack a feature.
     """
     rows.require_unique("task", "run", "level", "anchor", "shift", "draw")
     cells = []
     for (run,), held in groups(rows.run.tolist()).items():
-        cells += _cells(run, rows.where(held), parameters.alpha)
+        cells += _cells(run, rows.where(held), parameters)
     runs = _runs(cells)
     diverged = rows.first_divergence >= 0
     certified = rows.certified == 1
@@ -121,10 +173,16 @@ def summarise(rows: PlannerRows, parameters: PlannerParameters, arrays: Arrays) 
         certified=float(certified.mean()),
         broken_certificates=int((diverged & certified).sum()),
         mean_regret=float(rows.selection_regret.mean()),
+        candidate_pairs=_count(rows.candidate_pairs),
+        bound_violations=_count(rows.bound_violations),
     )
 
 
-def _cells(run: str, rows: PlannerRows, alpha: float) -> list[PlannerCell]:
+def _count(column: Numbers) -> int | None:
+    return None if np.isnan(column).any() else int(column.sum())
+
+
+def _cells(run: str, rows: PlannerRows, parameters: PlannerParameters) -> list[PlannerCell]:
     tasks = groups(rows.task.tolist())
     if len(tasks) < 2:
         raise ArgumentError(
@@ -136,11 +194,12 @@ def _cells(run: str, rows: PlannerRows, alpha: float) -> list[PlannerCell]:
     features = [
         rows.severity,
         rows.level,
-        np.log1p(rows.acpc_one_step_q90),
-        np.log1p(rows.clean_gap),
+        np.log1p(parameters.feature(rows, "acpc_one_step_q90")),
+        np.log1p(parameters.feature(rows, "clean_gap")),
     ]
-    baseline = held_out_errors(features, target, rows.task, alpha)
-    expanded = held_out_errors([*features, np.log1p(rows.acpc_q90)], target, rows.task, alpha)
+    added = np.log1p(parameters.feature(rows, f"{parameters.distance}_q90"))
+    baseline = held_out_errors(features, target, rows.task, parameters.alpha)
+    expanded = held_out_errors([*features, added], target, rows.task, parameters.alpha)
     return [
         PlannerCell(task, run, float(baseline[held].mean()), float(expanded[held].mean()))
         for (task,), held in tasks.items()

@@ -11,8 +11,10 @@ from acpc.contract.anchor_sets import (
 from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
 from acpc.contract.datasets import DatasetFile, TaskSummary
 from acpc.contract.enums import (
+    AnchorSample,
     CemReturn,
     CostReduction,
+    DestroyedActions,
     NumericMode,
     PartnerPast,
     Reading,
@@ -113,6 +115,7 @@ from acpc.contract.requests import (
     ScoreProtocol,
     Thresholds,
     UploadHeader,
+    released_future_frames,
 )
 from acpc.contract.scores import (
     AnchorPreview,
@@ -160,6 +163,7 @@ __all__ = [
     "AlreadyExists",
     "AnchorPreview",
     "AnchorPreviews",
+    "AnchorSample",
     "AnchorSet",
     "AnchorSource",
     "AnchorValues",
@@ -186,6 +190,7 @@ __all__ = [
     "DatasetFile",
     "DeadlineExceeded",
     "DefocusBlur",
+    "DestroyedActions",
     "DriftStudy",
     "ErrorDrift",
     "FailedPrecondition",
@@ -292,6 +297,7 @@ __all__ = [
     "read_spec",
     "read_tensor",
     "reading_field",
+    "released_future_frames",
     "resolved",
     "seed_field",
     "severity_grid",

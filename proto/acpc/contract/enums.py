@@ -66,3 +66,27 @@ class PartnerPast(WireEnum):
     SERVER_DEFAULT = 0
     OWN = 1
     ANCHOR = 2
+
+
+class AnchorSample(WireEnum):
+    """How the windows of anchors are drawn; SERVER_DEFAULT follows the reading.
+
+    WINDOWS: the first of a permutation of all windows. EPISODES: a random episode, then a random
+    start, one window per episode.
+    """
+
+    SERVER_DEFAULT = 0
+    WINDOWS = 1
+    EPISODES = 2
+
+
+class DestroyedActions(WireEnum):
+    """Which blocks the controls of a drift study destroy; SERVER_DEFAULT follows the reading.
+
+    FUTURE: a_0..a_{H-1}, all of which move. WINDOW: every block of the window, past included, by
+    permutations that may leave some in place.
+    """
+
+    SERVER_DEFAULT = 0
+    FUTURE = 1
+    WINDOW = 2

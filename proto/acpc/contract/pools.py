@@ -173,6 +173,9 @@ class PairedIteration(Record, Wire[pb.PairedIteration]):
         same_elites: Whether both runs chose the same elite set.
         acpc_one_step_q90: 90 % quantile of ACPC_1 over candidates.
         acpc_q90: 90 % quantile of ACPC_H over candidates.
+        displacement_q90: 90 % quantile of the final-step distance r_j over candidates.
+        bound_violations: Candidates whose cost changes by more than b_j, or whose distance from
+            the goal, held for all steps, by more than ACPC_H; a correct measurement has none.
     """
 
     elite: SelectionCertificate
@@ -180,6 +183,8 @@ class PairedIteration(Record, Wire[pb.PairedIteration]):
     same_elites: bool
     acpc_one_step_q90: float
     acpc_q90: float
+    displacement_q90: float | None = None
+    bound_violations: int | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from acpc.contract.enums import PartnerPast, Reading
+from acpc.contract.enums import AnchorSample, PartnerPast, Reading
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import UINT32, bounded, seed_field, sized
 from acpc.contract.messages import Wire
@@ -35,6 +35,11 @@ MAX_HORIZON = 1024
 """Predicted steps of interactive requests."""
 RELEASED_FUTURE_FRAMES = 9
 """Future frames of the windows that the paper's released code draws anchors from, at least."""
+
+
+def released_future_frames(horizon: int) -> int:
+    """Future frames of the released code's windows, of which ``horizon`` are used."""
+    return max(RELEASED_FUTURE_FRAMES, horizon + 1)
 
 
 class Request:
@@ -85,6 +90,8 @@ class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
         window_future_frames: Future frames of the windows that anchors are drawn from, at least
             the H that are used, and at most 256; None: H in the paper's reading, the larger of 9
             and H + 1 in the released one.
+        sample: How windows are drawn: from all windows, or in the released reading of a drift or
+            planner study episode by episode.
     """
 
     dataset: str = sized(least=1, most=MAX_NAME)
@@ -94,6 +101,7 @@ class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
     frameskip: int | None = bounded(None, ge=1, le=UINT32)
     one_per_episode: bool | None = None
     window_future_frames: int | None = bounded(None, ge=1, le=MAX_LOGGED)
+    sample: AnchorSample = AnchorSample.SERVER_DEFAULT
 
     def resolved(self, count: int = 100, one_per_episode: bool = False) -> AnchorSource:
         """The same anchors, with what the request left open decided, but for the windows."""
@@ -106,6 +114,7 @@ class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
             self.frameskip,
             one_per_episode if chosen is None else chosen,
             self.window_future_frames,
+            self.sample,
         )
 
 
@@ -116,6 +125,11 @@ class AnchorSource(DatasetAnchors):
     count: int = bounded(100, ge=1, le=MAX_ANCHORS)
     one_per_episode: bool = False
 
+    @property
+    def by_episode(self) -> bool:
+        """Whether an episode gives one anchor at most."""
+        return self.one_per_episode or self.sample is AnchorSample.EPISODES
+
     def with_windows(self, reading: Reading, horizon: int) -> AnchorSource:
         """The same anchors with the windows decided, for ``horizon`` future frames.
 
@@ -124,10 +138,10 @@ class AnchorSource(DatasetAnchors):
         """
         frames = self.window_future_frames
         if frames is None:
-            released = max(RELEASED_FUTURE_FRAMES, horizon + 1)
+            released = reading is Reading.RELEASED
             return replace(
                 self,
-                window_future_frames=released if reading is Reading.RELEASED else horizon,
+                window_future_frames=released_future_frames(horizon) if released else horizon,
             )
         if frames < horizon:
             raise ArgumentError(

@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
-from acpc.contract.enums import CemReturn, CostReduction, NumericMode
+from acpc.contract.enums import (
+    CemReturn,
+    CostReduction,
+    DestroyedActions,
+    NumericMode,
+    Reading,
+)
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounded, seed_field, sized
 from acpc.contract.messages import Wire
 from acpc.contract.perturbations import GaussianNoise, Perturbation, Spec
+from acpc.contract.readings import follows, reading_field
 from acpc.contract.record import Record
 from acpc.contract.requests import (
     MAX_ANCHORS,
@@ -47,6 +54,11 @@ class _Study(Request):
     anchor_count: ClassVar[int] = 100
     one_per_episode: ClassVar[bool] = False
 
+    @property
+    def default_count(self) -> int:
+        """Anchors of a dataset where the request leaves it open."""
+        return self.anchor_count
+
 
 class _Shifted(_Study):
     """A study of perturbed views."""
@@ -69,6 +81,9 @@ class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
         seed: Seed of the draws, the swapped and the shuffled actions.
         horizon: Predicted steps H, 2 to 256.
         groups: Disjoint groups of trajectories, 2 to 1000.
+        destroyed: Which actions the controls destroy; follows the reading.
+        reading: Which reading the parameters follow that are left open: ``destroyed``, and of a
+            dataset the count, ``sample`` and ``window_future_frames``.
     """
 
     kind = "drift"
@@ -78,6 +93,15 @@ class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
     seed: int = seed_field()
     horizon: int = bounded(8, ge=2, le=MAX_LOGGED)
     groups: int = bounded(16, ge=2, le=1000)
+    destroyed: DestroyedActions = follows(
+        paper=DestroyedActions.FUTURE, released=DestroyedActions.WINDOW
+    )
+    reading: Reading = reading_field()
+
+    @property
+    def default_count(self) -> int:
+        """One anchor per group in the released reading."""
+        return self.groups if self.reading is Reading.RELEASED else self.anchor_count
 
 
 @dataclass(frozen=True)
@@ -95,6 +119,8 @@ class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
         history: Newest frames the planner sees, 1 to 256; 1 is the current frame alone.
         goal_offset: The goal is the frame this many kept frames ahead, 1 to 256; None: the
             budget's horizon.
+        reading: Which reading ``sample`` and ``window_future_frames`` of a dataset follow where
+            they are left open. The rows hold the features of both readings.
     """
 
     kind = "planner"
@@ -110,6 +136,7 @@ class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
     returns: CemReturn = CemReturn.MEAN
     history: int = bounded(1, ge=1, le=MAX_LOGGED)
     goal_offset: int | None = bounded(None, ge=1, le=MAX_LOGGED)
+    reading: Reading = reading_field()
 
 
 @dataclass(frozen=True)

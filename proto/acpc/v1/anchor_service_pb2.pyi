@@ -22,6 +22,36 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _AnchorSample:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AnchorSampleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AnchorSample.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ANCHOR_SAMPLE_UNSPECIFIED: _AnchorSample.ValueType  # 0
+    """What the reading says."""
+    ANCHOR_SAMPLE_WINDOWS: _AnchorSample.ValueType  # 1
+    """The first n of torch.randperm over all windows, episode-major."""
+    ANCHOR_SAMPLE_EPISODES: _AnchorSample.ValueType  # 2
+    """The first n of torch.randperm over the episodes that have a window, then,
+    with the same generator, one torch.randint for the start in each, in that
+    order: one window per episode.
+    """
+
+class AnchorSample(_AnchorSample, metaclass=_AnchorSampleEnumTypeWrapper):
+    """How the windows of anchors are drawn from a dataset."""
+
+ANCHOR_SAMPLE_UNSPECIFIED: AnchorSample.ValueType  # 0
+"""What the reading says."""
+ANCHOR_SAMPLE_WINDOWS: AnchorSample.ValueType  # 1
+"""The first n of torch.randperm over all windows, episode-major."""
+ANCHOR_SAMPLE_EPISODES: AnchorSample.ValueType  # 2
+"""The first n of torch.randperm over the episodes that have a window, then,
+with the same generator, one torch.randint for the start in each, in that
+order: one window per episode.
+"""
+Global___AnchorSample: _TypeAlias = AnchorSample  # noqa: Y015
+
 class _Compression:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -52,6 +82,7 @@ class DatasetAnchors(_message.Message):
     FRAMESKIP_FIELD_NUMBER: _builtins.int
     ONE_PER_EPISODE_FIELD_NUMBER: _builtins.int
     WINDOW_FUTURE_FRAMES_FIELD_NUMBER: _builtins.int
+    SAMPLE_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     """File path relative to the root, for example "tworoom.h5".
     Length: 1 to 1024.
@@ -83,6 +114,11 @@ class DatasetAnchors(_message.Message):
     the larger of 9 and H + 1 in the released one.
     Range: 1 to 256.
     """
+    sample: Global___AnchorSample.ValueType
+    """How windows are drawn. Unspecified: the first of a permutation of all
+    windows; in the released reading of a drift or planner study a random
+    episode, then a random start.
+    """
     def __init__(
         self,
         *,
@@ -93,10 +129,11 @@ class DatasetAnchors(_message.Message):
         frameskip: _builtins.int | None = ...,
         one_per_episode: _builtins.bool | None = ...,
         window_future_frames: _builtins.int | None = ...,
+        sample: Global___AnchorSample.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_one_per_episode", b"_one_per_episode", "_seed", b"_seed", "_window_future_frames", b"_window_future_frames", "count", b"count", "frameskip", b"frameskip", "one_per_episode", b"one_per_episode", "seed", b"seed", "window_future_frames", b"window_future_frames"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_one_per_episode", b"_one_per_episode", "_seed", b"_seed", "_window_future_frames", b"_window_future_frames", "count", b"count", "dataset", b"dataset", "frameskip", b"frameskip", "one_per_episode", b"one_per_episode", "seed", b"seed", "task", b"task", "window_future_frames", b"window_future_frames"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_one_per_episode", b"_one_per_episode", "_seed", b"_seed", "_window_future_frames", b"_window_future_frames", "count", b"count", "dataset", b"dataset", "frameskip", b"frameskip", "one_per_episode", b"one_per_episode", "sample", b"sample", "seed", b"seed", "task", b"task", "window_future_frames", b"window_future_frames"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__count: _TypeAlias = _typing.Literal["count"]  # noqa: Y015
     _WhichOneofArgType__count: _TypeAlias = _typing.Literal["_count", b"_count"]  # noqa: Y015

@@ -1229,12 +1229,23 @@ class PairedIteration(_message.Message):
     SAME_ELITES_FIELD_NUMBER: _builtins.int
     ACPC_ONE_STEP_Q90_FIELD_NUMBER: _builtins.int
     ACPC_Q90_FIELD_NUMBER: _builtins.int
+    DISPLACEMENT_Q90_FIELD_NUMBER: _builtins.int
+    BOUND_VIOLATIONS_FIELD_NUMBER: _builtins.int
     same_elites: _builtins.bool
     """Whether both runs picked the same elite set."""
     acpc_one_step_q90: _builtins.float
     """0.9 quantile over candidates of acpc_one_step, in latent units."""
     acpc_q90: _builtins.float
     """0.9 quantile over candidates of acpc, in latent units."""
+    displacement_q90: _builtins.float
+    """0.9 quantile over candidates of the final-step distance r_j, in latent
+    units. Absent in answers of earlier releases.
+    """
+    bound_violations: _builtins.int
+    """Candidates that break a bound: their cost changes by more than b_j, or
+    their distance from the goal, held for all steps, changes by more than
+    ACPC. A correct measurement has none. Absent in answers of earlier releases.
+    """
     @_builtins.property
     def elite(self) -> Global___SelectionCertificate:
         """Whether the clean elite set provably stays."""
@@ -1251,11 +1262,20 @@ class PairedIteration(_message.Message):
         same_elites: _builtins.bool = ...,
         acpc_one_step_q90: _builtins.float = ...,
         acpc_q90: _builtins.float = ...,
+        displacement_q90: _builtins.float | None = ...,
+        bound_violations: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["elite", b"elite", "top1", b"top1"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bound_violations", b"_bound_violations", "_displacement_q90", b"_displacement_q90", "bound_violations", b"bound_violations", "displacement_q90", b"displacement_q90", "elite", b"elite", "top1", b"top1"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acpc_one_step_q90", b"acpc_one_step_q90", "acpc_q90", b"acpc_q90", "elite", b"elite", "same_elites", b"same_elites", "top1", b"top1"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound_violations", b"_bound_violations", "_displacement_q90", b"_displacement_q90", "acpc_one_step_q90", b"acpc_one_step_q90", "acpc_q90", b"acpc_q90", "bound_violations", b"bound_violations", "displacement_q90", b"displacement_q90", "elite", b"elite", "same_elites", b"same_elites", "top1", b"top1"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__bound_violations: _TypeAlias = _typing.Literal["bound_violations"]  # noqa: Y015
+    _WhichOneofArgType__bound_violations: _TypeAlias = _typing.Literal["_bound_violations", b"_bound_violations"]  # noqa: Y015
+    _WhichOneofReturnType__displacement_q90: _TypeAlias = _typing.Literal["displacement_q90"]  # noqa: Y015
+    _WhichOneofArgType__displacement_q90: _TypeAlias = _typing.Literal["_displacement_q90", b"_displacement_q90"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bound_violations) -> _WhichOneofReturnType__bound_violations | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__displacement_q90) -> _WhichOneofReturnType__displacement_q90 | None: ...
 
 Global___PairedIteration: _TypeAlias = PairedIteration  # noqa: Y015

@@ -14,6 +14,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -24,6 +25,44 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _DestroyedActions:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DestroyedActionsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DestroyedActions.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DESTROYED_ACTIONS_UNSPECIFIED: _DestroyedActions.ValueType  # 0
+    """What the reading says."""
+    DESTROYED_ACTIONS_FUTURE: _DestroyedActions.ValueType  # 1
+    """The blocks a_0..a_{H-1}: swapped with those of another trajectory, shuffled
+    into another order.
+    """
+    DESTROYED_ACTIONS_WINDOW: _DestroyedActions.ValueType  # 2
+    """The blocks that leave the h + F frames of a window, past included: swapped
+    by a permutation of the anchors and shuffled by permutations of the blocks
+    that may leave some in place. Of these the first h + H - 1 are fed. All are
+    torch.randperm of one generator with the study's seed, first that of the
+    anchors, then one for each anchor.
+    """
+
+class DestroyedActions(_DestroyedActions, metaclass=_DestroyedActionsEnumTypeWrapper):
+    """How the actions of the error-drift study's controls are destroyed."""
+
+DESTROYED_ACTIONS_UNSPECIFIED: DestroyedActions.ValueType  # 0
+"""What the reading says."""
+DESTROYED_ACTIONS_FUTURE: DestroyedActions.ValueType  # 1
+"""The blocks a_0..a_{H-1}: swapped with those of another trajectory, shuffled
+into another order.
+"""
+DESTROYED_ACTIONS_WINDOW: DestroyedActions.ValueType  # 2
+"""The blocks that leave the h + F frames of a window, past included: swapped
+by a permutation of the anchors and shuffled by permutations of the blocks
+that may leave some in place. Of these the first h + H - 1 are fed. All are
+torch.randperm of one generator with the study's seed, first that of the
+anchors, then one for each anchor.
+"""
+Global___DestroyedActions: _TypeAlias = DestroyedActions  # noqa: Y015
 
 @_typing.final
 class RunStudyRequest(_message.Message):
@@ -124,6 +163,8 @@ class DriftStudy(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     HORIZON_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    DESTROYED_FIELD_NUMBER: _builtins.int
+    READING_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
     """Draws per shift. Absent: 2.
     Range: 1 to 1000; default 2.
@@ -141,6 +182,14 @@ class DriftStudy(_message.Message):
     the order of the anchors. Absent: 16.
     Range: 2 to 1000; default 16.
     """
+    destroyed: Global___DestroyedActions.ValueType
+    """Which blocks are destroyed, and how. Unspecified: the future ones in the
+    paper's reading, the window's in the released one.
+    """
+    reading: _receipt_pb2.ProtocolReading.ValueType
+    """Which reading the parameters follow that the request leaves open: destroyed,
+    and the dataset's sample and window_future_frames. Unspecified: paper.
+    """
     @_builtins.property
     def shifts(self) -> _containers.RepeatedCompositeFieldContainer[_perturbation_pb2.PerturbationSpec]:
         """Empty: Gaussian noise of 0.02, 0.05 and 0.08.
@@ -155,10 +204,12 @@ class DriftStudy(_message.Message):
         seed: _builtins.int | None = ...,
         horizon: _builtins.int | None = ...,
         groups: _builtins.int | None = ...,
+        destroyed: Global___DestroyedActions.ValueType = ...,
+        reading: _receipt_pb2.ProtocolReading.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_draws", b"_draws", "_groups", b"_groups", "_horizon", b"_horizon", "_seed", b"_seed", "draws", b"draws", "groups", b"groups", "horizon", b"horizon", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_draws", b"_draws", "_groups", b"_groups", "_horizon", b"_horizon", "_seed", b"_seed", "draws", b"draws", "groups", b"groups", "horizon", b"horizon", "seed", b"seed", "shifts", b"shifts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_draws", b"_draws", "_groups", b"_groups", "_horizon", b"_horizon", "_seed", b"_seed", "destroyed", b"destroyed", "draws", b"draws", "groups", b"groups", "horizon", b"horizon", "reading", b"reading", "seed", b"seed", "shifts", b"shifts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__draws: _TypeAlias = _typing.Literal["draws"]  # noqa: Y015
     _WhichOneofArgType__draws: _TypeAlias = _typing.Literal["_draws", b"_draws"]  # noqa: Y015
@@ -183,11 +234,16 @@ Global___DriftStudy: _TypeAlias = DriftStudy  # noqa: Y015
 class PlannerStudy(_message.Message):
     """Does ACPC reflect what a changed plan costs? A row per anchor, shift and draw
     of paired CEM; a deterministic shift has one draw. Columns, in order: anchor,
-    shift (index), severity, draw, acpc_one_step_q90, acpc_q90 (of the clean
-    run's last pool), clean_gap (best to second best, same pool),
-    selection_regret, first_divergence (-1: none), certified. Arrays, of every
-    pool of the clean run, float64 (rows, iterations): pool_acpc_one_step_q90,
-    pool_acpc_q90, pool_clean_gap.
+    shift (index), severity, draw, acpc_one_step_q90, acpc_q90, displacement_q90
+    (of the final-step distances; all of the clean run's last pool), clean_gap
+    (best to second best, same pool), selection_regret, first_divergence (-1:
+    none), certified, first_acpc_one_step_q90, first_acpc_q90,
+    first_displacement_q90 and first_clean_gap (of the first pool, which both
+    runs share), candidate_pairs (candidates of all pools of the clean run, each
+    rolled out from both histories) and bound_violations (those that break a
+    bound: none). Arrays, of every pool of the clean run, float64 (rows,
+    iterations): pool_acpc_one_step_q90, pool_acpc_q90, pool_displacement_q90,
+    pool_clean_gap.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -201,6 +257,7 @@ class PlannerStudy(_message.Message):
     RETURNS_FIELD_NUMBER: _builtins.int
     HISTORY_FIELD_NUMBER: _builtins.int
     GOAL_OFFSET_FIELD_NUMBER: _builtins.int
+    READING_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
     """Draws per shift. Absent: 1.
     Range: 1 to 1000; default 1.
@@ -227,6 +284,11 @@ class PlannerStudy(_message.Message):
     budget's horizon.
     Range: 1 to 256.
     """
+    reading: _receipt_pb2.ProtocolReading.ValueType
+    """Which reading the dataset's sample and window_future_frames follow where
+    the request leaves them open. Unspecified: paper. The rows hold the
+    features of both readings.
+    """
     @_builtins.property
     def shifts(self) -> _containers.RepeatedCompositeFieldContainer[_perturbation_pb2.PerturbationSpec]:
         """Empty: Gaussian noise of 0.02, 0.05 and 0.08.
@@ -249,10 +311,11 @@ class PlannerStudy(_message.Message):
         returns: _diagnostic_service_pb2.CemReturn.ValueType = ...,
         history: _builtins.int | None = ...,
         goal_offset: _builtins.int | None = ...,
+        reading: _receipt_pb2.ProtocolReading.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_draws", b"_draws", "_goal_offset", b"_goal_offset", "_history", b"_history", "_sampling_seed", b"_sampling_seed", "_seed", b"_seed", "budget", b"budget", "draws", b"draws", "goal_offset", b"goal_offset", "history", b"history", "sampling_seed", b"sampling_seed", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_draws", b"_draws", "_goal_offset", b"_goal_offset", "_history", b"_history", "_sampling_seed", b"_sampling_seed", "_seed", b"_seed", "budget", b"budget", "cost_reduction", b"cost_reduction", "draws", b"draws", "goal_offset", b"goal_offset", "history", b"history", "returns", b"returns", "sampling_seed", b"sampling_seed", "seed", b"seed", "shifts", b"shifts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_draws", b"_draws", "_goal_offset", b"_goal_offset", "_history", b"_history", "_sampling_seed", b"_sampling_seed", "_seed", b"_seed", "budget", b"budget", "cost_reduction", b"cost_reduction", "draws", b"draws", "goal_offset", b"goal_offset", "history", b"history", "reading", b"reading", "returns", b"returns", "sampling_seed", b"sampling_seed", "seed", b"seed", "shifts", b"shifts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__draws: _TypeAlias = _typing.Literal["draws"]  # noqa: Y015
     _WhichOneofArgType__draws: _TypeAlias = _typing.Literal["_draws", b"_draws"]  # noqa: Y015

@@ -29,8 +29,11 @@ class Anchors(ABC):
         labels: Endpoint-state labels, int64 (n,), or with every frame's states (n, H).
         anchor_ids: Identities that key the draws, int64 (n,), not negative.
         trajectory_ids: Trajectory each anchor was cut from, int64 (n,), not negative.
+        window_blocks: Normalised blocks that leave all frames of the window that each anchor was
+            drawn from, (n, h + F, block width); None where the window is not known.
     """
 
+    window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
     history: int
     action_blocks: Float32[np.ndarray, "n blocks block_width"]
     endpoint_states: Float64[np.ndarray, "n *future state_width"]

@@ -37,6 +37,7 @@ class DrawnAnchors(Anchors):
     labels: Int64[np.ndarray, "n *future"]
     anchor_ids: Int64[np.ndarray, "n"]
     trajectory_ids: Int64[np.ndarray, "n"]
+    window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
 
     @property
     def frame_size(self) -> tuple[int, int]:
@@ -102,6 +103,7 @@ class DatasetAnchors(Anchors):
         self.history = drawn.history
         for name in SMALL_ARRAYS:
             setattr(self, name, getattr(drawn, name))
+        self.window_blocks = drawn.window_blocks
         self._frame_size = drawn.frame_size
         self._rows = drawn.frame_rows
         self._column = drawn.pixels.name

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from acpc.contract import AnchorSource, Reading
+from acpc.contract import AnchorSample, AnchorSource, Reading
 from jaxtyping import Float, Float32, Float64, Int64
 
 from acpc_server.data.dataset_anchors import DrawnAnchors
@@ -40,6 +40,22 @@ class WindowIndex:
         """Episodes that have a window."""
         return int(np.count_nonzero(np.diff(self._ends, prepend=0)))
 
+    def of_random_episodes(self, count: int, generator: torch.Generator) -> Int64[np.ndarray, "n"]:
+        """One window each of the first ``count`` of a permutation of the episodes that have one.
+
+        Fewer where there are fewer episodes. As the public protocol draws it: all episodes first,
+        then each start.
+        """
+        sizes = np.diff(self._ends, prepend=0)
+        episodes = np.flatnonzero(sizes)
+        order = torch.randperm(len(episodes), generator=generator)[:count].numpy()
+        starts = [
+            int(torch.randint(int(sizes[episode]), (1,), generator=generator))
+            for episode in episodes[order]
+        ]
+        first: np.ndarray = (self._ends - sizes)[episodes[order]]
+        return first + np.array(starts, np.int64)
+
     def locate(
         self, windows: Int64[np.ndarray, "n"]
     ) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
@@ -63,9 +79,10 @@ def draw_anchors(
 ) -> DrawnAnchors:
     """Draws anchors and reads all of them but the frames.
 
-    The anchors are the first n of ``torch.randperm`` over all windows of ``history +
-    source.window_future_frames`` kept frames, ``history + horizon`` unless the source says more; an
-    anchor's identity is its window's index in episode-major order, its trajectory the episode's.
+    The anchors are the first n of ``torch.randperm`` over all windows (``AnchorSample`` says what
+    else they can be) of ``history + source.window_future_frames`` kept frames, ``history +
+    horizon`` unless the source says more; an anchor's identity is its window's index in
+    episode-major order, its trajectory the episode's.
     The first ``history + horizon`` frames are kept. The endpoint state is the logged state at the
     last of them (the paper's eighth future frame), standardised over the whole dataset, and its
     label splits the task's features at their median over these anchors, strictly above
@@ -92,7 +109,8 @@ def draw_anchors(
     first_row = (dataset.offsets[episode] + start)[:, None]  # (n, 1)
     frame_rows = first_row + np.arange(steps) * skip  # (n, h + H)
     states = _endpoint_states(dataset, task, frame_rows[:, -1], known)
-    action_rows = first_row + np.arange((steps - 1) * skip)  # (n, (h + H - 1) * frameskip)
+    action_rows = first_row + np.arange(window_steps * skip)  # (n, (h + F) * frameskip)
+    window_blocks = _blocks(dataset, task, action_rows, skip, known)  # (n, h + F, width)
     labels = _labels(task, states)
     if every_endpoint:
         states, labels = _at_every_frame(dataset, task, frame_rows[:, history:], known) or (
@@ -103,11 +121,12 @@ def draw_anchors(
         history=history,
         pixels=pixels,
         frame_rows=frame_rows,
-        action_blocks=_blocks(dataset, task, action_rows, skip, known),
+        action_blocks=window_blocks[:, : steps - 1].copy(),
         endpoint_states=states,
         labels=labels,
         anchor_ids=chosen,
         trajectory_ids=episode,
+        window_blocks=window_blocks,
     )
 
 
@@ -124,12 +143,15 @@ def _draw_windows(windows: WindowIndex, source: AnchorSource) -> Int64[np.ndarra
     if not 0 <= source.seed < 2**64:
         raise InvalidArgument("seed", f"is {source.seed}; give an integer from 0 to 2**64 - 1")
     generator = torch.Generator().manual_seed(source.seed)
-    order: np.ndarray = torch.randperm(len(windows), generator=generator).numpy()
+    if source.sample is AnchorSample.EPISODES:
+        order = windows.of_random_episodes(source.count, generator)
+    else:
+        order = torch.randperm(len(windows), generator=generator).numpy()
     if source.one_per_episode:
         _, first = np.unique(windows.locate(order)[0], return_index=True)
         order = order[np.sort(first)]
     if len(order) < source.count:
-        what = "episodes with a window" if source.one_per_episode else "windows"
+        what = "episodes with a window" if source.by_episode else "windows"
         raise InvalidArgument(
             "count",
             f"is {source.count}, but the dataset has only {len(order)} {what} of {windows.span} "

@@ -131,7 +131,7 @@ class AnchorReaders:
         )
         check_actions(card, frameskip=fit.frameskip, action_dim=fit.action_dim)
         found, what = fit.windows, "windows"
-        if source.one_per_episode:
+        if source.by_episode:
             found, what = fit.episodes, "episodes with a window"
         if found < source.count:
             raise InvalidArgument(

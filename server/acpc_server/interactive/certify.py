@@ -175,6 +175,34 @@ def clean_gaps(costs: Tensor, elites: int) -> CleanGaps:
     )
 
 
+def broken_bounds(
+    session: PlanningSession,
+    clean: Tensor,
+    perturbed: Tensor,
+    weights: Tensor,
+    certificates: Sequence[ViewCertificate],
+) -> list[int]:
+    """Candidates of each view that break a proposition of the paper: none, or the code is wrong.
+
+    Two bounds are checked for each: the cost changes by at most b_j (Prop. exact-cost-certificate),
+    and the distance of the rollout from the goal, held for all steps, by at most ACPC (Prop.
+    target-free-error-drift, which holds for any observed future). Rollouts and certificates are
+    those of ``certify_views``.
+    """
+    costs = cost_bounds.goal_costs(clean[:, -1], session.goal, reduction=session.reduction)
+    horizon, dim = clean.shape[-2:]
+    target = session.goal.expand(1, horizon, dim)
+    errors = consistency.prediction_error(clean, target, weights)  # (J,)
+    changed = consistency.prediction_error(perturbed, target, weights)  # (views, J)
+    acpc = torch.from_numpy(np.stack([view.acpc for view in certificates]))  # (views, J)
+    bound = consistency.drift_bound(acpc, errors, changed, horizon=horizon, dim=dim)
+    broken = consistency.error_drift(errors, changed) > bound
+    for row, view in enumerate(certificates):
+        moved = (torch.from_numpy(view.perturbed_costs) - costs).abs()
+        broken[row] |= moved > torch.from_numpy(view.bounds)
+    return [int(count) for count in broken.sum(dim=-1)]
+
+
 def _selections(certificate: cost_bounds.Certificate) -> list[SelectionCertificate]:
     pairs = zip(certificate.certified.tolist(), certificate.margin.tolist(), strict=True)
     return [SelectionCertificate(certified, margin) for certified, margin in pairs]

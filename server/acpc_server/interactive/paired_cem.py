@@ -26,7 +26,7 @@ from acpc.contract import (
 from torch import Tensor
 
 from acpc_server.encoding import View
-from acpc_server.interactive.certify import certify_views, clean_gaps
+from acpc_server.interactive.certify import QUANTILE, broken_bounds, certify_views, clean_gaps
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
 from acpc_server.interactive.tally import count_plans
 from acpc_server.numerics import (
@@ -36,6 +36,7 @@ from acpc_server.numerics import (
     goal_costs,
     horizon_weights,
     initial_proposal,
+    linear_quantile,
     pool_normals,
     sample_pool,
 )
@@ -199,14 +200,19 @@ class PairedCem:
             certificates = certify_views(
                 self._session, shared.rollouts, on_shared, self._weights, self.budget.elites
             )
+            broken = broken_bounds(
+                self._session, shared.rollouts, on_shared, self._weights, certificates
+            )
+            judged = [_iteration(*pair) for pair in zip(certificates, broken, strict=True)]
             for row, pool, rollout in zip(apart, own, on_own, strict=True):
                 runs[row].advance(pool, rollout)
-                own_pool = _together(certificates[row], False)
-                records[row].append(replace(own_pool, elite=UNCERTIFIED, top1=UNCERTIFIED))
+                records[row].append(
+                    replace(judged[row], elite=UNCERTIFIED, top1=UNCERTIFIED, same_elites=False)
+                )
             for row in sorted({*range(len(views))} - {*apart}):
                 elites = runs[row].advance(shared.pool, on_shared[row])
                 same = torch.equal(elites, shared.elites)
-                records[row].append(_together(certificates[row], same))
+                records[row].append(replace(judged[row], same_elites=same))
                 if not same:
                     apart.append(row)
         return [(run.plan, record) for run, record in zip(runs, records, strict=True)]
@@ -227,11 +233,14 @@ class PairedCem:
         return (costs[1:] - costs[0]).clamp(min=0).tolist()
 
 
-def _together(certificate: ViewCertificate, same: bool) -> PairedIteration:
+def _iteration(certificate: ViewCertificate, broken: int) -> PairedIteration:
+    """An iteration while both runs have chosen alike."""
     return PairedIteration(
         elite=certificate.elite or UNCERTIFIED,
         top1=certificate.top1,
-        same_elites=same,
+        same_elites=True,
         acpc_one_step_q90=certificate.acpc_one_step_q90,
         acpc_q90=certificate.acpc_q90,
+        displacement_q90=linear_quantile(torch.from_numpy(certificate.displacements), QUANTILE),
+        bound_violations=broken,
     )

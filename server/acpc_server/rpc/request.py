@@ -85,11 +85,11 @@ def require_views(asked: Views | None) -> None:
 
 
 def read_anchors(
-    asked: DatasetAnchors | str | None, readers: AnchorReaders, study: type[Study] | None = None
+    asked: DatasetAnchors | str | None, readers: AnchorReaders, study: Study | None = None
 ) -> AnySource:
     """The anchors of a job, nothing left open."""
     if isinstance(asked, DatasetAnchors):
-        defaults = (study.anchor_count, study.one_per_episode) if study else ()
+        defaults = (study.default_count, study.one_per_episode) if study else ()
         return asked.resolved(*defaults)
     try:
         source = readers.named_set(asked or "")

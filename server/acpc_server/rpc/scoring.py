@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from acpc.contract import (
     CheckpointRef,
+    DriftStudy,
     NumericMode,
     PlannerStudy,
     ScoreRequest,
@@ -153,8 +154,13 @@ class StudyServicer(_JobServicer[StudyJobKind]):
         if not isinstance(study, SensitivityStudy):
             require_known(study.shifts, f"{study.kind}.shifts[{{}}]")
         tenant = principal(context).tenant
+        readers = self._readers.of(tenant)
+        source = read_anchors(asked.anchors, readers, study)
+        if isinstance(study, DriftStudy | PlannerStudy):
+            study = resolved(study, readers.reading(source))
+            source = read_anchors(asked.anchors, readers, study)  # the count follows the reading
         spec = StudySpec(
-            anchors=read_anchors(asked.anchors, self._readers.of(tenant), type(study)),
+            anchors=source,
             checkpoint=self._pinned(asked.checkpoint),
             study=study,
             numeric_mode=asked.numeric_mode or NumericMode.FP32,

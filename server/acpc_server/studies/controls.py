@@ -7,6 +7,7 @@ alone, never on how a job is cut.
 from __future__ import annotations
 
 import numpy as np
+import torch
 from jaxtyping import Float32, Int64
 
 from acpc_server.errors import FailedPrecondition
@@ -96,3 +97,26 @@ def destroyed_actions(
         order = shuffled_order(horizon, seed=seed, anchor=int(anchor))
         future[row, 3] = future[row, 0, order]
     return every
+
+
+def destroyed_windows(
+    blocks: Float32[np.ndarray, "n window width"], rows: range, *, steps: int, seed: int
+) -> Float32[np.ndarray, "m 4 steps width"]:
+    """The same four as the released code has them: of whole windows, ``steps`` blocks are fed.
+
+    Past blocks are destroyed too. One generator gives the permutation of the anchors, whose actions
+    each is swapped for, and then an order of the window's blocks for every anchor; either may leave
+    some in place. (The released code draws them again for each severity.)
+    """
+    n, window = blocks.shape[:2]
+    generator = torch.Generator().manual_seed(seed)
+    partners = torch.randperm(n, generator=generator).numpy()
+    orders = [torch.randperm(window, generator=generator).numpy() for _ in range(n)]
+    own = blocks[rows.start : rows.stop]
+    shuffled = [blocks[row, orders[row]] for row in rows]
+    every = np.stack(
+        [own, np.zeros_like(own), blocks[partners[rows.start : rows.stop]], np.stack(shuffled)],
+        axis=1,
+    )
+    fed: np.ndarray = every[:, :, :steps]
+    return fed

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from acpc.contract import DriftStudy, Identity
+from acpc.contract import DestroyedActions, DriftStudy, Identity
 from torch import Tensor
 
 from acpc_server.encoding import distinct_views
@@ -29,7 +29,11 @@ class DriftMeasurement(Measurement[DriftStudy]):
         self._plan = replace(views_of(study), specs=(*study.shifts, Identity()))
         trajectories = bench.anchors.trajectory_ids
         self._groups = controls.trajectory_groups(trajectories, study.groups)
-        self._partners = controls.swapped_partners(trajectories, study.seed)
+        if study.destroyed is DestroyedActions.WINDOW:
+            self._blocks = bench.window_blocks(self._history, study.horizon)
+        else:
+            self._blocks = bench.blocks(self._history, study.horizon)
+            self._partners = controls.swapped_partners(trajectories, study.seed)
 
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Rows of anchors [start, stop), anchor-major.
@@ -93,11 +97,15 @@ class DriftMeasurement(Measurement[DriftStudy]):
         return consistency.acpc(steps, self._weights)
 
     def _actions(self, rows: range) -> np.ndarray:
+        study = self._study
+        if study.destroyed is DestroyedActions.WINDOW:
+            steps = self._history + study.horizon - 1
+            return controls.destroyed_windows(self._blocks, rows, steps=steps, seed=study.seed)
         return controls.destroyed_actions(
-            self._bench.blocks(self._history, self._study.horizon),
+            self._blocks,
             self._bench.anchors.anchor_ids,
             self._partners,
             rows,
-            horizon=self._study.horizon,
-            seed=self._study.seed,
+            horizon=study.horizon,
+            seed=study.seed,
         )

@@ -66,19 +66,29 @@ class PlannerMeasurement(Measurement[PlannerStudy]):
         # A deterministic shift has one draw; the answer repeats it.
         plans = [p for p in answer.views if View(p.spec_index, p.draw) in self._views]
         gaps = np.array([gaps.top1 for gaps in answer.clean_gaps])
-        pools = {
-            "pool_acpc_one_step_q90": [[t.acpc_one_step_q90 for t in p.iterations] for p in plans],
-            "pool_acpc_q90": [[t.acpc_q90 for t in p.iterations] for p in plans],
+        summaries = ("acpc_one_step_q90", "acpc_q90", "displacement_q90")
+        arrays = {
+            **{
+                f"pool_{name}": np.array(
+                    [[getattr(t, name) for t in p.iterations] for p in plans], np.float64
+                )
+                for name in summaries
+            },
             "pool_clean_gap": np.tile(gaps, (len(plans), 1)),
         }
-        arrays = {name: np.array(values, np.float64) for name, values in pools.items()}
+        of_pool = {name.removeprefix("pool_"): values for name, values in arrays.items()}
         ids = self._bench.anchors.anchor_ids[anchor : anchor + 1]
         divergence = [-1 if p.first_divergence is None else p.first_divergence for p in plans]
+        budget = self._study.budget
+        violations = [sum(t.bound_violations or 0 for t in p.iterations) for p in plans]
         columns = {
             **view_columns(ids, self._plan, self._views),
-            **{name.removeprefix("pool_"): values[:, -1] for name, values in arrays.items()},
+            **{name: values[:, -1] for name, values in of_pool.items()},
             "selection_regret": np.array([p.selection_regret for p in plans], np.float64),
             "first_divergence": np.array(divergence, np.int64),
             "certified": np.array([p.certified for p in plans], np.bool_),
+            **{f"first_{name}": values[:, 0] for name, values in of_pool.items()},
+            "candidate_pairs": np.full(len(plans), budget.candidates * budget.iterations, np.int64),
+            "bound_violations": np.array(violations, np.int64),
         }
         return Table(columns, arrays)

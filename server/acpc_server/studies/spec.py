@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from acpc.contract import (
+    AnchorSample,
+    AnchorSource,
     DriftStudy,
     GeometryStudy,
     PerturbationSet,
     PlannerStudy,
+    Reading,
     SensitivityStudy,
     Study,
     StudyRequest,
+    digested,
+    resolved,
     to_plain,
 )
 
 from acpc_server.encoding import AnchorJobSpec, digest_json, distinct_views
+from acpc_server.errors import InvalidArgument
 from acpc_server.models import ModelCard
 
 # What of a study the digest of its views holds.
@@ -48,9 +55,25 @@ def result_bytes(study: Study, card: ModelCard) -> int:
         case DriftStudy():
             return 8 * (14 * views + 1)
         case PlannerStudy():
-            return 8 * (10 + 3 * study.budget.iterations) * views
+            return 8 * (17 + 4 * study.budget.iterations) * views
         case GeometryStudy():
             return 8 * 7 + 2 * 4 * card.latent_dim * (1 + views)
+
+
+def _drawn(source: AnchorSource, study: DriftStudy | PlannerStudy) -> AnchorSource:
+    """The source with its windows, and how they are drawn, decided by the study's reading."""
+    frames = goal_offset(study) if isinstance(study, PlannerStudy) else study.horizon
+    try:
+        source = source.with_windows(study.reading, frames)
+    except InvalidArgument as error:
+        raise error.below("dataset") from error
+    released = study.reading is Reading.RELEASED
+    sample = AnchorSample.EPISODES if released else AnchorSample.WINDOWS
+    return replace(source, sample=source.sample or sample)
+
+
+def _without_views(study: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in study.items() if name not in DRAWN}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +82,35 @@ class StudySpec(AnchorJobSpec):
 
     study: Study
 
+    def __post_init__(self) -> None:
+        """Decides what the request left to the reading, as records of earlier releases do."""
+        if not isinstance(self.study, DriftStudy | PlannerStudy):
+            return
+        study = resolved(self.study)
+        object.__setattr__(self, "study", study)
+        if isinstance(self.anchors, AnchorSource):
+            object.__setattr__(self, "anchors", _drawn(self.anchors, study))
+
     def request(self) -> StudyRequest:
         """The request of this job: defaults filled in, digests pinned, no request id."""
         return StudyRequest(**self.asked(), study=self.study)
 
     def parameters(self) -> dict[str, object]:
-        """The study without its views."""
-        return {name: value for name, value in to_plain(self.study).items() if name not in DRAWN}
+        """The study without its views, and how a dataset's windows are drawn."""
+        source = self.anchors if isinstance(self.anchors, AnchorSource) else None
+        drawn = (
+            {"window_future_frames": source.window_future_frames, "sample": str(source.sample)}
+            if source is not None and source.window_future_frames is not None
+            else {}
+        )
+        return {**_without_views(to_plain(self.study)), **drawn}
+
+    def digested(self) -> dict[str, object]:
+        """The same without what the first release had no choice in, where it is the paper's.
+
+        The windows are in the digest of the anchors.
+        """
+        return _without_views(digested(self.study))
 
     def perturbation_digest(self) -> str:
         """sha256 over shifts, draw count and seed; over the seed where there are no shifts."""

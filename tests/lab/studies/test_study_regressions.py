@@ -12,7 +12,7 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.studies.base import Spread, held_out_errors
 from acpc_lab.studies.catalogue import STUDIES, Evidence
 from acpc_lab.studies.drift import CONTROLS, DriftRows, DriftSummary
-from acpc_lab.studies.planner import PlannerRows, PlannerSummary
+from acpc_lab.studies.planner import PlannerParameters, PlannerRows, PlannerSummary
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -193,15 +193,34 @@ def planner_columns(tasks: int = 4, runs: int = 3, seed: int = 3) -> Columns:
                             "clean_gap": random.uniform(0, 1),
                             "selection_regret": max(0, reach**2 * random.uniform(-0.2, 2)),
                             "first_divergence": int(random.integers(-1, 4)), "certified": 0,
+                            "displacement_q90": 2 * reach * random.uniform(0.5, 2),
+                            "first_acpc_one_step_q90": reach * random.uniform(0.5, 2),
+                            "first_acpc_q90": reach * random.uniform(0.9, 1.1),
+                            "first_displacement_q90": 2 * reach * random.uniform(0.5, 2),
+                            "first_clean_gap": random.uniform(0, 1),
+                            "candidate_pairs": 512, "bound_violations": 0,
                         }  # fmt: skip
                         for name, value in values.items():
                             columns[name].append(value)
     return {name: np.array(values) for name, values in columns.items()}
 
 
-def test_the_planner_study_agrees_with_loops() -> None:
+@pytest.mark.parametrize(
+    ("given", "pool", "distance"),
+    [
+        ({}, "", "acpc_q90"),
+        ({"reading": "released"}, "first_", "displacement_q90"),
+        ({"reading": "released", "pool": "last"}, "", "displacement_q90"),
+        ({"pool": "first"}, "first_", "acpc_q90"),
+    ],
+    ids=["paper", "released", "released, last pool", "first pool"],
+)
+def test_the_planner_study_agrees_with_loops(
+    given: dict[str, str], pool: str, distance: str
+) -> None:
     columns = planner_columns()
-    summary = Evidence.of(STUDIES["planner"], PlannerRows.of(columns)).summary
+    parameters = PlannerParameters(**given)  # type: ignore[arg-type]
+    summary = Evidence.of(STUDIES["planner"], PlannerRows.of(columns), parameters).summary
     assert isinstance(summary, PlannerSummary)
     found = {(cell.task, cell.run): (cell.baseline, cell.expanded) for cell in summary.cells}
     reductions = []
@@ -209,10 +228,10 @@ def test_the_planner_study_agrees_with_loops() -> None:
         mask = columns["run"] == run
         mine = {name: values[mask] for name, values in columns.items()}
         base = [mine["severity"], mine["level"]]
-        base += [np.log1p(mine[name]) for name in ("acpc_one_step_q90", "clean_gap")]
+        base += [np.log1p(mine[pool + name]) for name in ("acpc_one_step_q90", "clean_gap")]
         target = np.log1p(mine["selection_regret"])
         plain = mae_by_hand(base, target, mine["task"])
-        more = mae_by_hand([*base, np.log1p(mine["acpc_q90"])], target, mine["task"])
+        more = mae_by_hand([*base, np.log1p(mine[pool + distance])], target, mine["task"])
         means = []
         for task in ("t0", "t1", "t2", "t3"):
             fold = mine["task"] == task
@@ -225,6 +244,31 @@ def test_the_planner_study_agrees_with_loops() -> None:
     assert summary.improved == sum(after < before for before, after in found.values())
     assert summary.changed == pytest.approx((columns["first_divergence"] >= 0).mean())
     assert (summary.rows, summary.certified, summary.broken_certificates) == (576, 0, 0)
+    assert (summary.candidate_pairs, summary.bound_violations) == (576 * 512, 0)
+
+
+def test_rows_of_an_older_release_have_the_papers_features_alone() -> None:
+    columns = planner_columns(2, 1)
+    new = ("displacement_q90", "candidate_pairs", "bound_violations")
+    old = {k: v for k, v in columns.items() if k not in new and not k.startswith("first_a")}
+    summary = Evidence.of(STUDIES["planner"], PlannerRows.of(old)).summary
+    assert (summary.candidate_pairs, summary.bound_violations) == (None, None)
+    whole = Evidence.of(STUDIES["planner"], PlannerRows.of(columns)).summary
+    assert summary.cells == whole.cells
+    for given, words in [
+        ({"pool": "first"}, "first_acpc_one_step_q90: is missing"),
+        ({"distance": "displacement"}, "displacement_q90: is missing"),
+        ({"pool": "middle"}, "pool: found 'middle', wanted last or first"),
+        ({"distance": "sum"}, "distance: found 'sum', wanted acpc or displacement"),
+    ]:
+        with pytest.raises(ArgumentError, match=words):
+            Evidence.of(STUDIES["planner"], PlannerRows.of(old), PlannerParameters(**given))
+
+
+def test_pairs_that_break_a_bound_are_counted() -> None:
+    columns = planner_columns(2, 1)
+    columns["bound_violations"][[3, 7]] = (2, 1)
+    assert Evidence.of(STUDIES["planner"], PlannerRows.of(columns)).summary.bound_violations == 3
 
 
 def test_certified_runs_that_diverge_are_counted() -> None:
