@@ -80,7 +80,6 @@ NO_OPTION = {
         "RunStudy, *",
         "checkpoint.digest",
     ): "a file names checkpoints; the study's folder has digests",
-    ("RunStudy, a planner study", "planner.[cr]*t*n*"): "the command runs the paper's",
     ("List*", "page_*"): "the client reads page after page",
     ("PreviewAnchors", "*"): "`acpc report` asks for the anchors that decided a score",
     ("UploadAnchors, the header", "expected_digest"): "the client compares the answer's digest",

@@ -18,6 +18,7 @@ from acpc_lab.cli.parameters import (
     AnchorSeed,
     Frameskip,
     OnePerEpisode,
+    Sample,
     WindowFutureFrames,
     choice,
     sets,
@@ -103,6 +104,7 @@ def create(
     frameskip: Frameskip = None,
     one_per_episode: OnePerEpisode = None,
     window_future_frames: WindowFutureFrames = None,
+    sample: Sample = None,
     reading: _Reading = None,
     history: Annotated[int, typer.Option(min=1, help="Frames of history.")] = 3,
     horizon: Annotated[int, typer.Option(min=1, help="Future frames H.")] = 8,
@@ -128,6 +130,7 @@ def create(
             frameskip=frameskip,
             one_per_episode=one_per_episode,
             window_future_frames=window_future_frames,
+            sample=sample,
         ),
     )
     with server.connect() as client:

@@ -112,6 +112,7 @@ OnePerEpisode = Annotated[
 ]
 AnchorSeed = Annotated[int | None, sets(DatasetAnchors, "seed")]
 WindowFutureFrames = Annotated[int | None, sets(DatasetAnchors, "window_future_frames")]
+Sample = Annotated[Any, choice(DatasetAnchors, "sample", AnchorSample)]
 WeightsFile = Annotated[str, sets(CheckpointRef, "weights", panel=CHECKPOINT)]
 Digest = Annotated[str, sets(CheckpointRef, "digest", panel=CHECKPOINT)]
 
@@ -125,7 +126,7 @@ class DrawnAnchors:
     frameskip: Frameskip = None
     one_per_episode: OnePerEpisode = None
     window_future_frames: WindowFutureFrames = None
-    sample: Annotated[Any, choice(DatasetAnchors, "sample", AnchorSample)] = None
+    sample: Sample = None
 
     def drawn(self) -> dict[str, Any]:
         """What was given, as ``DatasetAnchors`` names it."""

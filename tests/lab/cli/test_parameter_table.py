@@ -64,7 +64,8 @@ def present(message: Message, path: str = "") -> Iterator[str]:
 
 
 DATASET = ["--dataset", "a.h5", "--task", "mine", "--anchors", 7, "--anchor-seed", 8,
-           "--frameskip", 2, "--many-per-episode", "--window-future-frames", 9]  # fmt: skip
+           "--frameskip", 2, "--many-per-episode", "--window-future-frames", 9,
+           "--sample", "episodes"]  # fmt: skip
 CHECKPOINT = ["--weights-file", "w.pt", "--digest", "d" * 64, "--numeric-mode", "bf16"]
 SCORE = [
     *CHECKPOINT, "--reference", "b", "--reference-weights-file", "w.pt", "--reference-digest",
@@ -119,8 +120,9 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
             ],
         )
         for name, options in {
-            "drift": [*DRAWN, "--groups", 4],
-            "planner": [*DRAWN[:6], *CEM[:-2], "--history", 2, "--goal-offset", 3],
+            "drift": [*DRAWN, "--groups", 4, "--protocol", "released", "--destroyed", "future"],
+            "planner": [*DRAWN[:6], *CEM, "--history", 2, "--goal-offset", 3, "--cost", "sum",
+                        "--protocol", "released"],
             "geometry": DRAWN,
             "sensitivity": ["--probes", 2, "--seed", 3, "--horizon", 4, "--step", 0.01],
         }.items()
