@@ -41,7 +41,7 @@ def names(file: Path) -> set[str]:
     return {node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, kinds)}
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row.what)
+@pytest.mark.parametrize("row", list(rows()), ids=lambda row: row.what)
 def test_the_code_and_the_test_of_a_row_exist(row: Row) -> None:
     assert row.paper
     assert row.released
