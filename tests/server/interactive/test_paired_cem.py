@@ -197,7 +197,7 @@ def test_tolerance_widens_what_certifies_a_run(world: PlanningWorld) -> None:
 
 def test_receipts_cover_budget_seed_and_return(world: PlanningWorld) -> None:
     receipts = {
-        planned(world, moment(), **changed).receipt
+        planned(world, moment(), **changed).receipt.parameters_digest
         for changed in (
             {},
             {"seed": 1},
@@ -208,7 +208,7 @@ def test_receipts_cover_budget_seed_and_return(world: PlanningWorld) -> None:
             {"budget": CemBudget(16, 4, 4, 2)},
         )
     }
-    receipts.add(planned(world, moment(endpoint_tolerance=1e-3)).receipt)
+    receipts.add(planned(world, moment(endpoint_tolerance=1e-3)).receipt.parameters_digest)
     assert len(receipts) == 8
 
 
