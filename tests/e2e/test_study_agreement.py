@@ -20,7 +20,7 @@ from acpc.contract import (
     SensitivityStudy,
 )
 from acpc_client import AnchorSet
-from acpc_client.errors import FailedPrecondition
+from acpc_client.errors import InvalidArgument
 from acpc_client.results import StudyResult
 from acpc_client.sync.client import AcpcClient
 from numpy.typing import ArrayLike
@@ -191,14 +191,12 @@ def test_planner_as_the_released_code_draws_it(
     same(result.columns["first_clean_gap"], column(rows, "first_clean_gap"), 1.0)
 
 
-def test_a_set_that_is_too_short_for_whole_windows_says_so(
-    client: AcpcClient, content: PublicColumns
-) -> None:
+def test_a_set_that_is_too_short_for_whole_windows_is_refused(client: AcpcClient) -> None:
     """Of a stored set the blocks of the released window are needed; a longer one has them."""
     study = DriftStudy(SHIFTS, horizon=4, groups=3, destroyed=DestroyedActions.WINDOW)
-    short = client.anchors.create(source(count=6), history=3, horizon=4)
-    with pytest.raises(FailedPrecondition, match="has 6 action blocks from the history on"):
-        client.run_study("lewm", short, study).result(timeout=GENEROUS_SECONDS)
+    short = client.anchors.create(source(count=6), history=3, horizon=9)
+    with pytest.raises(InvalidArgument, match="9 future frames, but this job needs 10"):
+        client.run_study("lewm", short, study)
 
 
 def test_geometry(client: AcpcClient, world: ServedWorld, content: PublicColumns) -> None:

@@ -58,7 +58,7 @@ def test_defaults_are_the_papers_and_are_said(channel: grpc.Channel) -> None:
     assert planner.planner == pb.PlannerStudy(
         shifts=drift.drift.shifts, draws=1, seed=0, sampling_seed=0, cost_reduction=2, returns=1,
         budget={"candidates": 64, "elites": 8, "iterations": 8, "horizon": 5},
-        history=1, goal_offset=5,
+        history=1, goal_offset=5, reading=1,
     )  # fmt: skip
     geometry = accepted(channel, geometry={"horizon": 1})
     assert (geometry.dataset.count, geometry.dataset.one_per_episode) == (128, False)

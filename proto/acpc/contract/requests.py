@@ -130,8 +130,12 @@ class AnchorSource(DatasetAnchors):
         """Whether an episode gives one anchor at most."""
         return self.one_per_episode or self.sample is AnchorSample.EPISODES
 
-    def with_windows(self, reading: Reading, horizon: int) -> AnchorSource:
+    def with_windows(
+        self, reading: Reading, horizon: int, sample: AnchorSample = AnchorSample.WINDOWS
+    ) -> AnchorSource:
         """The same anchors with the windows decided, for ``horizon`` future frames.
+
+        They are drawn as ``sample`` says where this is open.
 
         Raises:
             ArgumentError: The windows asked for have fewer future frames; names the field.
@@ -139,15 +143,12 @@ class AnchorSource(DatasetAnchors):
         frames = self.window_future_frames
         if frames is None:
             released = reading is Reading.RELEASED
-            return replace(
-                self,
-                window_future_frames=released_future_frames(horizon) if released else horizon,
-            )
+            frames = released_future_frames(horizon) if released else horizon
         if frames < horizon:
             raise ArgumentError(
                 "window_future_frames", f"found {frames}, but {horizon} future frames are used"
             )
-        return self
+        return replace(self, window_future_frames=frames, sample=self.sample or sample)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,15 @@ class AnchorJobSpec(JobSpec, ABC):
             "numeric_mode": self.numeric_mode,
         }
 
+    def drawn(self) -> dict[str, object]:
+        """How the windows of the anchors were drawn, as JSON; empty where that is not known."""
+        source = self.anchors
+        frames, sample = source.window_future_frames, source.sample
+        return {
+            **({"window_future_frames": frames} if frames is not None else {}),
+            **({"sample": str(sample)} if sample else {}),
+        }
+
     def reference_digest(self) -> str:
         """Digest of the reference checkpoint; empty without one."""
         return ""

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from acpc.contract import AnchorSource, Reading
+from acpc.contract import AnchorSample, AnchorSource, Reading
 
 from acpc_server.data import Anchors, DatasetAnchors, DatasetStore, window_future_frames
 from acpc_server.data.anchor_sets import AnchorStore
@@ -28,11 +28,13 @@ class AnchorSetSource:
     Attributes:
         count: Anchors n.
         window_future_frames: Of the windows they were drawn from; None: unknown, as of an upload.
+        sample: How these were drawn, where that is known.
     """
 
     digest: str
     count: int
     window_future_frames: int | None = field(default=None, compare=False)
+    sample: AnchorSample = field(default=AnchorSample.SERVER_DEFAULT, compare=False)
 
 
 AnySource: TypeAlias = AnchorSource | AnchorSetSource
@@ -79,9 +81,10 @@ class AnchorReaders:
             NotFound: There is no such set.
         """
         info = self._sets.get(digest).info
-        drawn = info.source
-        frames = (drawn.window_future_frames or info.horizon) if drawn else None
-        return AnchorSetSource(digest, info.anchors, frames)
+        if info.source is None:
+            return AnchorSetSource(digest, info.anchors)
+        drawn = info.source.with_windows(Reading.PAPER, info.horizon)  # open in earlier releases
+        return AnchorSetSource(digest, info.anchors, drawn.window_future_frames, drawn.sample)
 
     def reading(self, source: AnySource) -> Reading:
         """The reading of a request that does not say one: the task file's, or the paper's.

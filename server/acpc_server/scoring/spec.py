@@ -74,12 +74,11 @@ class ScoreSpec(AnchorJobSpec):
         return self.reference.digest if self.reference else ""
 
     def parameters(self) -> dict[str, object]:
-        """The protocol, the windows and the thresholds."""
-        frames = self.anchors.window_future_frames
+        """The protocol, how the windows are drawn, and the thresholds."""
         return {
             "protocol": to_plain(self.protocol),
             "thresholds": to_plain(self.thresholds),
-            **({} if frames is None else {"window_future_frames": frames}),
+            **self.drawn(),
         }
 
     def digested(self) -> dict[str, object]:

@@ -18,7 +18,13 @@ from acpc.contract import (
     StudyRows,
 )
 
-from acpc_server.encoding import AnchorJobKind, perturbed_views, receipt_from_json, receipt_to_json
+from acpc_server.encoding import (
+    AnchorJobKind,
+    AnchorSetSource,
+    perturbed_views,
+    receipt_from_json,
+    receipt_to_json,
+)
 from acpc_server.engine import require_mode
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, Step
@@ -29,7 +35,7 @@ from acpc_server.studies.geometry import GeometryMeasurement
 from acpc_server.studies.measurement import Bench, Measurement, Table
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
-from acpc_server.studies.spec import StudySpec, result_bytes, views_of, window
+from acpc_server.studies.spec import StudySpec, result_bytes, set_horizon, views_of, window
 
 # A result travels in one message, of which the default limit is 64 MiB.
 RESULT_BYTES = 2**25
@@ -58,6 +64,8 @@ class StudyJobKind(AnchorJobKind):
         except InvalidArgument as error:
             raise error.below(spec.study.kind) from error
         history, horizon = window(spec.study, card)
+        if isinstance(spec.anchors, AnchorSetSource):
+            horizon = max(horizon, set_horizon(spec.study))
         readers = self.readers.of(tenant)
         readers.check(spec.anchors, card, history=history, horizon=horizon, exact=False)
 

@@ -15,7 +15,6 @@ from torch import Tensor
 from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorEncoder, View, check_predictions
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint
-from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import Json, pack, unpack
 from acpc_server.scheduling import RequestContext
 
@@ -82,24 +81,13 @@ class Bench:
     def window_blocks(self, history: int, horizon: int) -> np.ndarray:
         """Recorded blocks that leave every frame of a window, (n, h + F, block width).
 
-        Those of the windows that a dataset's anchors were drawn from; of a stored set as many as
-        the released code's windows have.
-
-        Raises:
-            FailedPrecondition: The set has fewer.
+        Those of the windows that a dataset's anchors were drawn from; of a stored set, which has
+        them, as many as the released code's windows have.
         """
         if self.anchors.window_blocks is not None:
             return self.anchors.window_blocks
         first, wanted = self.anchors.history - history, history + released_future_frames(horizon)
-        blocks = self.anchors.action_blocks[:, first : first + wanted]
-        if blocks.shape[1] < wanted:
-            raise FailedPrecondition(
-                f"the anchor set has {blocks.shape[1]} action blocks from the history on, and "
-                f"destroying whole windows takes {wanted}; name the dataset, or make a set with a "
-                f"horizon of at least {wanted - history + 1}",
-                reason="ANCHORS_TOO_SHORT",
-            )
-        return blocks
+        return self.anchors.action_blocks[:, first : first + wanted]
 
     def encoder(self, history: int, future: Sequence[int], views: PerturbationSet) -> AnchorEncoder:
         """Encoder of the newest ``history`` frames, their views and some future frames."""

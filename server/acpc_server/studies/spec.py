@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from acpc.contract import (
     AnchorSample,
     AnchorSource,
+    DestroyedActions,
     DriftStudy,
     GeometryStudy,
     PerturbationSet,
@@ -17,6 +18,7 @@ from acpc.contract import (
     Study,
     StudyRequest,
     digested,
+    released_future_frames,
     resolved,
     to_plain,
 )
@@ -46,6 +48,17 @@ def window(study: Study, card: ModelCard) -> tuple[int, int]:
     return card.history, study.horizon
 
 
+def set_horizon(study: Study) -> int:
+    """Future frames that a stored set must have at least for the blocks before them.
+
+    Whole windows are destroyed with the block that leaves their last frame, of as many frames as
+    the released code's windows have.
+    """
+    if isinstance(study, DriftStudy) and study.destroyed is DestroyedActions.WINDOW:
+        return released_future_frames(study.horizon) + 1
+    return 0
+
+
 def result_bytes(study: Study, card: ModelCard) -> int:
     """What an anchor adds to the result, about: its columns, arrays and representations."""
     if isinstance(study, SensitivityStudy):
@@ -60,16 +73,17 @@ def result_bytes(study: Study, card: ModelCard) -> int:
             return 8 * 7 + 2 * 4 * card.latent_dim * (1 + views)
 
 
-def _drawn(source: AnchorSource, study: DriftStudy | PlannerStudy) -> AnchorSource:
+def _drawn(source: AnchorSource, study: Study) -> AnchorSource:
     """The source with its windows, and how they are drawn, decided by the study's reading."""
     frames = goal_offset(study) if isinstance(study, PlannerStudy) else study.horizon
+    reading = study.reading if isinstance(study, DriftStudy | PlannerStudy) else Reading.PAPER
+    released = reading is Reading.RELEASED
     try:
-        source = source.with_windows(study.reading, frames)
+        return source.with_windows(
+            reading, frames, AnchorSample.EPISODES if released else AnchorSample.WINDOWS
+        )
     except InvalidArgument as error:
         raise error.below("dataset") from error
-    released = study.reading is Reading.RELEASED
-    sample = AnchorSample.EPISODES if released else AnchorSample.WINDOWS
-    return replace(source, sample=source.sample or sample)
 
 
 def _without_views(study: Mapping[str, object]) -> dict[str, object]:
@@ -84,26 +98,18 @@ class StudySpec(AnchorJobSpec):
 
     def __post_init__(self) -> None:
         """Decides what the request left to the reading, as records of earlier releases do."""
-        if not isinstance(self.study, DriftStudy | PlannerStudy):
-            return
-        study = resolved(self.study)
-        object.__setattr__(self, "study", study)
+        if isinstance(self.study, DriftStudy | PlannerStudy):
+            object.__setattr__(self, "study", resolved(self.study))
         if isinstance(self.anchors, AnchorSource):
-            object.__setattr__(self, "anchors", _drawn(self.anchors, study))
+            object.__setattr__(self, "anchors", _drawn(self.anchors, self.study))
 
     def request(self) -> StudyRequest:
         """The request of this job: defaults filled in, digests pinned, no request id."""
         return StudyRequest(**self.asked(), study=self.study)
 
     def parameters(self) -> dict[str, object]:
-        """The study without its views, and how a dataset's windows are drawn."""
-        source = self.anchors if isinstance(self.anchors, AnchorSource) else None
-        drawn = (
-            {"window_future_frames": source.window_future_frames, "sample": str(source.sample)}
-            if source is not None and source.window_future_frames is not None
-            else {}
-        )
-        return {**_without_views(to_plain(self.study)), **drawn}
+        """The study without its views, and how the windows are drawn."""
+        return {**_without_views(to_plain(self.study)), **self.drawn()}
 
     def digested(self) -> dict[str, object]:
         """The same without what the first release had no choice in, where it is the paper's.

@@ -164,7 +164,7 @@ def test_a_plan_leaves_nothing_to_the_reading() -> None:
         (Reading.RELEASED, PartnerPast.ANCHOR, 9),
     ]
     parameters = released.receipt("c" * 64, torch.device("cpu")).parameters
-    assert parameters["window_future_frames"] == 9
+    assert (parameters["window_future_frames"], parameters["sample"]) == (9, "windows")
     assert (parameters["protocol"]["reading"], parameters["protocol"]["neighbourhood"]) == (
         "released",
         0.35,
