@@ -78,7 +78,7 @@ def serve(flags: dict[str, Any], config: Path | None) -> None:
         for line in problems(error, config):
             error_console.print(line, markup=False)
         raise typer.Exit(2) from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         error_console.print(f"{config}: not TOML ({error})", markup=False)
         raise typer.Exit(2) from None
     keep_freed_memory()
@@ -170,13 +170,18 @@ def _show_conformance(model: FrozenWorldModel) -> None:
 
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(help="checkpoint folder, or a *_object.ckpt file")],
+    source: Annotated[
+        Path, typer.Argument(exists=True, help="checkpoint folder, or a *_object.ckpt file")
+    ],
     target: Annotated[Path, typer.Argument(help="folder to write; must not exist")],
     weights: Annotated[str, typer.Option(help="weights file, when the folder has several")] = "",
     dtype: Annotated[DtypeName, typer.Option(help="stored precision of the weights")] = "float32",
     container: Annotated[Container, typer.Option(help="format of the weights file")] = "pt",
     config: Annotated[
-        Path | None, typer.Option(help="config.json of a *_object.ckpt, which holds none")
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="config.json of a *_object.ckpt, which holds none"
+        ),
     ] = None,
     execute: Annotated[
         bool,

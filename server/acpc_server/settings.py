@@ -319,6 +319,7 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
     Raises:
         pydantic.ValidationError: A value, or an unknown key of the file.
         tomllib.TOMLDecodeError: The file is no TOML.
+        UnicodeDecodeError: It is no text.
     """
 
     class Read(Settings):

@@ -115,6 +115,11 @@ def test_a_pickled_module_needs_a_config_and_consent(run: Run, tmp_path: Path) -
     bare = CliRunner().invoke(app, ["convert", str(source), str(tmp_path / "out")])
     assert bare.exit_code == 2
     assert "--config" in bare.output
+    gone = tmp_path / "gone"
+    for arguments in ((gone, "--config", config), (source, "--config", gone)):
+        given, *others = map(str, arguments)
+        absent = CliRunner().invoke(app, ["convert", given, str(tmp_path / "out"), *others])
+        assert (absent.exit_code, "Invalid value" in absent.stderr) == (2, True)
     careful = run("convert", source, tmp_path / "out", "--config", config)
     assert careful.returncode == 1
     assert "--execute" in careful.stderr or "execute" in careful.stderr

@@ -273,6 +273,12 @@ def test_a_wrong_file_is_one_line(line: str, told: str, config: Path) -> None:
     assert told in only
 
 
+def test_a_file_that_is_no_text_is_one_line(config: Path) -> None:
+    config.write_bytes(b"\xff\xfe")
+    rejected = CliRunner().invoke(app, ["serve", "--config", str(config)])
+    assert (rejected.exit_code, "acpc.toml: not TOML" in rejected.stderr) == (2, True)
+
+
 def test_a_file_that_is_not_there_is_refused(needed: dict[str, str], tmp_path: Path) -> None:
     missing = str(tmp_path / "none.toml")
     refused = CliRunner().invoke(app, ["serve", *flags(needed), "--config", missing])

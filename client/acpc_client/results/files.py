@@ -93,7 +93,7 @@ def _suffix(path: Path) -> str:
 def _from_json(content: bytes) -> Read:
     try:
         return json.loads(content), {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter: nested too deep to be a result
         raise ArgumentError("path", f"holds no result: it is no JSON: {error}") from error
 
 
