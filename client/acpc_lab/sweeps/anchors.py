@@ -138,8 +138,9 @@ class Depot:
     def request_id(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
         """Of the job that makes a set; as in a cell's ids, what the file leaves open is open."""
         said = {**dataclasses.asdict(source), "seed": anchors.node.value.get("seed")}
-        if source.window_future_frames is None:
-            del said["window_future_frames"]  # as in the ids of earlier releases
+        for name in ("window_future_frames", "sample"):
+            if not said[name]:
+                del said[name]  # as in the ids of earlier releases
         content = [self.sweep, said, anchors.history or HISTORY, self.horizon]
         content += [str(self.reading)] if self.reading else []
         return str(uuid.uuid5(NAMESPACE, json.dumps(content)))

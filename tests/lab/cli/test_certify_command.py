@@ -1,5 +1,6 @@
 """``acpc certify`` against a server on a socket: its table, its grid of severities, its gate."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -40,24 +40,30 @@ def test_any_token_is_a_page_or_refused(token: str) -> None:
 
 
 def every_error() -> list[type[errors.AcpcError]]:
+    """Those that a server raises: another test may have brought the client's in."""
     found: list[type[errors.AcpcError]] = []
     left = [errors.AcpcError]
     while left:
         kind = left.pop()
         left += kind.__subclasses__()
-        if hasattr(kind, "code"):
+        if hasattr(kind, "code") and not kind.__module__.startswith("acpc_client"):
             found.append(kind)
     return found
+
+
+def made(kind: type[errors.AcpcError]) -> errors.AcpcError:
+    if issubclass(kind, errors.InvalidArgument):
+        return kind("field", "wrong")
+    if issubclass(kind, errors.UnknownName):
+        return kind("wrong", "name", list, "acpc checkpoints")
+    return kind("wrong")
 
 
 def test_every_error_has_a_status() -> None:
     """No class of the tree can reach a caller without a code, a reason and the request's id."""
     assert len(every_error()) >= 10
     for kind in every_error():
-        error = (
-            kind("field", "wrong") if issubclass(kind, errors.InvalidArgument) else kind("wrong")
-        )
-        refusal = Refusal.of_status(to_status(error, "id"))
+        refusal = Refusal.of_status(to_status(made(kind), "id"))
         assert refusal.code == kind.code
         assert grpc.StatusCode[kind.code] is not grpc.StatusCode.OK
         assert (refusal.reason, refusal.domain) == (kind.default_reason, "acpc.v1")
