@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -267,24 +268,32 @@ def test_the_readings_of_the_protocol_differ(world: ServedWorld) -> None:
 
 
 def test_a_task_file_says_the_reading(client: AcpcClient, world: ServedWorld) -> None:
-    """A request that says another one is obeyed; both end in the receipt."""
+    """A request that says another one is obeyed; both end in the receipt, of a set as well."""
     preset = "state: pos_agent\nlabels: [{rule: coordinates, of: [0]}]\n"
     path = world.dataset_root / "as-released.yaml"
     path.write_text(f"name: as-released\nprotocol: released\n{preset}")
+    source = DatasetAnchors("tworoom.h5", path.name, count=COUNT)
+    stored = client.anchors.create(source, history=3, horizon=HORIZON)
     found = {}
-    for asked in Reading:
+    for anchors, asked in itertools.product((source, stored), Reading):
         score = client.score_checkpoint(
             "lewm",
-            DatasetAnchors("tworoom.h5", path.name, count=COUNT),
+            anchors,
             GaussianNoise(0.08),
             protocol=ScoreProtocol(draws=1, horizon=HORIZON, reading=asked),
         ).result(timeout=GENEROUS_SECONDS)
         parameters = score.receipt.parameters
-        found[asked] = parameters["protocol"]["reading"], parameters["window_future_frames"]
+        reading, windows = parameters["protocol"]["reading"], parameters["window_future_frames"]
+        found[anchors is stored, asked] = reading, windows
     released, paper = ("released", 9), ("paper", HORIZON)
     assert found == {
-        Reading.SERVER_DEFAULT: released, Reading.PAPER: paper, Reading.RELEASED: released
-    }  # fmt: skip
+        (False, Reading.SERVER_DEFAULT): released,
+        (False, Reading.PAPER): paper,
+        (False, Reading.RELEASED): released,
+        (True, Reading.SERVER_DEFAULT): released,
+        (True, Reading.PAPER): ("paper", 9),
+        (True, Reading.RELEASED): released,
+    }
 
 
 @pytest.mark.parametrize("limits", [(0.3, 0.95), (50.0, 0.01)], ids=["strict", "lenient"])

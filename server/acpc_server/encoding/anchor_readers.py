@@ -6,6 +6,7 @@ import base64
 import copy
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,7 +14,7 @@ from acpc.contract import AnchorSample, AnchorSource, Reading
 
 from acpc_server.data import Anchors, DatasetAnchors, DatasetStore, window_future_frames
 from acpc_server.data.anchor_sets import AnchorStore
-from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
+from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.models import ModelCard, check_actions
 from acpc_server.numerics import Check, go_on
 
@@ -89,10 +90,15 @@ class AnchorReaders:
     def reading(self, source: AnySource) -> Reading:
         """The reading of a request that does not say one: the task file's, or the paper's.
 
+        A set that was drawn from a dataset follows the task it was drawn for, while that is there.
+
         Raises:
             InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: No such task.
         """
         if isinstance(source, AnchorSetSource):
+            drawn = self._sets.get(source.digest).info.source
+            with suppress(AcpcError):
+                return self._datasets.reading(drawn.task) if drawn else Reading.PAPER
             return Reading.PAPER
         try:
             return self._datasets.reading(source.task)

@@ -17,7 +17,7 @@ import pytest
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import AnchorValues, Score, SkipReason
 from acpc_client.errors import ArgumentError
-from acpc_lab.tables import load_score, save_score
+from acpc_lab.tables import load_score, read_npz, save_score
 from client_messages import score_response
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -181,3 +181,11 @@ def test_what_one_side_lacks_the_other_may_have(tmp_path: Path, suffix: str) -> 
     written = Score.from_message(message)
     save_score(written, tmp_path / f"score{suffix}")
     assert_identical(load_score(tmp_path / f"score{suffix}"), written)
+
+
+def test_one_array_is_no_archive(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    (tmp_path / "a.npy").rename(path)
+    with pytest.raises(ArgumentError, match="is not an NPZ file"):
+        read_npz(path)
