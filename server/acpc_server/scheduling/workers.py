@@ -7,36 +7,54 @@ from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from acpc_server.errors import ResourceExhausted
 from acpc_server.scheduling.callers import RETRY_SECONDS, has_place
+from acpc_server.scheduling.turns import Turns
 
 T = TypeVar("T")
+
+
+class _Task(NamedTuple):
+    """What a thread is to call, and who gets the result."""
+
+    caller: str
+    answer: asyncio.Future[Any]
+    work: Callable[..., Any]
+    args: tuple[Any, ...]
 
 
 class WorkerPool:
     """Threads for an event loop; but for their own work, only its thread may use them.
 
+    Callers get threads in turn, and of the last ones each no more than its fair share.
+
     Args:
         size: Number of threads.
-        max_backlog: Calls that may wait for a thread while all are taken. Of the last places each
-            caller gets its fair share.
+        max_backlog: Calls that may wait for a thread while all are taken.
     """
 
     def __init__(self, size: int, max_backlog: int = 16) -> None:
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="rpc")
+        self._size = size
         self._places = size + max_backlog
-        self._pending: Counter[str] = Counter()
+        self._pending: Counter[str] = Counter()  # in line or in a thread
+        self._running: Counter[str] = Counter()
+        self._line: Turns[_Task] = Turns()
         self._aside = asyncio.Semaphore(max(1, size // 4))
-        self._done: deque[tuple[str, asyncio.Future[Any], object, Exception | None]] = deque()
+        self._done: deque[tuple[_Task, object, Exception | None]] = deque()
         self._waking = False
 
     def check(self, caller: str) -> None:
-        """Raise ResourceExhausted when every thread is taken and as many calls wait as may."""
-        own = self._pending[caller]
-        callers = len(self._pending) + (not own)
-        if not has_place(self._places, self._pending.total(), own=own, callers=callers):
+        """Raise ResourceExhausted when every thread is taken and as many calls wait as may.
+
+        Not for a caller that has none under way: others cannot take its first place.
+        """
+        own, callers = self._pending[caller], len(self._pending)
+        if not own and callers < self._places:
+            return
+        if not has_place(self._places, self._pending.total(), own=own, callers=callers + (not own)):
             raise ResourceExhausted(
                 "every thread of the server is taken",
                 reason="SERVER_BUSY",
@@ -49,10 +67,10 @@ class WorkerPool:
         Errors arrive without their traceback: ``work`` logs what should not happen. A future that
         is cancelled does not stop its thread, which counts until it is done.
         """
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._pending[caller] += 1
-        self._threads.submit(self._work, caller, loop, answer, work, args)
+        self._line.add(caller, _Task(caller, answer, work, args))
+        self._dispatch()
         return answer
 
     async def run_aside(self, caller: str, work: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
@@ -71,18 +89,24 @@ class WorkerPool:
         """Let the threads end once they are idle."""
         self._threads.shutdown(wait=False)
 
-    def _work(
-        self,
-        caller: str,
-        loop: asyncio.AbstractEventLoop,
-        answer: asyncio.Future[T],
-        work: Callable[..., T],
-        args: tuple[Any, ...],
-    ) -> None:
-        result: T | None = None
+    def _dispatch(self) -> None:
+        """Give free threads to those whose turn it is."""
+        while self._running.total() < self._size:
+            caller = self._line.next_caller(self._may_run)
+            if caller is None:
+                return
+            self._running[caller] += 1
+            self._threads.submit(self._work, self._line.take(caller))
+
+    def _may_run(self, caller: str) -> bool:
+        own, callers = self._running[caller], len(self._running)
+        return has_place(self._size, self._running.total(), own=own, callers=callers + (not own))
+
+    def _work(self, task: _Task) -> None:
+        result: object = None
         problem: Exception | None = None
         try:
-            result = work(*args)
+            result = task.work(*task.args)
         except Exception as error:  # noqa: BLE001 - handed to whoever waits
             problem = error
         except BaseException as error:  # noqa: BLE001 - SystemExit must end neither loop nor thread
@@ -91,26 +115,26 @@ class WorkerPool:
             # Its frames lead to the answer, and would keep the call until garbage is collected.
             problem.__context__ = problem.__cause__ = None
             problem.with_traceback(None)
-        self._done.append((caller, answer, result, problem))
+        self._done.append((task, result, problem))
         if not self._waking:  # one system call for all that are done by then
             self._waking = True
             with suppress(RuntimeError):  # the loop is closed: nobody waits
-                loop.call_soon_threadsafe(self._drain)
+                task.answer.get_loop().call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
         self._waking = False  # first: whoever is done from now on wakes the loop again
         while self._done:
             self._ended(*self._done.popleft())
+        self._dispatch()
 
-    def _ended(
-        self, caller: str, answer: asyncio.Future[Any], result: object, problem: Exception | None
-    ) -> None:
-        self._pending[caller] -= 1
-        if not self._pending[caller]:
-            del self._pending[caller]
-        if answer.done():
+    def _ended(self, task: _Task, result: object, problem: Exception | None) -> None:
+        for counted in (self._pending, self._running):
+            counted[task.caller] -= 1
+            if not counted[task.caller]:
+                del counted[task.caller]
+        if task.answer.done():
             return
         if problem is None:
-            answer.set_result(result)
+            task.answer.set_result(result)
         else:
-            answer.set_exception(problem)
+            task.answer.set_exception(problem)

@@ -349,7 +349,7 @@ def test_each_message_of_a_stream_is_a_request_and_all_end_with_the_call() -> No
         requests.check()
 
 
-def test_calls_are_rejected_when_all_workers_are_taken_but_a_newcomers_is_not() -> None:
+def test_calls_are_rejected_when_all_workers_are_taken_but_a_callers_first_is_not() -> None:
     workers, go = WorkerPool(2, max_backlog=6), threading.Event()
 
     async def filled() -> None:
@@ -360,14 +360,14 @@ def test_calls_are_rejected_when_all_workers_are_taken_but_a_newcomers_is_not() 
         with pytest.raises(ResourceExhausted, match="every thread") as rejected:
             workers.check("many")
         assert rejected.value.retry_after
-        for newcomer in "ab":
+        for newcomer in "abcdefg":
             workers.check(newcomer)
             waiting.append(workers.run(newcomer, go.wait, GENEROUS_SECONDS))
         with pytest.raises(ResourceExhausted):
-            workers.check("c")
+            workers.check("h")
         waiting[0].cancel()
         with pytest.raises(ResourceExhausted):
-            workers.check("c")  # its thread is taken still
+            workers.check("h")  # its thread is taken still
         go.set()
         await asyncio.gather(*waiting[1:])
         while True:  # the cancelled one's thread is heard of last
@@ -377,6 +377,22 @@ def test_calls_are_rejected_when_all_workers_are_taken_but_a_newcomers_is_not() 
                 await asyncio.sleep(0)
 
     asyncio.run(filled())
+    workers.close()
+
+
+def test_callers_get_threads_in_turn_and_none_takes_the_last() -> None:
+    workers, go, order = WorkerPool(4), threading.Event(), list[str]()
+
+    async def served() -> None:
+        many = [workers.run("many", go.wait, GENEROUS_SECONDS) for _ in range(3)]
+        many += [workers.run("many", order.append, "many") for _ in range(3)]
+        await workers.run("few", order.append, "few")
+        assert order == ["few"], "a thread was left for it"
+        go.set()
+        await asyncio.gather(*many)
+
+    asyncio.run(served())
+    assert order == ["few", "many", "many", "many"]
     workers.close()
 
 
