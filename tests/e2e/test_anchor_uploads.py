@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 import pytest
 import wire
-from acpc.contract import DatasetAnchors
+from acpc.contract import AnchorSample, DatasetAnchors
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 from acpc_client import AnchorSet, errors
@@ -228,7 +228,9 @@ def test_a_set_made_from_a_dataset_says_so_and_is_made_once(client: AcpcClient) 
     made = client.anchors.create(source, horizon=4, description="rooms", request_id="rooms")
     again = client.anchors.create(source, horizon=4, description="rooms", request_id="rooms")
     assert (again.digest, again.create_time) == (made.digest, made.create_time)
-    assert made.source == DatasetAnchors("tworoom.h5", "tworoom", 6, 9101, None, False, 4)
+    assert made.source == DatasetAnchors(
+        "tworoom.h5", "tworoom", 6, 9101, None, False, 4, AnchorSample.WINDOWS
+    )
     assert (made.history, made.horizon, made.description) == (3, 4, "rooms")
     with pytest.raises(errors.AlreadyExists, match="another header"):
         client.anchors.create(source, horizon=5, description="rooms", request_id="rooms")
