@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -67,9 +66,10 @@ class Mounted:
             pytest.skip("no file system can be mounted here")
 
     def fill(self) -> None:
-        with self._filler.open("wb") as file:
-            left = os.statvfs(self.folder)
-            os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize)
+        """To the last page, whatever the record takes meanwhile."""
+        with self._filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="space"):
+            while True:
+                file.write(bytes(4096))
 
     def free(self) -> None:
         self._filler.unlink(missing_ok=True)
