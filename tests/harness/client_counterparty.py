@@ -297,6 +297,8 @@ class Counterparty(
             if isinstance(step, status_pb2.Status):
                 context.abort_with_status(rpc_status.to_status(step))
             yield scoring_service_pb2.WatchOperationResponse(operation=step)
+            if step.done:  # what is scripted after it answers another call
+                break
         while self.stalled.is_set() and context.is_active():
             time.sleep(0.01)
         self.on_watch_end()
