@@ -89,9 +89,11 @@ class CheckpointScore(Record, Wire[pb.CheckpointScore]):
         summaries: Raw IR at every horizon and quantile asked for.
         anchor_values: None when the server left them out.
         rounding_floor: Raw IR below which the arithmetic of the network leaves it fewer than two
-            digits: 100 times the largest rounding error of the radii that decide it. So rounding
-            moves raw IR by a hundredth of it at most. None where it was not measured: an older
-            server, or a family that has no float64.
+            digits: 100 times the largest rounding error of the radii that decide it. Rounding
+            moved raw IR by less than a hundredth of it wherever that was measured; ranks swapped
+            beyond those radii could escape it. None where it was not measured: an older server, a
+            family that has no float64, or no room in memory or no finite numbers in the other
+            arithmetic.
     """
 
     checkpoint: CheckpointRef

@@ -402,7 +402,9 @@ class CheckpointScore(_message.Message):
     rounding_floor: _builtins.float
     """Raw IR below which the arithmetic of the network leaves it fewer than two
     digits: 100 times the largest rounding error of the radii that decide it,
-    which other arithmetic measures. Absent where the family has no float64.
+    which other arithmetic measures. Absent where the family has no float64, or
+    the other arithmetic had no room in memory or gave numbers that are not
+    finite (the server's log says which).
     """
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+import structlog
 import torch
 from acpc.contract import (
     AnchorValues,
@@ -28,6 +30,7 @@ from torch import Tensor
 from acpc_server.data import Anchors
 from acpc_server.encoding import receipt_from_json
 from acpc_server.engine import DeviceEngine
+from acpc_server.errors import ResourceExhausted
 from acpc_server.jobs import Json, pack, unpack
 from acpc_server.models import FrozenWorldModel, Widens
 from acpc_server.numerics import consistency, pairing, screening, verdict
@@ -35,6 +38,7 @@ from acpc_server.scheduling import RequestContext
 from acpc_server.scoring.shard import ShardRecord, score_shard
 from acpc_server.scoring.spec import Role, ScoreSpec
 
+log = structlog.get_logger("acpc.scoring")
 # Anchors rolled forward beside their partners at a time. Like a shard's size, part of what a score
 # means: float32 matrix products depend on the batch in their last bits.
 SEPARATED_ANCHORS = 512
@@ -145,19 +149,31 @@ def rounding_floor(
 
     The anchors that decide raw IR are measured again in float64, each on its own, and a hundred
     times the largest difference of a draw's radius is the floor. A job in float64 measures them
-    in float32 and scales the difference by the ratio of the two types' precisions. None for a
-    family that has no float64.
+    in float32 and scales the difference by the ratio of the two types' precisions.
+
+    None for a family that has no float64, and, with a warning in the log, where the other type has
+    no room in memory or its radii are not finite: the score stands without its floor.
     """
     if not isinstance(model, Widens):
         return None
     exact = spec.numeric_mode is NumericMode.FP64
     other = replace(spec, numeric_mode=NumericMode.FP32 if exact else NumericMode.FP64)
     mean_radius = torch.from_numpy(record.draw_radius).mean(dim=1)
-    error = 0.0
-    for i in screening.deciding_anchors(mean_radius, spec.protocol.quantile):
-        again = score_shard(engine, model, anchors, other, (i, i + 1), context).draw_radius
-        error = max(error, float(np.abs(again - record.draw_radius[i]).max()))
-    return FLOOR_ERRORS * error * (FP64_TO_FP32 if exact else 1.0)
+    deciding = screening.deciding_anchors(mean_radius, spec.protocol.quantile)
+    try:
+        rows = [
+            score_shard(engine, model, anchors, other, (i, i + 1), context).draw_radius[0]
+            for i in deciding
+        ]
+    except ResourceExhausted as error:
+        log.warning("rounding_floor_not_measured", digest=model.card.digest, why=error.message)
+        return None
+    worst = float(np.abs(np.stack(rows) - record.draw_radius[deciding]).max())  # NaN if any is
+    if not math.isfinite(worst):
+        why = f"the checkpoint's predictions are not finite in {other.numeric_mode}"
+        log.warning("rounding_floor_not_measured", digest=model.card.digest, why=why)
+        return None
+    return FLOOR_ERRORS * worst * (FP64_TO_FP32 if exact else 1.0)
 
 
 def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import numpy_reference as paper
 import pytest
+import structlog
 import torch
 from acpc.contract import (
     CheckpointRef,
@@ -26,7 +28,7 @@ from acpc_server.encoding import AnchorSetSource
 from acpc_server.engine import DeviceEngine
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, FailedPrecondition
-from acpc_server.models import FrozenWorldModel
+from acpc_server.models import FrozenJepa, FrozenWorldModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics.screening import invariance_radius
 from acpc_server.numerics.verdict import Outcome
@@ -220,6 +222,48 @@ def test_the_rounding_floor_is_a_hundred_errors_of_the_radii_that_decide_ir(
     narrow = score.rounding_floor(engine, model, anchors, exact, wanted, context)
     assert narrow == pytest.approx(floor * 2.0**-29, rel=0.5)
     assert score.rounding_floor(engine, Float32Model(model), anchors, asked, found, context) is None
+
+
+class Widened(Float32Model):
+    """A model whose float64 twin is what ``twin`` makes."""
+
+    def __init__(self, model: FrozenWorldModel, twin: Callable[[], FrozenWorldModel]) -> None:
+        super().__init__(model)
+        self.in_float64 = twin
+
+
+class FirstNotFinite(Float32Model):
+    """A float64 model that gives no numbers for the first frames it encodes."""
+
+    def __init__(self, model: FrozenWorldModel) -> None:
+        super().__init__(model)
+        self.good = model.encode
+        self.encode = self.first
+
+    def first(self, frames: torch.Tensor) -> torch.Tensor:
+        self.encode = self.good
+        return self.good(frames) * torch.nan
+
+
+def no_room() -> FrozenWorldModel:
+    raise torch.OutOfMemoryError
+
+
+@pytest.mark.parametrize("trouble", ["memory", "not finite"])
+def test_a_score_stands_without_its_floor_where_float64_cannot_measure_it(
+    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, trouble: str
+) -> None:
+    asked = plan(GaussianNoise(sigma=0.01))
+    found = measured(engine, model, anchors, asked)
+    wide = FirstNotFinite(cast(FrozenJepa, model).in_float64())
+    narrow = Widened(model, no_room if trouble == "memory" else lambda: wide)
+    with structlog.testing.capture_logs() as lines:
+        floor = score.rounding_floor(
+            engine, narrow, anchors, asked, found, RequestContext(Priority.JOB)
+        )
+    assert floor is None
+    [line] = [line for line in lines if line["event"] == "rounding_floor_not_measured"]
+    assert line["log_level"] == "warning" and trouble in line["why"]
 
 
 def test_a_withdrawn_job_ends_between_chunks(
