@@ -69,12 +69,22 @@ class Anchors(ABC):
         """Every array but the frames, of anchors [start, stop), by name; all by default."""
         return {name: getattr(self, name)[start:stop] for name in SMALL_ARRAYS}
 
-    def cuts(self) -> Iterator[tuple[int, int]]:
-        """Ranges [start, stop) of anchors whose frames fill some megabytes."""
+    def cuts(self, start: int = 0) -> Iterator[tuple[int, int]]:
+        """Ranges [start, stop) of anchors, from ``start`` on, whose frames fill some megabytes."""
         one = (self.history + self.horizon) * 3 * int(np.prod(self.frame_size))
         step = max(1, CUT_BYTES // one)
-        for start in range(0, self.count, step):
-            yield start, min(start + step, self.count)
+        for first in range(start, self.count, step):
+            yield first, min(first + step, self.count)
+
+    def content_digest(self) -> str:
+        """Sha256 of the content, as ``anchors_digest``; reads every frame."""
+        cuts = (self.read_frames(start, stop) for start, stop in self.cuts())
+        of_frames = (one for frames in cuts for one in frame_digests(frames))
+        return anchors_digest(self.history, self.frame_size, self.small_arrays(), of_frames)
+
+    def first(self, count: int) -> "Anchors":
+        """The first ``count`` of them, with the states and labels that they have among all."""
+        return self if count >= self.count else FirstAnchors(self, count)
 
     def at_horizon(self, horizon: int) -> "Anchors":
         """The same anchors with ``horizon`` future frames, endpoint included; these where they fit.
@@ -110,15 +120,35 @@ class ShorterAnchors(Anchors):
     @cached_property
     def digest(self) -> str:
         """Sha256 of the content, as ``anchors_digest``; reads every frame once if some go."""
-        if self.horizon == self._whole.horizon:
-            return self._whole.digest
-        cuts = (self.read_frames(start, stop) for start, stop in self.cuts())
-        of_frames = (one for frames in cuts for one in frame_digests(frames))
-        return anchors_digest(self.history, self.frame_size, self.small_arrays(), of_frames)
+        return self._whole.digest if self.horizon == self._whole.horizon else self.content_digest()
 
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """RGB frames of anchors [start, stop), history first."""
         return self._whole.read_frames(start, stop)[:, : self._steps]
+
+
+class FirstAnchors(Anchors):
+    """Anchors without the last of them."""
+
+    def __init__(self, whole: Anchors, count: int) -> None:
+        self.history = whole.history
+        for name, array in whole.small_arrays(0, count).items():
+            setattr(self, name, array)
+        self._whole = whole
+
+    @property
+    def frame_size(self) -> tuple[int, int]:
+        """Height and width of a frame in pixels."""
+        return self._whole.frame_size
+
+    @cached_property
+    def digest(self) -> str:
+        """Sha256 of the content, as ``anchors_digest``; reads every frame once."""
+        return self.content_digest()
+
+    def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
+        """RGB frames of anchors [start, stop), history first."""
+        return self._whole.read_frames(start, stop)
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,7 @@ class DrawnAnchors(Anchors):
     @cached_property
     def digest(self) -> str:
         """Sha256 of the content, as ``anchors_digest``; reads every frame once."""
-        cuts = (self.read_frames(start, stop) for start, stop in self.cuts())
-        of_frames = (one for frames in cuts for one in frame_digests(frames))
-        return anchors_digest(self.history, self.frame_size, self.small_arrays(), of_frames)
+        return self.content_digest()
 
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """RGB frames of anchors [start, stop), history first; FailedPrecondition if damaged."""
@@ -88,7 +86,7 @@ class DatasetAnchors(Anchors):
         drawn: The anchors, of an open dataset.
         reopen: Opens the dataset again.
         stamp: Changes when the file does.
-        frame_digests: Sha256 of each anchor's frames, joined; empty: every frame is read once.
+        known: Sha256 of the frames of the first anchors, joined; those of the others are read once.
         check: Called between those reads; may raise to end them.
     """
 
@@ -97,7 +95,7 @@ class DatasetAnchors(Anchors):
         drawn: DrawnAnchors,
         reopen: Callable[[], AbstractContextManager[Hdf5Dataset]],
         stamp: Callable[[], str],
-        frame_digests: bytes,
+        known: bytes,
         check: Callable[[], None],
     ) -> None:
         self.history = drawn.history
@@ -110,7 +108,7 @@ class DatasetAnchors(Anchors):
         self._reopen = reopen
         self._stamp = stamp
         self._held: tuple[str, np.ndarray] | None = None  # frames, and the file's stamp
-        self.frame_digests = frame_digests or _read_digests(drawn, check)
+        self.frame_digests = _read_digests(drawn, known, check)
         self._digest = anchors_digest(
             self.history, self._frame_size, self.small_arrays(), [self.frame_digests]
         )
@@ -160,9 +158,9 @@ class DatasetAnchors(Anchors):
         return frames
 
 
-def _read_digests(drawn: DrawnAnchors, check: Callable[[], None]) -> bytes:
-    found: list[bytes] = []
-    for start, stop in drawn.cuts():
+def _read_digests(drawn: DrawnAnchors, known: bytes, check: Callable[[], None]) -> bytes:
+    found = [known]
+    for start, stop in drawn.cuts(len(known) // DIGEST_BYTES):
         check()
         found += frame_digests(drawn.read_frames(start, stop))
     return b"".join(found)

@@ -130,7 +130,8 @@ class DatasetStore:
     ) -> DatasetAnchors:
         """``drawn`` for longer than the file is open; raises as that.
 
-        ``check`` is called between reads. Known ``frame_digests``, joined, save reading all frames.
+        ``check`` is called between reads. Known ``frame_digests`` of the first anchors, joined,
+        save reading their frames.
         """
         with self.drawn(source, history=history, horizon=horizon) as drawn:
             reopen = partial(Hdf5Dataset.open, self._root, source.dataset)

@@ -189,10 +189,12 @@ class AnchorReaders:
         history: int,
         horizon: int,
         check: Check,
+        known: dict[str, Any] | None = None,
     ) -> tuple[Anchors, dict[str, Any]]:
         """The anchors, and the identity by which :meth:`reopen` knows them again.
 
-        ``stamp`` is what :meth:`stamp` gave when the job was accepted.
+        ``stamp`` is what :meth:`stamp` gave when the job was accepted; ``known`` the identity of
+        the first of them, whose frames need not be read again.
 
         Raises:
             FailedPrecondition: The dataset has changed since, or the set is gone.
@@ -200,7 +202,8 @@ class AnchorReaders:
         self._touch(source)
         self._require(source, stamp)
         key = _Key(self._tenant, source, stamp, history, horizon)
-        anchors = self._find(key) or self._read(key, b"", check)
+        frames = base64.b64decode(known["frames"]) if known else b""
+        anchors = self._find(key) or self._read(key, frames, check)
         self._require(source, stamp)  # it may have been replaced while it was read
         self._keep(key, anchors)
         self._keep(key._replace(identity=anchors.digest), anchors)
@@ -230,7 +233,7 @@ class AnchorReaders:
         source = key.source
         if isinstance(source, AnchorSetSource):
             try:
-                return self._sets.open(source.digest)
+                return self._sets.open(source.digest).first(source.count)
             except NotFound as error:
                 raise _deleted(source) from error
         return self._datasets.anchors(

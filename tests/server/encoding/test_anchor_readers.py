@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from acpc.contract import AnchorSource
-from acpc_server.data import DatasetStore
+from acpc.contract import SMALL_ARRAYS, AnchorSample, AnchorSource
+from acpc_server.data import AnchorBatch, DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, UploadHeader, store_drawn
 from acpc_server.encoding import AnchorSetSource, AnySource
 from acpc_server.encoding.anchor_readers import KEPT_READERS, AnchorReaders
@@ -97,6 +97,43 @@ def test_anchors_open_and_reopen_in_any_process(place: Place, source: AnySource)
     assert other is not opened
     assert other.digest == opened.digest
     np.testing.assert_array_equal(other.read_frames(3, 9), opened.read_frames(3, 9))
+
+
+@pytest.mark.parametrize("sample", [AnchorSample.WINDOWS, AnchorSample.EPISODES])
+@pytest.mark.parametrize("one_per_episode", [False, True])
+def test_fewer_anchors_of_a_dataset_are_the_first_of_more(
+    place: Place, sample: AnchorSample, one_per_episode: bool
+) -> None:
+    """The windows, not the labels: those split at the median of the anchors that there are."""
+    wanted = replace(SOURCE, count=5, sample=sample, one_per_episode=one_per_episode)
+    readers = place.readers()
+    stamp = readers.stamp(SOURCE)
+    more, _ = readers.open(wanted, stamp, check=look_up, **WANTED)
+    few, identity = readers.open(replace(wanted, count=3), stamp, check=look_up, **WANTED)
+    for name in set(SMALL_ARRAYS) - {"labels"}:
+        np.testing.assert_array_equal(getattr(few, name), getattr(more, name)[:3])
+    np.testing.assert_array_equal(few.read_frames(0, 3), more.read_frames(0, 3))
+    reads: list[int] = []
+    again, known = place.readers().open(
+        wanted, stamp, check=lambda: reads.append(1), known=identity, **WANTED
+    )
+    assert again.digest == more.digest
+    assert len(reads) == 1, "only the frames of the others are read"
+    assert known["frames"].startswith(identity["frames"].rstrip("=")[:-1])
+
+
+def test_the_first_of_a_set_keep_their_labels(place: Place) -> None:
+    source, readers = place.make(), place.readers()
+    whole, _ = readers.open(source, source.digest, check=look_up, **WANTED)
+    part = replace(source, count=5)
+    first, identity = readers.open(part, source.digest, check=look_up, **WANTED)
+    assert (first.count, first.horizon) == (5, HORIZON)
+    np.testing.assert_array_equal(first.labels, whole.labels[:5])
+    np.testing.assert_array_equal(first.read_frames(1, 4), whole.read_frames(1, 4))
+    assert identity["digest"] == first.digest != whole.digest
+    assert place.readers().reopen(part, identity, **WANTED).digest == first.digest
+    own = AnchorBatch(history=HISTORY, frames=whole.read_frames(0, 5), **first.small_arrays())
+    assert first.digest == own.digest, "a set of these anchors alone has it too"
 
 
 def test_a_set_of_a_dataset_has_its_digest(place: Place) -> None:
