@@ -1,4 +1,4 @@
-"""Rows, scores and anchors as files: CSV, Parquet, JSON and npz.
+"""Rows and anchors as files: CSV, Parquet, JSON and npz. Results: ``acpc_client.save_result``.
 
 Parquet needs pyarrow, which is one of the lab's extras.
 """
@@ -9,8 +9,7 @@ from acpc_lab.tables.anchor_files import HISTORY, load_anchors
 from acpc_lab.tables.files import read_npz, sha256, to_json, to_npz
 from acpc_lab.tables.row_files import parse_csv, read_rows, to_csv, to_parquet
 from acpc_lab.tables.rows import Arrays, Column, Field, Integers, Numbers, Rows, Texts, groups
-from acpc_lab.tables.scores import load_score, save_score
 from acpc_lab.tables.table import TABLE_FORMATS, Table
 
 FORMATS = RESULT_FORMATS
-__all__ = ["FORMATS", "load_score", "save_score"]
+__all__ = ["FORMATS", "read_rows"]

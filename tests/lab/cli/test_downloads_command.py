@@ -10,7 +10,6 @@ import grpc
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Score, load_result
-from acpc_lab.tables import load_score
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, status
 
@@ -40,8 +39,8 @@ def test_the_suffix_names_the_format(
     path = tmp_path / f"score.{suffix}"
     answer = acpc(*command, "--output", path)
     assert answer.exit_code == code, answer.output
-    assert load_score(path) == SCORED
-    assert load_result(path).operation == NAME
+    read = load_result(path)
+    assert (read.answer, read.operation) == (SCORED, NAME)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from acpc_client import (
     save_result,
 )
 from acpc_lab.cli import app
-from acpc_lab.tables import save_score
 from report_samples import judged, side
 from typer.testing import CliRunner
 
@@ -30,7 +29,7 @@ def acpc() -> Callable[..., Any]:
 def scores(tmp_path: Path) -> list[Path]:
     paths = [tmp_path / "before.npz", tmp_path / "after.json"]
     for path, push in zip(paths, (2.0, 0.2), strict=True):
-        save_score(judged(side(path.stem, push, 2.0), side("base", 2.0, 2.0)), path)
+        save_result(judged(side(path.stem, push, 2.0), side("base", 2.0, 2.0)), path)
     return paths
 
 

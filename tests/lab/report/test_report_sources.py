@@ -16,7 +16,7 @@ from acpc.contract import (
     Thresholds,
 )
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import Checkpoint, CheckpointState, ScoreRequest
+from acpc_client import Checkpoint, CheckpointState, ScoreRequest, load_result, save_result
 from acpc_client.calls import jobs
 from acpc_client.errors import ArgumentError
 from acpc_client.sync.client import AcpcClient
@@ -36,7 +36,6 @@ from acpc_lab.sweeps.plan import Plan, make_plan
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.sweeps.spec import read_spec
 from acpc_lab.sweeps.tasks import SweepFolder
-from acpc_lab.tables import load_score, save_score
 from client_counterparty import Counterparty
 from client_messages import operation, status
 from google.longrunning import operations_pb2
@@ -47,9 +46,9 @@ from report_samples import judged, side
 def test_a_score_as_json_is_read_back_whole(tmp_path: Path, with_reference: bool) -> None:
     reference = side("base", 2.0, 2.0) if with_reference else None
     score = judged(side("trained", 0.2, 2.0, seed=1), reference, shift="blur:15")
-    save_score(score, tmp_path / "score.json")
-    save_score(score, tmp_path / "score.npz")
-    read = load_score(tmp_path / "score.json")
+    save_result(score, tmp_path / "score.json")
+    save_result(score, tmp_path / "score.npz")
+    read = load_result(tmp_path / "score.json").answer
     assert read == score
     values, wanted = read.checkpoint.anchor_values, score.checkpoint.anchor_values
     assert values is not None and wanted is not None
@@ -68,9 +67,9 @@ def test_json_that_is_no_score_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "score.json"
     path.write_text(content)
     with pytest.raises(ArgumentError):
-        load_score(path)
+        load_result(path)
     with pytest.raises(ArgumentError, match="cannot read"):
-        load_score(tmp_path / "nothing.json")
+        load_result(tmp_path / "nothing.json")
 
 
 def test_scores_in_hand_tell_horizon_quantile_and_draws() -> None:

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from acpc.contract import ScoreProtocol, Thresholds
-from acpc_client import AcpcClient, Checkpoint, CheckpointState
+from acpc_client import AcpcClient, Checkpoint, CheckpointState, save_result
 from acpc_lab.campaigns import Link
 from acpc_lab.report import from_sweep, render
 from acpc_lab.sweeps import Cell, Node, Sweep, SweepFolder
 from acpc_lab.sweeps.anchors import Depot, read_anchors
 from acpc_lab.sweeps.plan import Plan, make_plan
-from acpc_lab.tables import save_score
 from job_counterparty import JobParty
 
 Make = Callable[..., Sweep]
@@ -307,7 +306,7 @@ def test_a_sweep_of_the_build_before_goes_on(
     results = sweep.folder / "results"
     results.mkdir(parents=True)
     (sweep.folder / "plan.json").write_text(json.dumps(PLAN))
-    save_score(twin_item.score, results / f"{cell}.npz")
+    save_result(twin_item.score, results / f"{cell}.npz")
     events = [
         {"time": "", "event": "submitted", "cell": cell, "attempt": 1, "operation": "operations/x"},
         {"time": "", "event": "ended", "cell": cell, "attempt": 1, "state": "succeeded"},

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import grpc
 import pytest
+from acpc_client import save_result
 from acpc_client.errors import FailedPrecondition
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
@@ -21,7 +22,6 @@ from acpc_lab.sweeps import (
     SweepResults,
     TaskState,
 )
-from acpc_lab.tables import save_score
 from client_messages import retry_info, status
 from google.rpc import status_pb2
 from job_counterparty import FAILED, PASSED, JobParty
@@ -374,7 +374,7 @@ def test_what_changed_at_the_server_meanwhile_is_told(
     plan = json.loads((sweep.folder / "plan.json").read_text())
     assert [item["id"] for item in plan["cells"]] == [item.cell.id for item in results]
     other = dataclasses.replace(score.receipt, anchors_digest="e" * 64)
-    save_score(
+    save_result(
         dataclasses.replace(score, receipt=other),
         sweep.folder / "results" / f"{results[0].cell.id}.npz",
     )

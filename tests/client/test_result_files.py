@@ -15,9 +15,8 @@ import processes
 import pyarrow.parquet as pq
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import AnchorValues, Score, SkipReason
+from acpc_client import AnchorValues, Score, SkipReason, load_result, save_result
 from acpc_client.errors import ArgumentError
-from acpc_lab.tables import load_score, read_npz, save_score
 from client_messages import score_response
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,8 +63,8 @@ def test_what_is_read_is_what_was_written(
 ) -> None:
     path = tmp_path / f"score{suffix}"
     written = score(with_reference=with_reference)
-    save_score(written, path)
-    assert_identical(load_score(path), written)
+    save_result(written, path)
+    assert_identical(load_result(path).answer, written)
     assert [item.name for item in tmp_path.iterdir()] == [path.name], "no half file is left"
 
 
@@ -74,8 +73,9 @@ def test_a_score_without_anchor_values_stays_without(tmp_path: Path, suffix: str
     message = score_response(pb.OUTCOME_PASSED, with_reference=False)
     message.checkpoint.ClearField("anchor_values")
     written = Score.from_message(message)
-    save_score(written, tmp_path / f"score{suffix}")
-    assert load_score(tmp_path / f"score{suffix}").checkpoint.anchor_values is None
+    save_result(written, tmp_path / f"score{suffix}")
+    read = load_result(tmp_path / f"score{suffix}").answer
+    assert read.checkpoint.anchor_values is None
 
 
 @settings(max_examples=40, deadline=None)
@@ -106,13 +106,13 @@ def test_any_numbers_survive(
     written = dataclasses.replace(written, checkpoint=side)
     for suffix in (".npz", ".parquet"):
         path = tmp_path_factory.mktemp("any") / f"score{suffix}"
-        save_score(written, path)
-        assert_identical(load_score(path), written)
+        save_result(written, path)
+        assert_identical(load_result(path).answer, written)
 
 
 def test_parquet_is_a_table_that_others_can_read(tmp_path: Path) -> None:
     path = tmp_path / "score.parquet"
-    save_score(score(), path)
+    save_result(score(), path)
     table = pq.read_table(path)
     assert table.num_rows == 4
     rows = table.to_pylist()
@@ -127,7 +127,7 @@ def test_parquet_is_a_table_that_others_can_read(tmp_path: Path) -> None:
 
 def test_json_is_strict_json(tmp_path: Path) -> None:
     path = tmp_path / "score.json"
-    save_score(score(), path)
+    save_result(score(), path)
     wanted = score().to_dict()
     receipt = wanted.pop("receipt")
     document = json.loads(path.read_text())
@@ -137,25 +137,25 @@ def test_json_is_strict_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["score.csv", "score", "score.NPZ"])
 def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ArgumentError, match=r"wanted a name ending in \.json, \.npz or \.parquet"):
-        save_score(score(), tmp_path / name)
+        save_result(score(), tmp_path / name)
     with pytest.raises(ArgumentError, match=r"wanted a name ending in \.json, \.npz or \.parquet"):
-        load_score(tmp_path / name)
+        load_result(tmp_path / name)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
 def test_a_file_that_holds_no_score_is_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"score{suffix}"
     with pytest.raises(ArgumentError, match="cannot read"):
-        load_score(path)
-    save_score(score(), path)
+        load_result(path)
+    save_result(score(), path)
     whole = path.read_bytes()
     for broken in (b"", b"nothing", whole[: len(whole) // 2]):
         path.write_bytes(broken)
         with pytest.raises(ArgumentError, match="no result in"):
-            load_score(path)
+            load_result(path)
     np.savez(path.with_suffix(".npz"), values=np.zeros(3))
     with pytest.raises(ArgumentError, match="no result in npz"):
-        load_score(path.with_suffix(".npz"))
+        load_result(path.with_suffix(".npz"))
 
 
 @pytest.mark.process
@@ -163,8 +163,8 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
         "from acpc_client.errors import FailedPrecondition\n"
-        "from acpc_lab.tables import load_score\n"
-        "try: load_score(sys.argv[1])\n"
+        "from acpc_client import load_result\n"
+        "try: load_result(sys.argv[1])\n"
         "except FailedPrecondition as error: print(error.message)\n"
     )
     file = tmp_path / "score.parquet"
@@ -179,13 +179,5 @@ def test_what_one_side_lacks_the_other_may_have(tmp_path: Path, suffix: str) -> 
     message.reference.anchor_values.ClearField("step_radius")
     message.reference.anchor_values.ClearField("skip_reasons")
     written = Score.from_message(message)
-    save_score(written, tmp_path / f"score{suffix}")
-    assert_identical(load_score(tmp_path / f"score{suffix}"), written)
-
-
-def test_one_array_is_no_archive(tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    np.save(tmp_path / "a.npy", np.zeros(3))
-    (tmp_path / "a.npy").rename(path)
-    with pytest.raises(ArgumentError, match="is not an NPZ file"):
-        read_npz(path)
+    save_result(written, tmp_path / f"score{suffix}")
+    assert_identical(load_result(tmp_path / f"score{suffix}").answer, written)
