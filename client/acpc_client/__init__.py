@@ -87,7 +87,7 @@ from acpc_client.calls import (
     ViewOptions,
 )
 from acpc_client.errors import AcpcError
-from acpc_client.files import write_whole
+from acpc_client.files import read_npz, write_whole
 from acpc_client.inputs import Pair
 from acpc_client.results import (
     RESULT_FORMATS,

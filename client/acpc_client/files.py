@@ -1,11 +1,27 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and archives of plain arrays."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import struct
 import uuid
+import zipfile
+import zlib
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acpc_client.errors import ArgumentError
+
+# What zipfile and numpy raise for damaged bytes; one that is encrypted is a RuntimeError.
+_BROKEN = (
+    OSError, ValueError, KeyError, EOFError, RuntimeError, MemoryError, struct.error,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -25,3 +41,27 @@ def write_whole(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             fresh.unlink()
         raise
+
+
+def read_npz(file: Path | bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of an NPZ file, or of its content; objects are never unpickled.
+
+    Raises:
+        ArgumentError: It is not such a file; its field is the path.
+    """
+    path = "" if isinstance(file, bytes) else str(file)
+    try:
+        content = file if isinstance(file, bytes) else file.read_bytes()
+    except OSError as error:
+        raise ArgumentError(path, f"cannot be read: {error.strerror}") from error
+    if not content.startswith(b"PK"):
+        raise ArgumentError(path, "is not an NPZ file")
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except _BROKEN as error:
+        damaged = "is a damaged NPZ file, or holds more than plain arrays"
+        raise ArgumentError(path, damaged) from error
+    if other := [name for name, found in arrays.items() if not isinstance(found, np.ndarray)]:
+        raise ArgumentError(path, f"its entry {other[0]!r} is not an array")
+    return arrays

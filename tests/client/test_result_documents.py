@@ -1,8 +1,14 @@
 """One document per outcome: what was asked stands beside the answer, in every format."""
 
+# ruff: noqa: ANN401 - any JSON
+
+import copy
+import functools
 import json
+import operator
 import runpy
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +30,10 @@ from acpc_client import (
     status_of,
 )
 from acpc_client.errors import ArgumentError
+from acpc_client.results.documents import read_document
 from client_messages import operation, score_response, study_operation, study_response
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from result_schema import FILE, checked
 
 OLDER = Path(__file__).with_name("older_results")
@@ -135,12 +144,19 @@ def test_what_an_interactive_call_was_asked_stands_beside_its_answer() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"schema": "other"}, "has schema 'other'"),
-        ({"schema_version": 2}, "schema_version 2, of a newer release"),
-        ({"schema_version": None}, "schema_version None"),
-        ({"answer": None}, "holds no result"),
-        ({"kind": "score", "answer": {"verdict": 1}}, "holds no Score"),
-        ({"time": "yesterday"}, "holds no result"),
+        ({"schema": "other"}, "schema: found 'other', wanted 'acpc.result'"),
+        ({"schema_version": 2}, "schema_version: is 2, of a newer release; .* update acpc"),
+        ({"schema_version": None}, "schema_version: found None, wanted 1"),
+        ({"schema_version": True}, "schema_version: found True, wanted 1"),
+        ({"schema_version": -1}, "schema_version: found -1, wanted 1"),
+        ({"kind": None}, "kind: found None, wanted one of score, study, "),
+        ({"kind": "scroe"}, "kind: found 'scroe', wanted one of score, study, "),
+        ({"answer": None}, "answer: found None, wanted an object"),
+        ({"answer": {"verdict": 1}}, "answer.checkpoint: is missing"),
+        ({"receipt": 1}, "json: receipt: found 1, wanted an object"),
+        ({"request": [1]}, "request: found .1., wanted an object"),
+        ({"operation": 1}, "operation: found 1, wanted a text"),
+        ({"time": "yesterday"}, "time: found 'yesterday', wanted a time such as"),
     ],
 )
 def test_a_document_that_cannot_be_read_says_why(
@@ -151,6 +167,69 @@ def test_a_document_that_cannot_be_read_says_why(
     with pytest.raises(ArgumentError, match=words) as raised:
         load_result(path)
     assert "result.json" in raised.value.message
+
+
+def paths(plain: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value in a document."""
+    yield path
+    inner = enumerate(plain) if isinstance(plain, list) else ()
+    for key, value in plain.items() if isinstance(plain, dict) else inner:
+        yield from paths(value, (*path, key))
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+ANY_JSON = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=4,
+)
+WHOLE = [Result.of(scored()).to_dict(), Result.of(studied()).to_dict(), scored().result().to_dict()]
+
+
+@given(data=st.data(), document=st.sampled_from(WHOLE), value=ANY_JSON, absent=st.booleans())
+def test_any_json_is_a_result_or_one_line_that_says_why_not(
+    data: st.DataObject, document: dict[str, Any], value: Any, absent: bool
+) -> None:
+    path = data.draw(st.sampled_from(list(paths(document))))
+    changed: Any = copy.deepcopy(document) if path else value
+    if path:
+        *above, last = path
+        holder = functools.reduce(operator.getitem, above, changed)
+        if absent:
+            del holder[last]
+        else:
+            holder[last] = value
+    try:
+        read = read_document(json.loads(json.dumps(changed)), {})
+    except ArgumentError as error:
+        assert "Error" not in error.message
+        assert len(error.message.splitlines()) == 1 and error.description
+    else:
+        assert read.score_request is None or read.kind == "score"
+
+
+@settings(max_examples=30)
+@given(
+    suffix=st.sampled_from([".npz", ".parquet"]),
+    at=st.floats(0, 1),
+    cut=st.booleans(),
+    bits=st.integers(1, 255),
+)
+def test_a_damaged_file_is_a_result_or_one_line_that_names_it(
+    suffix: str, at: float, cut: bool, bits: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"result{suffix}"
+        save_result(scored(), path)
+        content = bytearray(path.read_bytes())
+        index = int(at * (len(content) - 1))
+        content[index] ^= bits
+        path.write_bytes(content[:index] if cut else content)
+        try:
+            load_result(path)
+        except ArgumentError as error:
+            assert f"result{suffix}" in error.message and "Error" not in error.message
+            assert len(error.message.splitlines()) == 1
 
 
 def test_json_nested_too_deep_is_no_result(tmp_path: Path) -> None:

@@ -14,11 +14,17 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
+from acpc.contract import joined
 from numpy.typing import NDArray
 
 from acpc_client.errors import ArgumentError
 
 Arrays = dict[str, NDArray[Any]]
+_NO_NUMBERS = ("nan", "inf", "-inf")
+_WANTED = {
+    Mapping: "an object", list: "a list", str: "a text", bool: "true or false",
+    int: "an integer", int | float: "a number",
+}  # fmt: skip
 
 
 def encode(value: Any, path: str, arrays: Arrays) -> Any:  # noqa: ANN401 - any field
@@ -51,19 +57,42 @@ def encode(value: Any, path: str, arrays: Arrays) -> Any:  # noqa: ANN401 - any 
     return plain
 
 
-def decode(kind: Any, plain: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: ANN401
+def decode(kind: Any, plain: Any, arrays: Mapping[str, NDArray[Any]], path: str = "") -> Any:  # noqa: ANN401
     """The value of type ``kind`` that ``encode``, or ``Record.to_dict``, made plain.
 
     None among numbers is NaN. Fields that a newer release added are passed over; where an older
     one lacked a field, it has its default, or None.
 
     Raises:
-        ArgumentError: The value is not of this type.
+        ArgumentError: A value is missing or not of its type; names its path, which begins with
+            ``path``.
     """
-    try:
-        return _decode(kind, plain, arrays)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArgumentError("path", f"holds no {kind.__name__}: {error!r}") from error
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    value = plain
+    if kind is Any:
+        pass
+    elif origin in (types.UnionType, typing.Union):
+        (wanted,) = (item for item in inner if item is not types.NoneType)
+        value = None if plain is None else decode(wanted, plain, arrays, path)
+    elif origin is np.ndarray:
+        (dtype,) = typing.get_args(inner[1])
+        value = _held(plain, arrays, path) if isinstance(plain, str) else _array(plain, dtype, path)
+    elif origin is tuple:
+        items = _held(plain, arrays, path).tolist() if isinstance(plain, str) else plain
+        each = enumerate(_checked(items, list, path))
+        value = tuple(decode(inner[0], item, arrays, f"{path}[{i}]") for i, item in each)
+    elif origin is not None and issubclass(origin, Mapping):
+        named = _checked(plain, Mapping, path).items()
+        value = {key: decode(inner[1], item, arrays, f"{path}[{key!r}]") for key, item in named}
+    elif dataclasses.is_dataclass(kind):
+        value = _record(kind, plain, arrays, path)
+    elif issubclass(kind, enum.Enum):
+        value = _member(kind, plain, path)
+    elif kind is float:
+        value = _float(plain, path)
+    else:
+        value = _checked(plain, kind, path)
+    return value
 
 
 @functools.cache
@@ -71,51 +100,60 @@ def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
     return typing.get_type_hints(kind)
 
 
-def _decode(kind: Any, plain: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: ANN401
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    value = plain
-    if kind is Any:
-        pass
-    elif origin in (types.UnionType, typing.Union):
-        (wanted,) = (item for item in inner if item is not types.NoneType)
-        value = None if plain is None else _decode(wanted, plain, arrays)
-    elif origin is np.ndarray:
-        (dtype,) = typing.get_args(inner[1])
-        value = arrays[plain] if isinstance(plain, str) else _array(plain, dtype)
-    elif origin is tuple:
-        items = arrays[plain].tolist() if isinstance(plain, str) else plain
-        value = tuple(_decode(inner[0], item, arrays) for item in items)
-    elif origin is not None and issubclass(origin, Mapping):
-        value = {key: _decode(inner[1], item, arrays) for key, item in plain.items()}
-    elif dataclasses.is_dataclass(kind):
-        value = _record(kind, plain, arrays)
-    elif issubclass(kind, enum.Enum):
-        value = kind[plain.upper()]
-    elif issubclass(kind, datetime):
-        value = kind.fromisoformat(plain)
-    elif kind is float and plain is None:
-        value = math.nan
-    else:
-        value = kind(plain)
-    return value
-
-
-def _record(kind: Any, plain: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: ANN401
+def _record(kind: Any, plain: Any, arrays: Mapping[str, NDArray[Any]], path: str) -> Any:  # noqa: ANN401
     values = {}
+    _checked(plain, Mapping, path)
     for field in dataclasses.fields(kind):
-        hint = _hints(kind)[field.name]
+        hint, below = _hints(kind)[field.name], joined(path, field.name)
         if field.name in plain:
-            values[field.name] = _decode(hint, plain[field.name], arrays)
+            values[field.name] = decode(hint, plain[field.name], arrays, below)
         elif field.default is MISSING and field.default_factory is MISSING:
             if types.NoneType not in typing.get_args(hint):
-                raise KeyError(field.name)
+                raise ArgumentError(below, "is missing")
             values[field.name] = None
-    return kind(**values)
+    try:
+        return kind(**values)
+    except ArgumentError as error:
+        raise error.below(path) from error
 
 
-def _array(plain: Any, dtype: Any) -> NDArray[Any]:  # noqa: ANN401 - lists of numbers or texts
+def _checked(plain: Any, kind: Any, path: str) -> Any:  # noqa: ANN401
+    """The value, when it is of this type; a bool is no number."""
+    if isinstance(plain, kind) and (kind is bool or not isinstance(plain, bool)):
+        return plain
+    raise ArgumentError(path, f"found {plain!r:.80}, wanted {_WANTED[kind]}")
+
+
+def _float(plain: Any, path: str) -> float:  # noqa: ANN401
+    if plain is None:
+        return math.nan
+    try:
+        return float(plain if plain in _NO_NUMBERS else _checked(plain, int | float, path))
+    except OverflowError as error:
+        raise ArgumentError(path, f"found {plain!r:.80}, which no float64 holds") from error
+
+
+def _member(kind: type[enum.Enum], plain: Any, path: str) -> enum.Enum:  # noqa: ANN401
+    members = {member.name.lower(): member for member in kind}
+    if not isinstance(plain, str) or plain not in members:
+        raise ArgumentError(path, f"found {plain!r:.80}, wanted one of {', '.join(members)}")
+    return members[plain]
+
+
+def _held(name: str, arrays: Mapping[str, NDArray[Any]], path: str) -> NDArray[Any]:
+    """The array that stands beside the document under this name."""
+    if name not in arrays:
+        raise ArgumentError(path, f"its array {name[:80]!r} is missing")
+    return arrays[name]
+
+
+def _array(plain: Any, dtype: Any, path: str) -> NDArray[Any]:  # noqa: ANN401
     """An array from JSON: of the hint's type, or of what the values are."""
-    if dtype is not Any:
-        return np.array(plain, dtype)
-    found = np.array(plain)
-    return found.astype(np.float64) if found.dtype == object else found
+    try:
+        if dtype is not Any:
+            return np.array(_checked(plain, list, path), dtype)
+        found = np.array(plain)
+        return found.astype(np.float64) if found.dtype == object else found
+    except (TypeError, ValueError, OverflowError) as error:
+        wanted = "numbers" if dtype is Any else np.dtype(dtype).name
+        raise ArgumentError(path, f"holds no array of {wanted}") from error

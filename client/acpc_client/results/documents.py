@@ -41,7 +41,9 @@ KINDS: dict[str, type[Any]] = {
     "certificate": PoolCertificate,
     "paired_plans": PairedPlans,
 }
-"""Kinds whose answer is a record; that of any other kind is plain values."""
+"""Kinds whose answer is a record."""
+PLAIN_KINDS = ("operation", "sweep", "sweep_cell", "study_summary")
+"""Kinds whose answer is plain values: a job as it is, and what the lab writes."""
 _ABOVE = ("request", "receipt")
 _NESTED = ("score", "study")
 
@@ -51,10 +53,8 @@ class Result(Record):
     """An answer with all that explains it.
 
     Attributes:
-        kind: ``"score"``, ``"study"``, ``"comparison"``, ``"certificate"``, ``"paired_plans"``;
-            ``"operation"`` for a job as it is; of the lab ``"sweep"``, ``"sweep_cell"`` and
-            ``"study_summary"``.
-        answer: A record, or plain values; see ``KINDS``.
+        kind: One of ``KINDS`` or of ``PLAIN_KINDS``.
+        answer: A record of that kind, or plain values.
         request: The whole request as plain values; empty: not known. An array is its dtype, shape
             and sha256.
         operation: Name of the job; empty: there is none.
@@ -187,33 +187,62 @@ def read_document(document: Any, arrays: Mapping[str, NDArray[Any]]) -> Result: 
     Documents of releases that wrote an answer alone are read too.
 
     Raises:
-        ArgumentError: It is none, or of a newer release.
+        ArgumentError: It is none, or of a newer release; names the field of the document.
     """
     if not isinstance(document, Mapping):
-        raise ArgumentError("path", "holds no result: it is no JSON object")
+        raise ArgumentError("", f"holds no result: found {_brief(document)}, wanted an object")
     if "schema" not in document:
         return _read_older(document, arrays)
     if document["schema"] != SCHEMA:
-        raise ArgumentError("path", f"has schema {document['schema']!r}, wanted {SCHEMA!r}")
+        raise ArgumentError("schema", f"found {_brief(document['schema'])}, wanted {SCHEMA!r}")
     version = document.get("schema_version")
-    if not isinstance(version, int) or version > VERSION:
-        raise ArgumentError(
-            "path",
-            f"has schema_version {version}, of a newer release; this one reads {VERSION}: "
-            "update acpc",
-        )
+    if isinstance(version, int) and version > VERSION:
+        newer = f"is {version}, of a newer release; this one reads {VERSION}: update acpc"
+        raise ArgumentError("schema_version", newer)
+    if version != VERSION or isinstance(version, bool):
+        raise ArgumentError("schema_version", f"found {_brief(version)}, wanted {VERSION}")
+    kind = document.get("kind")
+    if not (isinstance(kind, str) and kind in (*KINDS, *PLAIN_KINDS)):
+        known = ", ".join((*KINDS, *PLAIN_KINDS))
+        wanted = f"found {_brief(kind)}, wanted one of {known}; a newer release may know more"
+        raise ArgumentError("kind", wanted)
+    request = _held(document, "request", Mapping, {})
+    answer = {**_held(document, "answer", Mapping), "receipt": document.get("receipt")}
+    if kind in KINDS:
+        answer = _answer_of(KINDS[kind], {**answer, "request": request}, arrays)
+    at = _held(document, "time", str, "")
     try:
-        kind, answer = document["kind"], document["answer"]
-        request, time = document.get("request") or {}, document.get("time")
-        whole = {**answer, "receipt": document["receipt"]}
-        if kind in KINDS:
-            answer = decode(KINDS[kind], {**whole, "request": request}, arrays)
-        else:
-            answer = whole
-        at = None if time is None else datetime.fromisoformat(time)
-        return Result(kind, answer, request, document.get("operation") or "", at)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArgumentError("path", f"holds no result: {error!r}") from error
+        time = datetime.fromisoformat(at) if at else None
+    except ValueError as error:
+        wanted = f"found {_brief(at)}, wanted a time such as 2026-11-22T07:30:00+00:00"
+        raise ArgumentError("time", wanted) from error
+    return Result(kind, answer, request, _held(document, "operation", str, ""), time)
+
+
+def _held(document: Mapping[str, Any], name: str, kind: type[Any], absent: Any = None) -> Any:  # noqa: ANN401
+    """A part of a document; ``absent`` stands for one that is not there, or null."""
+    found = document.get(name)
+    if found is None and absent is not None:
+        return absent
+    if not isinstance(found, kind):
+        wanted = "an object" if kind is Mapping else "a text"
+        raise ArgumentError(name, f"found {_brief(found)}, wanted {wanted}")
+    return found
+
+
+def _brief(value: Any) -> str:  # noqa: ANN401
+    return f"{value!r:.80}"
+
+
+def _answer_of(kind: type[Any], plain: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: ANN401
+    """A record, whose parts that stand above the answer keep their paths."""
+    try:
+        return decode(kind, plain, arrays, "answer")
+    except ArgumentError as error:
+        field = error.field.removeprefix("answer.")
+        if field.partition(".")[0] in _ABOVE:
+            raise ArgumentError(field, error.description) from error
+        raise
 
 
 def _read_older(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Result:
@@ -225,4 +254,4 @@ def _read_older(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]])
     for nested in _NESTED:
         if isinstance(document.get(nested), Mapping):
             return _read_older(document[nested], arrays)
-    raise ArgumentError("path", "holds no result of acpc")
+    raise ArgumentError("", f"holds no result: it has no schema, which says {SCHEMA!r}")

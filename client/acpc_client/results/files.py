@@ -8,10 +8,8 @@ beside it, as npz in base64, the arrays that are no column.
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import json
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,16 +19,16 @@ from acpc.contract import pyarrow
 from numpy.typing import NDArray
 
 from acpc_client.errors import ArgumentError
-from acpc_client.files import write_whole
+from acpc_client.files import read_npz, write_whole
 from acpc_client.results.codec import Arrays
 from acpc_client.results.documents import Result, read_document
 
 RESULT_FORMATS = (".json", ".npz", ".parquet")
 _DOCUMENT = "result"
 _METADATA = b"acpc_result"
+_OLDER = b"acpc_score"
 _REST = b"acpc_arrays"
 _SIDES = ("checkpoint", "reference")
-_BROKEN = (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, binascii.Error)
 Read = tuple[Any, Mapping[str, NDArray[Any]]]
 
 
@@ -80,7 +78,8 @@ def load_result(path: str | Path) -> Result:
     try:
         return read_document(*read(content))
     except ArgumentError as error:
-        raise ArgumentError("path", f"{source} {error.violations[0].description}") from error
+        where = f"{source}: {error.field}: " if error.field else f"{source} "
+        raise ArgumentError("path", f"{where}{error.description}") from error
 
 
 def _suffix(path: Path) -> str:
@@ -91,10 +90,16 @@ def _suffix(path: Path) -> str:
 
 
 def _from_json(content: bytes) -> Read:
+    return _parsed(content), {}
+
+
+def _parsed(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
     try:
-        return json.loads(content), {}
-    except (ValueError, RecursionError) as error:  # the latter: nested too deep to be a result
-        raise ArgumentError("path", f"holds no result: it is no JSON: {error}") from error
+        return json.loads(text)
+    except RecursionError as error:
+        raise ArgumentError("", "holds no result: its JSON is nested too deep") from error
+    except ValueError as error:
+        raise ArgumentError("", f"holds no result: it is no JSON: {error}") from error
 
 
 def _npz(entries: Mapping[str, Any]) -> bytes:
@@ -103,32 +108,21 @@ def _npz(entries: Mapping[str, Any]) -> bytes:
     return content.getvalue()
 
 
-def _arrays_of(content: bytes) -> Arrays:
-    with np.load(io.BytesIO(content), allow_pickle=False) as entries:
-        return {name: entries[name] for name in entries.files}
-
-
 def _to_npz(result: Result) -> bytes:
     document, arrays = result.encoded()
     return _npz({_DOCUMENT: np.array(json.dumps(document, allow_nan=False)), **arrays})
 
 
 def _from_npz(content: bytes) -> Read:
-    try:
-        arrays = _arrays_of(content)
-        if "study" in arrays:
-            return _older_study(arrays)
-        name = "score" if "score" in arrays else _DOCUMENT
-        return json.loads(str(arrays.pop(name))), arrays
-    except (*_BROKEN, AttributeError, TypeError) as error:
-        raise ArgumentError("path", f"holds no result in npz: {error}") from error
-
-
-def _older_study(arrays: Arrays) -> Read:
-    document = json.loads(str(arrays.pop("study")))
-    for group in ("columns", "arrays"):
-        names = [name for name in arrays if name.startswith(f"{group}/")]
-        document[group] = {name.removeprefix(f"{group}/"): name for name in names}
+    arrays = read_npz(content)
+    name = next((name for name in ("study", "score", _DOCUMENT) if name in arrays), None)
+    if name is None:
+        raise ArgumentError("", f"holds no result: it has no entry {_DOCUMENT!r}")
+    document = _parsed(str(arrays.pop(name)))
+    if name == "study" and isinstance(document, dict):  # of an earlier release
+        for group in ("columns", "arrays"):
+            names = [name for name in arrays if name.startswith(f"{group}/")]
+            document[group] = {name.removeprefix(f"{group}/"): name for name in names}
     return document, arrays
 
 
@@ -163,11 +157,22 @@ def _from_parquet(content: bytes) -> Read:
     try:
         table = pq.read_table(io.BytesIO(content))
         metadata = table.schema.metadata or {}
-        older = b"acpc_score" in metadata
-        document = json.loads(metadata[b"acpc_score" if older else _METADATA])
-        arrays = _arrays_of(base64.b64decode(metadata[_REST])) if _REST in metadata else {}
-    except (pa.ArrowException, *_BROKEN) as error:
-        raise ArgumentError("path", f"holds no result in Parquet: {error}") from error
+        rest = base64.b64decode(metadata[_REST]) if _REST in metadata else None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ArgumentError("", "is not a Parquet file, or a damaged one") from error
+    name = next((name for name in (_OLDER, _METADATA) if name in metadata), None)
+    if name is None:
+        raise ArgumentError("", f"holds no result: its metadata has no {_METADATA.decode()}")
+    arrays = {} if rest is None else read_npz(rest)
+    try:
+        arrays |= _columns_of(pa, table, older=name == _OLDER)
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise ArgumentError("", "holds no result: its columns are not those of one") from error
+    return _parsed(metadata[name]), arrays
+
+
+def _columns_of(pa: Any, table: Any, *, older: bool) -> Arrays:  # noqa: ANN401
+    arrays: Arrays = {}
     sided = "side" in table.column_names
     for prefix, side in _parts("" if older else "answer."):
         if sided is not bool(side):
@@ -177,7 +182,7 @@ def _from_parquet(content: bytes) -> Read:
             rows = table.filter(pa.compute.equal(table["side"], side)).drop_columns(["side"])
         for name in rows.column_names:
             arrays[f"{prefix}{name}"] = _array(pa, rows.combine_chunks()[name])
-    return document, arrays
+    return arrays
 
 
 def _column(pa: Any, values: NDArray[Any]) -> Any:  # noqa: ANN401 - pyarrow is not imported here

@@ -18,12 +18,19 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 from acpc.contract import CHOICES, parse, parse_grid
-from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Perturbation, make_access
+from acpc_client import (
+    DEFAULT_TARGET,
+    Access,
+    AcpcClient,
+    Perturbation,
+    make_access,
+    read_npz,
+)
 from acpc_client.errors import AcpcError, ArgumentError
 from numpy.typing import NDArray
 
 from acpc_lab.cli import render
-from acpc_lab.tables import FORMATS, read_npz
+from acpc_lab.tables import FORMATS
 
 
 class Exit(enum.IntEnum):
@@ -324,8 +331,10 @@ def read_arrays(
         typer.BadParameter: Not an NPZ file, one with other arrays, or both ``--shift`` and an
             array ``views``, or neither.
     """
-    with _as_usage("--input"):
+    try:
         arrays = read_npz(path)
+    except ArgumentError as error:
+        raise typer.BadParameter(error.message, param_hint="--input") from error
     missing = [name for name in needed if name not in arrays]
     unknown = [name for name in arrays if name not in (*needed, *optional)]
     if missing or unknown:

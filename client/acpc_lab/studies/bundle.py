@@ -19,12 +19,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from acpc.contract import Record
+from acpc_client import read_npz
 from acpc_client.errors import ArgumentError
 
 from acpc_lab import plotting
 from acpc_lab.studies.catalogue import STUDIES, Evidence, Study
 from acpc_lab.tables import (
-    read_npz,
     read_rows,
     sha256,
     to_csv,

@@ -40,6 +40,7 @@ from acpc.contract.errors import (
     Unavailable,
     Unimplemented,
     Unknown,
+    joined,
 )
 from acpc.contract.fields import (
     bounded,

@@ -121,6 +121,18 @@ def test_a_file_without_a_goal_is_a_usage_error(
     assert "missing goal" in answer.stderr
 
 
+def test_a_damaged_file_is_named(
+    acpc: Callable[..., Any], arrays: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    path = tmp_path / "cut.npz"
+    np.savez(path, **arrays)
+    path.write_bytes(path.read_bytes()[:-10])
+    answer = acpc("certify", "--input", path, "--checkpoint", "a", "--shift", "identity")
+    assert answer.exit_code == 2
+    shown = "".join(answer.stderr.replace("\u2502", "").split())
+    assert "cut.npz:isadamagedNPZfile" in shown
+
+
 def test_help_shows_the_gate(acpc: Callable[..., Any]) -> None:
     shown = acpc("certify", "--help").stdout
     assert "--require top1" in shown
