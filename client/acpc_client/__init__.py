@@ -89,6 +89,7 @@ from acpc_client.calls import (
 from acpc_client.errors import AcpcError
 from acpc_client.files import read_npz, write_whole
 from acpc_client.inputs import Pair
+from acpc_client.planning import AsyncPolicy, Attempt, ControlStep, Decision, Policy, Pools
 from acpc_client.results import (
     RESULT_FORMATS,
     Operation,
@@ -126,8 +127,10 @@ __all__ = [
     "AnchorValues",
     "AsyncAcpcClient",
     "AsyncPlanSession",
+    "AsyncPolicy",
     "AsyncScoreJob",
     "AsyncStudyJob",
+    "Attempt",
     "Brightness",
     "CallOptions",
     "CemBudget",
@@ -142,9 +145,11 @@ __all__ = [
     "ClientOptions",
     "ColorJitter",
     "Contrast",
+    "ControlStep",
     "CostReduction",
     "DatasetAnchors",
     "DatasetFile",
+    "Decision",
     "DefocusBlur",
     "DestroyedActions",
     "DriftStudy",
@@ -177,7 +182,9 @@ __all__ = [
     "PlanSession",
     "PlannerOptions",
     "PlannerStudy",
+    "Policy",
     "PoolCertificate",
+    "Pools",
     "Progress",
     "RandomShift",
     "Reading",

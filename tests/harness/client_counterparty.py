@@ -49,6 +49,7 @@ class Counterparty(
         script: What the scored job goes through: operations, or statuses that break the stream.
         stalled: While set, a watch stream stays open after its script, and pools wait.
         uncertified: Spec and draw of the views whose certificates are denied.
+        largest_certified: Candidates above which every certificate is denied.
         iteration_error: Added to the iteration of every answer to a pool.
         goodbyes: Released each time a caller ends a planning session in good order.
         on_watch_end: Called when a watch stream has come to the end of its script.
@@ -61,6 +62,7 @@ class Counterparty(
         self.script: deque[operations_pb2.Operation | status_pb2.Status] = deque()
         self.stalled = threading.Event()
         self.uncertified: set[tuple[int, int]] = set()
+        self.largest_certified = LIMIT
         self.iteration_error = 0
         self.goodbyes = threading.Semaphore(0)
         self.on_watch_end: Callable[[], None] = lambda: None
@@ -146,7 +148,8 @@ class Counterparty(
         views = []
         for spec, _ in enumerate(asked.perturbations.specs):
             for draw in range(asked.perturbations.draws):
-                certified = (spec, draw) not in self.uncertified
+                small = candidates <= self.largest_certified
+                certified = small and (spec, draw) not in self.uncertified
                 certificate = diagnostic_service_pb2.SelectionCertificate(
                     certified=certified, margin=0.5 if certified else -0.25
                 )

@@ -1,0 +1,266 @@
+"""A policy's decisions: what it asks the server, what it does with the answers, and without any."""
+
+# ruff: noqa: ANN401 - a side is either client
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from acpc.contract import GaussianNoise
+from acpc_client import AcpcClient
+from acpc_client.errors import ArgumentError, DeadlineExceeded, Unavailable
+from acpc_client.planning import AsyncPolicy, Decision, Policy
+from client_counterparty import Counterparty
+from client_messages import status
+from waiting import GENEROUS_SECONDS
+
+ACCEPT, SHRINK, REFINE, EARLIER, REPLAN, BRAKE = Decision
+AWAY = status(grpc.StatusCode.UNAVAILABLE, "connection lost")
+GENEROUS_MS = 1000 * GENEROUS_SECONDS
+
+
+def pool(count: int) -> np.ndarray:
+    """Candidates (count, 3, 2); the first wins, and candidate j's actions are j's."""
+    return np.broadcast_to(np.arange(count, dtype=np.float32)[:, None, None], (count, 3, 2)).copy()
+
+
+class Moment:
+    """A control step: what was observed, and one plan after another by the sizes of its pools."""
+
+    def __init__(self, history: np.ndarray, *plans: tuple[int, ...], **options: Any) -> None:
+        self.observed = 0
+        self.answered: list[int] = []
+        self._history = history
+        self._plans = iter(plans)
+        self._options = options
+
+    def __call__(self, client: Any) -> tuple[Any, Any, Any]:
+        return self.observe, lambda frame, **given: self.look(client, frame, given), self.pools
+
+    def observe(self) -> np.ndarray:
+        self.observed += 1
+        return self._history + np.uint8(self.observed)
+
+    def look(self, client: Any, frame: np.ndarray, given: dict[str, Any]) -> Any:
+        scene = {"goal": np.zeros(6, np.float32), "perturbations": GaussianNoise(0.08), "draws": 2}
+        return client.plan("a", frame, **{**scene, **self._options, **given})
+
+    def pools(self) -> Generator[np.ndarray, Any, None]:
+        for size in next(self._plans):
+            answer = yield pool(size)
+            self.answered.append(len(answer.clean_costs))
+
+
+Make = Callable[..., Moment]
+
+
+@pytest.fixture
+def moment(history: np.ndarray) -> Make:
+    return lambda *plans, **options: Moment(history, *plans, **options)
+
+
+def rule(*remedies: Decision, **changed: Any) -> dict[str, Any]:
+    return {"remedies": remedies, "budget_ms": GENEROUS_MS, "same_action": 1.0, **changed}
+
+
+def sizes(counterparty: Counterparty) -> list[int]:
+    """Of all pools that arrived."""
+    return [m.pool.candidates.shape[0] for m in counterparty.requests["PlanPool"]]
+
+
+def test_a_certified_choice_is_accepted(side: Any, moment: Make) -> None:
+    policy, (step,) = side.decide(rule(SHRINK, REPLAN), moment((5, 4)))
+    assert step.decision is ACCEPT
+    assert np.array_equal(step.plan, pool(4)[0])
+    (attempt,) = step.attempts
+    assert (attempt.remedy, attempt.certified, attempt.candidates) == (ACCEPT, True, 4)
+    assert (attempt.margin, attempt.unchanged) == (0.5, 1.0)
+    assert (step.pools, step.error) == (2, None)
+    assert 0 < step.seconds < GENEROUS_SECONDS
+    assert (policy.decided, policy.failed) == ({ACCEPT: 1}, {})
+    assert step.to_dict()["decision"] == "accept"
+
+
+def test_a_denied_choice_without_remedies_brakes(
+    side: Any, counterparty: Counterparty, moment: Make
+) -> None:
+    """One view of two is enough; the planner may act on what it is told, knowing that."""
+    counterparty.uncertified = {(0, 1)}
+    policy, (step,) = side.decide(rule(), moment((5,)))
+    assert (step.decision, step.plan, step.error) == (BRAKE, None, None)
+    assert (step.attempts[0].margin, step.attempts[0].unchanged) == (-0.25, 0.5)
+    assert step.pool.shape == (5, 3, 2)
+    assert step.certificate.clean_winner == 0
+    assert policy.decided == {BRAKE: 1}
+    assert sizes(counterparty) == [5]
+
+
+def test_shrinking_asks_about_those_that_act_otherwise(
+    side: Any, counterparty: Counterparty, moment: Make
+) -> None:
+    """Candidates 0 to 4 act on 0, 2, 4, 6, 8; those within 4 of the winner's are its equals."""
+    counterparty.largest_certified = 3
+    changed = {"same_action": 4.0, "acted": lambda pool: 2 * pool[:, -1]}
+    _, (step,) = side.decide(rule(SHRINK, **changed), moment((5,)))
+    assert step.decision is SHRINK
+    assert sizes(counterparty) == [5, 3]
+    assert step.pool[:, 0, 0].tolist() == [0, 3, 4]
+    assert np.array_equal(step.plan, pool(1)[0])
+    assert len(counterparty.requests["Plan"]) == 1
+
+
+def test_a_pool_without_equals_is_not_asked_about_again(
+    side: Any, counterparty: Counterparty, moment: Make
+) -> None:
+    counterparty.largest_certified = 0
+    _, (step,) = side.decide(rule(SHRINK, same_action=0.5), moment((5,)))
+    assert (step.decision, len(step.attempts)) == (BRAKE, 1)
+    assert sizes(counterparty) == [5]
+
+
+def test_refining_looks_closer_at_the_same_frame_and_pool(
+    side: Any, counterparty: Counterparty, moment: Make
+) -> None:
+    counterparty.uncertified = {(0, 1)}
+    _, (step,) = side.decide(rule(REFINE, closer={"draws": 1}), asked := moment((6, 5)))
+    assert (step.decision, asked.observed) == (REFINE, 1)
+    first, closer = (m.start for m in counterparty.requests["Plan"])
+    assert (first.perturbations.draws, closer.perturbations.draws) == (2, 1)
+    assert first.history.data == closer.history.data
+    assert sizes(counterparty) == [6, 5, 5]
+
+
+def test_an_earlier_pool_of_the_plan_needs_no_question(
+    side: Any, counterparty: Counterparty, moment: Make
+) -> None:
+    counterparty.largest_certified = 4
+    _, (step,) = side.decide(rule(EARLIER), moment((3, 4, 5)))
+    assert (step.decision, step.pools) == (EARLIER, 3)
+    assert step.pool.shape[0] == 4
+
+
+def test_replanning_begins_again_with_a_new_frame(
+    side: Any, counterparty: Counterparty, moment: Make
+) -> None:
+    counterparty.largest_certified = 2
+    _, (step,) = side.decide(rule(REPLAN), asked := moment((5,), (4, 3), (2,)))
+    assert (step.decision, step.pools, asked.observed) == (REPLAN, 4, 3)
+    assert [attempt.remedy for attempt in step.attempts] == [ACCEPT, REPLAN, REPLAN]
+    assert asked.answered == [5, 4, 3, 2]
+    starts = [m.start.history.data for m in counterparty.requests["Plan"]]
+    assert len(set(starts)) == 3
+
+
+def test_remedies_go_in_order_and_end_with_the_attempts(
+    side: Any, counterparty: Counterparty, moment: Make
+) -> None:
+    counterparty.largest_certified = 0
+    asked = moment((5,), (5,), (5,))
+    given = rule(SHRINK, EARLIER, REPLAN, attempts=4)
+    policy, (step,) = side.decide(given, asked)
+    assert [attempt.remedy for attempt in step.attempts] == [ACCEPT, SHRINK, REPLAN, SHRINK]
+    assert step.decision is BRAKE
+    assert sizes(counterparty) == [5, 4, 5, 4]
+    assert policy.decided == {BRAKE: 1}
+
+
+def test_an_elite_set_must_hold_in_every_pool(
+    side: Any, counterparty: Counterparty, moment: Make
+) -> None:
+    counterparty.largest_certified = 5
+    given = rule(REPLAN, select="elite")
+    asked = moment((6, 5), (5, 4), elite_count=2)
+    _, (step,) = side.decide(given, asked)
+    assert [attempt.margin for attempt in step.attempts] == [-0.25, 0.5]
+    assert step.decision is REPLAN
+    with pytest.raises(ArgumentError, match="elite_count"):
+        side.decide(given, moment((5,)))
+
+
+def test_a_late_server_brakes(side: Any, counterparty: Counterparty, moment: Make) -> None:
+    counterparty.stalled.set()
+    policy, (late,) = side.decide({"budget_ms": 300.0}, moment((5,)))
+    assert (late.decision, late.plan, late.pool) == (BRAKE, None, None)
+    assert isinstance(late.error, DeadlineExceeded)
+    assert late.seconds < GENEROUS_SECONDS
+    assert policy.failed == {"DEADLINE_EXCEEDED": 1}
+
+
+def test_a_step_without_an_answer_leaves_the_next_one_alone(
+    side: Any, counterparty: Counterparty, moment: Make
+) -> None:
+    counterparty.refusals["PlanPool"].append(AWAY)
+    policy, (first, second) = side.decide(rule(SHRINK), moment((5,)), moment((5,)))
+    assert (first.decision, second.decision) == (BRAKE, ACCEPT)
+    assert isinstance(first.error, Unavailable)
+    assert policy.decided == {BRAKE: 1, ACCEPT: 1}
+    assert policy.failed == {"UNAVAILABLE": 1}
+
+
+def test_a_server_that_is_down_brakes(side_of: Any, unused_target: str, moment: Make) -> None:
+    policy, (step,) = side_of(unused_target).decide(rule(REPLAN), moment((5,)))
+    assert (step.decision, step.pools, step.attempts) == (BRAKE, 0, ())
+    assert isinstance(step.error, Unavailable)
+    assert policy.failed == {"UNAVAILABLE": 1}
+
+
+def test_what_was_certified_before_the_server_went_can_be_acted_on(
+    side: Any, counterparty: Counterparty, history: np.ndarray
+) -> None:
+    class Lost(Moment):
+        def pools(self) -> Generator[np.ndarray, Any, None]:
+            yield pool(4)
+            counterparty.refusals["PlanPool"].append(AWAY)
+            yield pool(5)
+
+    policy, (step,) = side.decide(rule(EARLIER), Lost(history))
+    assert (step.decision, step.pool.shape[0]) == (EARLIER, 4)
+    assert isinstance(step.error, Unavailable)
+    assert policy.failed == {"UNAVAILABLE": 1}
+
+
+def test_a_spent_budget_asks_nothing_more(
+    side: Any, counterparty: Counterparty, moment: Make
+) -> None:
+    """The clock moves a second whenever it is read: at the start, and before each question."""
+    counterparty.largest_certified = 0
+    clock = iter(range(100))
+    given = rule(SHRINK, budget_ms=3500.0, clock=lambda: float(next(clock)))
+    _, (step,) = side.decide(given, moment((5, 5, 5)))
+    assert sizes(counterparty) == [5, 5]
+    assert (step.decision, step.pools) == (BRAKE, 2)
+    assert "3500 ms" in str(step.error)
+
+
+def test_what_the_caller_raises_goes_on_up_and_ends_the_session(
+    target: str, counterparty: Counterparty, moment: Make
+) -> None:
+    asked = moment()  # no plan at all
+    with AcpcClient(target) as client, pytest.raises(RuntimeError, match="StopIteration"):
+        Policy().step(*asked(client))
+    with AcpcClient(target) as client, pytest.raises(ArgumentError, match="pools: found none"):
+        Policy().step(*moment(())(client))
+    assert counterparty.goodbyes.acquire(timeout=GENEROUS_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"budget_ms": 0.0}, "budget_ms"),
+        ({"budget_ms": float("nan")}, "budget_ms"),
+        ({"attempts": 0}, "attempts"),
+        ({"same_action": -1.0}, "same_action"),
+        ({"remedies": (BRAKE,)}, "remedies"),
+        ({"remedies": (REFINE,)}, "closer"),
+        ({"remedies": (SHRINK,), "select": "elite"}, "remedies"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Policy, AsyncPolicy])
+def test_a_rule_that_can_never_work_is_rejected(
+    kind: type, changed: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        kind(**changed)
+    assert caught.value.argument == named
