@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from acpc_lab.multiplicity import all_hold, any_holds, held_in_sequence, holm
+from acpc_lab.evidence import all_hold, any_holds, held_in_sequence, holm
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
