@@ -128,6 +128,7 @@ BAD_STUDIES = [
     _case("episodes", request("drift", dataset=_dataset(count=5)), field="dataset.count"),
     _case("frameskip", request("drift", dataset=_dataset(frameskip=4)), field="dataset.frameskip"),
     _case("bf16", request("sensitivity", numeric_mode=3), field="numeric_mode"),
+    _case("fp64", request("sensitivity", numeric_mode=4), field="numeric_mode"),
     _case(
         "large",
         request("geometry", {"draws": 1000, "shifts": [wire.noise()]}, dataset=_dataset(count=500)),

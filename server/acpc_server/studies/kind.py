@@ -54,8 +54,8 @@ class StudyJobKind(AnchorJobKind):
         if isinstance(spec.study, SensitivityStudy) and spec.numeric_mode is not NumericMode.FP32:
             raise InvalidArgument(
                 "numeric_mode",
-                f"{spec.numeric_mode!s} leaves a small difference no digits; a sensitivity study "
-                "runs in fp32",
+                f"found {spec.numeric_mode!s}, wanted fp32; a sensitivity study's derivatives are "
+                "computed in float32 alone",
             )
         card = model.card
         try:
