@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from acpc.contract import CostReduction, NumericMode, PlannerMoment, PlanStart, Receipt, Views
+from acpc.contract import (
+    CostReduction,
+    NumericMode,
+    PerturbationSet,
+    PlannerMoment,
+    PlanStart,
+    Receipt,
+    Registered,
+    Views,
+    VisualChange,
+)
 from torch import Tensor
 
 from acpc_server.encoding import (
@@ -30,11 +40,13 @@ from acpc_server.encoding import (
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, equal_rows, require_mode
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics import Reduction, check_tolerance, horizon_weights
-from acpc_server.observe import Metrics
+from acpc_server.observe import Metrics, Shift
 from acpc_server.scheduling import RequestContext
 
 # Predicted steps held in memory at a time; longer requests go in pieces of whole views.
 GROUP_STEPS = 2**15
+# What the views that a caller sends as frames are counted as.
+OWN_VIEWS = "explicit_views"
 
 
 class Planner:
@@ -95,6 +107,7 @@ class PlanningSession:
         views: Latents of those of its views that differ, (views, h, dim).
         goal: Projected goal embedding, (dim,).
         view_rows: Every view asked for, and its row of ``views``.
+        pools: How many pools it has certified.
     """
 
     clean: Tensor
@@ -121,11 +134,19 @@ class PlanningSession:
         self.elite_count = selecting.elite_count if selecting else 0
         self.endpoint_tolerance = request.endpoint_tolerance
         self.weights = selecting.weights if selecting else ()
+        self.pools = 0
 
     @property
     def metrics(self) -> Metrics:
         """Where its certificates are counted."""
         return self._engine.metrics
+
+    @cached_property
+    def shifts(self) -> tuple[Shift, ...]:
+        """Under which labels the views of each perturbation are counted, as in ``specs``."""
+        views = self.asked_views
+        names = map(_name, views.specs) if isinstance(views, PerturbationSet) else [OWN_VIEWS]
+        return tuple(self.metrics.shift(self.checkpoint.name, name) for name in names)
 
     @property
     def asked_views(self) -> Views:
@@ -226,6 +247,11 @@ class PlanningSession:
     @cached_property
     def _views_digest(self) -> str:
         return views_digest(self.asked_views)
+
+
+def _name(spec: VisualChange) -> str:
+    """A perturbation with its severity; a plug-in's other parameters are the caller's words."""
+    return f"{spec.name}:{spec.severity:g}" if isinstance(spec, Registered) else str(spec)
 
 
 def _check_fit(session: PlanningSession) -> None:

@@ -7,7 +7,8 @@ that existing dashboards work unchanged.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from prometheus_client import (
     CollectorRegistry,
@@ -28,7 +29,18 @@ LATENCY_BUCKETS = (
 JOB_BUCKETS = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
 # Values of a label that callers or folders name; those seen later share one.
 MAX_NAMES = 50
+# Perturbations of one checkpoint, each of one severity, that have series of their own.
+MAX_PERTURBATIONS = 12
 OTHER = "other"
+# Distances between latents.
+LATENT_BUCKETS = tuple(
+    mantissa * 10.0**exponent for exponent in range(-4, 3) for mantissa in (1, 2, 5)
+)
+# Parts of the clean gap; a margin is at most 1, and certifies above 0.
+MARGIN_BUCKETS = (
+    *(-100.0, -30.0, -10.0, -3.0, -1.0, -0.3, -0.1, 0.0),
+    *(0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0),
+)
 # A unary call that came with this many seconds and was not answered is the server's failure.
 AMPLE_SECONDS = 5.0
 OUTCOMES = {
@@ -44,6 +56,7 @@ AGENTS = (
     *("grpc-go", "grpc-java", "grpc-node-js", "grpc-c++"),
 )
 RPC_LABELS = ("grpc_type", "grpc_service", "grpc_method")
+SHIFT_LABELS = ("checkpoint", "perturbation")
 JOB_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 
 
@@ -56,7 +69,7 @@ class _Registry(CollectorRegistry):
     def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
         return Gauge(name, text, labels, registry=self)
 
-    def seconds(
+    def histogram(
         self,
         name: str,
         text: str,
@@ -69,17 +82,30 @@ class _Registry(CollectorRegistry):
 class _Names:
     """Keeps a label's values few: the first ones seen stay, all others become ``other``."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_NAMES) -> None:
+        self._most = most
         self._seen: set[str] = set()
         self._lock = threading.Lock()
 
     def __call__(self, name: str) -> str:
         with self._lock:
             if name not in self._seen:
-                if len(self._seen) >= MAX_NAMES:
+                if len(self._seen) >= self._most:
                     return OTHER
                 self._seen.add(name)
         return name
+
+
+class Shift(NamedTuple):
+    """Values of the labels ``SHIFT_LABELS``; of each there are few."""
+
+    checkpoint: str
+    perturbation: str
+
+    @property
+    def shared(self) -> bool:
+        """Whether it stands for several."""
+        return OTHER in self
 
 
 class Metrics:
@@ -87,7 +113,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = _Registry()
-        counter, gauge, seconds = registry.counter, registry.gauge, registry.seconds
+        counter, gauge, seconds = registry.counter, registry.gauge, registry.histogram
         self.ready = gauge("acpc_ready", "1 while the server takes calls, 0 otherwise.")
         self.build = Info("acpc_build", "Version of the running server.", registry=registry)
         self.rpc_started = counter("grpc_server_started", "RPCs started on the server.", RPC_LABELS)
@@ -116,6 +142,7 @@ class Metrics:
         text = "Anchors written to the store, by where they came from."
         self.anchors_stored = counter("acpc_anchors_stored", text, ("origin",))
         self._add_checkpoints(registry)
+        self._add_planning(registry)
         self._add_jobs(registry)
         text = "Memory that the service holds for its device: allocated and reserved on a GPU."
         self.device_memory = gauge("acpc_device_memory_bytes", text, ("kind",))
@@ -123,6 +150,7 @@ class Metrics:
         text = "Calls by caller, family of its library, and outcome; probes are left out."
         self._calls = counter("acpc_caller_calls", text, ("caller", "agent", "outcome"))
         self._checkpoint, self._tenant, self._caller = _Names(), _Names(), _Names()
+        self._perturbation: dict[str, _Names] = {}
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
 
@@ -145,9 +173,20 @@ class Metrics:
         self._ir = registry.gauge("acpc_verdict_relative_ir", text, ("checkpoint", "shift"))
         text = "SR of the newest verdict on a checkpoint under a shift."
         self._sr = registry.gauge("acpc_verdict_sr", text, ("checkpoint", "shift"))
+
+    def _add_planning(self, registry: _Registry) -> None:
         text = "Certificates by checkpoint, one a view; what was denied, by its reason."
-        names = ("checkpoint", "certificate", "outcome")
+        names = (*SHIFT_LABELS, "certificate", "outcome")
         self._certificates = registry.counter("acpc_certificates", text, names)
+        text = "Margin of a certificate in units of the clean gap: 1 where nothing moved."
+        kinds = (*SHIFT_LABELS, "certificate")
+        self._margin = registry.histogram("acpc_planning_margin", text, kinds, MARGIN_BUCKETS)
+        text = "ACPC of a candidate pool under a view, the 0.90 quantile of its candidates."
+        self._acpc = registry.histogram("acpc_planning_acpc", text, SHIFT_LABELS, LATENT_BUCKETS)
+        text = "Distance of a view's latents from those of the history, by planning session."
+        self._encoder_shift = registry.histogram(
+            "acpc_planning_encoder_shift", text, SHIFT_LABELS, LATENT_BUCKETS
+        )
 
     def _add_jobs(self, registry: _Registry) -> None:
         text = "Checkpoint jobs by state; finished ones since the server started."
@@ -159,9 +198,11 @@ class Metrics:
         text = "Time since the submission of the oldest job that is queued."
         self._oldest = registry.gauge("acpc_jobs_oldest_seconds", text)
         text = "Time a run of a job took on this server, by how it ended."
-        self.job_seconds = registry.seconds("acpc_job_seconds", text, ("kind", "end"), JOB_BUCKETS)
+        self.job_seconds = registry.histogram(
+            "acpc_job_seconds", text, ("kind", "end"), JOB_BUCKETS
+        )
         text = "Time from a job's submission to the begin of its first step."
-        self.first_step = registry.seconds("acpc_job_first_step_seconds", text, (), JOB_BUCKETS)
+        self.first_step = registry.histogram("acpc_job_first_step_seconds", text, (), JOB_BUCKETS)
         text = "Jobs that failed, by the status code of their operation."
         self.job_failures = registry.counter("acpc_job_failures", text, ("kind", "grpc_code"))
 
@@ -193,11 +234,27 @@ class Metrics:
         """Count a request that named a checkpoint which loaded."""
         self._asked.labels(self._checkpoint(checkpoint)).inc()
 
-    def count_certificates(
-        self, checkpoint: str, certificate: str, outcome: str, times: int
-    ) -> None:
+    def shift(self, checkpoint: str, perturbation: str) -> Shift:
+        """The labels of a checkpoint under a perturbation, whose text has its severity."""
+        name = self._checkpoint(checkpoint)
+        names = self._perturbation.setdefault(name, _Names(MAX_PERTURBATIONS))
+        return Shift(name, names(perturbation))
+
+    def count_certificates(self, shift: Shift, certificate: str, outcome: str, times: int) -> None:
         """Count certificates of one kind, ``top1``, ``elite`` or ``plan``, that say the same."""
-        self._certificates.labels(self._checkpoint(checkpoint), certificate, outcome).inc(times)
+        self._certificates.labels(*shift, certificate, outcome).inc(times)
+
+    def observe_margins(self, shift: Shift, certificate: str, margins: Iterable[float]) -> None:
+        """Record margins of certificates, in units of the clean gap."""
+        _observe(self._margin.labels(*shift, certificate), margins)
+
+    def observe_acpc(self, shift: Shift, values: Iterable[float]) -> None:
+        """Record the ACPC of a pool under some views."""
+        _observe(self._acpc.labels(*shift), values)
+
+    def observe_encoder_shifts(self, shift: Shift, values: Iterable[float]) -> None:
+        """Record how far some views of a session moved the latents."""
+        _observe(self._encoder_shift.labels(*shift), values)
 
     def record_verdict(
         self, checkpoint: str, shift: str, outcome: str, *, ir_relative: float | None, sr: float
@@ -223,3 +280,8 @@ class Metrics:
         self._queued.clear()
         for label, count in by_label.items():
             self._queued.labels(label).set(count)
+
+
+def _observe(series: Histogram, values: Iterable[float]) -> None:
+    for value in values:
+        series.observe(value)

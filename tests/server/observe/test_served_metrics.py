@@ -27,6 +27,7 @@ from wire import blocks, pair, refusal, tensor
 
 pytestmark = pytest.mark.process
 
+SHIFT = {"checkpoint", "perturbation"}
 RPC = {"grpc_type", "grpc_service", "grpc_method"}
 # Name as the parser gives it, type, labels of a sample.
 DOCUMENTED = {
@@ -48,7 +49,10 @@ DOCUMENTED = {
     "acpc_verdicts": ("counter", {"checkpoint", "outcome"}),
     "acpc_verdict_relative_ir": ("gauge", {"checkpoint", "shift"}),
     "acpc_verdict_sr": ("gauge", {"checkpoint", "shift"}),
-    "acpc_certificates": ("counter", {"checkpoint", "certificate", "outcome"}),
+    "acpc_certificates": ("counter", {*SHIFT, "certificate", "outcome"}),
+    "acpc_planning_margin": ("histogram", {*SHIFT, "certificate"}),
+    "acpc_planning_acpc": ("histogram", SHIFT),
+    "acpc_planning_encoder_shift": ("histogram", SHIFT),
     "acpc_job_seconds": ("histogram", {"kind", "end"}),
     "acpc_job_first_step_seconds": ("histogram", set()),
     "acpc_jobs_oldest_seconds": ("gauge", set()),
@@ -121,7 +125,7 @@ def test_a_series_has_its_type_and_labels(scraped: dict[str, Metric], name: str)
 
 def test_histograms_start_at_a_quarter_of_a_millisecond(scraped: dict[str, Metric]) -> None:
     for name, (kind, _) in DOCUMENTED.items():
-        if kind == "histogram" and not name.startswith("acpc_job_"):
+        if kind == "histogram" and not name.startswith(("acpc_job_", "acpc_planning_")):
             edges = {float(s.labels["le"]) for s in scraped[name].samples if "le" in s.labels}
             assert min(edges) == 0.00025
             assert {0.001, 1.0, 60.0, float("inf")} <= edges
@@ -218,6 +222,12 @@ def test_a_checkpoint_is_known_by_its_requests_verdicts_and_certificates(
     for certificate in ("top1", "elite", "plan"):
         named = {"certificate": certificate, **model}
         assert values(scraped["acpc_certificates"], "_total", **named) == views
+        assert (
+            values(
+                scraped["acpc_certificates"], "_total", perturbation="gaussian_noise:0.05", **named
+            )
+            == views / 2
+        )
 
 
 def test_the_process_says_how_much_memory_it_holds(scraped: dict[str, Metric]) -> None:
