@@ -111,6 +111,20 @@ def test_shrinking_asks_about_those_that_act_otherwise(
     assert len(counterparty.requests["Plan"]) == 1
 
 
+def test_a_pool_too_small_for_the_elite_set_is_asked_about_without_one(
+    side: Any, counterparty: Counterparty, moment: Make
+) -> None:
+    counterparty.largest_certified = 3
+    asked = moment((5,), elite_count=3)
+    _, (step,) = side.decide(rule(SHRINK), asked)
+    assert (step.decision, asked.observed) == (BRAKE, 1)  # four are left, enough for three
+    asked = moment((5,), elite_count=3)
+    _, (step,) = side.decide(rule(SHRINK, same_action=2.0), asked)
+    assert (step.decision, asked.observed) == (SHRINK, 1)
+    counts = [m.start.elite_count for m in counterparty.requests["Plan"]]
+    assert counts == [3, 3, 0]
+
+
 def test_a_pool_without_equals_is_not_asked_about_again(
     side: Any, counterparty: Counterparty, moment: Make
 ) -> None:

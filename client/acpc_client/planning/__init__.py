@@ -5,8 +5,9 @@ means, what each remedy does to it, and what the remedies were measured to be wo
 
     policy = Policy(remedies=(Decision.SHRINK, Decision.REPLAN), same_action=0.1, budget_ms=100)
 
-    def look(frame, **options):
-        return client.plan("lewm-pusht", frame, goal, perturbations=noise, draws=4, **options)
+    def look(frame, **options):  # what the policy asks for takes precedence
+        view = {"perturbations": noise, "draws": 4, **options}
+        return client.plan("lewm-pusht", frame, goal, **view)
 
     while not done:
         step = policy.step(camera.frames, look, planner.pools)

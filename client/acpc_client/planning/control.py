@@ -127,6 +127,8 @@ class Control:
         if kept.all():
             return False
         fewer = pool[kept]
+        if len(fewer) <= len(answer.clean_elites):  # too few for the session's elite set
+            yield self._look(fresh=False, elite_count=0)
         return self._judge(Decision.SHRINK, [(fewer, (yield from self._ask(fewer)))])
 
     def _refined(self) -> _Asking:

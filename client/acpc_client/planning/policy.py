@@ -31,7 +31,8 @@ class Policy(PolicyRule):
         Args:
             observe: The newest frames; called for every plan.
             look: Makes the session about a frame: ``client.plan(...)`` with the keywords that it is
-                given, which are time limits and those of ``closer``.
+                given, which take precedence over its own: time limits, those of ``closer``, and an
+                elite count of 0 where SHRINK leaves too few for one.
             pools: Makes the pools of one plan; called for every plan.
 
         Raises:
