@@ -52,6 +52,7 @@ RENAMED = {
     "*.shifts": "--shift",
     "thresholds.ir": "--t-ir",
     "thresholds.sr": "--t-sr",
+    "evidence.seed": "--evidence-seed",
     "*reading": "--protocol",
     "elite_count": "--elites",
     "*cost_reduction": "--cost",

@@ -25,6 +25,10 @@ from acpc_client.sync.session import PlanSession
 
 PUBLIC = [
     "DatasetFile",
+    "Doubt",
+    "Evidence",
+    "EvidenceOptions",
+    "Interval",
     "TaskSummary",
     "Absence",
     "Access",

@@ -16,6 +16,7 @@ from acpc.contract import (
     CemBudget,
     CheckpointRef,
     DatasetAnchors,
+    EvidenceOptions,
     GaussianBlur,
     PlannerStudy,
     Record,
@@ -64,6 +65,7 @@ SAMPLES: dict[str, st.SearchStrategy[Any]] = {
     "CheckpointRef": st.sampled_from([REF, CheckpointRef("other")]),
     "DatasetAnchors": st.just(SOURCE),
     "Thresholds": st.just(Thresholds(0.25, 0.5)),
+    "EvidenceOptions": st.just(EvidenceOptions(0.9, 500, 3)),
     "ScoreRequest": st.sampled_from(
         [
             ScoreRequest(REF, SOURCE, GaussianBlur(15), REF, ScoreProtocol(extra_horizons=(1, 2))),

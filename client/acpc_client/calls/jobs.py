@@ -11,6 +11,7 @@ from acpc.contract import (
     AnchorSet,
     CheckpointRef,
     DatasetAnchors,
+    EvidenceOptions,
     Perturbation,
     ScoreProtocol,
     Thresholds,
@@ -61,6 +62,7 @@ def score_checkpoint(
         reference=None if against is None else CheckpointRef.of(against),
         protocol=options.get("protocol") or ScoreProtocol(),
         thresholds=options.get("thresholds") or Thresholds(),
+        evidence=options.get("evidence") or EvidenceOptions(),
     )
     return send(SCORE, asked, Operation.from_message)
 

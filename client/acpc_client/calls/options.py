@@ -13,6 +13,7 @@ from acpc.contract import (
     CemReturn,
     CheckpointRef,
     CostReduction,
+    EvidenceOptions,
     NumericMode,
     Perturbation,
     ScoreProtocol,
@@ -109,11 +110,13 @@ class ScoreOptions(CallOptions, total=False):
             IR is unknown and the screen can fail but not pass.
         protocol: How IR and SR are measured; None: the paper's protocol.
         thresholds: None: the paper's 0.30 and 0.95.
+        evidence: How sure the numbers are made to be; None: intervals at 95 %.
     """
 
     reference: str | CheckpointRef | None
     protocol: ScoreProtocol | None
     thresholds: Thresholds | None
+    evidence: EvidenceOptions | None
 
 
 def check_options(given: Mapping[str, object], known: type) -> None:

@@ -10,6 +10,7 @@ import typer
 from acpc_client import (
     CheckpointRef,
     DatasetAnchors,
+    EvidenceOptions,
     PartnerPast,
     Reading,
     ScoreProtocol,
@@ -82,6 +83,9 @@ class Measures:
     extra_quantiles: Annotated[Any, numbers(ScoreProtocol, "extra_quantiles", float)] = None
     t_ir: Annotated[float | None, sets(Thresholds, "ir", "--t-ir")] = None
     t_sr: Annotated[float | None, sets(Thresholds, "sr", "--t-sr")] = None
+    confidence: Annotated[float | None, sets(EvidenceOptions, "confidence")] = None
+    resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None
+    evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None
     numeric_mode: Mode = None
 
     def protocol(self) -> ScoreProtocol:
@@ -92,6 +96,11 @@ class Measures:
     def thresholds(self) -> Thresholds:
         """The thresholds; what was not said is the paper's."""
         return Thresholds(**said(ir=self.t_ir, sr=self.t_sr))
+
+    def evidence(self) -> EvidenceOptions:
+        """How sure the numbers are made to be; what was not said is at 95 %."""
+        asked = {"confidence": self.confidence, "resamples": self.resamples}
+        return EvidenceOptions(**said(**asked, seed=self.evidence_seed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +188,7 @@ def score(
                 reference=reference,
                 protocol=measures.protocol(),
                 thresholds=measures.thresholds(),
+                evidence=measures.evidence(),
                 request_id=named,
                 **said(numeric_mode=measures.numeric_mode),
             )

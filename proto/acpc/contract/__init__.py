@@ -16,6 +16,7 @@ from acpc.contract.enums import (
     CostReduction,
     DestroyedActions,
     NumericMode,
+    Outcome,
     PartnerPast,
     Reading,
     WireEnum,
@@ -42,6 +43,7 @@ from acpc.contract.errors import (
     Unknown,
     joined,
 )
+from acpc.contract.evidence import Doubt, Evidence, EvidenceOptions, Interval
 from acpc.contract.fields import (
     bounded,
     bounds_of,
@@ -124,7 +126,6 @@ from acpc.contract.scores import (
     AnchorValues,
     CheckpointScore,
     IrSummary,
-    Outcome,
     Score,
     SkipReason,
     Verdict,
@@ -192,8 +193,11 @@ __all__ = [
     "DeadlineExceeded",
     "DefocusBlur",
     "DestroyedActions",
+    "Doubt",
     "DriftStudy",
     "ErrorDrift",
+    "Evidence",
+    "EvidenceOptions",
     "FailedPrecondition",
     "FieldViolation",
     "GaussianBlur",
@@ -201,6 +205,7 @@ __all__ = [
     "GeometryStudy",
     "Identity",
     "Internal",
+    "Interval",
     "InvalidArgument",
     "IrSummary",
     "JobState",

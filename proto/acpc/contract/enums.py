@@ -90,3 +90,13 @@ class DestroyedActions(WireEnum):
     SERVER_DEFAULT = 0
     FUTURE = 1
     WINDOW = 2
+
+
+class Outcome(WireEnum):
+    """What the screen says; UNDECIDED of a confident outcome alone."""
+
+    UNSPECIFIED = 0
+    PASSED = 1
+    FAILED = 2
+    INCONCLUSIVE = 3
+    UNDECIDED = 4

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acpc.contract.enums import WireEnum
+from acpc.contract.enums import Outcome, WireEnum
+from acpc.contract.evidence import Evidence
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt
 from acpc.contract.record import Record
@@ -18,15 +19,6 @@ from acpc.v1 import scoring_service_pb2 as pb
 
 FLOORS_IN_DOUBT = 10
 """Raw IR within so many rounding floors has fewer than three digits."""
-
-
-class Outcome(WireEnum):
-    """What the screen says."""
-
-    UNSPECIFIED = 0
-    PASSED = 1
-    FAILED = 2
-    INCONCLUSIVE = 3
 
 
 class SkipReason(WireEnum):
@@ -154,12 +146,22 @@ class Verdict(Record, Wire[pb.Verdict]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
-    """Answer of a scoring job; ``reference`` is None when none was named."""
+    """Answer of a scoring job; ``reference`` is None when none was named.
+
+    Attributes:
+        checkpoint: What was measured of the checkpoint.
+        reference: What was measured of the reference.
+        verdict: What the screen says of the numbers as they are.
+        receipt: What they were computed from.
+        evidence: How sure numbers and verdict are; None for jobs of releases that did not compute
+            it.
+    """
 
     checkpoint: CheckpointScore
     reference: CheckpointScore | None
     verdict: Verdict
     receipt: Receipt
+    evidence: Evidence | None = None
 
     @property
     def rounding_notes(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from acpc.contract.enums import (
     Reading,
 )
 from acpc.contract.errors import ArgumentError
+from acpc.contract.evidence import EvidenceOptions
 from acpc.contract.fields import bounded, seed_field, sized
 from acpc.contract.messages import Wire
 from acpc.contract.perturbations import GaussianNoise, Perturbation, Spec
@@ -192,6 +193,7 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
         thresholds: Of the screen.
         numeric_mode: Arithmetic of the network: fp32 unless said otherwise.
         request_id: The same id gives the same operation; at most 128 characters.
+        evidence: How sure the numbers are made to be.
     """
 
     checkpoint: CheckpointRef
@@ -202,6 +204,7 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
     thresholds: Thresholds = Thresholds()
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
     request_id: str = sized("", most=MAX_REQUEST_ID)
+    evidence: EvidenceOptions = EvidenceOptions()
 
     def check_rules(self) -> None:
         """Anchors are needed, 2 at least."""

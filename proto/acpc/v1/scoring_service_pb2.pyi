@@ -84,6 +84,8 @@ class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.Value
     OUTCOME_FAILED: _Outcome.ValueType  # 2
     OUTCOME_INCONCLUSIVE: _Outcome.ValueType  # 3
     """SR passes, but without a reference relative IR is unknown."""
+    OUTCOME_UNDECIDED: _Outcome.ValueType  # 4
+    """Of a confident outcome alone: the intervals do not decide."""
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
 
@@ -92,7 +94,37 @@ OUTCOME_PASSED: Outcome.ValueType  # 1
 OUTCOME_FAILED: Outcome.ValueType  # 2
 OUTCOME_INCONCLUSIVE: Outcome.ValueType  # 3
 """SR passes, but without a reference relative IR is unknown."""
+OUTCOME_UNDECIDED: Outcome.ValueType  # 4
+"""Of a confident outcome alone: the intervals do not decide."""
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
+
+class _Doubt:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DoubtEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Doubt.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DOUBT_UNSPECIFIED: _Doubt.ValueType  # 0
+    """None: it is decided, or could not be for want of a reference."""
+    DOUBT_IR: _Doubt.ValueType  # 1
+    """The threshold lies within the interval of relative IR."""
+    DOUBT_SR: _Doubt.ValueType  # 2
+    """The threshold lies within the interval of SR."""
+    DOUBT_BOTH: _Doubt.ValueType  # 3
+    """Both."""
+
+class Doubt(_Doubt, metaclass=_DoubtEnumTypeWrapper):
+    """Which requirement leaves a confident outcome undecided."""
+
+DOUBT_UNSPECIFIED: Doubt.ValueType  # 0
+"""None: it is decided, or could not be for want of a reference."""
+DOUBT_IR: Doubt.ValueType  # 1
+"""The threshold lies within the interval of relative IR."""
+DOUBT_SR: Doubt.ValueType  # 2
+"""The threshold lies within the interval of SR."""
+DOUBT_BOTH: Doubt.ValueType  # 3
+"""Both."""
+Global___Doubt: _TypeAlias = Doubt  # noqa: Y015
 
 class _JobState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -130,6 +162,7 @@ class ScoreCheckpointRequest(_message.Message):
     PROTOCOL_FIELD_NUMBER: _builtins.int
     THRESHOLDS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Makes the submission idempotent: the same id of the same tenant gives the same operation. An id
     that another request has, of whatever kind, is ALREADY_EXISTS.
@@ -163,6 +196,10 @@ class ScoreCheckpointRequest(_message.Message):
     def thresholds(self) -> Global___Thresholds:
         """Of the screen. Absent: the paper's."""
 
+    @_builtins.property
+    def evidence(self) -> Global___EvidenceOptions:
+        """How intervals and the confident outcome are computed. Absent: at 95 %."""
+
     def __init__(
         self,
         *,
@@ -175,16 +212,66 @@ class ScoreCheckpointRequest(_message.Message):
         protocol: Global___ScoreProtocol | None = ...,
         thresholds: Global___Thresholds | None = ...,
         numeric_mode: _receipt_pb2.NumericMode.ValueType = ...,
+        evidence: Global___EvidenceOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set", "anchors", b"anchors", "checkpoint", b"checkpoint", "dataset", b"dataset", "perturbation", b"perturbation", "protocol", b"protocol", "reference", b"reference", "thresholds", b"thresholds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set", "anchors", b"anchors", "checkpoint", b"checkpoint", "dataset", b"dataset", "evidence", b"evidence", "perturbation", b"perturbation", "protocol", b"protocol", "reference", b"reference", "thresholds", b"thresholds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set", "anchors", b"anchors", "checkpoint", b"checkpoint", "dataset", b"dataset", "numeric_mode", b"numeric_mode", "perturbation", b"perturbation", "protocol", b"protocol", "reference", b"reference", "request_id", b"request_id", "thresholds", b"thresholds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set", "anchors", b"anchors", "checkpoint", b"checkpoint", "dataset", b"dataset", "evidence", b"evidence", "numeric_mode", b"numeric_mode", "perturbation", b"perturbation", "protocol", b"protocol", "reference", b"reference", "request_id", b"request_id", "thresholds", b"thresholds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_anchors: _TypeAlias = _typing.Literal["dataset", "anchor_set"]  # noqa: Y015
     _WhichOneofArgType_anchors: _TypeAlias = _typing.Literal["anchors", b"anchors"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_anchors) -> _WhichOneofReturnType_anchors | None: ...
 
 Global___ScoreCheckpointRequest: _TypeAlias = ScoreCheckpointRequest  # noqa: Y015
+
+@_typing.final
+class EvidenceOptions(_message.Message):
+    """How sure the numbers of a score are made to be. They change no number of the
+    paper, only what stands beside them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    RESAMPLES_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    confidence: _builtins.float
+    """Confidence of every interval, and of the confident outcome. Absent: 0.95.
+    Range: (0.5, 1); default 0.95.
+    """
+    resamples: _builtins.int
+    """Resamples of the bootstrap; 2 / (1 - confidence) at least. Absent: 2000.
+    Range: 200 to 100000; default 2000.
+    """
+    seed: _builtins.int
+    """Seed of the resamples. Absent: 0.
+    Range: 0 to 18446744073709551615; default 0.
+    """
+    def __init__(
+        self,
+        *,
+        confidence: _builtins.float | None = ...,
+        resamples: _builtins.int | None = ...,
+        seed: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_resamples", b"_resamples", "_seed", b"_seed", "confidence", b"confidence", "resamples", b"resamples", "seed", b"seed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_resamples", b"_resamples", "_seed", b"_seed", "confidence", b"confidence", "resamples", b"resamples", "seed", b"seed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    _WhichOneofReturnType__resamples: _TypeAlias = _typing.Literal["resamples"]  # noqa: Y015
+    _WhichOneofArgType__resamples: _TypeAlias = _typing.Literal["_resamples", b"_resamples"]  # noqa: Y015
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__resamples) -> _WhichOneofReturnType__resamples | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+
+Global___EvidenceOptions: _TypeAlias = EvidenceOptions  # noqa: Y015
 
 @_typing.final
 class ScoreProtocol(_message.Message):
@@ -341,6 +428,7 @@ class ScoreCheckpointResponse(_message.Message):
     REFERENCE_FIELD_NUMBER: _builtins.int
     VERDICT_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def checkpoint(self) -> Global___CheckpointScore:
         """The checkpoint's score."""
@@ -357,6 +445,12 @@ class ScoreCheckpointResponse(_message.Message):
     def receipt(self) -> _receipt_pb2.Receipt:
         """What the numbers were computed from."""
 
+    @_builtins.property
+    def evidence(self) -> Global___Evidence:
+        """How sure the numbers and the verdict are; absent for jobs that ended before
+        the server computed it.
+        """
+
     def __init__(
         self,
         *,
@@ -364,10 +458,11 @@ class ScoreCheckpointResponse(_message.Message):
         reference: Global___CheckpointScore | None = ...,
         verdict: Global___Verdict | None = ...,
         receipt: _receipt_pb2.Receipt | None = ...,
+        evidence: Global___Evidence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "receipt", b"receipt", "reference", b"reference", "verdict", b"verdict"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "evidence", b"evidence", "receipt", b"receipt", "reference", b"reference", "verdict", b"verdict"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "receipt", b"receipt", "reference", b"reference", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "evidence", b"evidence", "receipt", b"receipt", "reference", b"reference", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -610,6 +705,148 @@ class Verdict(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__score) -> _WhichOneofReturnType__score | None: ...
 
 Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
+
+@_typing.final
+class Interval(_message.Message):
+    """Where a number lies, at the confidence of the evidence."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOWER_FIELD_NUMBER: _builtins.int
+    UPPER_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    lower: _builtins.float
+    """Lower end."""
+    upper: _builtins.float
+    """Upper end; infinite where so few anchors give none."""
+    method: _builtins.str
+    """How it was computed, in words."""
+    def __init__(
+        self,
+        *,
+        lower: _builtins.float = ...,
+        upper: _builtins.float = ...,
+        method: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lower", b"lower", "method", b"method", "upper", b"upper"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Interval: _TypeAlias = Interval  # noqa: Y015
+
+@_typing.final
+class Evidence(_message.Message):
+    """How sure the numbers of a score are: intervals over the anchors that could have been drawn, and
+    the verdict that these support. Numbers about a reference are absent without one.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    IR_RAW_FIELD_NUMBER: _builtins.int
+    REFERENCE_IR_RAW_FIELD_NUMBER: _builtins.int
+    IR_RELATIVE_FIELD_NUMBER: _builtins.int
+    SR_FIELD_NUMBER: _builtins.int
+    REFERENCE_SR_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    DELTA_SCORE_FIELD_NUMBER: _builtins.int
+    CONFIDENT_OUTCOME_FIELD_NUMBER: _builtins.int
+    DOUBT_FIELD_NUMBER: _builtins.int
+    ANCHORS_TO_DECIDE_FIELD_NUMBER: _builtins.int
+    TRAJECTORIES_FIELD_NUMBER: _builtins.int
+    RESAMPLES_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    P_PASSED_FIELD_NUMBER: _builtins.int
+    P_FAILED_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    confidence: _builtins.float
+    """Confidence of every interval, in (0.5, 1)."""
+    confident_outcome: Global___Outcome.ValueType
+    """Passed, or failed, when the intervals say so; otherwise undecided, or
+    inconclusive where only a reference is missing.
+    """
+    doubt: Global___Doubt.ValueType
+    """What leaves it undecided."""
+    anchors_to_decide: _builtins.int
+    """Anchors in all that would probably decide it; absent when it is decided, or
+    a number lies on its threshold.
+    """
+    trajectories: _builtins.int
+    """Trajectories that the anchors were cut from: the independent samples."""
+    resamples: _builtins.int
+    """Resamples of the bootstrap."""
+    seed: _builtins.int
+    """Their seed."""
+    p_passed: _builtins.float
+    """p-value against "does not pass": the smallest 1 - confidence at which the
+    confident outcome is passed; 1 where none is.
+    """
+    p_failed: _builtins.float
+    """p-value against "passes": the smallest 1 - confidence at which it is failed."""
+    @_builtins.property
+    def ir_raw(self) -> Global___Interval:
+        """Of the checkpoint's raw IR."""
+
+    @_builtins.property
+    def reference_ir_raw(self) -> Global___Interval:
+        """Of the reference's raw IR."""
+
+    @_builtins.property
+    def ir_relative(self) -> Global___Interval:
+        """Of relative IR."""
+
+    @_builtins.property
+    def sr(self) -> Global___Interval:
+        """Of the checkpoint's SR."""
+
+    @_builtins.property
+    def reference_sr(self) -> Global___Interval:
+        """Of the reference's SR."""
+
+    @_builtins.property
+    def score(self) -> Global___Interval:
+        """Of the screen score S."""
+
+    @_builtins.property
+    def delta_score(self) -> Global___Interval:
+        """Of delta S."""
+
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Warnings in words."""
+
+    def __init__(
+        self,
+        *,
+        confidence: _builtins.float = ...,
+        ir_raw: Global___Interval | None = ...,
+        reference_ir_raw: Global___Interval | None = ...,
+        ir_relative: Global___Interval | None = ...,
+        sr: Global___Interval | None = ...,
+        reference_sr: Global___Interval | None = ...,
+        score: Global___Interval | None = ...,
+        delta_score: Global___Interval | None = ...,
+        confident_outcome: Global___Outcome.ValueType = ...,
+        doubt: Global___Doubt.ValueType = ...,
+        anchors_to_decide: _builtins.int | None = ...,
+        trajectories: _builtins.int = ...,
+        resamples: _builtins.int = ...,
+        seed: _builtins.int = ...,
+        p_passed: _builtins.float = ...,
+        p_failed: _builtins.float = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "anchors_to_decide", b"anchors_to_decide", "delta_score", b"delta_score", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "score", b"score", "sr", b"sr"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "anchors_to_decide", b"anchors_to_decide", "confidence", b"confidence", "confident_outcome", b"confident_outcome", "delta_score", b"delta_score", "doubt", b"doubt", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "notes", b"notes", "p_failed", b"p_failed", "p_passed", b"p_passed", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "resamples", b"resamples", "score", b"score", "seed", b"seed", "sr", b"sr", "trajectories", b"trajectories"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__anchors_to_decide: _TypeAlias = _typing.Literal["anchors_to_decide"]  # noqa: Y015
+    _WhichOneofArgType__anchors_to_decide: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__anchors_to_decide) -> _WhichOneofReturnType__anchors_to_decide | None: ...
+
+Global___Evidence: _TypeAlias = Evidence  # noqa: Y015
 
 @_typing.final
 class ScoreCheckpointMetadata(_message.Message):

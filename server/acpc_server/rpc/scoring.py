@@ -134,6 +134,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
             perturbation=asked.shift,
             protocol=protocol,
             thresholds=asked.thresholds,
+            evidence=asked.evidence,
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
         )
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from acpc.contract import Score, ScoreMetadata
+from acpc.contract import Score, ScoreMetadata, to_plain
 
 from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorJobKind, receipt_to_json
@@ -143,7 +143,7 @@ class ScoreJobKind(AnchorJobKind):
         }
 
     def conclude(self, spec: ScoreSpec, opened: Json, scores: Mapping[Role, Json]) -> Json:
-        """The result of the job: scores, verdict and receipt. Holds no time."""
+        """The result of the job: scores, verdict, evidence and receipt. Holds no time."""
         evaluated = opened.get("evaluated", opened["anchors"]["digest"])  # of earlier releases
         receipt = spec.receipt(evaluated, self.engine.device)
         reference = scores.get("reference", scores["checkpoint"]) if spec.reference else None
@@ -159,6 +159,7 @@ class ScoreJobKind(AnchorJobKind):
             "checkpoint": scores["checkpoint"],
             "reference": reference,
             "verdict": score.verdict_to_json(verdict),
+            "evidence": to_plain(score.weigh(spec, scores)),
             "receipt": receipt_to_json(receipt),
             "anchors": opened["anchors"],
             "seen": opened["seen"],

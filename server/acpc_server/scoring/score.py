@@ -14,6 +14,7 @@ from acpc.contract import (
     AnchorValues,
     CheckpointRef,
     CheckpointScore,
+    Evidence,
     IrSummary,
     NumericMode,
     Outcome,
@@ -22,11 +23,13 @@ from acpc.contract import (
     SkipReason,
     Thresholds,
     Verdict,
+    from_plain,
     to_plain,
 )
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from acpc_server import evidence
 from acpc_server.data import Anchors
 from acpc_server.encoding import receipt_from_json
 from acpc_server.engine import DeviceEngine
@@ -190,6 +193,24 @@ def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:
     )
 
 
+def weigh(spec: ScoreSpec, scores: Mapping[Role, Mapping[str, Any]]) -> Evidence:
+    """How sure the scores and the verdict on them are."""
+    sides = {role: _sample(score) for role, score in scores.items()}
+    own = sides["checkpoint"]
+    against = sides.get("reference", own) if spec.reference is not None else None
+    return evidence.judge(own, against, spec.protocol, spec.thresholds, spec.evidence)
+
+
+def _sample(score: Mapping[str, Any]) -> evidence.AnchorSample:
+    return evidence.AnchorSample(
+        radius=unpack(score["radius"]),
+        distance=unpack(score["different_state_distance"]),
+        partner=unpack(score["partner"]),
+        trajectory=unpack(score["trajectory_ids"]),
+        rounding_floor=score["rounding_floor"],
+    )
+
+
 def verdict_to_json(verdict: Verdict) -> Json:
     """The verdict's form in the job record."""
     plain: Json = to_plain(verdict)
@@ -200,6 +221,7 @@ def verdict_to_json(verdict: Verdict) -> Json:
 def read_score(spec: ScoreSpec, result: Mapping[str, Any]) -> Score:
     """The answer that the record of a job holds."""
     reference, verdict = result["reference"], dict(result["verdict"])
+    weighed = result.get("evidence")  # of earlier releases: none
     thresholds = Thresholds(ir=verdict.pop("t_ir"), sr=verdict.pop("t_sr"))
     outcome = Outcome[verdict.pop("outcome").upper()]
     return Score(
@@ -207,6 +229,7 @@ def read_score(spec: ScoreSpec, result: Mapping[str, Any]) -> Score:
         reference=reference and _read_checkpoint(reference, spec.named("reference")),
         verdict=Verdict(outcome=outcome, thresholds=thresholds, **verdict),
         receipt=receipt_from_json(result["receipt"]),
+        evidence=None if weighed is None else from_plain(Evidence, weighed),
     )
 
 

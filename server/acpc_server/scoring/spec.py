@@ -8,6 +8,7 @@ from typing import Literal
 from acpc.contract import (
     AnchorSource,
     CheckpointRef,
+    EvidenceOptions,
     Perturbation,
     ScoreProtocol,
     ScoreRequest,
@@ -19,6 +20,7 @@ from acpc.contract import (
 
 from acpc_server.encoding import AnchorJobSpec, digest_json
 from acpc_server.errors import InvalidArgument
+from acpc_server.evidence import METHOD
 
 Role = Literal["checkpoint", "reference"]
 
@@ -31,6 +33,7 @@ class ScoreSpec(AnchorJobSpec):
     perturbation: Perturbation
     protocol: ScoreProtocol = field(default_factory=ScoreProtocol)
     thresholds: Thresholds = field(default_factory=Thresholds)
+    evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
 
     def __post_init__(self) -> None:
         """Decides what the request left to the reading, as records of earlier releases do."""
@@ -51,6 +54,7 @@ class ScoreSpec(AnchorJobSpec):
             reference=self.reference,
             protocol=self.protocol,
             thresholds=self.thresholds,
+            evidence=self.evidence,
         )
 
     def roles(self) -> list[Role]:
@@ -74,16 +78,22 @@ class ScoreSpec(AnchorJobSpec):
         return self.reference.digest if self.reference else ""
 
     def parameters(self) -> dict[str, object]:
-        """The protocol, how the windows are drawn, and the thresholds."""
+        """The protocol, how the windows are drawn, the thresholds, and how sure it is made."""
         return {
             "protocol": to_plain(self.protocol),
             "thresholds": to_plain(self.thresholds),
+            "evidence": {**to_plain(self.evidence), "method": METHOD},
             **self.drawn(),
         }
 
     def digested(self) -> dict[str, object]:
         """The same without the windows, and what the first release had no choice in."""
-        return {"protocol": digested(self.protocol), "thresholds": to_plain(self.thresholds)}
+        asked = {} if self.evidence == EvidenceOptions() else {"evidence": to_plain(self.evidence)}
+        return {
+            "protocol": digested(self.protocol),
+            "thresholds": to_plain(self.thresholds),
+            **asked,
+        }
 
     def perturbation_digest(self) -> str:
         """sha256 over the shift, the draw count and the seed."""

@@ -9,6 +9,7 @@ import torch
 from acpc.contract import (
     AnchorSource,
     CheckpointRef,
+    EvidenceOptions,
     GaussianBlur,
     GaussianNoise,
     PartnerPast,
@@ -109,6 +110,18 @@ def test_thresholds_change_the_parameters_digest_alone(field: str) -> None:
     other = changed(thresholds=Thresholds(**{field: 0.5}))
     assert other.parameters() != PLAN.parameters()
     assert other.perturbation_digest() == PLAN.perturbation_digest()
+
+
+def test_how_sure_it_is_made_changes_the_digest_only_when_it_is_said() -> None:
+    """Digests of releases that had no intervals can be compared with later ones."""
+    assert "evidence" not in PLAN.digested()
+    for options in (EvidenceOptions(0.9), EvidenceOptions(resamples=500), EvidenceOptions(seed=1)):
+        other = changed(evidence=options)
+        assert other.digested() != PLAN.digested()
+        told = other.parameters()["evidence"]
+        assert isinstance(told, dict)
+        assert told == {**to_plain(options), "method": told["method"]}
+        assert told["method"]
 
 
 @pytest.mark.parametrize("shift", [GaussianNoise(sigma=0.081), GaussianBlur(kernel_size=15)])

@@ -1,0 +1,117 @@
+"""How sure a score is: intervals, and the verdict that they support."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from acpc.contract.enums import Outcome, WireEnum
+from acpc.contract.errors import ArgumentError
+from acpc.contract.fields import bounded, seed_field
+from acpc.contract.messages import Wire
+from acpc.contract.record import Record
+from acpc.contract.requests import Request
+from acpc.v1 import scoring_service_pb2 as pb
+
+
+class Doubt(WireEnum):
+    """Which requirement leaves a confident outcome undecided."""
+
+    NONE = 0
+    IR = 1
+    SR = 2
+    BOTH = 3
+
+
+@dataclass(frozen=True)
+class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
+    """How sure the numbers of a score are made to be; changes no number of the paper.
+
+    Attributes:
+        confidence: Confidence of every interval, and of the confident outcome, in (0.5, 1).
+        resamples: Resamples of the bootstrap, at least 2 / (1 - confidence); 200 to 100,000.
+        seed: Seed of the resamples.
+    """
+
+    confidence: float = bounded(0.95, gt=0.5, lt=1)
+    resamples: int = bounded(2000, ge=200, le=100_000)
+    seed: int = seed_field()
+
+    def check_rules(self) -> None:
+        """There are resamples in the tails."""
+        least = math.ceil(2 / (1 - self.confidence))
+        if self.resamples < least:
+            raise ArgumentError(
+                "resamples",
+                f"found {self.resamples}, wanted at least {least} at confidence "
+                f"{self.confidence:g}",
+            )
+
+
+@dataclass(frozen=True, repr=False)
+class Interval(Record, Wire[pb.Interval]):
+    """Where a number lies, at the confidence of the evidence.
+
+    Attributes:
+        lower: Lower end.
+        upper: Upper end; infinite where so few anchors give none.
+        method: How it was computed, in words.
+    """
+
+    lower: float
+    upper: float
+    method: str
+
+    def __post_init__(self) -> None:
+        """Results as JSON hold no infinity, which reads as NaN."""
+        for end, value in (("lower", -math.inf), ("upper", math.inf)):
+            if math.isnan(getattr(self, end)):
+                object.__setattr__(self, end, value)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Evidence(Record, Wire[pb.Evidence]):
+    """How sure the numbers of a score are, over the anchors that could have been drawn.
+
+    Numbers about a reference are None without one.
+
+    Attributes:
+        confidence: Of every interval, in (0.5, 1).
+        ir_raw: Of the checkpoint's raw IR.
+        reference_ir_raw: Of the reference's raw IR.
+        ir_relative: Of relative IR.
+        sr: Of the checkpoint's SR.
+        reference_sr: Of the reference's SR.
+        score: Of the screen score S.
+        delta_score: Of delta S.
+        confident_outcome: Passed or failed where the intervals say so; otherwise undecided, or
+            inconclusive where only a reference is missing.
+        doubt: What leaves it undecided.
+        anchors_to_decide: Anchors in all that would probably decide it; None when it is decided,
+            or when a number lies on its threshold.
+        trajectories: Trajectories that the anchors were cut from: the independent samples.
+        resamples: Of the bootstrap.
+        seed: Of the resamples.
+        p_passed: p-value against "does not pass": the smallest 1 - confidence at which the
+            confident outcome is passed; 1 where none is.
+        p_failed: p-value against "passes": the smallest 1 - confidence at which it is failed.
+        notes: Warnings in words.
+    """
+
+    confidence: float
+    ir_raw: Interval
+    reference_ir_raw: Interval | None
+    ir_relative: Interval | None
+    sr: Interval
+    reference_sr: Interval | None
+    score: Interval | None
+    delta_score: Interval | None
+    confident_outcome: Outcome
+    doubt: Doubt
+    anchors_to_decide: int | None
+    trajectories: int
+    resamples: int
+    seed: int
+    p_passed: float
+    p_failed: float
+    notes: tuple[str, ...] = ()

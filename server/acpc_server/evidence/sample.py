@@ -1,0 +1,45 @@
+"""What one checkpoint gave on its anchors, and which of the anchors belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+
+@dataclass(frozen=True)
+class AnchorSample:
+    """What one checkpoint gave on n anchors.
+
+    Attributes:
+        radius: Mean normalised radius over draws, (n,).
+        distance: Different-state distance D_i, (n,); NaN where skipped.
+        partner: Index of the partner, (n,); -1 where skipped.
+        trajectory: Trajectory of each anchor, (n,): anchors of one belong together.
+        rounding_floor: Raw IR below which rounding matters; None where it is not known.
+    """
+
+    radius: Float64[np.ndarray, "n"]
+    distance: Float64[np.ndarray, "n"]
+    partner: Int64[np.ndarray, "n"]
+    trajectory: Int64[np.ndarray, "n"]
+    rounding_floor: float | None = None
+
+    @property
+    def eligible(self) -> Bool[np.ndarray, "n"]:
+        """Anchors that have a partner."""
+        return self.partner >= 0
+
+
+def groups(sample: AnchorSample) -> Int64[np.ndarray, "n"]:
+    """Number of each anchor's trajectory, from 0, whatever the order of the anchors.
+
+    Anchors that all come from one trajectory are told apart instead, in the order of their radius:
+    one trajectory says nothing of others.
+    """
+    found, numbers = np.unique(sample.trajectory, return_inverse=True)
+    if len(found) > 1:
+        return np.asarray(numbers, np.int64)
+    order = np.lexsort((sample.distance, sample.radius))
+    return np.argsort(order).astype(np.int64)
