@@ -38,7 +38,7 @@ def judge(
     outcome, doubt = verdict.outcome()
 
     def shown(estimate: Estimate | None) -> Interval | None:
-        return estimate and interval(estimate, options.confidence)
+        return None if estimate is None else interval(estimate, options.confidence)
 
     return Evidence(
         confidence=options.confidence,
