@@ -53,6 +53,8 @@ RENAMED = {
     "thresholds.ir": "--t-ir",
     "thresholds.sr": "--t-sr",
     "evidence.seed": "--evidence-seed",
+    "thresholds.source_digest": "--thresholds",
+    "thresholds.family": "--thresholds",
     "*reading": "--protocol",
     "elite_count": "--elites",
     "*cost_reduction": "--cost",

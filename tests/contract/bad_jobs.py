@@ -141,6 +141,13 @@ def _scores() -> list[MethodCase]:
         ),
         ("threshold-ir-0", {"thresholds": {"ir": 0}}, INVALID, "thresholds.ir"),
         ("threshold-ir-nan", {"thresholds": {"ir": NAN}}, INVALID, "thresholds.ir"),
+        ("threshold-family", {"thresholds": {"family": "pldm"}}, INVALID, "thresholds.family"),
+        (
+            "threshold-digest",
+            {"thresholds": {"source_digest": "e" * 63}},
+            INVALID,
+            "thresholds.source_digest",
+        ),
         ("threshold-sr-2", {"thresholds": {"sr": 2}}, INVALID, "thresholds.sr"),
         ("confidence-1", {"evidence": {"confidence": 1}}, INVALID, "evidence.confidence"),
         ("confidence-nan", {"evidence": {"confidence": NAN}}, INVALID, "evidence.confidence"),

@@ -2,8 +2,18 @@
 
 from acpc_client.results.bar import OnProgress, listener
 from acpc_client.results.base import read_answer
+from acpc_client.results.calibrated import (
+    CalibratedThresholds,
+    CalibrationScore,
+    SelectionStep,
+)
 from acpc_client.results.documents import Result, answered, status_of
-from acpc_client.results.files import RESULT_FORMATS, load_result, save_result
+from acpc_client.results.files import (
+    RESULT_FORMATS,
+    load_result,
+    load_thresholds,
+    save_result,
+)
 from acpc_client.results.operations import Operation
 from acpc_client.results.outcomes import PairOutcome, UploadProgress
 from acpc_client.results.studies import StudyResult

@@ -28,6 +28,7 @@ from acpc.contract import (
 )
 from numpy.typing import NDArray
 
+from acpc_client.results.calibrated import CalibratedThresholds
 from acpc_client.results.codec import Arrays, decode, encode
 from acpc_client.results.operations import Operation
 from acpc_client.results.studies import StudyResult
@@ -40,6 +41,7 @@ KINDS: dict[str, type[Any]] = {
     "comparison": PairComparison,
     "certificate": PoolCertificate,
     "paired_plans": PairedPlans,
+    "thresholds": CalibratedThresholds,
 }
 """Kinds whose answer is a record."""
 PLAIN_KINDS = ("operation", "sweep", "sweep_cell", "study_summary")

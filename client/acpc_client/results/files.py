@@ -8,18 +8,21 @@ beside it, as npz in base64, the arrays that are no column.
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acpc.contract import pyarrow
+from acpc.contract import check, pyarrow
 from numpy.typing import NDArray
 
 from acpc_client.errors import ArgumentError
 from acpc_client.files import read_npz, write_whole
+from acpc_client.results.calibrated import CalibratedThresholds
 from acpc_client.results.codec import Arrays
 from acpc_client.results.documents import Result, read_document
 
@@ -65,18 +68,58 @@ def load_result(path: str | Path) -> Result:
         FailedPrecondition: Parquet, and pyarrow is not installed.
     """
     source = Path(path)
+    return _read(source, _content_of(source))
+
+
+def load_thresholds(path: str | Path) -> CalibratedThresholds:
+    """Reads thresholds that ``acpc study thresholds --output`` wrote; see their ``warnings``.
+
+    The ``thresholds`` in them are what ``score_checkpoint`` takes; they hold the sha256 of the
+    file, which the receipts of scores keep, and their family, which the server compares with the
+    checkpoint's.
+
+    Raises:
+        ArgumentError: No such file, or it was changed or damaged; names the field.
+    """
+    source = Path(path)
+    content = _content_of(source)
+    result = _read(source, content)
+    found = result.answer
+    if not isinstance(found, CalibratedThresholds):
+        wanted = "wanted what acpc study thresholds --output writes"
+        raise ArgumentError("path", f"{source} holds a result of kind {result.kind}, {wanted}")
+    try:
+        check(found.thresholds)
+        for name in ("ir", "sr"):
+            grid = result.request["parameters"][f"{name}_grid"]
+            if getattr(found, name) not in grid:
+                told = f"found {getattr(found, name):g}, but request.parameters.{name}_grid"
+                raise ArgumentError(name, f"{told} is {grid}")
+    except ArgumentError as error:
+        hint = "the file was changed or damaged: give other thresholds without a file"
+        raise ArgumentError("path", f"{source}: answer.{error}; {hint}") from error
+    except (KeyError, TypeError) as error:
+        told = f"{source}: request.parameters lacks the grids of the thresholds"
+        raise ArgumentError("path", told) from error
+    return replace(found, source_digest=hashlib.sha256(content).hexdigest())
+
+
+def _content_of(source: Path) -> bytes:
+    _suffix(source)
+    try:
+        return source.read_bytes()
+    except OSError as error:
+        raise ArgumentError("path", f"cannot read {source}: {error.strerror}") from error
+
+
+def _read(source: Path, content: bytes) -> Result:
     readers: dict[str, Callable[[bytes], Read]] = {
         ".json": _from_json,
         ".npz": _from_npz,
         ".parquet": _from_parquet,
     }
-    read = readers[_suffix(source)]
     try:
-        content = source.read_bytes()
-    except OSError as error:
-        raise ArgumentError("path", f"cannot read {source}: {error.strerror}") from error
-    try:
-        return read_document(*read(content))
+        return read_document(*readers[source.suffix](content))
     except ArgumentError as error:
         where = f"{source}: {error.field}: " if error.field else f"{source} "
         raise ArgumentError("path", f"{where}{error.description}") from error

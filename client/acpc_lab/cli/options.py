@@ -264,9 +264,11 @@ def suffix_of(formats: Sequence[str]) -> Callable[[Path | None], Path | None]:
     return check
 
 
-def output_option(help: str, formats: Sequence[str] = FORMATS) -> Any:  # noqa: ANN401
+def output_option(help: str, formats: Sequence[str] = FORMATS, *flags: str) -> Any:  # noqa: ANN401
     """An option with the file to write."""
-    return typer.Option(dir_okay=False, writable=True, callback=suffix_of(formats), help=help)
+    return typer.Option(
+        *flags, dir_okay=False, writable=True, callback=suffix_of(formats), help=help
+    )
 
 
 _EXACT = ".json to read; .npz or .parquet to load again exactly."
@@ -290,7 +292,7 @@ def read_shift(text: str) -> Perturbation:
     Raises:
         typer.BadParameter: It names none; the message lists the choices.
     """
-    with _as_usage("--shift"):
+    with as_usage("--shift"):
         return parse(text)
 
 
@@ -300,7 +302,7 @@ def read_grid(texts: Sequence[str]) -> list[Perturbation]:
     Raises:
         typer.BadParameter: One names none; the message lists the choices.
     """
-    with _as_usage("--shift"):
+    with as_usage("--shift"):
         return [shift for text in texts for shift in parse_grid(text)]
 
 
@@ -350,7 +352,8 @@ def read_arrays(
 
 
 @contextmanager
-def _as_usage(option: str) -> Iterator[None]:
+def as_usage(option: str) -> Iterator[None]:
+    """What is wrong with an argument is wrong with the option."""
     try:
         yield
     except ArgumentError as error:

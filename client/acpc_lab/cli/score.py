@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,11 +16,21 @@ from acpc_client import (
     Reading,
     ScoreProtocol,
     Thresholds,
+    load_thresholds,
 )
 
 from acpc_lab.cli import render
 from acpc_lab.cli.follow import follow, submitting
-from acpc_lab.cli.options import Json, ScoreOutput, Server, Shift, read_shift, said
+from acpc_lab.cli.options import (
+    PROTOCOL,
+    Json,
+    ScoreOutput,
+    Server,
+    Shift,
+    as_usage,
+    read_shift,
+    said,
+)
 from acpc_lab.cli.parameters import (
     CHECKPOINT,
     Digest,
@@ -83,6 +94,18 @@ class Measures:
     extra_quantiles: Annotated[Any, numbers(ScoreProtocol, "extra_quantiles", float)] = None
     t_ir: Annotated[float | None, sets(Thresholds, "ir", "--t-ir")] = None
     t_sr: Annotated[float | None, sets(Thresholds, "sr", "--t-sr")] = None
+    thresholds_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--thresholds",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Thresholds that `acpc study thresholds --output` wrote, in place of --t-ir and "
+            "--t-sr; its digest is in the receipt.",
+            rich_help_panel=PROTOCOL,
+        ),
+    ] = None
     confidence: Annotated[float | None, sets(EvidenceOptions, "confidence")] = None
     resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None
     evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None
@@ -94,8 +117,24 @@ class Measures:
         return ScoreProtocol(**said(**{name: getattr(self, name) for name in names}))
 
     def thresholds(self) -> Thresholds:
-        """The thresholds; what was not said is the paper's."""
-        return Thresholds(**said(ir=self.t_ir, sr=self.t_sr))
+        """The thresholds; what was not said is the paper's.
+
+        Raises:
+            typer.BadParameter: A file and numbers, or no thresholds in the file.
+        """
+        by_hand = said(ir=self.t_ir, sr=self.t_sr)
+        if self.thresholds_file is None:
+            return Thresholds(**by_hand)
+        if by_hand:
+            raise typer.BadParameter(
+                "has both thresholds; leave out --t-ir and --t-sr, or leave out the file",
+                param_hint="--thresholds",
+            )
+        with as_usage("--thresholds"):
+            chosen = load_thresholds(self.thresholds_file)
+        for sentence in chosen.warnings:
+            render.note(f"warning: {self.thresholds_file}: {sentence}")
+        return chosen.thresholds
 
     def evidence(self) -> EvidenceOptions:
         """How sure the numbers are made to be; what was not said is at 95 %."""
@@ -179,6 +218,7 @@ def score(
     """
     perturbation, anchors = read_shift(shift), source.read()
     checkpoint, reference = judged.refs()
+    thresholds = measures.thresholds()
     with server.connect() as client:
         with submitting(request_id or str(uuid.uuid4())) as named:
             job = client.score_checkpoint(
@@ -187,7 +227,7 @@ def score(
                 perturbation,
                 reference=reference,
                 protocol=measures.protocol(),
-                thresholds=measures.thresholds(),
+                thresholds=thresholds,
                 evidence=measures.evidence(),
                 request_id=named,
                 **said(numeric_mode=measures.numeric_mode),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from acpc_client import Result, save_result
 from acpc_client.errors import ArgumentError
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit, Json, command, read_numbers, reported
+from acpc_lab.cli.options import Exit, Json, command, output_option, read_numbers, reported
 from acpc_lab.cli.study_run import Output, Reading, RowsFile, file_source, with_columns
 from acpc_lab.studies import bundle
 from acpc_lab.studies import verify as verify_bundle
@@ -27,38 +30,72 @@ _THRESHOLDS = r"""Do thresholds chosen on some tasks find the recovered checkpoi
 
 Tries the 6 x 4 grid of the paper on every nonempty proper subset of the tasks and tests each
 choice on the other tasks. A row is a checkpoint of a training sweep under one visual shift. With a
-column `family` it does so in each model family by itself.
+column `family` it does so in each model family by itself. With `--output` it also writes the pair
+that does best on all tasks, for checkpoints that come later: `acpc score --thresholds`.
 
 **Examples**
 
     acpc study thresholds sweep.csv --out thresholds/
     acpc study thresholds sweep.csv --t-ir 0.2,0.3,0.5 --json
+    acpc study thresholds sweep.csv --output thresholds.json
 """
 
 
-@command(app, help=with_columns(_THRESHOLDS, studies.SweepRows))
-def thresholds(
-    *,
-    rows: RowsFile,
+@dataclass(frozen=True, kw_only=True)
+class Calibrated:
+    """Where thresholds for later checkpoints go, and which."""
+
+    file: Annotated[
+        Path | None,
+        output_option(
+            "Also write the thresholds that do best on all tasks, for acpc score --thresholds.",
+            (".json",),
+            "--output",
+        ),
+    ] = None
+    family: Annotated[
+        str, typer.Option(help="Whose thresholds to write, where the rows have several families.")
+    ] = ""
+
+    def write(self, evidence: studies.Evidence, source: Mapping[str, Any]) -> None:
+        """Writes them, and says what to know of them.
+
+        Raises:
+            ArgumentError: The rows have several families, or no such one.
+        """
+        if self.file is None:
+            return
+        chosen = studies.calibrated(evidence.rows, evidence.parameters, self.family)
+        save_result(Result("thresholds", chosen, evidence.result([source]).request), self.file)
+        pair = f"relative IR at most {chosen.ir:g}, SR at least {chosen.sr:g}"
+        render.note(f"wrote {self.file}: {pair}")
+        for sentence in chosen.warnings:
+            render.note(f"warning: {sentence}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """The grid of thresholds, and what they are judged by."""
+
     t_ir: Annotated[
         str, typer.Option("--t-ir", metavar="A,B,...", help="Thresholds of relative IR to try.")
-    ] = "0.05,0.075,0.10,0.15,0.20,0.30",
+    ] = "0.05,0.075,0.10,0.15,0.20,0.30"
     t_sr: Annotated[
         str, typer.Option("--t-sr", metavar="A,B,...", help="Thresholds of SR to try.")
-    ] = "0.80,0.85,0.90,0.95",
+    ] = "0.80,0.85,0.90,0.95"
     recovery: Annotated[
         float, typer.Option(help="Share of the possible improvement that counts as recovered.")
-    ] = 0.8,
-    clean_loss: Points = 5.0,
+    ] = 0.8
+    clean_loss: Points = 5.0
     clean_gain: Annotated[
         float,
         typer.Option(help="Points by which clean success rises where recovery is more than that."),
-    ] = 5.0,
-    reading: Reading = "paper",
+    ] = 5.0
+    reading: Reading = "paper"
     ties: Annotated[
         Literal["runs", "checkpoints"] | None,
         typer.Option(help="What early and late acceptances count; as --protocol says."),
-    ] = None,
+    ] = None
     no_onset: Annotated[
         str | None,
         typer.Option(
@@ -66,27 +103,33 @@ def thresholds(
             help="What a missing onset counts: one step past the grid, or a distance in levels; as "
             "--protocol says.",
         ),
-    ] = None,
-    output: Output,
-) -> None:
+    ] = None
+
+    def parameters(self) -> studies.ThresholdParameters:
+        """What was said, as the study takes it."""
+        return studies.ThresholdParameters(
+            read_numbers(self.t_ir, float, "--t-ir"),
+            read_numbers(self.t_sr, float, "--t-sr"),
+            recovery=self.recovery,
+            clean_loss=self.clean_loss,
+            clean_gain=self.clean_gain,
+            reading=self.reading,
+            ties=self.ties or "",
+            no_onset=_number_or_word(self.no_onset),
+        )
+
+
+@command(app, help=with_columns(_THRESHOLDS, studies.SweepRows))
+def thresholds(*, rows: RowsFile, search: Search, calibrated: Calibrated, output: Output) -> None:
     """Threshold selection."""
     with reported():
         output.check()
-        grids = read_numbers(t_ir, float, "--t-ir"), read_numbers(t_sr, float, "--t-sr")
-        parameters = studies.ThresholdParameters(
-            *grids,
-            recovery=recovery,
-            clean_loss=clean_loss,
-            clean_gain=clean_gain,
-            reading=reading,
-            ties=ties or "",
-            no_onset=_number_or_word(no_onset),
-        )
         evidence = studies.Evidence.of(
-            studies.STUDIES["thresholds"], read_rows(rows, studies.SweepRows), parameters
+            studies.STUDIES["thresholds"], read_rows(rows, studies.SweepRows), search.parameters()
         )
         source, inputs = file_source(rows)
         output.finish(evidence, [source], inputs)
+        calibrated.write(evidence, source)
 
 
 def _number_or_word(text: str | None) -> str | float | None:

@@ -72,6 +72,8 @@ class SweepServer(Caller):
     @contextmanager
     def connect(self, sweep: Sweep) -> Iterator[AcpcClient]:
         """A client."""
+        for sentence in sweep.spec.warnings:
+            render.note(f"warning: {sentence}")
         target = self.target or sweep.spec.target or DEFAULT_TARGET
         access: Access = {**sweep.spec.access, **self.access()}
         with AcpcClient(target, **access, patience=self.patience) as client:

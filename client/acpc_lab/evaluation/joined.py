@@ -57,6 +57,10 @@ def sweep_rows(scores: Scores, success: SuccessRows, shift: Perturbation) -> Swe
             success_noisy=noisy.percent,
             success_clean_seeds=" ".join(f"{percent:g}" for percent in clean.by_seed),
             episodes=noisy.episodes if noisy.episodes == clean.episodes else math.nan,
+            checkpoint_digest=score.receipt.checkpoint_digest,
+            anchors_digest=score.receipt.anchors_digest,
+            perturbation_digest=score.receipt.perturbation_digest,
+            parameters_digest=score.receipt.parameters_digest,
         )
     return SweepRows.of(columns)
 

@@ -25,6 +25,7 @@ import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self, Unpack
 
 from acpc_client import (
@@ -39,6 +40,7 @@ from acpc_client import (
     Score,
     ScoreProtocol,
     Thresholds,
+    load_thresholds,
 )
 from acpc_client.errors import (
     AcpcError,
@@ -73,7 +75,8 @@ class ScoringOptions(Access, total=False):
     Attributes:
         reference: The unaugmented checkpoint of the same task, run and family [none].
         protocol: How IR and SR are measured [the paper's protocol].
-        thresholds: Of the screen [the paper's 0.30 and 0.95].
+        thresholds: Of the screen: numbers, or a file that ``acpc study thresholds --output`` wrote
+            [the paper's 0.30 and 0.95].
         numeric_mode: Arithmetic of the network [the server's].
         backlog: Epochs that may wait to be scored; further ones are rejected [8].
         patience: Seconds the server may be away at a stretch before an epoch is given up [600].
@@ -82,7 +85,7 @@ class ScoringOptions(Access, total=False):
 
     reference: str | CheckpointRef | None
     protocol: ScoreProtocol | None
-    thresholds: Thresholds | None
+    thresholds: Thresholds | str | Path | None
     numeric_mode: NumericMode
     backlog: int
     patience: float
@@ -190,6 +193,9 @@ class EpochScorer:
         anchors: Where the anchors come from: a dataset, or the digest of an anchor set.
         shifts: The visual changes; each is a job.
         **options: See ``ScoringOptions``.
+
+    Raises:
+        ArgumentError: The file of the thresholds cannot be used; names the field.
     """
 
     def __init__(
@@ -206,6 +212,11 @@ class EpochScorer:
         self._anchors = anchors
         self._shifts = tuple(shifts) if isinstance(shifts, Sequence) else (shifts,)
         self._request = {name: value for name, value in options.items() if name in _OF_REQUEST}
+        if isinstance(file := options.get("thresholds"), str | Path):
+            chosen = load_thresholds(file)
+            self._request["thresholds"] = chosen.thresholds
+            for sentence in chosen.warnings:
+                _log.warning("%s: %s", file, sentence)
         self._patience = options.get("patience", _PATIENCE_S)
         self._timeout = options.get("timeout", 3600.0)
         self._queue: queue.Queue[_Epoch] = queue.Queue(options.get("backlog", 8))

@@ -145,7 +145,7 @@ def server_of(results: SweepResults) -> tuple[str | None, Access]:
     plan = SweepFolder(results.folder).read_plan()
     if plan is None:
         return None, {}
-    spec = read_spec(Node(plan.document), plan.name)
+    spec = read_spec(Node(plan.document), plan.name, results.folder.parent)
     return spec.target, spec.access
 
 

@@ -39,4 +39,4 @@ from acpc_lab.studies.recovery import SweepRows
 from acpc_lab.studies.sensitivity import SensitivityParameters, SensitivitySummary
 from acpc_lab.studies.shifts import ShiftPair, ShiftParameters, ShiftRows, ShiftSummary
 from acpc_lab.studies.threshold_summary import SplitMean, ThresholdSummary
-from acpc_lab.studies.thresholds import ThresholdParameters
+from acpc_lab.studies.thresholds import ThresholdParameters, calibrated

@@ -44,6 +44,12 @@ class SweepRows(Rows):
     episodes: Annotated[
         Numbers, Column("episodes behind each success rate, for intervals", low=1, optional=True)
     ]
+    checkpoint_digest: Annotated[
+        Texts, Column("these four of the score's receipt, kept with thresholds", optional=True)
+    ]
+    anchors_digest: Annotated[Texts, Column("of the anchors", optional=True)]
+    perturbation_digest: Annotated[Texts, Column("of shift, draws and seed", optional=True)]
+    parameters_digest: Annotated[Texts, Column("of the protocol", optional=True)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
+from acpc_client import CalibratedThresholds, CalibrationScore, SelectionStep
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import SLACK, Parameters, Spread, as_float
@@ -127,6 +129,60 @@ def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) 
     )
 
 
+def calibrated(
+    rows: SweepRows, parameters: ThresholdParameters, family: str = ""
+) -> CalibratedThresholds:
+    """The thresholds that do best on all tasks of a family, for checkpoints that come later.
+
+    ``family`` may be left out where the rows have one only.
+
+    Raises:
+        ArgumentError: As ``summarise``; or the rows have no such family, or several.
+    """
+    sweep = read_training_sweep(
+        rows, recovery=parameters.recovery, clean_loss=parameters.clean_loss
+    )
+    families = sweep.by_family()
+    if family not in families and (family or len(families) > 1):
+        wanted = f"wanted one of {', '.join(filter(None, families)) or 'none: rows name none'}"
+        raise ArgumentError("family", f"found {family or 'none'}, {wanted}")
+    name = family if family in families else next(iter(families))
+    judged = _judged(name, families[name], parameters)
+    tasks = list(families[name].by_task())
+    chosen, steps = _narrowed(judged, tasks)
+    held = rows.where(rows.family == name)
+    scores = zip(
+        *(getattr(held, field.name).tolist() for field in dataclasses.fields(CalibrationScore)),
+        strict=True,
+    )
+    splits = [select(judged, source) for source in sources(tasks)]
+    return CalibratedThresholds(
+        ir=chosen.ir,
+        sr=chosen.sr,
+        family=name,
+        tasks=tuple(tasks),
+        runs=len(families[name].runs),
+        selection=steps,
+        splits=len(splits),
+        agreeing=splits.count(chosen),
+        warnings=tuple(_edges(chosen, parameters)),
+        scores=tuple(CalibrationScore(*values) for values in scores),
+    )
+
+
+def _edges(chosen: ThresholdPair, parameters: ThresholdParameters) -> Iterator[str]:
+    """A sentence for each threshold that the grid may have held back."""
+    most = {"ir": math.inf, "sr": 1.0}
+    for name, grid in (("ir", parameters.ir_grid), ("sr", parameters.sr_grid)):
+        value = getattr(chosen, name)
+        for edge, other in ((min(grid), "smaller"), (max(grid), "larger")):
+            if value == edge and (other == "smaller" or value < most[name]):
+                yield (
+                    f"t_{name.upper()} {value:g} lies at the edge of its grid: a {other} one was "
+                    f"not tried and may do better; add {other} ones with --t-{name}"
+                )
+
+
 class _Family(NamedTuple):
     tasks: list[TaskRecovery]
     splits: list[Split]
@@ -134,16 +190,22 @@ class _Family(NamedTuple):
     mean: FamilyMean
 
 
-def _family(name: str, sweep: TrainingSweep, parameters: ThresholdParameters) -> _Family:
+def _judged(name: str, sweep: TrainingSweep, parameters: ThresholdParameters) -> Judged:
+    """How every pair does on every run of a family."""
     tasks = sweep.by_task()
     if not 2 <= len(tasks) <= MAX_TASKS:
         of = f" of family {name}" if name else ""
         raise ArgumentError("task", f"found {len(tasks)} tasks{of}, wanted 2 to {MAX_TASKS}")
     rule = parameters.onset_rule(sweep.levels)
-    judged: Judged = {
+    return {
         pair: {task: [judge(run, pair, rule) for run in runs] for task, runs in tasks.items()}
         for pair in parameters.pairs()
     }
+
+
+def _family(name: str, sweep: TrainingSweep, parameters: ThresholdParameters) -> _Family:
+    tasks = sweep.by_task()
+    judged = _judged(name, sweep, parameters)
     splits = [_split(name, source, judged) for source in sources(list(tasks))]
     several = [split for split in splits if len(split.source) > 1]
     mean = FamilyMean(
@@ -170,13 +232,36 @@ def select(judged: Judged, source: Iterable[str]) -> ThresholdPair:
     The smallest mean onset mismatch; ties go to fewer early acceptances, fewer late acceptances,
     the higher balanced accuracy, the smaller t_IR, the larger t_SR, in this order.
     """
-    held = list(source)
+    return _narrowed(judged, list(source))[0]
 
-    def rank(pair: ThresholdPair) -> tuple[Fraction, int, int, Fraction, float, float]:
-        agreement, early, late = _on(judged[pair], held)
-        return (agreement.mismatch, early, late, -agreement.balanced_accuracy, pair.ir, -pair.sr)
 
-    return min(judged, key=rank)
+_CRITERIA = {
+    "smallest mean onset mismatch": 1,
+    "fewest early acceptances": 1,
+    "fewest late acceptances": 1,
+    "highest balanced accuracy": -1,
+    "smallest t_IR": 1,
+    "largest t_SR": -1,
+}
+"""What decides, in order, and the sign by which the smallest value is the best."""
+
+
+def _narrowed(
+    judged: Judged, tasks: Sequence[str]
+) -> tuple[ThresholdPair, tuple[SelectionStep, ...]]:
+    """The best pair, and what each criterion left; those after the last decision are left out."""
+    ranks: dict[ThresholdPair, tuple[Fraction | float, ...]] = {}
+    for pair, judgements in judged.items():
+        seen, early, late = _on(judgements, tasks)
+        ranks[pair] = (seen.mismatch, early, late, -seen.balanced_accuracy, pair.ir, -pair.sr)
+    left, steps = list(judged), []
+    for index, (criterion, sign) in enumerate(_CRITERIA.items()):
+        best = min(ranks[pair][index] for pair in left)
+        left = [pair for pair in left if ranks[pair][index] == best]
+        steps.append(SelectionStep(criterion, float(sign * best), len(left)))
+        if len(left) == 1:
+            break
+    return left[0], tuple(steps)
 
 
 def _on(judgements: dict[str, list[Judgement]], tasks: Sequence[str]) -> tuple[Agreement, int, int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from acpc.contract import digested
 from acpc_client import (
     Access,
     NumericMode,
@@ -18,7 +19,9 @@ from acpc_client import (
     ScoreProtocol,
     Thresholds,
     Tls,
+    load_thresholds,
 )
+from acpc_client.errors import ArgumentError
 
 from acpc_lab.sweeps.anchors import SEED_LIMIT, AnchorPlace, read_anchors
 from acpc_lab.sweeps.reading import Label, Node, Pattern, Section, read_document
@@ -28,6 +31,7 @@ KEYS = (
     "name", "description", "server", "checkpoints", "reference", "anchors", "shifts", "seeds",
     "protocol", "thresholds", "numeric_mode", "concurrency", "retries",
 )  # fmt: skip
+_OF_FILE = ("source_digest", "family")
 READINGS = ("paper", "released")
 _GROUP_KEYS = ("name", "weights", "reference", "labels", "anchors")
 
@@ -70,7 +74,8 @@ class SweepSpec:
         neighbourhoods: Values of ``protocol.neighbourhood``, each a cell of its own.
         concurrency: Jobs in flight at most.
         retries: Further attempts for a cell whose job failed.
-        document: The file as plain values.
+        warnings: What to know of the thresholds, in words, where they come from a file.
+        document: The file as plain values, with the thresholds that a file of its own holds.
     """
 
     name: str
@@ -86,6 +91,7 @@ class SweepSpec:
     numeric_mode: NumericMode
     concurrency: int
     retries: int
+    warnings: tuple[str, ...]
     document: Mapping[str, Any] = field(repr=False)
 
 
@@ -101,7 +107,7 @@ def load_spec(file: Path) -> SweepSpec:
     Raises:
         SweepFileError: The file cannot be run as it is; names the line, the place and the fix.
     """
-    return read_spec(read_document(file), file.stem)
+    return read_spec(read_document(file), file.stem, file.parent)
 
 
 def folder_of(file: Path, spec: SweepSpec) -> Path:
@@ -109,8 +115,8 @@ def folder_of(file: Path, spec: SweepSpec) -> Path:
     return file.with_name(f"{spec.name}.sweep")
 
 
-def read_spec(root: Node, default_name: str) -> SweepSpec:
-    """Reads a sweep document.
+def read_spec(root: Node, default_name: str, beside: Path) -> SweepSpec:
+    """Reads a sweep document; files that it names are relative to the folder ``beside``.
 
     Raises:
         SweepFileError: The document cannot be run as it is; names the place and the fix.
@@ -121,6 +127,10 @@ def read_spec(root: Node, default_name: str) -> SweepSpec:
         raise name.found("up to 100 letters, digits, dots, dashes or spaces")
     target, access = _server(top.get("server"))
     mode = top.get("numeric_mode")
+    thresholds, warnings = _thresholds(top.get("thresholds"), beside)
+    document = root.value
+    if "thresholds" in top and isinstance(top["thresholds"].value, str):
+        document = {**document, "thresholds": digested(thresholds)}
     modes = [item.name.lower() for item in NumericMode]
     return SweepSpec(
         name=name.text(),
@@ -132,11 +142,12 @@ def read_spec(root: Node, default_name: str) -> SweepSpec:
         seeds=_seeds(top.get("seeds")),
         protocol=_protocol(top.get("protocol")),
         neighbourhoods=_neighbourhoods(top.get("protocol")),
-        thresholds=_thresholds(top.get("thresholds")),
+        thresholds=thresholds,
+        warnings=warnings,
         numeric_mode=NumericMode[mode.choice(modes).upper()] if mode else NumericMode(0),
         concurrency=top["concurrency"].integer(1, 1000) if "concurrency" in top else 4,
         retries=top["retries"].integer(0, 100) if "retries" in top else 3,
-        document=json.loads(json.dumps(root.value)),
+        document=json.loads(json.dumps(document)),
     )
 
 
@@ -247,8 +258,19 @@ def _neighbourhoods(node: Node | None) -> tuple[float, ...]:
     return found
 
 
-def _thresholds(node: Node | None) -> Thresholds:
+def _thresholds(node: Node | None, beside: Path) -> tuple[Thresholds, tuple[str, ...]]:
+    """The thresholds, and the warnings of the file that they come from."""
     if node is None:
-        return Thresholds()
-    section = node.section(("ir", "sr"))
-    return Thresholds(**{key: item.number() for key, item in section.values.items()})
+        return Thresholds(), ()
+    if not isinstance(node.value, str):
+        section = node.section(("ir", "sr", *_OF_FILE))
+        given: dict[str, Any] = {
+            key: item.text() if key in _OF_FILE else item.number()
+            for key, item in section.values.items()
+        }
+        return Thresholds(**given), ()
+    try:
+        chosen = load_thresholds(beside / node.value)
+    except ArgumentError as error:
+        raise node.error(error.description) from error
+    return chosen.thresholds, tuple(f"{node.value}: {sentence}" for sentence in chosen.warnings)

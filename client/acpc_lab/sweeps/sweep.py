@@ -114,7 +114,9 @@ class Sweep:
             SweepFileError: It cannot be run; names the place and the fix.
         """
         place = Path(folder)
-        return cls(read_spec(Node(document), place.name.removesuffix(".sweep")), place)
+        return cls(
+            read_spec(Node(document), place.name.removesuffix(".sweep"), place.parent), place
+        )
 
     def run(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
         """Runs every cell that has no score yet, and waits for all of them.

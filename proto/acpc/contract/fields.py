@@ -103,9 +103,13 @@ def sized(
     least: int = 0,
     most: int,
     default_factory: Any = MISSING,
+    **more: Any,
 ) -> Any:
-    """A dataclass field of a text, sequence or mapping with a range for its length."""
-    metadata = {"bounds": Bounds(min_length=least, max_length=most)}
+    """A dataclass field of a text, sequence or mapping with a range for its length.
+
+    ``more`` is metadata of the field.
+    """
+    metadata = {"bounds": Bounds(min_length=least, max_length=most), **more}
     if default_factory is not MISSING:
         return field(default_factory=default_factory, metadata=metadata)
     return field(default=default, metadata=metadata)

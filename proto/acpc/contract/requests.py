@@ -5,6 +5,7 @@ The defaults are the paper's protocol. ``acpc.contract.check`` compares a reques
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from acpc.contract.enums import AnchorSample, PartnerPast, Reading
@@ -257,10 +258,22 @@ class Thresholds(Request, Wire[scoring_service_pb2.Thresholds]):
     Attributes:
         ir: Largest relative IR that passes, finite and above 0.
         sr: Smallest SR that passes, in (0, 1].
+        source_digest: sha256 of the file that they were read from, hex; empty: they come from none.
+            Kept in the receipt's parameters.
+        family: Model family that they were chosen for; a checkpoint of another is rejected. At most
+            128 characters; empty: any.
     """
 
     ir: float = bounded(0.30, gt=0)
     sr: float = bounded(0.95, gt=0, le=1)
+    source_digest: str = sized("", most=64, paper="")
+    family: str = sized("", most=128, paper="")
+
+    def check_rules(self) -> None:
+        """A digest is whole or absent."""
+        if self.source_digest and not re.fullmatch("[0-9a-f]{64}", self.source_digest):
+            found = f"found {self.source_digest!r}"
+            raise ArgumentError("source_digest", f"{found}, wanted 64 hexadecimal digits, or none")
 
 
 @dataclass(frozen=True)

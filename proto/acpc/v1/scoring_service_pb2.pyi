@@ -395,19 +395,33 @@ class Thresholds(_message.Message):
 
     IR_FIELD_NUMBER: _builtins.int
     SR_FIELD_NUMBER: _builtins.int
+    SOURCE_DIGEST_FIELD_NUMBER: _builtins.int
+    FAMILY_FIELD_NUMBER: _builtins.int
     ir: _builtins.float
     """Range: (0, inf); default 0.3."""
     sr: _builtins.float
     """Range: (0, 1]; default 0.95."""
+    source_digest: _builtins.str
+    """sha256 of the file that they were read from, hex; empty: they come from
+    none. Kept in the receipt's parameters.
+    Length: 0 to 64.
+    """
+    family: _builtins.str
+    """Model family that they were chosen for; a checkpoint of another is rejected
+    before the job is queued. Empty: any.
+    Length: 0 to 128.
+    """
     def __init__(
         self,
         *,
         ir: _builtins.float | None = ...,
         sr: _builtins.float | None = ...,
+        source_digest: _builtins.str = ...,
+        family: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ir", b"_ir", "_sr", b"_sr", "ir", b"ir", "sr", b"sr"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ir", b"_ir", "_sr", b"_sr", "ir", b"ir", "sr", b"sr"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ir", b"_ir", "_sr", b"_sr", "family", b"family", "ir", b"ir", "source_digest", b"source_digest", "sr", b"sr"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ir: _TypeAlias = _typing.Literal["ir"]  # noqa: Y015
     _WhichOneofArgType__ir: _TypeAlias = _typing.Literal["_ir", b"_ir"]  # noqa: Y015

@@ -45,6 +45,13 @@ class ScoreJobKind(AnchorJobKind):
                     f"{field} is {theirs}, but the checkpoint's is {ours}; the reference must be "
                     "the unaugmented checkpoint of the same task, run and family",
                 )
+        wanted = spec.thresholds.family
+        if wanted and wanted.casefold() != card.family.casefold():
+            raise InvalidArgument(
+                "thresholds.family",
+                f"is {wanted}, but the checkpoint's is {card.family}; give thresholds that were "
+                "chosen for its family",
+            )
         frames = torch.zeros(1, 3, card.image_size, card.image_size)
         try:
             perturb_frames(frames, spec.perturbation, seed=0, anchor=0, draw=0)

@@ -81,7 +81,7 @@ class ScoreSpec(AnchorJobSpec):
         """The protocol, how the windows are drawn, the thresholds, and how sure it is made."""
         return {
             "protocol": to_plain(self.protocol),
-            "thresholds": to_plain(self.thresholds),
+            "thresholds": digested(self.thresholds),
             "evidence": {**to_plain(self.evidence), "method": METHOD},
             **self.drawn(),
         }
@@ -91,7 +91,7 @@ class ScoreSpec(AnchorJobSpec):
         asked = {} if self.evidence == EvidenceOptions() else {"evidence": to_plain(self.evidence)}
         return {
             "protocol": digested(self.protocol),
-            "thresholds": to_plain(self.thresholds),
+            "thresholds": digested(self.thresholds),
             **asked,
         }
 

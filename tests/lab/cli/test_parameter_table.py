@@ -86,7 +86,8 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
         "ScoreCheckpoint",
         [
             ["a", *SCORE, *DATASET, "--request-id", "mine", "--no-wait"],
-            ["a", "--anchor-set", "f" * 64, "--shift", "blur:15", "--no-wait"],
+            ["a", "--anchor-set", "f" * 64, "--shift", "blur:15", "--no-wait", "--thresholds",
+             Path(__file__).parents[1] / "thresholds.json"],
         ],
     ),
     "compare": (

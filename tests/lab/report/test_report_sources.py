@@ -178,10 +178,13 @@ def test_without_a_server_the_report_is_made_and_says_so(
 
 @pytest.mark.parametrize("anchors", [REQUEST.anchors, "a" * 64])
 @pytest.mark.parametrize("shift", [GaussianBlur(15)])
-def test_the_recipe_gives_the_same_cell(anchors: DatasetAnchors | str, shift: GaussianBlur) -> None:
+def test_the_recipe_gives_the_same_cell(
+    anchors: DatasetAnchors | str, shift: GaussianBlur, tmp_path: Path
+) -> None:
     """The sweep file of a job resolves to one cell that asks for what the job was asked."""
-    request = dataclasses.replace(REQUEST, anchors=anchors, shift=shift)
-    spec = read_spec(Node(json.loads(recipe(request))), "again")
+    chosen = Thresholds(0.2, source_digest="e" * 64, family="lewm")
+    request = dataclasses.replace(REQUEST, anchors=anchors, shift=shift, thresholds=chosen)
+    spec = read_spec(Node(json.loads(recipe(request))), "again", tmp_path)
     listed = [
         Checkpoint(name, weights, CheckpointState.AVAILABLE, 1, False, None)
         for name, weights in (("trained", "weights_epoch_3.pt"), ("base", "weights.pt"))

@@ -1,5 +1,6 @@
 """Sweep files: every key is read, and every mistake is named with its line and its place."""
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,28 @@ def test_what_is_left_out_is_the_papers_and_named_by_the_file(tmp_path: Path) ->
     assert (spec.target, spec.access, spec.numeric_mode) == (None, {}, NumericMode.SERVER_DEFAULT)
     assert spec.groups[0].reference is None
     assert Sweep.load(tmp_path / "mine.yaml").folder == tmp_path / "mine.sweep"
+
+
+def test_thresholds_come_from_a_file_beside_it_and_the_plan_holds_them(tmp_path: Path) -> None:
+    """The plan can be read again without the file, and its cells ask for what it said."""
+    kept = Path(__file__).parents[1] / "thresholds.json"
+    (tmp_path / "mine.json").write_bytes(kept.read_bytes())
+    spec = read(tmp_path, LEAST + "thresholds: mine.json\n")
+    digest = hashlib.sha256(kept.read_bytes()).hexdigest()
+    assert spec.thresholds == Thresholds(0.3, 0.9, digest, "lewm")
+    (warning,) = spec.warnings
+    assert warning.startswith("mine.json: t_IR 0.3 lies at the edge of its grid")
+    (tmp_path / "mine.json").unlink()
+    again = Sweep.of(spec.document, tmp_path / "mine.sweep").spec
+    assert (again.thresholds, again.warnings) == (spec.thresholds, ())
+    listed = [Checkpoint("a", "weights.pt", CheckpointState.AVAILABLE, 1, None, False)]
+    by_hand = read(tmp_path, LEAST + "thresholds: {ir: 0.3, sr: 0.9}\n")
+    made = [make_plan(item, listed, lambda given: given.dataset) for item in (spec, again, by_hand)]
+    ids = [plan.cells[0].id for plan in made]
+    assert ids[0] == ids[1] != ids[2]
+    assert made[0].cells[0].request().thresholds == spec.thresholds
+    with pytest.raises(SweepFileError, match=r"line 4: thresholds: cannot read .*mine.json: No"):
+        read(tmp_path, LEAST + "thresholds: mine.json\n")
 
 
 def test_the_reading_of_the_protocol(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from acpc.contract import (
     Reading,
     ScoreProtocol,
     Thresholds,
+    check,
     from_json,
     from_plain,
     to_json,
@@ -122,6 +123,16 @@ def test_how_sure_it_is_made_changes_the_digest_only_when_it_is_said() -> None:
         assert isinstance(told, dict)
         assert told == {**to_plain(options), "method": told["method"]}
         assert told["method"]
+
+
+def test_the_file_of_thresholds_is_in_the_receipt_and_nothing_where_there_is_none() -> None:
+    assert PLAN.parameters()["thresholds"] == {"ir": 0.3, "sr": 0.95}
+    source = {"source_digest": "e" * 64, "family": "lewm"}
+    chosen = changed(thresholds=Thresholds(**source))
+    assert chosen.parameters()["thresholds"] == {"ir": 0.3, "sr": 0.95, **source}
+    assert chosen.digested() != PLAN.digested()
+    with pytest.raises(InvalidArgument, match=r"found 'E+', wanted 64 hexadecimal digits"):
+        check(Thresholds(source_digest="E" * 64))
 
 
 @pytest.mark.parametrize("shift", [GaussianNoise(sigma=0.081), GaussianBlur(kernel_size=15)])
