@@ -3,6 +3,7 @@
 # ruff: noqa: ANN401 - a side is either client
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import grpc
 import numpy as np
 import pytest
 from acpc.contract import Identity
-from acpc_client import AcpcClient, Tls, access_from_environment, make_access
-from acpc_client.errors import ArgumentError, Unauthenticated
+from acpc_client import AcpcClient, RetryPolicy, Tls, access_from_environment, make_access
+from acpc_client.errors import ArgumentError, Unauthenticated, Unavailable
 from acpc_client.inputs import Pair
 from acpc_client.transport.access import is_local, resolved
 from client_counterparty import Counterparty
@@ -160,6 +161,47 @@ def test_several_addresses_are_one_target() -> None:
     for nothing in ("", []):
         with pytest.raises(ArgumentError, match="target: found nothing"):
             resolved(nothing)
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        ("unix:", "the name of a socket, as unix:/run/acpc.sock"),
+        ("unix-abstract:", "the name of a socket"),
+        ("ipv4:", "IP addresses, each with its port, as ipv4:10.0.0.1:50051"),
+        ("ipv4:1.2.3:1", "IP addresses, each with its port"),
+        ("ipv4:gpu:50051", "IP addresses, each with its port"),
+        ("ipv4:127.0.0.1:1,127.0.0.1", "IP addresses, each with its port"),
+        ("ipv6:127.0.0.1:1", "IP addresses, each with its port, as ipv6:[::1]:50051"),
+        ("ipv6:::1", "IP addresses, each with its port"),
+        ("dns:///", "host:port"),
+        (":50051", "host:port"),
+        ("gpu:99999", "host:port"),
+        ("http://gpu:50051", "host:port"),
+        ("gpu 1:50051", "host:port"),
+        ("gpu:1\n", "host:port"),
+    ],
+)
+def test_a_target_that_names_no_server_is_rejected(target: str, wanted: str) -> None:
+    """Grpc would ask nobody, and say so in words of its own."""
+    with pytest.raises(ArgumentError, match=re.escape(f"target: found {target}, wanted {wanted}")):
+        resolved(target)
+
+
+@pytest.mark.parametrize(
+    "target", ["gpu", "gpu:1", "::1", "[::1]:1", "dns:///gpu:1", "unix:///run/acpc", "xds:///acpc"]
+)
+def test_a_target_that_may_name_a_server_is_left_as_it_is(target: str) -> None:
+    assert resolved(target) == target
+
+
+def test_a_socket_that_is_not_there_is_told() -> None:
+    with (
+        AcpcClient("unix:/nowhere/acpc.sock", retry=RetryPolicy(attempts=1)) as client,
+        pytest.raises(Unavailable, match=r"no server answers at unix:.* \(no such file") as raised,
+    ):
+        client.checkpoints.get("a")
+    assert "--target" in raised.value.message
 
 
 def test_the_environment_means_what_the_flags_mean(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from acpc_client.transport.channel import Tls
 Token = str | Path | Callable[[], str]
 """A bearer token or an API key; a file of one, read again when it changes; or what gives one."""
 
+LAST_PORT = 65535
 _TARGET = re.compile(r"(?:(dns|ipv4|ipv6|unix|unix-abstract):)?(?://[^/]*/)?(.*)")
 
 
@@ -144,13 +145,14 @@ def resolved(target: str | Sequence[str]) -> str:
     """A target for gRPC from one, or from several addresses with commas or as a sequence.
 
     Raises:
-        ArgumentError: There is none, or several of which one is no address with a port.
+        ArgumentError: There is none, one that names no server, or several of which one is no
+            address with a port.
     """
     several = target.split(",") if isinstance(target, str) else list(target)
     if len(several) < 2 or several[0].startswith(("ipv4:", "ipv6:")):
         one = ",".join(several)
-        if not one:
-            raise ArgumentError("target", "found nothing, wanted host:port")
+        if wanted := _lacking(one):
+            raise ArgumentError("target", f"found {one or 'nothing'}, wanted {wanted}")
         return one
     versions = {_version(address) for address in several}
     if len(versions) > 1 or versions == {0}:
@@ -162,9 +164,26 @@ def resolved(target: str | Sequence[str]) -> str:
     return f"ipv{versions.pop()}:{','.join(several)}"
 
 
+def _lacking(target: str) -> str:
+    """What a target would have to be; empty when it can name a server."""
+    found = _TARGET.fullmatch(target)
+    scheme, rest = found.groups() if found else (None, "")
+    if scheme in ("unix", "unix-abstract"):
+        return "" if rest else f"the name of a socket, as {scheme}:/run/acpc.sock"
+    if scheme in ("ipv4", "ipv6"):
+        fits = all(_version(address) == int(scheme[-1]) for address in rest.split(","))
+        example = {"ipv4": "10.0.0.1:50051,10.0.0.2:50051", "ipv6": "[::1]:50051"}[scheme]
+        return "" if fits else f"IP addresses, each with its port, as {scheme}:{example}"
+    port = re.search(r"(?<!:):(\d+)$", rest)
+    unfit = rest.startswith(("http:", "https:")) or re.match(r":\d+$|$|.*\s", rest)
+    return "host:port" if unfit or (port and int(port[1]) > LAST_PORT) else ""
+
+
 def _version(address: str) -> int:
+    """4 or 6 of an IP address with a port, 0 of anything else."""
+    found = re.fullmatch(r"(?:\[([^\]]*)\]|([^:]*)):(\d{1,5})", address)
     try:
-        return ipaddress.ip_address(_host(address)).version if ":" in address else 0
+        return ipaddress.ip_address(found[1] or found[2]).version if found else 0
     except ValueError:
         return 0
 
