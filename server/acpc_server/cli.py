@@ -75,7 +75,7 @@ def serve(flags: dict[str, Any], config: Path | None) -> None:
     try:
         settings = read_settings(flags, config)
     except ValidationError as error:
-        for line in problems(error, config):
+        for line in problems(error, flags, config):
             error_console.print(line, markup=False)
         raise typer.Exit(2) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

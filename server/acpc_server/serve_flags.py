@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -79,14 +81,18 @@ def _default(field: FieldInfo) -> str:
     return "" if usual in (None, "") else f" (default {usual})"
 
 
-def problems(error: ValidationError, config: Path | None) -> list[str]:
-    """A line for each value that is wrong: flag, variable, and what to give instead."""
+def problems(error: ValidationError, flags: Mapping[str, Any], config: Path | None) -> list[str]:
+    """A line for each value that is wrong: where it was given, and what to give instead."""
+    written = {} if config is None else tomllib.loads(config.read_text())
     lines = []
     for problem in error.errors():
         what = problem["msg"].removeprefix("Value error, ")
         name = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "missing":
             what = f"required: {Settings.model_fields[name].description}"
-        flag = f"--{name.replace('_', '-')} (ACPC_{name.upper()})"
-        lines.append(f"{flag}: {what}" if name else f"{config}: {what}")
+        flag, variable = f"--{name.replace('_', '-')}", f"ACPC_{name.upper()}"
+        given = f"{flag} ({variable})"
+        if not name or (name in written and flags.get(name) is None and variable not in os.environ):
+            given = ": ".join(filter(None, (str(config), name)))
+        lines.append(f"{given}: {what}")
     return lines

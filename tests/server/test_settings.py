@@ -262,7 +262,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(
         ("[jobs]\nx = 3", "there is no setting 'jobs'"),
         ("zzz = 3", "there is no setting 'zzz'; acpc-server serve --help lists all"),
         ("port =", "acpc.toml: not TOML"),
-        ("rpc_threads = 3", "--rpc-threads (ACPC_RPC_THREADS): "),
+        ("rpc_threads = 3", "acpc.toml: rpc_threads: Input should be greater than or equal to"),
     ],
 )
 def test_a_wrong_file_is_one_line(line: str, told: str, config: Path) -> None:
@@ -271,6 +271,20 @@ def test_a_wrong_file_is_one_line(line: str, told: str, config: Path) -> None:
     assert refused.exit_code == 2
     (only,) = refused.stderr.splitlines()
     assert told in only
+
+
+def test_what_wins_over_the_file_is_named_instead_of_it(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text(config.read_text().replace("port = 1", "port = -1"))
+
+    def told(*more: str) -> str:
+        return CliRunner().invoke(app, ["serve", "--config", str(config), *more]).stderr
+
+    assert told().startswith(f"{config}: port: Input should be")
+    assert told("--port", "x").startswith("--port (ACPC_PORT): Input should be")
+    monkeypatch.setenv("ACPC_PORT", "x")
+    assert told().startswith("--port (ACPC_PORT): Input should be")
 
 
 def test_a_file_that_is_no_text_is_one_line(config: Path) -> None:
