@@ -42,7 +42,7 @@ from server_process import WORLD, running_server
 
 sys.path.insert(0, str(WORLD))
 
-from cem import HeldActions
+from held_actions import HeldActions
 from world import FRAMESKIP, SPEED, Floats, render, step
 
 CHECKPOINTS = ("two-room-base", "two-room-augmented")
