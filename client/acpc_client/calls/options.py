@@ -13,6 +13,7 @@ from acpc.contract import (
     CemReturn,
     CheckpointRef,
     CostReduction,
+    CoverageGoal,
     EvidenceOptions,
     NumericMode,
     Perturbation,
@@ -84,10 +85,13 @@ class CertifyOptions(PlannerOptions, total=False):
     Attributes:
         elite_count: Size k of the elite set; 0: no elite certificate.
         weights: Horizon weights of the ACPC summaries; empty: 1/H.
+        coverage_goal: Also draw until it can be said how large a share of all draws leaves the
+            choice unchanged; needs ``perturbations``.
     """
 
     elite_count: int
     weights: Sequence[float]
+    coverage_goal: CoverageGoal | None
 
 
 class PairedOptions(PlannerOptions, total=False):

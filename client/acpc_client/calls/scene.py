@@ -80,4 +80,5 @@ def selection(options: CertifyOptions) -> dict[str, Any]:
     return {
         "elite_count": options.get("elite_count", 0),
         "weights": options.get("weights", ()),
+        "coverage_goal": options.get("coverage_goal"),
     }

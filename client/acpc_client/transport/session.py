@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from acpc.contract import Receipt
+from acpc.contract import CoverageGoal, Receipt, bounds_of
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 from acpc_client.calls import planning
@@ -17,6 +17,9 @@ from acpc_client.transport.base import Transport, check_timeout
 REQUEST_ID_HEADER = "x-request-id"
 # How long a session waits for the server's goodbye before it hangs up.
 GOODBYE_S = 1.0
+# Share of the time for an answer that the draws of a pool may take, where the goal sets no limit:
+# the server does not know how long a message may take.
+DRAWING_SHARE = 0.7
 
 
 class SessionBase:
@@ -42,6 +45,11 @@ class SessionBase:
         self._message_timeout = (
             check_timeout(message_timeout) or transport.timeout or planning.MESSAGE_TIMEOUT_S
         )
+        goal = self._first.start.coverage_goal
+        if start.HasField("coverage_goal") and not goal.HasField("time_limit"):
+            most = bounds_of(CoverageGoal)["time_limit"].le
+            limit = min(DRAWING_SHARE * self._message_timeout, most)
+            goal.time_limit.FromMilliseconds(max(1, int(1000 * limit)))
         self._receipt: Receipt | None = None
         self._iteration = 0
         self._why_closed = "it was not entered; use: with client.plan(...) as session"

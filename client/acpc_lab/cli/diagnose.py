@@ -14,6 +14,7 @@ from acpc_lab.cli.options import Exit, Input, Json, Server, read_arrays
 from acpc_lab.cli.parameters import (
     PLANNER,
     CemChoice,
+    CoverageChoice,
     PlannerChoice,
     Predictor,
     SummaryWeights,
@@ -25,10 +26,12 @@ from acpc_lab.cli.parameters import (
 
 
 class Selection(enum.StrEnum):
-    """Choices of ``--require``."""
+    """Choices of ``--require``: of the drawn views, or with confidence of all draws."""
 
     TOP1 = "top1"
     ELITE = "elite"
+    CONFIDENT_TOP1 = "confident-top1"
+    CONFIDENT_ELITE = "confident-elite"
 
 
 def compare(
@@ -81,10 +84,15 @@ def certify(
     predictor: Predictor,
     views: ViewChoice,
     planner: PlannerChoice,
+    coverage: CoverageChoice,
     elites: Annotated[int | None, sets(PlanStart, "elite_count", "--elites", panel=PLANNER)] = None,
     weights: SummaryWeights = None,
     require: Annotated[
-        Selection | None, typer.Option(help="Exit with 3 unless every view is certified.")
+        Selection | None,
+        typer.Option(
+            help="Exit with 3 unless every view is certified, or unless the statement about all "
+            "draws of every shift holds."
+        ),
     ] = None,
     server: Server,
     as_json: Json = False,
@@ -113,11 +121,22 @@ def certify(
         acpc certify --input pool.npz --checkpoint "$CHECKPOINT" \
             --shift gaussian_noise:0.02 --draws 20 --require top1 || exit 1
 
+    A few draws promise little about the others. With `--confidence`, `--coverage` or `--max-draws`
+    the server draws until it can say "with 95 % confidence at least 98 % of all draws leave the
+    winner unchanged", or that it cannot:
+
+        acpc certify --input pool.npz --checkpoint lewm-pusht \
+            --shift gaussian_noise:0.02,0.05,0.08 --confidence 0.95 --coverage 0.98 \
+            --require confident-top1
+
     **Exit codes**: 0 done, and certified where required; 3 `--require` was not met; 1 error;
     2 usage.
     """
-    if require is Selection.ELITE and not elites:
-        raise typer.BadParameter("elite needs --elites above 0", param_hint="--require")
+    if require in (Selection.ELITE, Selection.CONFIDENT_ELITE) and not elites:
+        raise typer.BadParameter(f"{require} needs --elites above 0", param_hint="--require")
+    goal = coverage.goal
+    if require in (Selection.CONFIDENT_TOP1, Selection.CONFIDENT_ELITE) and goal is None:
+        raise typer.BadParameter(f"{require} needs --confidence", param_hint="--require")
     needed, optional = ("history", "candidates", "goal"), ("past_blocks", "views")
     arrays = read_arrays(input, needed, optional, views.shift)
     seen = views.read(arrays)
@@ -131,6 +150,7 @@ def certify(
             **seen,
             **planner.said(),
             **said(numeric_mode=predictor.numeric_mode, elite_count=elites, weights=weights),
+            coverage_goal=goal,
         )
     if as_json:
         render.result(result)
@@ -205,6 +225,10 @@ def plan_paired(
 
 
 def _met(answer: PoolCertificate, require: Selection) -> bool:
-    """Whether there are views and all are certified; an answer without any certifies nothing."""
-    chosen = [view.top1 if require is Selection.TOP1 else view.elite for view in answer.views]
-    return bool(chosen) and all(view is not None and view.certified for view in chosen)
+    """Whether all that is asked for holds; an answer without views or statements shows nothing."""
+    what = require.removeprefix("confident-")
+    found = [getattr(view, what) for view in answer.views]
+    if require == what:
+        return bool(found) and all(one is not None and one.certified for one in found)
+    shown = [getattr(statement, what) for statement in answer.coverage]
+    return bool(shown) and all(one is not None and one.holds for one in shown)

@@ -29,6 +29,7 @@ from acpc_client import (
     CemReturn,
     CheckpointRef,
     CostReduction,
+    CoverageGoal,
     DatasetAnchors,
     NumericMode,
 )
@@ -38,6 +39,7 @@ from acpc_lab.cli.options import PROTOCOL, Shifts, read_grid, said
 
 VIEWS = "Views of the history"
 PLANNER = "Planner"
+COVERAGE = "Statement about all draws, made with any of these"
 CHECKPOINT = "Checkpoint"
 
 
@@ -189,6 +191,26 @@ class PlannerChoice:
     def said(self) -> dict[str, Any]:
         """What was given, as the client's calls take it."""
         return said(cost_reduction=self.cost, endpoint_tolerance=self.tolerance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoverageChoice:
+    """What to say of all draws; nothing where no option was given."""
+
+    confidence: Annotated[float | None, sets(CoverageGoal, "confidence", panel=COVERAGE)] = None
+    coverage: Annotated[float | None, sets(CoverageGoal, "coverage", panel=COVERAGE)] = None
+    max_draws: Annotated[int | None, sets(CoverageGoal, "max_draws", panel=COVERAGE)] = None
+    one_look: Annotated[
+        bool | None, sets(CoverageGoal, "one_look", "--one-look", panel=COVERAGE)
+    ] = None
+    time_limit: Annotated[float | None, sets(CoverageGoal, "time_limit", panel=COVERAGE)] = None
+
+    @property
+    def goal(self) -> CoverageGoal | None:
+        """What to say; None for nothing."""
+        names = ("confidence", "coverage", "max_draws", "one_look", "time_limit")
+        given = said(**{name: getattr(self, name) for name in names})
+        return CoverageGoal(**given) if given else None
 
 
 @dataclass(frozen=True, kw_only=True)

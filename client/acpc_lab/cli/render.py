@@ -155,7 +155,20 @@ def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
         elite = f", elite set {number(severity.elite)}" if with_elites else ""
         top1 = number(severity.top1)
         line(f"largest certified severity of {severity.kind}: winner {top1}{elite}")
+    coverage(answer, with_elites)
     receipt(answer.receipt)
+
+
+def coverage(answer: PoolCertificate, with_elites: bool) -> None:
+    """What is said of all draws: a sentence for each choice, then the severities up to which."""
+    for statement in answer.coverage:
+        for finding in (statement.top1, statement.elite):
+            if finding is not None:
+                line(f"{finding.sentence} Proven for {finding.certified} of {finding.draws}.")
+    for severity in answer.certified_severities if answer.coverage else ():
+        elite = f", elite set {number(severity.confident_elite)}" if with_elites else ""
+        top1 = number(severity.confident_top1)
+        line(f"largest severity of {severity.kind} with confidence: winner {top1}{elite}")
 
 
 def paired_plans(answer: PairedPlans, shifts: Sequence[Perturbation]) -> None:

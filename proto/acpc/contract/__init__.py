@@ -9,6 +9,14 @@ from acpc.contract.anchor_sets import (
     frame_digests,
 )
 from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
+from acpc.contract.coverage import (
+    CoverageFinding,
+    CoverageGoal,
+    CoverageOutcome,
+    CoverageStatement,
+    CoverageStop,
+    StepCoverage,
+)
 from acpc.contract.datasets import DatasetFile, TaskSummary
 from acpc.contract.enums import (
     AnchorSample,
@@ -186,6 +194,11 @@ __all__ = [
     "Columns",
     "Contrast",
     "CostReduction",
+    "CoverageFinding",
+    "CoverageGoal",
+    "CoverageOutcome",
+    "CoverageStatement",
+    "CoverageStop",
     "CreateRequest",
     "DataLoss",
     "DatasetAnchors",
@@ -253,6 +266,7 @@ __all__ = [
     "SensitivityStudy",
     "SkipReason",
     "Spec",
+    "StepCoverage",
     "Study",
     "StudyMetadata",
     "StudyRequest",

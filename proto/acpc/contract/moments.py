@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from acpc.contract.coverage import CoverageGoal
 from acpc.contract.enums import CemReturn, CostReduction, NumericMode
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import UINT32, bounded, seed_field, sized
@@ -15,6 +16,7 @@ from acpc.contract.messages import Codec, Wire
 from acpc.contract.requests import (
     MAX_HORIZON,
     MAX_REQUEST_ID,
+    MAX_VIEWS,
     CemBudget,
     CheckpointRef,
     PerturbationSet,
@@ -163,10 +165,31 @@ class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
         elite_count: Size k of the elite set, fewer than the candidates; 0: no elite certificate.
         weights: Horizon weights of the ACPC summaries, one per step, not negative, summing to 1;
             empty: 1/H.
+        coverage_goal: Also draw until a statement about all draws can be made; needs perturbations.
+            None: nothing is drawn but what they ask for.
     """
 
     elite_count: int = bounded(0, ge=0, le=UINT32)
     weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
+    coverage_goal: CoverageGoal | None = None
+
+    def check_rules(self) -> None:
+        """A goal has a law to draw from, and not too many views to draw."""
+        super().check_rules()
+        if self.coverage_goal is None:
+            return
+        if not isinstance(self.views, PerturbationSet):
+            raise ArgumentError(
+                "coverage_goal",
+                "explicit views are no draws of a perturbation; give perturbations, or no goal",
+            )
+        most = MAX_VIEWS // len(self.views.specs)
+        if self.coverage_goal.max_draws > most:
+            raise ArgumentError(
+                "coverage_goal.max_draws",
+                f"found {self.coverage_goal.max_draws} of {len(self.views.specs)} specs, wanted at "
+                f"most {most}: {MAX_VIEWS} views in all",
+            )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acpc.contract.coverage import CoverageStatement
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt, Timing
 from acpc.contract.record import Record
@@ -92,11 +93,16 @@ class CertifiedSeverity(Record, Wire[pb.CertifiedSeverity]):
         kind: Field name of the kind in the contract, for example ``"gaussian_noise"``.
         top1: For the winner.
         elite: For the elite set.
+        confident_top1: With a coverage goal, the largest up to which the statement about the winner
+            holds, all of them together at its confidence; None: not even at the mildest.
+        confident_elite: The same for the elite set.
     """
 
     kind: str
     top1: float | None
     elite: float | None
+    confident_top1: float | None = None
+    confident_elite: float | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -111,6 +117,7 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
         top1_certified_fraction: Fraction of views whose winner provably cannot change.
         elite_certified_fraction: The same for the elite set.
         clean_gaps: What the bounds are held against; None from a server that does not tell.
+        coverage: With a coverage goal, a statement for each perturbation about all its draws.
     """
 
     request_id: str = field(default="", kw_only=True)
@@ -124,6 +131,7 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
     receipt: Receipt
     timing: Timing = field(default_factory=Timing)
     clean_gaps: CleanGaps | None = None
+    coverage: tuple[CoverageStatement, ...] = ()
 
     def table(self) -> Columns:
         """A row per view: certificates, and what the view would have chosen."""

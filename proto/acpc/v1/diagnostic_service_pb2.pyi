@@ -8,6 +8,7 @@ from acpc.v1 import receipt_pb2 as _receipt_pb2
 from acpc.v1 import tensor_pb2 as _tensor_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -42,6 +43,74 @@ COST_REDUCTION_UNSPECIFIED: CostReduction.ValueType  # 0
 COST_REDUCTION_SUM: CostReduction.ValueType  # 1
 COST_REDUCTION_MEAN: CostReduction.ValueType  # 2
 Global___CostReduction: _TypeAlias = CostReduction  # noqa: Y015
+
+class _CoverageOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CoverageOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CoverageOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COVERAGE_OUTCOME_UNSPECIFIED: _CoverageOutcome.ValueType  # 0
+    COVERAGE_OUTCOME_HOLDS: _CoverageOutcome.ValueType  # 1
+    """Shown: at least this share leaves the choice unchanged."""
+    COVERAGE_OUTCOME_FAILS: _CoverageOutcome.ValueType  # 2
+    """Refuted: a smaller share does."""
+    COVERAGE_OUTCOME_UNDECIDED: _CoverageOutcome.ValueType  # 3
+    """Neither."""
+
+class CoverageOutcome(_CoverageOutcome, metaclass=_CoverageOutcomeEnumTypeWrapper):
+    """What draws say of a statement."""
+
+COVERAGE_OUTCOME_UNSPECIFIED: CoverageOutcome.ValueType  # 0
+COVERAGE_OUTCOME_HOLDS: CoverageOutcome.ValueType  # 1
+"""Shown: at least this share leaves the choice unchanged."""
+COVERAGE_OUTCOME_FAILS: CoverageOutcome.ValueType  # 2
+"""Refuted: a smaller share does."""
+COVERAGE_OUTCOME_UNDECIDED: CoverageOutcome.ValueType  # 3
+"""Neither."""
+Global___CoverageOutcome: _TypeAlias = CoverageOutcome  # noqa: Y015
+
+class _CoverageStop:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CoverageStopEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CoverageStop.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COVERAGE_STOP_UNSPECIFIED: _CoverageStop.ValueType  # 0
+    COVERAGE_STOP_DECIDED: _CoverageStop.ValueType  # 1
+    """The statement is shown or refuted."""
+    COVERAGE_STOP_EXACT: _CoverageStop.ValueType  # 2
+    """The perturbation is not random: one view stands for all draws."""
+    COVERAGE_STOP_MAX_DRAWS: _CoverageStop.ValueType  # 3
+    """max_draws were drawn."""
+    COVERAGE_STOP_OUT_OF_REACH: _CoverageStop.ValueType  # 4
+    """max_draws would not suffice even if no further draw changed the choice."""
+    COVERAGE_STOP_DEADLINE: _CoverageStop.ValueType  # 5
+    """The deadline, or time_limit."""
+    COVERAGE_STOP_BUSY: _CoverageStop.ValueType  # 6
+    """The server had no room for more draws."""
+    COVERAGE_STOP_SPENT: _CoverageStop.ValueType  # 7
+    """The session has had the pools that share the error."""
+
+class CoverageStop(_CoverageStop, metaclass=_CoverageStopEnumTypeWrapper):
+    """Why drawing ended."""
+
+COVERAGE_STOP_UNSPECIFIED: CoverageStop.ValueType  # 0
+COVERAGE_STOP_DECIDED: CoverageStop.ValueType  # 1
+"""The statement is shown or refuted."""
+COVERAGE_STOP_EXACT: CoverageStop.ValueType  # 2
+"""The perturbation is not random: one view stands for all draws."""
+COVERAGE_STOP_MAX_DRAWS: CoverageStop.ValueType  # 3
+"""max_draws were drawn."""
+COVERAGE_STOP_OUT_OF_REACH: CoverageStop.ValueType  # 4
+"""max_draws would not suffice even if no further draw changed the choice."""
+COVERAGE_STOP_DEADLINE: CoverageStop.ValueType  # 5
+"""The deadline, or time_limit."""
+COVERAGE_STOP_BUSY: CoverageStop.ValueType  # 6
+"""The server had no room for more draws."""
+COVERAGE_STOP_SPENT: CoverageStop.ValueType  # 7
+"""The session has had the pools that share the error."""
+Global___CoverageStop: _TypeAlias = CoverageStop  # noqa: Y015
 
 class _CemReturn:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -354,6 +423,78 @@ class Goal(_message.Message):
 Global___Goal: _TypeAlias = Goal  # noqa: Y015
 
 @_typing.final
+class CoverageGoal(_message.Message):
+    """What a statement about all draws of a perturbation has to say, and how long
+    the server may draw for it: "with this confidence at least this share of the
+    draws leaves the winner (the elite set) unchanged".
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    COVERAGE_FIELD_NUMBER: _builtins.int
+    MAX_DRAWS_FIELD_NUMBER: _builtins.int
+    ONE_LOOK_FIELD_NUMBER: _builtins.int
+    POOLS_FIELD_NUMBER: _builtins.int
+    TIME_LIMIT_FIELD_NUMBER: _builtins.int
+    confidence: _builtins.float
+    """Range: (0.5, 1); default 0.95."""
+    coverage: _builtins.float
+    """Share of the draws of a perturbation that leave the choice unchanged.
+    Range: (0.5, 1); default 0.98.
+    """
+    max_draws: _builtins.int
+    """Draws of each perturbation at most; times the perturbations at most 4096,
+    and enough to show the coverage where no draw changes the choice.
+    Range: 1 to 4096; default 1000.
+    """
+    one_look: _builtins.bool
+    """Draw max_draws and look once (exact Clopper-Pearson bounds), rather than
+    stop as soon as the statement can be made.
+    """
+    pools: _builtins.int
+    """Pools that share the error, each an equal part, so that the statements hold
+    for all of them together. Zero: CertifyPool has one; in a Plan session the
+    k-th pool has the share 6 / (pi^2 k^2), whatever their number.
+    Range: 0 to 10000; default 0.
+    """
+    @_builtins.property
+    def time_limit(self) -> _duration_pb2.Duration:
+        """Longest that the draws of one pool may take. Absent: as long as the call's
+        deadline leaves room to answer.
+        Range: (0, 300] seconds.
+        """
+
+    def __init__(
+        self,
+        *,
+        confidence: _builtins.float | None = ...,
+        coverage: _builtins.float | None = ...,
+        max_draws: _builtins.int | None = ...,
+        one_look: _builtins.bool = ...,
+        pools: _builtins.int = ...,
+        time_limit: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_coverage", b"_coverage", "_max_draws", b"_max_draws", "confidence", b"confidence", "coverage", b"coverage", "max_draws", b"max_draws", "time_limit", b"time_limit"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_coverage", b"_coverage", "_max_draws", b"_max_draws", "confidence", b"confidence", "coverage", b"coverage", "max_draws", b"max_draws", "one_look", b"one_look", "pools", b"pools", "time_limit", b"time_limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    _WhichOneofReturnType__coverage: _TypeAlias = _typing.Literal["coverage"]  # noqa: Y015
+    _WhichOneofArgType__coverage: _TypeAlias = _typing.Literal["_coverage", b"_coverage"]  # noqa: Y015
+    _WhichOneofReturnType__max_draws: _TypeAlias = _typing.Literal["max_draws"]  # noqa: Y015
+    _WhichOneofArgType__max_draws: _TypeAlias = _typing.Literal["_max_draws", b"_max_draws"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__coverage) -> _WhichOneofReturnType__coverage | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_draws) -> _WhichOneofReturnType__max_draws | None: ...
+
+Global___CoverageGoal: _TypeAlias = CoverageGoal  # noqa: Y015
+
+@_typing.final
 class CertifyPoolRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -370,6 +511,7 @@ class CertifyPoolRequest(_message.Message):
     ENDPOINT_TOLERANCE_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
+    COVERAGE_GOAL_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Length: 0 to 128."""
     elite_count: _builtins.int
@@ -420,6 +562,12 @@ class CertifyPoolRequest(_message.Message):
         Length: 0 to 1024.
         """
 
+    @_builtins.property
+    def coverage_goal(self) -> Global___CoverageGoal:
+        """Also draw until a statement about all draws can be made. Needs
+        perturbations; absent: nothing is drawn but what they ask for.
+        """
+
     def __init__(
         self,
         *,
@@ -436,10 +584,11 @@ class CertifyPoolRequest(_message.Message):
         endpoint_tolerance: _builtins.float = ...,
         weights: _abc.Iterable[_builtins.float] | None = ...,
         numeric_mode: _receipt_pb2.NumericMode.ValueType = ...,
+        coverage_goal: Global___CoverageGoal | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "checkpoint", b"checkpoint", "coverage_goal", b"coverage_goal", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "request_id", b"request_id", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "coverage_goal", b"coverage_goal", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "request_id", b"request_id", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_perturbation: _TypeAlias = _typing.Literal["perturbations", "explicit_views"]  # noqa: Y015
     _WhichOneofArgType_perturbation: _TypeAlias = _typing.Literal["perturbation", b"perturbation"]  # noqa: Y015
@@ -462,6 +611,7 @@ class CertifyPoolResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
     CLEAN_GAPS_FIELD_NUMBER: _builtins.int
+    COVERAGE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The id of the request, or the one the server gave it."""
     clean_winner: _builtins.int
@@ -500,6 +650,12 @@ class CertifyPoolResponse(_message.Message):
     def clean_gaps(self) -> Global___CleanGaps:
         """What the bounds are held against."""
 
+    @_builtins.property
+    def coverage(self) -> _containers.RepeatedCompositeFieldContainer[Global___CoverageStatement]:
+        """One for each spec, with coverage_goal. The draws behind them are counted,
+        not answered one by one.
+        """
+
     def __init__(
         self,
         *,
@@ -514,14 +670,169 @@ class CertifyPoolResponse(_message.Message):
         receipt: _receipt_pb2.Receipt | None = ...,
         timing: _receipt_pb2.Timing | None = ...,
         clean_gaps: Global___CleanGaps | None = ...,
+        coverage: _abc.Iterable[Global___CoverageStatement] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["clean_costs", b"clean_costs", "clean_gaps", b"clean_gaps", "receipt", b"receipt", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certified_severities", b"certified_severities", "clean_costs", b"clean_costs", "clean_elites", b"clean_elites", "clean_gaps", b"clean_gaps", "clean_winner", b"clean_winner", "elite_certified_fraction", b"elite_certified_fraction", "receipt", b"receipt", "request_id", b"request_id", "timing", b"timing", "top1_certified_fraction", b"top1_certified_fraction", "views", b"views"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certified_severities", b"certified_severities", "clean_costs", b"clean_costs", "clean_elites", b"clean_elites", "clean_gaps", b"clean_gaps", "clean_winner", b"clean_winner", "coverage", b"coverage", "elite_certified_fraction", b"elite_certified_fraction", "receipt", b"receipt", "request_id", b"request_id", "timing", b"timing", "top1_certified_fraction", b"top1_certified_fraction", "views", b"views"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CertifyPoolResponse: _TypeAlias = CertifyPoolResponse  # noqa: Y015
+
+@_typing.final
+class CoverageStatement(_message.Message):
+    """About all draws of one perturbation, from the draws that were made."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_INDEX_FIELD_NUMBER: _builtins.int
+    TOP1_FIELD_NUMBER: _builtins.int
+    ELITE_FIELD_NUMBER: _builtins.int
+    FIRST_DRAW_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    COVERAGE_FIELD_NUMBER: _builtins.int
+    ASSUMPTIONS_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    spec_index: _builtins.int
+    """Which spec of the request, from 0."""
+    first_draw: _builtins.int
+    """Index of the first draw; the others follow it, under the request's seed."""
+    confidence: _builtins.float
+    """Of this pool's statements, each by itself: one minus its share of the error."""
+    coverage: _builtins.float
+    """As asked for."""
+    assumptions: _builtins.str
+    """What the statement takes for granted, in words."""
+    @_builtins.property
+    def top1(self) -> Global___CoverageFinding:
+        """Of the winner."""
+
+    @_builtins.property
+    def elite(self) -> Global___CoverageFinding:
+        """Of the elite set; absent without elite_count."""
+
+    @_builtins.property
+    def step(self) -> Global___StepCoverage:
+        """Of all pools of the session so far; absent outside Plan."""
+
+    def __init__(
+        self,
+        *,
+        spec_index: _builtins.int = ...,
+        top1: Global___CoverageFinding | None = ...,
+        elite: Global___CoverageFinding | None = ...,
+        first_draw: _builtins.int = ...,
+        confidence: _builtins.float = ...,
+        coverage: _builtins.float = ...,
+        assumptions: _builtins.str = ...,
+        step: Global___StepCoverage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["elite", b"elite", "step", b"step", "top1", b"top1"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumptions", b"assumptions", "confidence", b"confidence", "coverage", b"coverage", "elite", b"elite", "first_draw", b"first_draw", "spec_index", b"spec_index", "step", b"step", "top1", b"top1"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CoverageStatement: _TypeAlias = CoverageStatement  # noqa: Y015
+
+@_typing.final
+class CoverageFinding(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    DRAWS_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    CERTIFIED_FIELD_NUMBER: _builtins.int
+    NEAR_TIES_FIELD_NUMBER: _builtins.int
+    LOWER_FIELD_NUMBER: _builtins.int
+    UPPER_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
+    LOOKS_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    outcome: Global___CoverageOutcome.ValueType
+    """Whether the statement holds."""
+    draws: _builtins.int
+    """Draws that were looked at."""
+    changed: _builtins.int
+    """Those under which the choice, made anew, is another one."""
+    certified: _builtins.int
+    """Those under which it provably is not (Prop. fixed-pool-certificates)."""
+    near_ties: _builtins.int
+    """Unchanged ones whose choice endpoint_tolerance, where zero a tie, leaves
+    open.
+    """
+    lower: _builtins.float
+    """At this confidence at least this share of draws leaves the choice unchanged."""
+    upper: _builtins.float
+    """At this confidence at most this share does."""
+    stop: Global___CoverageStop.ValueType
+    """Why drawing ended."""
+    looks: _builtins.int
+    """Times it was looked whether the statement can be made."""
+    sentence: _builtins.str
+    """The statement in words."""
+    def __init__(
+        self,
+        *,
+        outcome: Global___CoverageOutcome.ValueType = ...,
+        draws: _builtins.int = ...,
+        changed: _builtins.int = ...,
+        certified: _builtins.int = ...,
+        near_ties: _builtins.int = ...,
+        lower: _builtins.float = ...,
+        upper: _builtins.float = ...,
+        stop: Global___CoverageStop.ValueType = ...,
+        looks: _builtins.int = ...,
+        sentence: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certified", b"certified", "changed", b"changed", "draws", b"draws", "looks", b"looks", "lower", b"lower", "near_ties", b"near_ties", "outcome", b"outcome", "sentence", b"sentence", "stop", b"stop", "upper", b"upper"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CoverageFinding: _TypeAlias = CoverageFinding  # noqa: Y015
+
+@_typing.final
+class StepCoverage(_message.Message):
+    """The statements of a session's pools taken together: with the confidence that
+    was asked for, all of them are right.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POOL_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    TOP1_FIELD_NUMBER: _builtins.int
+    ELITE_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    pool: _builtins.int
+    """Which pool of the session this one is, from 1."""
+    confidence: _builtins.float
+    """Of all statements together, as asked for."""
+    top1: Global___CoverageOutcome.ValueType
+    """Holds where it holds in every pool so far, fails where it fails in one."""
+    elite: Global___CoverageOutcome.ValueType
+    """The same for the elite set; unspecified without elite_count."""
+    sentence: _builtins.str
+    """In words."""
+    def __init__(
+        self,
+        *,
+        pool: _builtins.int = ...,
+        confidence: _builtins.float = ...,
+        top1: Global___CoverageOutcome.ValueType = ...,
+        elite: Global___CoverageOutcome.ValueType = ...,
+        sentence: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confidence", b"confidence", "elite", b"elite", "pool", b"pool", "sentence", b"sentence", "top1", b"top1"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepCoverage: _TypeAlias = StepCoverage  # noqa: Y015
 
 @_typing.final
 class CleanGaps(_message.Message):
@@ -678,6 +989,8 @@ class CertifiedSeverity(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     TOP1_FIELD_NUMBER: _builtins.int
     ELITE_FIELD_NUMBER: _builtins.int
+    CONFIDENT_TOP1_FIELD_NUMBER: _builtins.int
+    CONFIDENT_ELITE_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """Field name of the kind in PerturbationSpec, for example "gaussian_noise";
     of a registered perturbation, the name it is registered under.
@@ -686,21 +999,38 @@ class CertifiedSeverity(_message.Message):
     """Absent when even the mildest severity has an uncertified draw."""
     elite: _builtins.float
     """The same for the elite set."""
+    confident_top1: _builtins.float
+    """With coverage_goal, the largest severity up to which the statement about the
+    winner holds, all of them together at its confidence; absent: not even at
+    the mildest.
+    """
+    confident_elite: _builtins.float
+    """The same for the elite set."""
     def __init__(
         self,
         *,
         kind: _builtins.str = ...,
         top1: _builtins.float | None = ...,
         elite: _builtins.float | None = ...,
+        confident_top1: _builtins.float | None = ...,
+        confident_elite: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_elite", b"_elite", "_top1", b"_top1", "elite", b"elite", "top1", b"top1"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confident_elite", b"_confident_elite", "_confident_top1", b"_confident_top1", "_elite", b"_elite", "_top1", b"_top1", "confident_elite", b"confident_elite", "confident_top1", b"confident_top1", "elite", b"elite", "top1", b"top1"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_elite", b"_elite", "_top1", b"_top1", "elite", b"elite", "kind", b"kind", "top1", b"top1"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confident_elite", b"_confident_elite", "_confident_top1", b"_confident_top1", "_elite", b"_elite", "_top1", b"_top1", "confident_elite", b"confident_elite", "confident_top1", b"confident_top1", "elite", b"elite", "kind", b"kind", "top1", b"top1"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__confident_elite: _TypeAlias = _typing.Literal["confident_elite"]  # noqa: Y015
+    _WhichOneofArgType__confident_elite: _TypeAlias = _typing.Literal["_confident_elite", b"_confident_elite"]  # noqa: Y015
+    _WhichOneofReturnType__confident_top1: _TypeAlias = _typing.Literal["confident_top1"]  # noqa: Y015
+    _WhichOneofArgType__confident_top1: _TypeAlias = _typing.Literal["_confident_top1", b"_confident_top1"]  # noqa: Y015
     _WhichOneofReturnType__elite: _TypeAlias = _typing.Literal["elite"]  # noqa: Y015
     _WhichOneofArgType__elite: _TypeAlias = _typing.Literal["_elite", b"_elite"]  # noqa: Y015
     _WhichOneofReturnType__top1: _TypeAlias = _typing.Literal["top1"]  # noqa: Y015
     _WhichOneofArgType__top1: _TypeAlias = _typing.Literal["_top1", b"_top1"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confident_elite) -> _WhichOneofReturnType__confident_elite | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confident_top1) -> _WhichOneofReturnType__confident_top1 | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__elite) -> _WhichOneofReturnType__elite | None: ...
     @_typing.overload
@@ -758,6 +1088,7 @@ class PlanStart(_message.Message):
     ENDPOINT_TOLERANCE_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
+    COVERAGE_GOAL_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Length: 0 to 128."""
     elite_count: _builtins.int
@@ -796,6 +1127,10 @@ class PlanStart(_message.Message):
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Length: 0 to 1024."""
 
+    @_builtins.property
+    def coverage_goal(self) -> Global___CoverageGoal:
+        """Every pool has draws of its own."""
+
     def __init__(
         self,
         *,
@@ -811,10 +1146,11 @@ class PlanStart(_message.Message):
         endpoint_tolerance: _builtins.float = ...,
         weights: _abc.Iterable[_builtins.float] | None = ...,
         numeric_mode: _receipt_pb2.NumericMode.ValueType = ...,
+        coverage_goal: Global___CoverageGoal | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "coverage_goal", b"coverage_goal", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "request_id", b"request_id", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "coverage_goal", b"coverage_goal", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "request_id", b"request_id", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_perturbation: _TypeAlias = _typing.Literal["perturbations", "explicit_views"]  # noqa: Y015
     _WhichOneofArgType_perturbation: _TypeAlias = _typing.Literal["perturbation", b"perturbation"]  # noqa: Y015

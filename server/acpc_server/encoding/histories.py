@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -64,6 +64,12 @@ class FrameSources:
                 else FrameSource(self._key(b"view", view), partial(self._input, view))
                 for view in views
             ]
+        return self.draws(history, views, distinct_views(views))
+
+    def draws(
+        self, history: np.ndarray, views: PerturbationSet, which: Sequence[View]
+    ) -> list[FrameSource | None]:
+        """A source per view of ``which``, as :meth:`views`; a draw may be any of the spec's."""
         clean = cache(partial(self._input, history))
         content = self._key(b"history", history)
 
@@ -84,7 +90,7 @@ class FrameSources:
             None
             if views.specs[view.spec_index].changes_nothing
             else FrameSource(key(view), partial(draw, view))
-            for view in distinct_views(views)
+            for view in which
         ]
 
     def _input(self, frames: np.ndarray) -> Tensor:
@@ -159,12 +165,29 @@ class HistoryEncoder:
         changed = [source for source in others if source is not None]
         groups = iter(self._latents(model, [*clean, *changed, *rest], context, mode))
         history_latents = torch.cat([next(groups) for _ in clean])  # (h, dim)
-        drawn_latents = [history_latents if s is None else next(groups) for s in others]
         return EncodedHistories(
             history_latents,
-            torch.stack([found if len(found) else history_latents for found in drawn_latents]),
+            _stacked(others, groups, history_latents),
             torch.cat([history_latents[:0], *groups]),
         )
+
+    def encode_draws(
+        self,
+        model: FrozenWorldModel,
+        history: np.ndarray,
+        clean: Tensor,
+        views: PerturbationSet,
+        which: Sequence[View],
+        context: RequestContext,
+        mode: NumericMode,
+    ) -> Tensor:
+        """Latents (views, h, dim) of some views of a history that has latents ``clean`` (h, dim).
+
+        Raises as :meth:`encode`; ``which`` may be draws beyond those that ``views`` asks for.
+        """
+        sources = FrameSources(model.card, mode).draws(history, views, which)
+        changed = [source for source in sources if source is not None]
+        return _stacked(sources, iter(self._latents(model, changed, context, mode)), clean)
 
     def _latents(
         self,
@@ -197,6 +220,14 @@ class HistoryEncoder:
                 f"frames, over the limit of {self._max_frames}; split the request",
                 reason="TOO_MANY_FRAMES",
             )
+
+
+def _stacked(
+    sources: Sequence[FrameSource | None], groups: Iterator[Tensor], clean: Tensor
+) -> Tensor:
+    """Latents of each source, the clean history's where a view is the history itself."""
+    found = (clean if source is None else next(groups) for source in sources)
+    return torch.stack([latents if len(latents) else clean for latents in found])
 
 
 def check_history_frames(card: ModelCard, history: np.ndarray) -> None:

@@ -1,4 +1,5 @@
-"""How sure a score is: intervals, p-values and the confident verdict, on plain arrays."""
+"""How sure a score or a certificate is: intervals, p-values, verdicts, on plain arrays."""
 
+from acpc_server.evidence.coverage import CoverageSequence, CoverageTest, error_share
 from acpc_server.evidence.judging import METHOD, judge
 from acpc_server.evidence.sample import AnchorSample

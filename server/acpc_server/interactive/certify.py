@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -41,9 +42,23 @@ MAX_PAIRS = 2**20
 QUANTILE = 0.90
 
 
+class MeasuredPool(NamedTuple):
+    """A pool with its certificates.
+
+    Attributes:
+        candidates: Action sequences, float32 (J, H, block width).
+        clean: Their rollouts from the clean history, (J, H, dim).
+        answer: The certificates.
+    """
+
+    candidates: np.ndarray
+    clean: Tensor
+    answer: PoolCertificate
+
+
 def certify_pool(
     session: PlanningSession, candidates: np.ndarray, context: RequestContext
-) -> PoolCertificate:
+) -> MeasuredPool:
     """Bounds and certificates of one pool (Prop. fixed-pool-certificates in the paper).
 
     ``candidates`` are action sequences, float32 (J, H, block width).
@@ -86,7 +101,7 @@ def certify_pool(
             clean_gaps=clean_gaps(costs, k),
         )
         count_pool(session, answer, context)
-        return answer
+        return MeasuredPool(candidates, clean, answer)
 
 
 def draw_pool(session: PlanningSession, asked: contract.Proposal) -> np.ndarray:
@@ -234,6 +249,15 @@ def check_pool(session: PlanningSession, shape: tuple[int, ...]) -> None:
         (1 + views) * horizon,
         "candidates.shape",
     )
+    if (goal := session.coverage_goal) is not None:
+        drawn = goal.max_draws * len(session.drawn_views.specs)
+        session.check_work(
+            f"{count} candidates of {horizon} steps under the clean history, {views} views and up "
+            f"to {drawn} draws",
+            count,
+            (1 + views + drawn) * horizon,
+            "coverage_goal.max_draws",
+        )
     if k >= count:
         raise InvalidArgument(
             "elite_count",
@@ -259,17 +283,18 @@ def certified_severities(
     return tuple(
         CertifiedSeverity(
             kind,
-            _largest([(severity, winner) for severity, winner, _ in grid]),
-            _largest([(severity, elites) for severity, _, elites in grid]),
+            largest_severity([(severity, winner) for severity, winner, _ in grid]),
+            largest_severity([(severity, elites) for severity, _, elites in grid]),
         )
         for kind, grid in grids.items()
     )
 
 
-def _largest(draws: list[tuple[float, bool]]) -> float | None:
+def largest_severity(found: Sequence[tuple[float, bool]]) -> float | None:
+    """The largest severity up to which everything holds that was found, in any order."""
     largest = None
-    for severity, group in groupby(sorted(draws), key=lambda draw: draw[0]):
-        if not all(certified for _, certified in group):
+    for severity, group in groupby(sorted(found), key=lambda one: one[0]):
+        if not all(holds for _, holds in group):
             break
         largest = severity
     return largest

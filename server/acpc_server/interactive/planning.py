@@ -5,8 +5,9 @@ One session serves CertifyPool (one pool), Plan (a pool per CEM iteration) and P
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from acpc.contract import (
     CostReduction,
+    CoverageOutcome,
     NumericMode,
     PerturbationSet,
     PlannerMoment,
@@ -103,6 +105,9 @@ class PlanningSession:
         elite_count: Size k of the elite set that is certified; 0 for none.
         endpoint_tolerance: epsilon in latent units, which widens every bound.
         weights: Horizon weights of the ACPC summaries; empty for 1/H.
+        coverage_goal: What to say of all draws for each pool; None for nothing.
+        covered: Pools of which it was said so far.
+        step: What they say together, by perturbation and choice.
         clean: Latents of the clean history, (h, dim); there once adopted, like the next three.
         views: Latents of those of its views that differ, (views, h, dim).
         goal: Projected goal embedding, (dim,).
@@ -135,6 +140,9 @@ class PlanningSession:
         self.endpoint_tolerance = request.endpoint_tolerance
         self.weights = selecting.weights if selecting else ()
         self.pools = 0
+        self.coverage_goal = selecting.coverage_goal if selecting else None
+        self.covered = 0
+        self.step: dict[tuple[int, str], CoverageOutcome] = {}
 
     @property
     def metrics(self) -> Metrics:
@@ -155,6 +163,12 @@ class PlanningSession:
         return self.request.views
 
     @property
+    def drawn_views(self) -> PerturbationSet:
+        """Those views, where the server draws them."""
+        assert isinstance(self.asked_views, PerturbationSet)  # noqa: S101 - a goal has them
+        return self.asked_views
+
+    @property
     def goal_is_frame(self) -> bool:
         """Whether the goal still has to be encoded."""
         return self.request.goal.dtype == np.uint8
@@ -162,11 +176,15 @@ class PlanningSession:
     @property
     def selection(self) -> dict[str, object]:
         """Parameters of the certificates, for the receipt."""
-        return {
+        chosen: dict[str, object] = {
             "elite_count": self.elite_count,
             "endpoint_tolerance": self.endpoint_tolerance,
             "weights": list(self.weights),
         }
+        if self.coverage_goal is not None:
+            seed = self.drawn_views.seed
+            chosen["coverage_goal"] = {**asdict(self.coverage_goal), "seed": seed}
+        return chosen
 
     def adopt(self, latents: EncodedHistories) -> None:
         """Take the latents of the request's history and views, and of its goal where a frame."""
@@ -211,6 +229,22 @@ class PlanningSession:
             histories,
             torch.from_numpy(past),
             pools,
+            context,
+            self.mode,
+        )
+        check_predictions(latents)
+        return latents
+
+    def draw(self, which: Sequence[View], context: RequestContext) -> Tensor:
+        """Finite latents (views, h, dim) of draws of the session's perturbations; any index."""
+        history = self.request.history
+        encoder = HistoryEncoder(self._engine, len(which) * len(history))
+        latents = encoder.encode_draws(
+            self.checkpoint.model,
+            history,
+            self.clean,
+            self.drawn_views,
+            which,
             context,
             self.mode,
         )

@@ -261,6 +261,21 @@ def elite_certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
     return _certificate(bounds, elite_count)
 
 
+def open_choice(
+    squares: Float64[Tensor, "*views candidates"], elite_count: int, endpoint_tolerance: float
+) -> Bool[Tensor, "*views"]:
+    """Whether the k lowest of a view's costs, summed, may be others within the tolerance, or tie.
+
+    True endpoints within epsilon move a cost q^2 by at most epsilon (2 q + epsilon). Computed costs
+    are taken as they are: this counts near ties and proves nothing.
+    """
+    moved = endpoint_tolerance * (2 * squares.sqrt() + endpoint_tolerance)
+    chosen = torch.zeros_like(squares, dtype=torch.bool)
+    chosen.scatter_(-1, elite_indices(squares, elite_count), True)
+    highest = (squares + moved).masked_fill(~chosen, -math.inf).amax(dim=-1)
+    return (squares - moved).masked_fill(chosen, math.inf).amin(dim=-1) <= highest
+
+
 def _certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
     """Min over pairs of (C_j - b_j) - (C_i + b_i), which separates into one min and one max."""
     elite = elite_indices(bounds.clean_costs, elite_count)

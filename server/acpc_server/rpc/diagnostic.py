@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 
 from acpc.contract import (
     OwnPool,
@@ -21,12 +24,14 @@ from acpc_server.engine import CheckpointCache
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive import (
     RETURNS,
+    MeasuredPool,
     PairComparer,
     PairedCem,
     Planner,
     PlanningSession,
     certify_pool,
     check_pool,
+    cover_pool,
     draw_pool,
 )
 from acpc_server.rpc.call import Call, Conversation, Dialogue
@@ -91,13 +96,15 @@ class DiagnosticServicer:
 
     def CertifyPool(self, request: pb.CertifyPoolRequest, context: Call) -> pb.CertifyPoolResponse:
         """Certify one pool."""
-        with self._requests("CertifyPool", context).admitted() as admitted:
+        requests = self._requests("CertifyPool", context)
+        with requests.admitted() as admitted:
             asked = read(PoolRequest, request)
             identity, session = request_id(asked), self._prepare(asked)
             check_pool(session, asked.candidates.shape)  # before anything is computed
             self._planner.encode(session, admitted)
-            answer = certify_pool(session, asked.candidates, admitted)
-            return replace(answer, request_id=identity, timing=_spent(admitted)).to_message()
+            pool = certify_pool(session, asked.candidates, admitted)
+        answer = cover_pool(session, pool, admitted, _draws_of(requests))
+        return replace(answer, request_id=identity, timing=_spent(admitted)).to_message()
 
     def Plan(self, _messages: None, context: Call) -> Conversation:
         """One session, then a pool a message; the first that is rejected ends the stream."""
@@ -116,7 +123,14 @@ class DiagnosticServicer:
         message = yield pb.PlanResponse(started=started)
         while message is not None:
             with requests.admitted() as admitted:
-                certificate = _certify_next(session, message, started.request_id, admitted)
+                pool = _certify_next(session, message, admitted)
+            answer = cover_pool(session, pool, admitted, _draws_of(requests))
+            answer = replace(answer, request_id=started.request_id, timing=_spent(admitted))
+            certificate = pb.PlanCertificate(
+                iteration=message.pool.iteration,
+                certificate=answer.to_message(),
+                candidates=write_tensor(pool.candidates) if _is_sampled(message) else None,
+            )
             message = yield pb.PlanResponse(certificate=certificate)
         return None
 
@@ -165,32 +179,33 @@ class DiagnosticServicer:
         )
 
 
+def _draws_of(requests: CallRequests) -> Callable[[float], AbstractContextManager[RequestContext]]:
+    """Admits batches of draws for a pool of an RPC."""
+    return partial(requests.admitted, method="draws")
+
+
+def _is_sampled(message: pb.PlanRequest) -> bool:
+    return message.pool.WhichOneof("pool") == "proposal"
+
+
 def _certify_next(
-    session: PlanningSession, message: pb.PlanRequest, identity: str, context: RequestContext
-) -> pb.PlanCertificate:
+    session: PlanningSession, message: pb.PlanRequest, context: RequestContext
+) -> MeasuredPool:
     if message.WhichOneof("message") != "pool":
         raise InvalidArgument("pool", "every message after the start is a pool")
     pool = message.pool
     try:
-        kind = pool.WhichOneof("pool")
-        if kind is None:
+        if pool.WhichOneof("pool") is None:
             raise InvalidArgument("candidates", "give candidates or a proposal")
-        sampled = kind == "proposal"
         candidates = (
             draw_pool(session, read(Proposal, pool.proposal, "proposal"))
-            if sampled
+            if _is_sampled(message)
             else read(OwnPool, pool).candidates
         )
-        answer = certify_pool(session, candidates, context)
+        return certify_pool(session, candidates, context)
     except InvalidArgument as error:
         ours = error.field.partition(".")[0] in ("candidates", "proposal")
         raise error.below("pool" if ours else "start") from error
-    answer = replace(answer, request_id=identity, timing=_spent(context))
-    return pb.PlanCertificate(
-        iteration=pool.iteration,
-        certificate=answer.to_message(),
-        candidates=write_tensor(candidates) if sampled else None,
-    )
 
 
 def _spent(context: RequestContext) -> Timing:

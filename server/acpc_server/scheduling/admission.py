@@ -245,15 +245,20 @@ class CallRequests:
         call.add_callback(self._cancel)
 
     @contextmanager
-    def admitted(self) -> Iterator[RequestContext]:
-        """The next request, counted while the block computes it."""
+    def admitted(
+        self, seconds: float = MAX_REQUEST_SECONDS, method: str = ""
+    ) -> Iterator[RequestContext]:
+        """The next request, counted while the block computes it, within at most so many seconds.
+
+        One of another ``method`` than the call's is work that the call's time is not learned from.
+        """
         remaining = self._call.time_remaining()
-        seconds = MAX_REQUEST_SECONDS if remaining is None else min(remaining, MAX_REQUEST_SECONDS)
+        seconds = seconds if remaining is None else min(remaining, seconds)
         context = self._current = RequestContext(Priority.INTERACTIVE, seconds, caller=self._caller)
         if not self._call.is_active():
             context.cancel()
         context.check()
-        with self._admission.request(self._method, context, self._max_wait_share):
+        with self._admission.request(method or self._method, context, self._max_wait_share):
             self._max_wait_share = 1.0
             yield context
 

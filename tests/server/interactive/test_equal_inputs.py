@@ -92,7 +92,7 @@ def test_equal_candidates_have_equal_answers(
     places = [*places, 7, 8]  # more candidates than elites, however often one is repeated
     candidates = pool(seed, candidates=9)[places]
     request = moment(seed, views=drawn(Identity(), GaussianNoise(sigma=0.05)))
-    answer = certify_pool(world.open(request), candidates, context())
+    answer = certify_pool(world.open(request), candidates, context()).answer
     first = np.array([places.index(place) for place in places])
     costs = answer.clean_costs.tolist()
     assert costs == answer.clean_costs[first].tolist()
@@ -127,7 +127,7 @@ def test_equal_views_have_equal_certificates(
         if not together:
             for module in GROUPS:
                 patch.setattr(f"{module}.GROUP_STEPS", 1)
-        answer = certify_pool(session, pool(), context())
+        answer = certify_pool(session, pool(), context()).answer
         plans = PairedCem(session, CemBudget(8, 3, 2, 2), 0, "mean").run(context())
     for place, view, plan in zip(order, answer.views, plans.views, strict=True):
         assert same_numbers(view, answer.views[order.index(place)])

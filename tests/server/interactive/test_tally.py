@@ -31,7 +31,7 @@ def read(metrics: Metrics, name: str, spec: object, **labels: str) -> float | No
 
 def test_a_session_is_recorded_as_it_was_answered(world: PlanningWorld) -> None:
     session = world.open(moment(views=drawn(Identity(), NOISE, draws=2)))
-    answers = [certify_pool(session, pool(seed), context()) for seed in range(3)]
+    answers = [certify_pool(session, pool(seed), context()).answer for seed in range(3)]
     metrics = world.engine.metrics
     views = [view for answer in answers for view in answer.views if view.spec_index == 1]
     assert read(metrics, "acpc_planning_acpc_count", NOISE) == len(views) == 6

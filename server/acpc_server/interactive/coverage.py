@@ -1,0 +1,323 @@
+"""Draws until it can be said how large a share of all draws leaves a planner's choice unchanged.
+
+The choice is made anew under every draw, so that no bound is needed; the certificate of each draw
+is counted beside it. Draws come in batches. Each is admitted, queued and cancelled as a request of
+its own, so that others have their turn in between, and its time is learned apart from that of plain
+certificates.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+import torch
+from acpc.contract import (
+    CertifiedSeverity,
+    CoverageFinding,
+    CoverageOutcome,
+    CoverageStatement,
+    CoverageStop,
+    PoolCertificate,
+    PoolRequest,
+    StepCoverage,
+)
+from torch import Tensor
+
+from acpc_server.encoding import View
+from acpc_server.errors import DeadlineExceeded, ResourceExhausted
+from acpc_server.evidence import CoverageSequence, CoverageTest, error_share
+from acpc_server.interactive.certify import MeasuredPool, largest_severity
+from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
+from acpc_server.interactive.words import CHOICES, about_step, assumptions, sentence
+from acpc_server.numerics import cost_bounds
+from acpc_server.perturb import is_stochastic, resolve
+from acpc_server.scheduling import RequestContext
+
+Admit = Callable[[float], AbstractContextManager[RequestContext]]
+"""Admits a request that may take so many seconds."""
+
+# Draws of the first batch and of the largest. Few draws tell an unstable choice; each later batch
+# is twice as large.
+FIRST_BATCH, LARGEST_BATCH = 8, 64
+# Share of the time left that is kept for the answer, and its least and most seconds.
+RESERVE, LEAST_RESERVE, MOST_RESERVE = 0.1, 0.1, 2.0
+# A batch is begun when so many times what its draws took so far is left.
+HEADROOM = 1.5
+
+
+@dataclass
+class _Choice:
+    """What the draws say of the winner, or of the elite set, until it is decided.
+
+    Attributes:
+        what: Which of the two, as ``CHOICES`` names it.
+        clean: Indices of the candidates chosen from the clean history, ascending.
+        sequence: Which draws changed the choice.
+        certified: Draws under which it provably stays.
+        near_ties: Unchanged ones that the tolerance leaves open.
+    """
+
+    what: str
+    clean: list[int]
+    sequence: CoverageSequence
+    certified: int = 0
+    near_ties: int = 0
+
+    def add(self, squares: Tensor, certified: Sequence[bool], tolerance: float) -> None:
+        """Look at further draws: their summed costs (draws, J), and which are certified."""
+        size = len(self.clean)
+        chosen = cost_bounds.elite_indices(squares, size).sort(dim=-1).values
+        same = (chosen == chosen.new_tensor(self.clean)).all(dim=-1)  # (draws,)
+        self.certified += sum(certified)
+        self.near_ties += int((same & cost_bounds.open_choice(squares, size, tolerance)).sum())
+        self.sequence.add(len(same), int((~same).sum()))
+
+
+def cover_pool(
+    session: PlanningSession, pool: MeasuredPool, context: RequestContext, admit: Admit
+) -> PoolCertificate:
+    """The pool's answer with a statement about all draws of each perturbation, if asked for.
+
+    ``context`` is that of the request that measured the pool; what the draws take is added to its
+    times. Where time or room ends, the statements say so.
+
+    Raises:
+        FailedPrecondition: A prediction is not finite.
+        Cancelled, Unavailable: From the engine.
+    """
+    goal = session.coverage_goal
+    if goal is None:
+        return pool.answer
+    left = context.remaining()
+    assert left is not None  # noqa: S101 - every interactive request has a deadline
+    left -= min(max(RESERVE * left, LEAST_RESERVE), MOST_RESERVE)
+    drawing = _Drawing(session, pool, context, admit, min(left, goal.time_limit or math.inf))
+    specs = session.drawn_views.specs
+    mild_first = sorted(range(len(specs)), key=lambda index: specs[index].severity)
+    statements = {index: drawing.statement(index) for index in mild_first}
+    session.covered += 1
+    coverage = tuple(_with_step(session, statements[index]) for index in range(len(specs)))
+    severities = tuple(
+        _with_confidence(session, severity, coverage)
+        for severity in pool.answer.certified_severities
+    )
+    return replace(pool.answer, coverage=coverage, certified_severities=severities)
+
+
+class _Drawing:
+    """Draws for one pool, perturbation by perturbation, for so many seconds."""
+
+    def __init__(
+        self,
+        session: PlanningSession,
+        pool: MeasuredPool,
+        context: RequestContext,
+        admit: Admit,
+        seconds: float,
+    ) -> None:
+        assert session.coverage_goal is not None  # noqa: S101 - checked
+        self._goal = session.coverage_goal
+        self._session = session
+        self._pool = pool
+        self._context = context
+        self._admit = admit
+        self._ends = time.monotonic() + seconds
+        self._halted: CoverageStop | None = None
+        self._draw_seconds = 0.0  # what a draw took in the slowest batch so far
+        pools = self._goal.pools
+        if isinstance(session.request, PoolRequest):
+            pools = max(1, pools)
+        self._error = error_share(self._goal.error, session.covered + 1, pools)
+        # A pool may depend on earlier answers, so it has draws that those have not seen.
+        self._first = session.covered * max(self._goal.max_draws, session.drawn_views.draws)
+
+    def statement(self, index: int) -> CoverageStatement:
+        """The statement about one perturbation."""
+        spec = self._session.drawn_views.specs[index]
+        exact = spec.changes_nothing or not is_stochastic(spec)
+        top1, *others = self._exact(index) if exact else self._drawn(index)
+        return CoverageStatement(
+            spec_index=index,
+            top1=top1,
+            elite=others[0] if others else None,
+            first_draw=self._first,
+            confidence=1.0 - self._error,
+            coverage=self._goal.coverage,
+            assumptions=assumptions(spec, self._session.mode),
+        )
+
+    def _choices(self) -> list[_Choice]:
+        """The winner and, where asked for, the elite set."""
+        answer, goal = self._pool.answer, self._goal
+        test = CoverageTest(goal.coverage, self._error or goal.error, goal.max_draws, goal.one_look)
+        clean = [[answer.clean_winner], sorted(answer.clean_elites)]
+        return [
+            _Choice(what, chosen, CoverageSequence(test))
+            for what, chosen in zip(CHOICES, clean, strict=True)
+            if chosen
+        ]
+
+    def _exact(self, index: int) -> list[CoverageFinding]:
+        """Of a perturbation without chance, whose one view was measured with the pool."""
+        view = next(view for view in self._pool.answer.views if view.spec_index == index)
+        choices = self._choices()
+        for choice, certificate in zip(choices, (view.top1, view.elite), strict=False):
+            assert certificate is not None  # noqa: S101 - there with the elite set
+            self._add(choice, torch.from_numpy(view.perturbed_costs[None]), [certificate.certified])
+        return [self._finding(index, choice, CoverageStop.EXACT) for choice in choices]
+
+    def _drawn(self, index: int) -> list[CoverageFinding]:
+        """Of one with chance, from as many draws as it takes."""
+        choices = self._choices()
+        done, size = 0, FIRST_BATCH
+        while undecided := [choice for choice in choices if self._stop(choice) is None]:
+            wanted = max(choice.sequence.wanted() for choice in undecided)
+            count = self._batch(min(size, wanted))
+            first = self._first + done
+            self._look([View(index, draw) for draw in range(first, first + count)], undecided)
+            done, size = done + count, min(2 * size, LARGEST_BATCH)
+        stops = [self._stop(choice) or CoverageStop.UNSPECIFIED for choice in choices]
+        return [self._finding(index, *pair) for pair in zip(choices, stops, strict=True)]
+
+    def _stop(self, choice: _Choice) -> CoverageStop | None:
+        """Why no more draws are looked at for a choice; None: they are."""
+        seen = choice.sequence
+        if not self._error:
+            return CoverageStop.SPENT
+        if seen.outcome is not CoverageOutcome.UNDECIDED:
+            return CoverageStop.DECIDED
+        if seen.draws == self._goal.max_draws:
+            return CoverageStop.MAX_DRAWS
+        return self._halted if seen.wanted() else CoverageStop.OUT_OF_REACH
+
+    def _batch(self, wanted: int) -> int:
+        """How many draws to make at once, at most so many; 0 where there is no time for one."""
+        candidates, horizon = self._pool.candidates.shape[:2]
+        count: int = min(wanted, max(1, GROUP_STEPS // (candidates * horizon)))
+        if self._draw_seconds:
+            left = self._ends - time.monotonic()
+            count = min(count, int(max(0.0, left) / (HEADROOM * self._draw_seconds)))
+        return count
+
+    def _look(self, which: Sequence[View], choices: Sequence[_Choice]) -> None:
+        """Draw views and look at what they change, or note why there was no time or room."""
+        seconds = self._ends - time.monotonic()
+        if not which or seconds <= 0:
+            self._halted = CoverageStop.DEADLINE
+            return
+        begun = time.monotonic()
+        try:
+            with self._admit(seconds) as batch:
+                bounds = self._measure(which, batch)
+        except DeadlineExceeded:
+            self._halted = CoverageStop.DEADLINE
+            return
+        except ResourceExhausted as error:
+            late = error.reason == "DEADLINE_CANNOT_BE_MET"
+            self._halted = CoverageStop.DEADLINE if late else CoverageStop.BUSY
+            return
+        self._draw_seconds = max(self._draw_seconds, (time.monotonic() - begun) / len(which))
+        self._context.queue_seconds += batch.queue_seconds
+        self._context.compute_seconds += batch.compute_seconds
+        certificates = {"top1": cost_bounds.top1_certificate(bounds)}
+        if k := self._session.elite_count:
+            certificates["elite"] = cost_bounds.elite_certificate(bounds, k)
+        for choice in choices:
+            certified = certificates[choice.what].certified.tolist()
+            self._add(choice, bounds.perturbed_costs, certified)
+
+    def _measure(self, which: Sequence[View], context: RequestContext) -> cost_bounds.PoolBounds:
+        """Costs and bounds of the pool under draws."""
+        session, clean = self._session, self._pool.clean
+        pool = torch.from_numpy(self._pool.candidates)
+        with session.slot(context):
+            histories = session.draw(which, context)
+            rollouts = session.rollout(histories, pool[None], context)
+            rollouts = session.share_clean(histories, rollouts, clean)
+            return cost_bounds.pool_bounds(
+                clean[:, -1],
+                rollouts[:, :, -1],
+                session.goal,
+                reduction=session.reduction,
+                endpoint_tolerance=session.endpoint_tolerance,
+            )
+
+    def _add(self, choice: _Choice, costs: Tensor, certified: Sequence[bool]) -> None:
+        divisor = len(self._session.goal) if self._session.reduction == "mean" else 1
+        choice.add(costs * divisor, certified, self._session.endpoint_tolerance)
+
+    def _finding(self, index: int, choice: _Choice, stop: CoverageStop) -> CoverageFinding:
+        seen = choice.sequence
+        if stop is CoverageStop.EXACT:
+            seen.lower = seen.upper = 0.0 if seen.changed else 1.0
+        spec = self._session.drawn_views.specs[index]
+        return CoverageFinding(
+            outcome=seen.outcome,
+            draws=seen.draws,
+            changed=seen.changed,
+            certified=choice.certified,
+            near_ties=choice.near_ties,
+            lower=seen.lower,
+            upper=seen.upper,
+            stop=stop,
+            looks=seen.looks,
+            sentence=sentence(choice.what, spec, self._goal, 1.0 - self._error, seen, stop),
+        )
+
+
+def _with_step(session: PlanningSession, statement: CoverageStatement) -> CoverageStatement:
+    """A statement of a session's pool, with what all pools so far say together."""
+    goal = session.coverage_goal
+    if goal is None or isinstance(session.request, PoolRequest):
+        return statement
+    index = statement.spec_index
+    for what in CHOICES:
+        finding: CoverageFinding | None = getattr(statement, what)
+        if finding is not None:
+            before = session.step.get((index, what), CoverageOutcome.HOLDS)
+            session.step[index, what] = _both(before, finding.outcome)
+    outcomes = {
+        what: session.step[index, what] for what in CHOICES if (index, what) in session.step
+    }
+    step = StepCoverage(
+        pool=session.covered,
+        confidence=goal.confidence,
+        top1=outcomes["top1"],
+        elite=outcomes.get("elite", CoverageOutcome.UNSPECIFIED),
+        sentence=about_step(session.covered, session.drawn_views.specs[index], goal, outcomes),
+    )
+    return replace(statement, step=step)
+
+
+def _both(one: CoverageOutcome, other: CoverageOutcome) -> CoverageOutcome:
+    for outcome in (CoverageOutcome.FAILS, CoverageOutcome.UNDECIDED):
+        if outcome in (one, other):
+            return outcome
+    return CoverageOutcome.HOLDS
+
+
+def _with_confidence(
+    session: PlanningSession, severity: CertifiedSeverity, coverage: Sequence[CoverageStatement]
+) -> CertifiedSeverity:
+    """The largest severities of one kind up to which the statements hold.
+
+    From mild to strong each is tested at the full error and the first that does not hold ends the
+    sequence, so that the error is not split (fixed-sequence testing).
+    """
+    specs = session.drawn_views.specs
+    own = [
+        (specs[one.spec_index].severity, one)
+        for one in coverage
+        if resolve(specs[one.spec_index])[0].name == severity.kind
+    ]
+    return replace(
+        severity,
+        confident_top1=largest_severity([(level, one.top1.holds) for level, one in own]),
+        confident_elite=largest_severity(
+            [(level, one.elite is not None and one.elite.holds) for level, one in own]
+        ),
+    )
