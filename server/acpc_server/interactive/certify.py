@@ -100,6 +100,7 @@ def certify_pool(
             receipt=session.receipt(session.selection, candidates),
             clean_gaps=clean_gaps(costs, k),
         )
+        session.pools += 1
         count_pool(session, answer, context)
         return MeasuredPool(candidates, clean, answer)
 

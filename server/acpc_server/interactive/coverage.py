@@ -99,7 +99,6 @@ def cover_pool(
     specs = session.drawn_views.specs
     mild_first = sorted(range(len(specs)), key=lambda index: specs[index].severity)
     statements = {index: drawing.statement(index) for index in mild_first}
-    session.covered += 1
     coverage = tuple(_with_step(session, statements[index]) for index in range(len(specs)))
     severities = tuple(
         _with_confidence(session, severity, coverage)
@@ -131,9 +130,10 @@ class _Drawing:
         pools = self._goal.pools
         if isinstance(session.request, PoolRequest):
             pools = max(1, pools)
-        self._error = error_share(self._goal.error, session.covered + 1, pools)
+        self._error = error_share(self._goal.error, session.pools, pools)
         # A pool may depend on earlier answers, so it has draws that those have not seen.
-        self._first = session.covered * max(self._goal.max_draws, session.drawn_views.draws)
+        most = max(self._goal.max_draws, session.drawn_views.draws)
+        self._first = (session.pools - 1) * most
 
     def statement(self, index: int) -> CoverageStatement:
         """The statement about one perturbation."""
@@ -284,11 +284,11 @@ def _with_step(session: PlanningSession, statement: CoverageStatement) -> Covera
         what: session.step[index, what] for what in CHOICES if (index, what) in session.step
     }
     step = StepCoverage(
-        pool=session.covered,
+        pool=session.pools,
         confidence=goal.confidence,
         top1=outcomes["top1"],
         elite=outcomes.get("elite", CoverageOutcome.UNSPECIFIED),
-        sentence=about_step(session.covered, session.drawn_views.specs[index], goal, outcomes),
+        sentence=about_step(session.pools, session.drawn_views.specs[index], goal, outcomes),
     )
     return replace(statement, step=step)
 

@@ -106,8 +106,7 @@ class PlanningSession:
         endpoint_tolerance: epsilon in latent units, which widens every bound.
         weights: Horizon weights of the ACPC summaries; empty for 1/H.
         coverage_goal: What to say of all draws for each pool; None for nothing.
-        covered: Pools of which it was said so far.
-        step: What they say together, by perturbation and choice.
+        step: What is said of all pools so far, by perturbation and choice.
         clean: Latents of the clean history, (h, dim); there once adopted, like the next three.
         views: Latents of those of its views that differ, (views, h, dim).
         goal: Projected goal embedding, (dim,).
@@ -141,7 +140,6 @@ class PlanningSession:
         self.weights = selecting.weights if selecting else ()
         self.pools = 0
         self.coverage_goal = selecting.coverage_goal if selecting else None
-        self.covered = 0
         self.step: dict[tuple[int, str], CoverageOutcome] = {}
 
     @property

@@ -24,7 +24,6 @@ def count_pool(session: PlanningSession, answer: PoolCertificate, context: Reque
         return
     metrics, gaps = session.metrics, answer.clean_gaps
     gap, elite_gap = (gaps.top1, gaps.elite) if gaps else (None, None)
-    session.pools += 1
     if session.pools == 1:
         moved = consistency.encoder_shift(session.clean[None], session.views).tolist()  # (views,)
         for view, row in session.view_rows:
