@@ -44,7 +44,7 @@ Admit = Callable[[float], AbstractContextManager[RequestContext]]
 # is twice as large.
 FIRST_BATCH, LARGEST_BATCH = 8, 64
 # Share of the time left that is kept for the answer, and its least and most seconds.
-KEPT, LEAST_KEPT, MOST_KEPT = 0.1, 0.1, 2.0
+ANSWER_SHARE, ANSWER_LEAST, ANSWER_LONGEST = 0.1, 0.1, 2.0
 # A batch is begun when so many times what its draws took so far is left.
 HEADROOM = 1.5
 
@@ -94,7 +94,7 @@ def cover_pool(
         return pool.answer
     left = context.remaining()
     assert left is not None  # noqa: S101 - every interactive request has a deadline
-    left -= min(max(KEPT * left, LEAST_KEPT), MOST_KEPT)
+    left -= min(max(ANSWER_SHARE * left, ANSWER_LEAST), ANSWER_LONGEST)
     drawing = _Drawing(session, pool, context, admit, min(left, goal.time_limit or math.inf))
     specs = session.drawn_views.specs
     mild_first = sorted(range(len(specs)), key=lambda index: specs[index].severity)
