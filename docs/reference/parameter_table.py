@@ -55,6 +55,7 @@ RENAMED = {
     "evidence.seed": "--evidence-seed",
     "thresholds.source_digest": "--thresholds",
     "thresholds.family": "--thresholds",
+    "until_decided.batch": "--until-decided",
     "*reading": "--protocol",
     "elite_count": "--elites",
     "*cost_reduction": "--cost",

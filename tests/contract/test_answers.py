@@ -24,6 +24,7 @@ from acpc.contract import (
     ScoreRequest,
     StudyRequest,
     Thresholds,
+    UntilDecided,
     Wire,
     WireEnum,
 )
@@ -66,6 +67,7 @@ SAMPLES: dict[str, st.SearchStrategy[Any]] = {
     "DatasetAnchors": st.just(SOURCE),
     "Thresholds": st.just(Thresholds(0.25, 0.5)),
     "EvidenceOptions": st.just(EvidenceOptions(0.9, 500, 3)),
+    "UntilDecided": st.just(UntilDecided(7)),
     "ScoreRequest": st.sampled_from(
         [
             ScoreRequest(REF, SOURCE, GaussianBlur(15), REF, ScoreProtocol(extra_horizons=(1, 2))),

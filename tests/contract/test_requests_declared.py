@@ -16,7 +16,7 @@ PROTO = Path(__file__).parents[2] / "proto" / "acpc" / "v1"
 RECORDS: list[type[Any]] = [
     *contract.KINDS.values(), contract.CheckpointRef, contract.DatasetAnchors, contract.CemBudget,
     contract.PerturbationSet, contract.ScoreProtocol, contract.Thresholds,
-    contract.EvidenceOptions, contract.DriftStudy, contract.PlannerStudy,
+    contract.EvidenceOptions, contract.UntilDecided, contract.DriftStudy, contract.PlannerStudy,
     contract.GeometryStudy, contract.SensitivityStudy,
     contract.ScoreRequest, contract.StudyRequest, contract.UploadHeader, contract.CreateRequest,
     contract.PairRequest, contract.PlanStart, contract.PoolRequest, contract.PairedRequest,

@@ -63,6 +63,7 @@ def score_checkpoint(
         protocol=options.get("protocol") or ScoreProtocol(),
         thresholds=options.get("thresholds") or Thresholds(),
         evidence=options.get("evidence") or EvidenceOptions(),
+        until_decided=options.get("until_decided"),
     )
     return send(SCORE, asked, Operation.from_message)
 

@@ -19,6 +19,7 @@ from acpc.contract import (
     Perturbation,
     ScoreProtocol,
     Thresholds,
+    UntilDecided,
 )
 from numpy.typing import NDArray
 
@@ -115,12 +116,15 @@ class ScoreOptions(CallOptions, total=False):
         protocol: How IR and SR are measured; None: the paper's protocol.
         thresholds: None: the paper's 0.30 and 0.95.
         evidence: How sure the numbers are made to be; None: intervals at 95 %.
+        until_decided: Measures a batch of anchors at a time and stops as soon as the verdict is
+            certain; the anchors' count is the limit. None: measures all of them.
     """
 
     reference: str | CheckpointRef | None
     protocol: ScoreProtocol | None
     thresholds: Thresholds | None
     evidence: EvidenceOptions | None
+    until_decided: UntilDecided | None
 
 
 def check_options(given: Mapping[str, object], known: type) -> None:

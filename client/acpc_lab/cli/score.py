@@ -16,6 +16,7 @@ from acpc_client import (
     Reading,
     ScoreProtocol,
     Thresholds,
+    UntilDecided,
     load_thresholds,
 )
 
@@ -109,6 +110,7 @@ class Measures:
     confidence: Annotated[float | None, sets(EvidenceOptions, "confidence")] = None
     resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None
     evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None
+    until_decided: Annotated[int | None, sets(UntilDecided, "batch", "--until-decided")] = None
     numeric_mode: Mode = None
 
     def protocol(self) -> ScoreProtocol:
@@ -140,6 +142,10 @@ class Measures:
         """How sure the numbers are made to be; what was not said is at 95 %."""
         asked = {"confidence": self.confidence, "resamples": self.resamples}
         return EvidenceOptions(**said(**asked, seed=self.evidence_seed))
+
+    def stopping(self) -> UntilDecided | None:
+        """When to stop early; None: measures all anchors."""
+        return None if self.until_decided is None else UntilDecided(self.until_decided)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +235,7 @@ def score(
                 protocol=measures.protocol(),
                 thresholds=thresholds,
                 evidence=measures.evidence(),
+                until_decided=measures.stopping(),
                 request_id=named,
                 **said(numeric_mode=measures.numeric_mode),
             )

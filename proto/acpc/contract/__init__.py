@@ -51,7 +51,17 @@ from acpc.contract.errors import (
     Unknown,
     joined,
 )
-from acpc.contract.evidence import Doubt, Evidence, EvidenceOptions, Interval
+from acpc.contract.evidence import (
+    MAX_RESAMPLES,
+    Doubt,
+    Evidence,
+    EvidenceOptions,
+    Interval,
+    Look,
+    LookStop,
+    SequentialLooks,
+    UntilDecided,
+)
 from acpc.contract.fields import (
     bounded,
     bounds_of,
@@ -167,6 +177,7 @@ __all__ = [
     "MAX_HORIZON",
     "MAX_NAME",
     "MAX_REQUEST_ID",
+    "MAX_RESAMPLES",
     "SMALL_ARRAYS",
     "Aborted",
     "AcpcError",
@@ -224,6 +235,8 @@ __all__ = [
     "JobState",
     "Jpeg",
     "LoadedCheckpoint",
+    "Look",
+    "LookStop",
     "ModelCard",
     "MotionBlur",
     "NotFound",
@@ -264,6 +277,7 @@ __all__ = [
     "ScoreRequest",
     "SelectionCertificate",
     "SensitivityStudy",
+    "SequentialLooks",
     "SkipReason",
     "Spec",
     "StepCoverage",
@@ -279,6 +293,7 @@ __all__ = [
     "Unavailable",
     "Unimplemented",
     "Unknown",
+    "UntilDecided",
     "UploadHeader",
     "Verdict",
     "ViewCertificate",

@@ -10,8 +10,10 @@ from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounded, seed_field
 from acpc.contract.messages import Wire
 from acpc.contract.record import Record
-from acpc.contract.requests import Request
+from acpc.contract.requests import MAX_ANCHORS, Request
 from acpc.v1 import scoring_service_pb2 as pb
+
+MAX_RESAMPLES = 100_000
 
 
 class Doubt(WireEnum):
@@ -34,7 +36,7 @@ class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
     """
 
     confidence: float = bounded(0.95, gt=0.5, lt=1)
-    resamples: int = bounded(2000, ge=200, le=100_000)
+    resamples: int = bounded(2000, ge=200, le=MAX_RESAMPLES)
     seed: int = seed_field()
 
     def check_rules(self) -> None:
@@ -46,6 +48,87 @@ class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
                 f"found {self.resamples}, wanted at least {least} at confidence "
                 f"{self.confidence:g}",
             )
+
+
+@dataclass(frozen=True)
+class UntilDecided(Request, Wire[pb.UntilDecided]):
+    """Measures a batch of anchors at a time until the confident outcome is certain.
+
+    The anchors that are asked for are the limit.
+
+    Attributes:
+        batch: Anchors from one look at the evidence to the next, at most the limit.
+    """
+
+    batch: int = bounded(25, ge=2, le=MAX_ANCHORS)
+
+    def sizes(self, limit: int) -> list[int]:
+        """Anchors at each look."""
+        return [*range(self.batch, limit, self.batch), limit]
+
+    def check_looks(self, limit: int, confidence: float) -> None:
+        """Rejects a batch above the limit, and more looks than the error can be shared by."""
+        if self.batch > limit:
+            raise ArgumentError(
+                "until_decided.batch", f"found {self.batch}, wanted at most the {limit} anchors"
+            )
+        looks, most = len(self.sizes(limit)), int(MAX_RESAMPLES * (1 - confidence) / 2)
+        if looks > most:
+            raise ArgumentError(
+                "until_decided.batch",
+                f"found {self.batch}, wanted at least {math.ceil(limit / most)}: {looks} looks are "
+                f"too many at confidence {confidence:g}",
+            )
+
+
+class LookStop(WireEnum):
+    """Why a job that measures until it is decided stopped: it is, or the limit was reached."""
+
+    UNSPECIFIED = 0
+    DECIDED = 1
+    LIMIT = 2
+
+
+@dataclass(frozen=True, repr=False)
+class Look(Record, Wire[pb.Look]):
+    """One look at the evidence.
+
+    Attributes:
+        anchors: Measured by then.
+        eligible: Those that take part in SR.
+        passing: Error that this look had for a wrong "passed"; 0 where so few eligible anchors
+            could not have shown it, which leaves the error to later looks.
+        failing: Error that it had for a wrong "failed".
+        p_passed: p-value against "does not pass"; passed where it is at most the error.
+        p_failed: p-value against "passes"; failed where it is at most the error.
+    """
+
+    anchors: int
+    eligible: int
+    passing: float
+    failing: float
+    p_passed: float
+    p_failed: float
+
+
+@dataclass(frozen=True, repr=False)
+class SequentialLooks(Record, Wire[pb.SequentialLooks]):
+    """What a job that measures until it is decided saw, look by look.
+
+    Attributes:
+        confidence: Of the outcome over all looks: that of the request. The evidence's own, at
+            which its intervals are, is that of the last look.
+        limit: Anchors it would have measured at most.
+        batch: Anchors from one look to the next.
+        stop: Why it stopped.
+        looks: In order.
+    """
+
+    confidence: float
+    limit: int
+    batch: int
+    stop: LookStop
+    looks: tuple[Look, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,6 +179,7 @@ class Evidence(Record, Wire[pb.Evidence]):
             confident outcome is passed; 1 where none is.
         p_failed: p-value against "passes": the smallest 1 - confidence at which it is failed.
         notes: Warnings in words.
+        looks: Those of a job that measured until it was decided, whose last one this is; else None.
     """
 
     confidence: float
@@ -115,3 +199,9 @@ class Evidence(Record, Wire[pb.Evidence]):
     p_passed: float
     p_failed: float
     notes: tuple[str, ...] = ()
+    looks: SequentialLooks | None = None
+
+    @property
+    def sure(self) -> float:
+        """Confidence of the confident outcome: over all looks, where there were several."""
+        return self.confidence if self.looks is None else self.looks.confidence

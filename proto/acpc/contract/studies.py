@@ -13,7 +13,7 @@ from acpc.contract.enums import (
     Reading,
 )
 from acpc.contract.errors import ArgumentError
-from acpc.contract.evidence import EvidenceOptions
+from acpc.contract.evidence import EvidenceOptions, UntilDecided
 from acpc.contract.fields import bounded, seed_field, sized
 from acpc.contract.messages import Wire
 from acpc.contract.perturbations import GaussianNoise, Perturbation, Spec
@@ -194,6 +194,7 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
         numeric_mode: Arithmetic of the network: fp32 unless said otherwise.
         request_id: The same id gives the same operation; at most 128 characters.
         evidence: How sure the numbers are made to be.
+        until_decided: Measures a batch at a time until the verdict is certain; None: all anchors.
     """
 
     checkpoint: CheckpointRef
@@ -205,10 +206,18 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
     request_id: str = sized("", most=MAX_REQUEST_ID)
     evidence: EvidenceOptions = EvidenceOptions()
+    until_decided: UntilDecided | None = None
 
     def check_rules(self) -> None:
-        """Anchors are needed, 2 at least."""
+        """Anchors are needed, 2 at least, and as many as a batch has."""
         _check_anchors(self.anchors)
+        if isinstance(self.anchors, DatasetAnchors):
+            self.check_looks(self.anchors.resolved().count)
+
+    def check_looks(self, count: int) -> None:
+        """Whether up to ``count`` anchors can be measured until it is decided."""
+        if self.until_decided is not None:
+            self.until_decided.check_looks(count, self.evidence.confidence)
 
 
 @dataclass(frozen=True)

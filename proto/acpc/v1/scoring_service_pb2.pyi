@@ -126,6 +126,28 @@ DOUBT_BOTH: Doubt.ValueType  # 3
 """Both."""
 Global___Doubt: _TypeAlias = Doubt  # noqa: Y015
 
+class _LookStop:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LookStopEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LookStop.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LOOK_STOP_UNSPECIFIED: _LookStop.ValueType  # 0
+    LOOK_STOP_DECIDED: _LookStop.ValueType  # 1
+    """The confident outcome was certain."""
+    LOOK_STOP_LIMIT: _LookStop.ValueType  # 2
+    """The limit was reached."""
+
+class LookStop(_LookStop, metaclass=_LookStopEnumTypeWrapper):
+    """Why a job that measures until it is decided stopped."""
+
+LOOK_STOP_UNSPECIFIED: LookStop.ValueType  # 0
+LOOK_STOP_DECIDED: LookStop.ValueType  # 1
+"""The confident outcome was certain."""
+LOOK_STOP_LIMIT: LookStop.ValueType  # 2
+"""The limit was reached."""
+Global___LookStop: _TypeAlias = LookStop  # noqa: Y015
+
 class _JobState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -163,6 +185,7 @@ class ScoreCheckpointRequest(_message.Message):
     THRESHOLDS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
+    UNTIL_DECIDED_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Makes the submission idempotent: the same id of the same tenant gives the same operation. An id
     that another request has, of whatever kind, is ALREADY_EXISTS.
@@ -200,6 +223,13 @@ class ScoreCheckpointRequest(_message.Message):
     def evidence(self) -> Global___EvidenceOptions:
         """How intervals and the confident outcome are computed. Absent: at 95 %."""
 
+    @_builtins.property
+    def until_decided(self) -> Global___UntilDecided:
+        """Measures a batch of anchors at a time and stops as soon as the confident
+        outcome is certain; the anchors that are asked for are the limit. Absent:
+        measures all of them.
+        """
+
     def __init__(
         self,
         *,
@@ -213,16 +243,46 @@ class ScoreCheckpointRequest(_message.Message):
         thresholds: Global___Thresholds | None = ...,
         numeric_mode: _receipt_pb2.NumericMode.ValueType = ...,
         evidence: Global___EvidenceOptions | None = ...,
+        until_decided: Global___UntilDecided | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set", "anchors", b"anchors", "checkpoint", b"checkpoint", "dataset", b"dataset", "evidence", b"evidence", "perturbation", b"perturbation", "protocol", b"protocol", "reference", b"reference", "thresholds", b"thresholds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set", "anchors", b"anchors", "checkpoint", b"checkpoint", "dataset", b"dataset", "evidence", b"evidence", "perturbation", b"perturbation", "protocol", b"protocol", "reference", b"reference", "thresholds", b"thresholds", "until_decided", b"until_decided"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set", "anchors", b"anchors", "checkpoint", b"checkpoint", "dataset", b"dataset", "evidence", b"evidence", "numeric_mode", b"numeric_mode", "perturbation", b"perturbation", "protocol", b"protocol", "reference", b"reference", "request_id", b"request_id", "thresholds", b"thresholds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set", "anchors", b"anchors", "checkpoint", b"checkpoint", "dataset", b"dataset", "evidence", b"evidence", "numeric_mode", b"numeric_mode", "perturbation", b"perturbation", "protocol", b"protocol", "reference", b"reference", "request_id", b"request_id", "thresholds", b"thresholds", "until_decided", b"until_decided"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_anchors: _TypeAlias = _typing.Literal["dataset", "anchor_set"]  # noqa: Y015
     _WhichOneofArgType_anchors: _TypeAlias = _typing.Literal["anchors", b"anchors"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_anchors) -> _WhichOneofReturnType_anchors | None: ...
 
 Global___ScoreCheckpointRequest: _TypeAlias = ScoreCheckpointRequest  # noqa: Y015
+
+@_typing.final
+class UntilDecided(_message.Message):
+    """A job that stops when it knows. The score is that of the job of the anchors
+    it stopped at, to the last bit.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BATCH_FIELD_NUMBER: _builtins.int
+    batch: _builtins.int
+    """Anchors from one look at the evidence to the next, at most the limit.
+    Absent: 25.
+    Range: 2 to 100000; default 25.
+    """
+    def __init__(
+        self,
+        *,
+        batch: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "batch", b"batch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "batch", b"batch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__batch: _TypeAlias = _typing.Literal["batch"]  # noqa: Y015
+    _WhichOneofArgType__batch: _TypeAlias = _typing.Literal["_batch", b"_batch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch) -> _WhichOneofReturnType__batch | None: ...
+
+Global___UntilDecided: _TypeAlias = UntilDecided  # noqa: Y015
 
 @_typing.final
 class EvidenceOptions(_message.Message):
@@ -775,6 +835,7 @@ class Evidence(_message.Message):
     P_PASSED_FIELD_NUMBER: _builtins.int
     P_FAILED_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
+    LOOKS_FIELD_NUMBER: _builtins.int
     confidence: _builtins.float
     """Confidence of every interval, in (0.5, 1)."""
     confident_outcome: Global___Outcome.ValueType
@@ -831,6 +892,12 @@ class Evidence(_message.Message):
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Warnings in words."""
 
+    @_builtins.property
+    def looks(self) -> Global___SequentialLooks:
+        """The looks of a job that measured until it was decided, whose last one this
+        evidence is; absent for other jobs.
+        """
+
     def __init__(
         self,
         *,
@@ -851,16 +918,105 @@ class Evidence(_message.Message):
         p_passed: _builtins.float = ...,
         p_failed: _builtins.float = ...,
         notes: _abc.Iterable[_builtins.str] | None = ...,
+        looks: Global___SequentialLooks | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "anchors_to_decide", b"anchors_to_decide", "delta_score", b"delta_score", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "score", b"score", "sr", b"sr"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "anchors_to_decide", b"anchors_to_decide", "delta_score", b"delta_score", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "looks", b"looks", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "score", b"score", "sr", b"sr"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "anchors_to_decide", b"anchors_to_decide", "confidence", b"confidence", "confident_outcome", b"confident_outcome", "delta_score", b"delta_score", "doubt", b"doubt", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "notes", b"notes", "p_failed", b"p_failed", "p_passed", b"p_passed", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "resamples", b"resamples", "score", b"score", "seed", b"seed", "sr", b"sr", "trajectories", b"trajectories"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "anchors_to_decide", b"anchors_to_decide", "confidence", b"confidence", "confident_outcome", b"confident_outcome", "delta_score", b"delta_score", "doubt", b"doubt", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "looks", b"looks", "notes", b"notes", "p_failed", b"p_failed", "p_passed", b"p_passed", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "resamples", b"resamples", "score", b"score", "seed", b"seed", "sr", b"sr", "trajectories", b"trajectories"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__anchors_to_decide: _TypeAlias = _typing.Literal["anchors_to_decide"]  # noqa: Y015
     _WhichOneofArgType__anchors_to_decide: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__anchors_to_decide) -> _WhichOneofReturnType__anchors_to_decide | None: ...
 
 Global___Evidence: _TypeAlias = Evidence  # noqa: Y015
+
+@_typing.final
+class SequentialLooks(_message.Message):
+    """What a job that measures until it is decided saw, look by look. The verdict
+    is as sure as was asked for although it looked so often.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
+    LOOKS_FIELD_NUMBER: _builtins.int
+    confidence: _builtins.float
+    """Confidence of the outcome over all looks: that of the request. The
+    evidence's own, at which its intervals are, is that of the last look.
+    """
+    limit: _builtins.int
+    """Anchors it would have measured at most."""
+    batch: _builtins.int
+    """Anchors from one look to the next."""
+    stop: Global___LookStop.ValueType
+    """Why it stopped."""
+    @_builtins.property
+    def looks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Look]:
+        """The looks, in order."""
+
+    def __init__(
+        self,
+        *,
+        confidence: _builtins.float = ...,
+        limit: _builtins.int = ...,
+        batch: _builtins.int = ...,
+        stop: Global___LookStop.ValueType = ...,
+        looks: _abc.Iterable[Global___Look] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "confidence", b"confidence", "limit", b"limit", "looks", b"looks", "stop", b"stop"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SequentialLooks: _TypeAlias = SequentialLooks  # noqa: Y015
+
+@_typing.final
+class Look(_message.Message):
+    """One look at the evidence."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANCHORS_FIELD_NUMBER: _builtins.int
+    ELIGIBLE_FIELD_NUMBER: _builtins.int
+    PASSING_FIELD_NUMBER: _builtins.int
+    FAILING_FIELD_NUMBER: _builtins.int
+    P_PASSED_FIELD_NUMBER: _builtins.int
+    P_FAILED_FIELD_NUMBER: _builtins.int
+    anchors: _builtins.int
+    """Anchors measured by then."""
+    eligible: _builtins.int
+    """Those that take part in SR."""
+    passing: _builtins.float
+    """Error that this look had for a wrong "passed"; 0 where so few eligible
+    anchors could not have shown it, which leaves the error to later looks.
+    """
+    failing: _builtins.float
+    """Error that this look had for a wrong "failed"."""
+    p_passed: _builtins.float
+    """p-value against "does not pass"; passed where it is at most the error."""
+    p_failed: _builtins.float
+    """p-value against "passes"; failed where it is at most the error."""
+    def __init__(
+        self,
+        *,
+        anchors: _builtins.int = ...,
+        eligible: _builtins.int = ...,
+        passing: _builtins.float = ...,
+        failing: _builtins.float = ...,
+        p_passed: _builtins.float = ...,
+        p_failed: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors", b"anchors", "eligible", b"eligible", "failing", b"failing", "p_failed", b"p_failed", "p_passed", b"p_passed", "passing", b"passing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Look: _TypeAlias = Look  # noqa: Y015
 
 @_typing.final
 class ScoreCheckpointMetadata(_message.Message):

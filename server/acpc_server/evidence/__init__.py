@@ -2,4 +2,5 @@
 
 from acpc_server.evidence.coverage import CoverageSequence, CoverageTest, error_share
 from acpc_server.evidence.judging import METHOD, judge
+from acpc_server.evidence.looks import SPENDING, Seen, take_look
 from acpc_server.evidence.sample import AnchorSample

@@ -114,6 +114,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
     def _spec(self, asked: ScoreRequest, tenant: str) -> ScoreSpec:
         readers = self._readers.of(tenant)
         source = read_anchors(asked.anchors, readers)
+        asked.check_looks(source.count)
         protocol = resolved(asked.protocol, readers.reading(source))
         for field, values in (("draws", protocol.draws), ("horizon", protocol.horizon)):
             if source.count * values > MAX_RADII:
@@ -135,6 +136,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
             protocol=protocol,
             thresholds=asked.thresholds,
             evidence=asked.evidence,
+            until_decided=asked.until_decided,
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
         )
 

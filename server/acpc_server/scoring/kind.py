@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 import torch
-from acpc.contract import Score, ScoreMetadata, to_plain
+from acpc.contract import (
+    Evidence,
+    EvidenceOptions,
+    Score,
+    ScoreMetadata,
+    from_plain,
+    to_plain,
+)
 
 from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorJobKind, receipt_to_json
 from acpc_server.engine import require_mode
 from acpc_server.errors import InvalidArgument
+from acpc_server.evidence import Seen, take_look
 from acpc_server.jobs import Json, Step, pack, unpack
 from acpc_server.models import ModelCard
 from acpc_server.numerics import pairing, screening
@@ -21,6 +30,9 @@ from acpc_server.scheduling import RequestContext
 from acpc_server.scoring import score
 from acpc_server.scoring.shard import ShardRecord, score_shard
 from acpc_server.scoring.spec import Role, ScoreSpec
+
+Shards: TypeAlias = dict[tuple[int, int], ShardRecord]
+"""The shards of one checkpoint by their rows, in order."""
 
 
 class ScoreJobKind(AnchorJobKind):
@@ -61,31 +73,96 @@ class ScoreJobKind(AnchorJobKind):
         readers.check(spec.anchors, card, history=card.history, horizon=spec.protocol.horizon)
 
     def count_steps(self, spec: ScoreSpec) -> int:
-        """One step to read the anchors, one per shard, one summary per checkpoint."""
-        return 1 + len(spec.roles()) * (len(spec.shards()) + 1)
+        """One step to read the anchors, one per shard, one summary per checkpoint.
+
+        Of a job that stops when it is decided as many as it takes at most: at each look one to
+        read, one per shard that is new, and one to judge.
+        """
+        roles = len(spec.roles())
+        if not spec.looks():
+            return 1 + roles * (len(spec.shards()) + 1)
+        shards = [set(spec.first(count).shards()) for count in spec.looks()]
+        fresh = sum(len(now - before) for before, now in pairwise([set(), *shards]))
+        return 2 * len(shards) + roles * (fresh + 1)
 
     def run(self, spec: ScoreSpec, stamp: str, step: Step, context: RequestContext) -> Json:
         """Every step of a job, in order; see :class:`~acpc_server.jobs.JobKind`."""
+        if spec.looks():
+            return self._until_decided(spec, stamp, step, context)
         opened = step("reading anchors", lambda: self.open(spec, stamp, context))
         scores: dict[Role, Json] = {}
         for role in spec.roles():
-            records = [  # read at once: the record's text is a third longer than its numbers
-                ShardRecord.from_json(
-                    step(
-                        f"measuring the {role}",
-                        partial(self.shard, spec, opened, role, start, stop, context),
-                    )
-                )
-                for start, stop in spec.shards()
-            ]
-            scores[role] = step(
-                f"separating states of the {role}",
-                partial(self.summarise, spec, opened, role, records, context),
-            )
+            shards = self._measured(spec, opened, role, {}, step, context)
+            scores[role] = self._separated(spec, opened, role, shards, step, context)
         return self.conclude(spec, opened, scores)
 
-    def open(self, spec: ScoreSpec, stamp: str, context: RequestContext) -> Json:
-        """First step: pin down what the anchors are, and pair them."""
+    def _until_decided(
+        self, spec: ScoreSpec, stamp: str, step: Step, context: RequestContext
+    ) -> Json:
+        """The steps of a job that looks after every batch; each look is the job of that size."""
+        opened: Json | None = None
+        shards: dict[Role, Shards] = {role: {} for role in spec.roles()}
+        seen: list[Seen] = []
+        for count in spec.looks():
+            part, before, last = spec.first(count), opened, count == spec.anchors.count
+            read = partial(self.open, part, stamp, context, before and before["anchors"], last)
+            opened = step("reading anchors", read)
+            for role in spec.roles():
+                shards[role] = self._measured(part, opened, role, shards[role], step, context)
+            look = partial(self.look, spec, opened, shards, seen, count, context)
+            seen.append(from_plain(Seen, step(f"judging {count} anchors", look)))
+            if seen[-1].decided:
+                break
+        assert opened is not None  # noqa: S101 - there is a look
+        scores = {
+            role: self._separated(part, opened, role, shards[role], step, context)
+            for role in spec.roles()
+        }
+        return self.conclude(spec, opened, scores, seen)
+
+    def _measured(
+        self,
+        spec: ScoreSpec,
+        opened: Json,
+        role: Role,
+        known: Shards,
+        step: Step,
+        context: RequestContext,
+    ) -> Shards:
+        """Every shard of one checkpoint; a step for each that is not known."""
+
+        def measured(rows: tuple[int, int]) -> ShardRecord:
+            shard = partial(self.shard, spec, opened, role, *rows, context)
+            return ShardRecord.from_json(step(f"measuring the {role}", shard))
+
+        # Read at once: the record's text is a third longer than its numbers.
+        return {rows: known.get(rows) or measured(rows) for rows in spec.shards()}
+
+    def _separated(
+        self,
+        spec: ScoreSpec,
+        opened: Json,
+        role: Role,
+        shards: Shards,
+        step: Step,
+        context: RequestContext,
+    ) -> Json:
+        summarise = partial(self.summarise, spec, opened, role, [*shards.values()], context)
+        return step(f"separating states of the {role}", summarise)
+
+    def open(
+        self,
+        spec: ScoreSpec,
+        stamp: str,
+        context: RequestContext,
+        known: Json | None = None,
+        last: bool = True,
+    ) -> Json:
+        """First step: pin down what the anchors are, and pair them.
+
+        ``known`` is the identity of the first of them. Unless further ones come after the ``last``,
+        some must be eligible.
+        """
         card = self.loaded(spec.checkpoint).model.card
         anchors, identity = self.readers.of(context.tenant).open(
             spec.anchors,
@@ -93,6 +170,7 @@ class ScoreJobKind(AnchorJobKind):
             history=card.history,
             horizon=spec.protocol.horizon,
             check=context.check,
+            known=known,
         )
         anchors = anchors.at_horizon(spec.protocol.horizon)
         labels = torch.from_numpy(anchors.labels)
@@ -100,7 +178,8 @@ class ScoreJobKind(AnchorJobKind):
         pairs = pairing.pair_different_labels(
             states, labels, spec.protocol.neighbourhood, check=context.check
         )
-        screening.check_eligible(pairs.eligible, anchors.count)
+        if last:
+            screening.check_eligible(pairs.eligible, anchors.count)
         return {
             "anchors": identity,
             "evaluated": anchors.digest,
@@ -134,22 +213,73 @@ class ScoreJobKind(AnchorJobKind):
         """Raw IR and its rounding floor, SR and per-anchor values of one checkpoint."""
         model = self.loaded(spec.named(role)).model
         anchors = self._anchors(spec, opened, model.card, context.tenant)
+        record = ShardRecord.concatenate(shards)
+        floor = score.rounding_floor(self.engine, model, anchors, spec, record, context)
+        return {**self._summary(spec, opened, role, shards, context), "rounding_floor": floor}
+
+    def _summary(
+        self,
+        spec: ScoreSpec,
+        opened: Json,
+        role: Role,
+        shards: list[ShardRecord],
+        context: RequestContext,
+    ) -> Json:
+        model = self.loaded(spec.named(role)).model
+        anchors = self._anchors(spec, opened, model.card, context.tenant)
         record, partner = ShardRecord.concatenate(shards), unpack(opened["partner"])
         distances = score.different_state_distances(
             self.engine, model, anchors, spec, record, partner, context
         )
-        summary = score.summarise_checkpoint(spec, record, distances, partner, context.check)
         return {
-            **summary,
-            "rounding_floor": score.rounding_floor(
-                self.engine, model, anchors, spec, record, context
-            ),
+            **score.summarise_checkpoint(spec, record, distances, partner, context.check),
+            "rounding_floor": None,
             "anchor_ids": pack(anchors.anchor_ids),
             "trajectory_ids": pack(anchors.trajectory_ids),
             "skip_reasons": opened["skip_reasons"],
         }
 
-    def conclude(self, spec: ScoreSpec, opened: Json, scores: Mapping[Role, Json]) -> Json:
+    def look(
+        self,
+        spec: ScoreSpec,
+        opened: Json,
+        shards: Mapping[Role, Shards],
+        before: Sequence[Seen],
+        anchors: int,
+        context: RequestContext,
+    ) -> Json:
+        """Judges the anchors that are measured by now, at the error that this look has."""
+        part = spec.first(anchors)
+
+        def weigh(options: EvidenceOptions) -> Evidence:
+            return score.weigh(part, scores, options)
+
+        eligible = int((unpack(opened["partner"]) >= 0).sum())
+        scores = {
+            role: self._summary(part, opened, role, [*shards[role].values()], context)
+            for role in spec.roles()
+            if eligible
+        }
+        plain: Json = to_plain(
+            take_look(
+                weigh,
+                spec.evidence,
+                spec.thresholds.sr,
+                [seen.look for seen in before],
+                len(spec.looks()),
+                anchors=anchors,
+                eligible=eligible,
+            )
+        )
+        return plain
+
+    def conclude(
+        self,
+        spec: ScoreSpec,
+        opened: Json,
+        scores: Mapping[Role, Json],
+        seen: Sequence[Seen] = (),
+    ) -> Json:
         """The result of the job: scores, verdict, evidence and receipt. Holds no time."""
         evaluated = opened.get("evaluated", opened["anchors"]["digest"])  # of earlier releases
         receipt = spec.receipt(evaluated, self.engine.device)
@@ -166,7 +296,7 @@ class ScoreJobKind(AnchorJobKind):
             "checkpoint": scores["checkpoint"],
             "reference": reference,
             "verdict": score.verdict_to_json(verdict),
-            "evidence": to_plain(score.weigh(spec, scores)),
+            "evidence": to_plain(score.evidence_of(spec, scores, seen)),
             "receipt": receipt_to_json(receipt),
             "anchors": opened["anchors"],
             "seen": opened["seen"],

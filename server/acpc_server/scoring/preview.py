@@ -30,6 +30,7 @@ def preview_anchors(
     draw: int,
 ) -> AnchorPreviews:
     """Pictures of some anchors of a job that succeeded."""
+    spec = spec.first(result["checkpoint"]["anchors"])
     _check(spec, indices, draw)
     seen = result["seen"]
     anchors = readers.reopen(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -15,11 +15,14 @@ from acpc.contract import (
     CheckpointRef,
     CheckpointScore,
     Evidence,
+    EvidenceOptions,
     IrSummary,
+    LookStop,
     NumericMode,
     Outcome,
     PartnerPast,
     Score,
+    SequentialLooks,
     SkipReason,
     Thresholds,
     Verdict,
@@ -193,12 +196,32 @@ def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:
     )
 
 
-def weigh(spec: ScoreSpec, scores: Mapping[Role, Mapping[str, Any]]) -> Evidence:
-    """How sure the scores and the verdict on them are."""
+def weigh(
+    spec: ScoreSpec,
+    scores: Mapping[Role, Mapping[str, Any]],
+    options: EvidenceOptions | None = None,
+) -> Evidence:
+    """How sure the scores and the verdict on them are; ``options`` by default as the job says."""
     sides = {role: _sample(score) for role, score in scores.items()}
     own = sides["checkpoint"]
     against = sides.get("reference", own) if spec.reference is not None else None
-    return evidence.judge(own, against, spec.protocol, spec.thresholds, spec.evidence)
+    return evidence.judge(own, against, spec.protocol, spec.thresholds, options or spec.evidence)
+
+
+def evidence_of(
+    spec: ScoreSpec, scores: Mapping[Role, Mapping[str, Any]], seen: Sequence[evidence.Seen]
+) -> Evidence:
+    """The evidence of a job that has ended, at its last look where it had some."""
+    if not seen or spec.until_decided is None:
+        return weigh(spec, scores)
+    looks = SequentialLooks(
+        confidence=spec.evidence.confidence,
+        limit=spec.anchors.count,
+        batch=spec.until_decided.batch,
+        stop=LookStop.DECIDED if seen[-1].decided else LookStop.LIMIT,
+        looks=tuple(one.look for one in seen),
+    )
+    return replace(weigh(spec, scores, seen[-1].options), looks=looks)
 
 
 def _sample(score: Mapping[str, Any]) -> evidence.AnchorSample:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from acpc.contract import (
@@ -13,6 +13,7 @@ from acpc.contract import (
     ScoreProtocol,
     ScoreRequest,
     Thresholds,
+    UntilDecided,
     digested,
     resolved,
     to_plain,
@@ -20,7 +21,7 @@ from acpc.contract import (
 
 from acpc_server.encoding import AnchorJobSpec, digest_json
 from acpc_server.errors import InvalidArgument
-from acpc_server.evidence import METHOD
+from acpc_server.evidence import METHOD, SPENDING
 
 Role = Literal["checkpoint", "reference"]
 
@@ -34,6 +35,7 @@ class ScoreSpec(AnchorJobSpec):
     protocol: ScoreProtocol = field(default_factory=ScoreProtocol)
     thresholds: Thresholds = field(default_factory=Thresholds)
     evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
+    until_decided: UntilDecided | None = None
 
     def __post_init__(self) -> None:
         """Decides what the request left to the reading, as records of earlier releases do."""
@@ -55,7 +57,16 @@ class ScoreSpec(AnchorJobSpec):
             protocol=self.protocol,
             thresholds=self.thresholds,
             evidence=self.evidence,
+            until_decided=self.until_decided,
         )
+
+    def first(self, count: int) -> ScoreSpec:
+        """The job of the first ``count`` anchors alone."""
+        return replace(self, anchors=replace(self.anchors, count=count), until_decided=None)
+
+    def looks(self) -> list[int]:
+        """Anchors at each look of a job that measures until it is decided."""
+        return self.until_decided.sizes(self.anchors.count) if self.until_decided else []
 
     def roles(self) -> list[Role]:
         """The checkpoints to measure; a reference equal to the checkpoint is measured once."""
@@ -83,6 +94,7 @@ class ScoreSpec(AnchorJobSpec):
             "protocol": to_plain(self.protocol),
             "thresholds": digested(self.thresholds),
             "evidence": {**to_plain(self.evidence), "method": METHOD},
+            **self._stopping(),
             **self.drawn(),
         }
 
@@ -93,7 +105,14 @@ class ScoreSpec(AnchorJobSpec):
             "protocol": digested(self.protocol),
             "thresholds": digested(self.thresholds),
             **asked,
+            **self._stopping(),
         }
+
+    def _stopping(self) -> dict[str, object]:
+        if self.until_decided is None:
+            return {}
+        limit = {"limit": self.anchors.count, "spending": SPENDING}
+        return {"until_decided": {**to_plain(self.until_decided), **limit}}
 
     def perturbation_digest(self) -> str:
         """sha256 over the shift, the draw count and the seed."""

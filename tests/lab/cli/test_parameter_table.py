@@ -74,6 +74,7 @@ SCORE = [
     "--margin", 0.2, "--weights", "0.5,0.25,0.25,0", "--extra-horizons", "1,2",
     "--extra-quantiles", "0.8,0.95", "--t-ir", 0.2, "--t-sr", 0.9,
     "--confidence", 0.9, "--resamples", 500, "--evidence-seed", 5,
+    "--until-decided", 5,
 ]  # fmt: skip
 VIEWS = ["--shift", "blur:15", "--draws", 2, "--seed", 3, "--anchor", 4]
 PLANNER = ["--cost", "mean", "--tolerance", 0.01]

@@ -1,0 +1,275 @@
+"""A job that stops when it is decided is, at the anchors it stops at, the job of that size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from acpc.contract import (
+    AnchorSource,
+    Evidence,
+    GaussianNoise,
+    LookStop,
+    Outcome,
+    Score,
+    ScoreProtocol,
+    SequentialLooks,
+    Thresholds,
+    UntilDecided,
+)
+from acpc_server.data import DatasetStore
+from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, UploadHeader, store_drawn
+from acpc_server.encoding import AnchorReaders, AnySource
+from acpc_server.engine import CheckpointCache, DeviceEngine
+from acpc_server.errors import FailedPrecondition
+from acpc_server.evidence import Seen, take_look
+from acpc_server.jobs import Json
+from acpc_server.models import CheckpointLimits
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext
+from acpc_server.scoring import ScoreJobKind, ScoreSpec, preview_anchors
+from public_checkpoint import public_config, write_checkpoint
+from public_dataset import public_columns, write_public_dataset
+
+HISTORY, HORIZON, LIMIT, BATCH = 3, 2, 26, 8
+SOURCE = AnchorSource(dataset="rooms.h5", task="tworoom", count=LIMIT)
+LIMITS = AnchorLimits(
+    store_bytes=2**30,
+    set_bytes=2**30,
+    set_anchors=100,
+    uploads=1,
+    keep_seconds=1e9,
+    upload_seconds=1e9,
+)
+# What certainly passes and fails, and what these anchors cannot tell.
+PASSES, FAILS = Thresholds(ir=1e3, sr=0.05), Thresholds(ir=1e-3, sr=0.05)
+
+
+class Desk:
+    """The kind of job on a world of its own, and its steps as a record keeps them."""
+
+    def __init__(self, root: Path) -> None:
+        for name, seed in (("model", 0), ("base", 3)):
+            write_checkpoint(root / "checkpoints" / name, public_config(), seed=seed)
+        (root / "datasets").mkdir()
+        content = public_columns([150] * 6, side=28)
+        write_public_dataset(root / "datasets" / "rooms.h5", content)
+        metrics, cpu = Metrics(), torch.device("cpu")
+        self.datasets = DatasetStore(root / "datasets")
+        self.sets = AnchorStore(root / "sets", LIMITS, metrics)
+        self.engine = DeviceEngine(cpu, metrics, threads=1)
+        self.checkpoints = CheckpointCache(
+            root / "checkpoints", cpu, metrics, limits=CheckpointLimits(), budget_bytes=2**30
+        )
+        self.readers = AnchorReaders(self.datasets, self.sets)
+
+    def kind(self) -> ScoreJobKind:
+        """That of a process with no anchors open."""
+        return ScoreJobKind(self.engine, self.checkpoints, AnchorReaders(self.datasets, self.sets))
+
+    def spec(self, **changed: object) -> ScoreSpec:
+        names = {
+            role: self.checkpoints.get(name).pinned()
+            for role, name in (("checkpoint", "model"), ("reference", "base"))
+        }
+        asked = ScoreSpec(
+            **names,
+            anchors=SOURCE,
+            perturbation=GaussianNoise(sigma=0.05),
+            protocol=ScoreProtocol(draws=1, horizon=HORIZON),
+            until_decided=UntilDecided(BATCH),
+        )
+        return replace(asked, **changed)
+
+    def set_of(self, source: AnchorSource) -> AnySource:
+        window = {"history": HISTORY, "horizon": HORIZON}
+        header = UploadHeader(request_id=str(source), anchors=source.count, **window)
+        with self.datasets.drawn(source, **window) as drawn, self.sets.upload(header) as upload:
+            digest = store_drawn(upload, drawn, lambda: None).digest
+        return self.readers.named_set(digest)
+
+    def run(self, spec: ScoreSpec, recorded: list[Json] | None = None) -> Json:
+        """The result; steps that are ``recorded`` are replayed, and further ones added to it."""
+        record = [] if recorded is None else recorded
+        replayed = iter(list(record))
+
+        def step(phase: str, work: Callable[[], Json]) -> Json:
+            known = next(replayed, None)
+            if known is None:
+                known = json.loads(json.dumps(work()))
+                record.append(known)
+            return known
+
+        kind = self.kind()
+        result = kind.run(spec, kind.stamp(spec), step, RequestContext(Priority.JOB))
+        return json.loads(json.dumps(result))
+
+    def answer(self, spec: ScoreSpec, result: Json) -> Score:
+        return self.kind().answer(spec, result)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    made = Desk(tmp_path_factory.mktemp("desk"))
+    yield made
+    made.engine.close()
+
+
+@pytest.fixture(scope="module")
+def undecided(desk: Desk) -> tuple[ScoreSpec, Json, list[Json]]:
+    """A job that looks to the end: its thresholds are the numbers of all anchors themselves."""
+    whole = desk.answer(fixed := desk.spec(until_decided=None), desk.run(fixed))
+    assert whole.verdict.ir_relative is not None
+    borderline = Thresholds(ir=whole.verdict.ir_relative, sr=0.01)
+    spec, record = desk.spec(thresholds=borderline), []
+    return spec, desk.run(spec, record), record
+
+
+def looks_of(evidence: Evidence | None) -> SequentialLooks:
+    assert evidence is not None
+    assert evidence.looks is not None
+    return evidence.looks
+
+
+def same_score(result: Json, other: Json) -> None:
+    """All that is not about the looks, to the last bit."""
+    for part in ("checkpoint", "reference", "verdict", "anchors", "seen"):
+        assert result[part] == other[part], part
+    receipts = [{**found["receipt"], "parameters": 0} for found in (result, other)]
+    for receipt in receipts:
+        receipt.pop("parameters_digest")
+    assert receipts[0] == receipts[1]
+
+
+@pytest.mark.parametrize("origin", ["dataset", "set"])
+def test_at_every_size_it_stops_at_it_is_the_job_of_that_size(
+    desk: Desk, origin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sizes that cut a shard too; of a set, the job is that of a set of these anchors."""
+    stored = origin == "set"
+    source = desk.set_of(SOURCE) if stored else SOURCE
+    sizes = desk.spec(anchors=source).looks()
+    assert sizes == [8, 16, 24, 26]
+    for size in sizes[1:2] if stored else sizes:
+        stop_at(monkeypatch, size)
+        spec = desk.spec(anchors=source)
+        result = desk.run(spec)
+        part: AnySource = replace(SOURCE, count=size)
+        if stored:
+            part = replace(source, count=size)
+        fixed = replace(spec, anchors=part, until_decided=None)
+        same_score(result, desk.run(fixed))
+        score = desk.answer(spec, result)
+        assert score.checkpoint.anchors == size
+        assert [look.anchors for look in looks_of(score.evidence).looks] == sizes[
+            : sizes.index(size) + 1
+        ]
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Has a job take itself for decided at this size and not before."""
+
+    def look(*args: Any, anchors: int, **sizes: int) -> Seen:  # noqa: ANN401 - as take_look
+        return replace(take_look(*args, anchors=anchors, **sizes), decided=anchors == size)
+
+    monkeypatch.setattr("acpc_server.scoring.kind.take_look", look)
+
+
+def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bytes(
+    desk: Desk, undecided: tuple[ScoreSpec, Json, list[Json]]
+) -> None:
+    spec, result, record = undecided
+    assert len(record) == desk.kind().count_steps(spec)
+    for kept in (1, 5, len(record) - 1):
+        assert desk.run(spec, record[:kept]) == result, kept
+
+
+def test_what_is_not_decided_stops_at_the_limit(
+    desk: Desk, undecided: tuple[ScoreSpec, Json, list[Json]]
+) -> None:
+    spec, result, _ = undecided
+    score = desk.answer(spec, result)
+    looks = looks_of(score.evidence)
+    assert score.evidence.confident_outcome is Outcome.UNDECIDED
+    assert (looks.stop, looks.limit, looks.batch) == (LookStop.LIMIT, LIMIT, BATCH)
+    assert looks.confidence == score.evidence.sure == 0.95 < score.evidence.confidence
+    assert sum(look.failing for look in looks.looks) == pytest.approx(0.05)
+    assert sum(look.passing for look in looks.looks) <= 0.05 + 1e-12
+    stopping = score.receipt.parameters["until_decided"]
+    assert (stopping["limit"], stopping["batch"]) == (LIMIT, BATCH)
+
+
+@pytest.mark.parametrize(("thresholds", "outcome"), [(PASSES, "passed"), (FAILS, "failed")])
+def test_what_is_clear_stops_early_with_intervals_that_say_so(
+    desk: Desk, thresholds: Thresholds, outcome: str
+) -> None:
+    spec, record = desk.spec(thresholds=thresholds), []
+    score = desk.answer(spec, desk.run(spec, record))
+    evidence = score.evidence
+    looks = looks_of(evidence)
+    assert looks.stop is LookStop.DECIDED
+    assert str(evidence.confident_outcome) == str(score.verdict.outcome) == outcome
+    assert score.checkpoint.anchors == looks.looks[-1].anchors < LIMIT
+    assert len(record) < desk.kind().count_steps(spec)
+    ir, sr = evidence.ir_relative, evidence.sr
+    if outcome == "passed":
+        assert ir.upper <= thresholds.ir
+        assert sr.lower >= thresholds.sr
+        assert looks.looks[-1].p_passed <= looks.looks[-1].passing
+    else:
+        assert ir.lower > thresholds.ir
+        assert looks.looks[-1].p_failed <= looks.looks[-1].failing
+
+
+def test_the_evidence_is_that_of_the_job_of_that_size_at_the_confidence_of_the_look(
+    desk: Desk,
+) -> None:
+    spec = desk.spec(thresholds=FAILS)
+    found = desk.answer(spec, desk.run(spec))
+    options = replace(
+        spec.evidence,
+        confidence=found.evidence.confidence,
+        resamples=found.evidence.resamples,
+    )
+    fixed = replace(spec.first(found.checkpoint.anchors), evidence=options)
+    assert replace(found.evidence, looks=None) == desk.answer(fixed, desk.run(fixed)).evidence
+
+
+def test_one_look_is_the_fixed_job(desk: Desk) -> None:
+    spec = desk.spec(until_decided=UntilDecided(LIMIT), thresholds=PASSES)
+    once = desk.answer(spec, desk.run(spec))
+    fixed = replace(spec, until_decided=None)
+    plain = desk.answer(fixed, desk.run(fixed))
+    assert replace(once.evidence, looks=None) == plain.evidence
+    (look,) = looks_of(once.evidence).looks
+    assert look.failing == look.passing == pytest.approx(0.05)
+
+
+def test_without_a_reference_only_sr_decides(desk: Desk) -> None:
+    spec = desk.spec(reference=None, thresholds=Thresholds(sr=0.01))
+    score = desk.answer(spec, desk.run(spec))
+    looks = looks_of(score.evidence)
+    assert score.evidence.confident_outcome is Outcome.INCONCLUSIVE
+    assert looks.stop is LookStop.DECIDED
+
+
+def test_a_look_at_which_no_anchor_is_eligible_decides_nothing(desk: Desk) -> None:
+    """The next one may have some; at the limit the job fails as the fixed one does."""
+    alike = replace(desk.spec().protocol, neighbourhood=1e-9)
+    spec, record = desk.spec(protocol=alike), []
+    with pytest.raises(FailedPrecondition, match="none of the 26 anchors"):
+        desk.run(spec, record)
+    seen = [one for one in record if "look" in one]
+    assert [(one["decided"], one["look"]["eligible"]) for one in seen] == [(False, 0)] * 3
+
+
+def test_pictures_are_of_the_anchors_it_stopped_at(desk: Desk) -> None:
+    spec = desk.spec(thresholds=FAILS)
+    result = desk.run(spec)
+    shown = preview_anchors(desk.readers, spec, result, [0, 7], 0)
+    assert [one.anchor for one in shown.previews] == [0, 7]
