@@ -42,6 +42,7 @@ def tensor(values: np.ndarray) -> tensor_pb2.Tensor:
 def score_response(
     outcome: int,
     *,
+    evidence: scoring_service_pb2.Evidence | None = None,
     sr_passed: bool = True,
     with_reference: bool = True,
     rounding_floor: float | None = None,
@@ -76,7 +77,7 @@ def score_response(
         summary="what decided the outcome",
     )
     answer = scoring_service_pb2.ScoreCheckpointResponse(
-        checkpoint=side, verdict=verdict, receipt=RECEIPT
+        checkpoint=side, verdict=verdict, receipt=RECEIPT, evidence=evidence
     )
     if with_reference:
         answer.reference.CopyFrom(side)

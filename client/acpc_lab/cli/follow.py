@@ -7,11 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import typer
-from acpc_client import AcpcClient, Operation, Outcome, Progress, StudyResult, save_result
+from acpc_client import (
+    AcpcClient,
+    Operation,
+    Outcome,
+    Progress,
+    Score,
+    StudyResult,
+    save_result,
+)
 from acpc_client.errors import ServerAway, extended
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit
+from acpc_lab.cli.options import Exit, Gate
 from acpc_lab.cli.progress import counted
 
 
@@ -34,9 +42,15 @@ def submitting(request_id: str) -> Iterator[str]:
 
 
 def follow(
-    client: AcpcClient, name: str, *, timeout: float | None, as_json: bool, output: Path | None
+    client: AcpcClient,
+    name: str,
+    *,
+    timeout: float | None,
+    as_json: bool,
+    output: Path | None,
+    gate: Gate,
 ) -> None:
-    """Shows a job until it ends, prints its score, and exits as the verdict says.
+    """Shows a job until it ends, prints its score, and exits as the gate says.
 
     Raises:
         typer.Exit: With the exit code of the verdict.
@@ -51,10 +65,10 @@ def follow(
         raise typer.Exit(Exit.INTERRUPTED) from interrupt
     if output is not None and last.error is None:
         save_result(last, output)
-    finish(last, as_json)
+    finish(last, as_json, gate)
 
 
-def finish(operation: Operation, as_json: bool) -> None:
+def finish(operation: Operation, as_json: bool, gate: Gate) -> None:
     """Prints how a job ended, and exits accordingly.
 
     Raises:
@@ -76,13 +90,27 @@ def finish(operation: Operation, as_json: bool) -> None:
     score = operation.result()
     if not as_json:
         render.score(score)
-    verdict = score.verdict
-    if verdict.outcome is Outcome.FAILED or not verdict.sr_passed:
-        raise typer.Exit(Exit.SCREEN_FAILED)
-    if verdict.outcome is Outcome.UNSPECIFIED:
+    outcome = score.gated(gate)
+    if outcome is Outcome.UNDECIDED:
+        render.note(f"undecided: {_advice(score)}")
+    if outcome is Outcome.UNSPECIFIED:
         render.note("error: the server gave no outcome this client knows; update the client")
-        raise typer.Exit(Exit.ERROR)
-    raise typer.Exit(Exit.OK)
+    raise typer.Exit(_EXITS.get(outcome, Exit.OK))
+
+
+_EXITS = {
+    Outcome.FAILED: Exit.SCREEN_FAILED,
+    Outcome.UNDECIDED: Exit.UNDECIDED,
+    Outcome.UNSPECIFIED: Exit.ERROR,
+}
+
+
+def _advice(score: Score) -> str:
+    """What to do about an undecided verdict."""
+    needed = score.evidence and score.evidence.anchors_to_decide
+    if needed:
+        return f"score again with --anchors {needed}, which would probably decide it"
+    return "it lies on its threshold, so that more anchors need not decide it: judge it yourself"
 
 
 def study_line(study: StudyResult) -> str:

@@ -73,6 +73,7 @@ def acpc(
         2    wrong usage
         3    the screen failed, or `certify --require` was not met
         4    the job failed or was cancelled; a cell of the sweep has no score
+        5    undecided: with `--gate confident`, the anchors are too few to say
         130  interrupted; a job that was submitted goes on at the server
     """
 

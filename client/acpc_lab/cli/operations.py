@@ -10,7 +10,15 @@ from acpc_client import save_result, status_of
 
 from acpc_lab.cli import render
 from acpc_lab.cli.follow import follow, study_line
-from acpc_lab.cli.options import AnswerOutput, Json, ScoreOutput, Server, command
+from acpc_lab.cli.options import (
+    AnswerOutput,
+    Gate,
+    GateOption,
+    Json,
+    ScoreOutput,
+    Server,
+    command,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Lists, shows, watches, cancels and deletes jobs.")
 
@@ -60,10 +68,17 @@ def show(*, name: Name, server: Server, as_json: Json = False) -> None:
 
 
 @command(app)
-def watch(*, name: Name, output: ScoreOutput = None, server: Server, as_json: Json = False) -> None:
+def watch(
+    *,
+    name: Name,
+    gate: GateOption = Gate.POINT,
+    output: ScoreOutput = None,
+    server: Server,
+    as_json: Json = False,
+) -> None:
     """Follows a job to its end; exits as `acpc score` does."""
     with server.connect() as client:
-        follow(client, name, timeout=server.timeout, as_json=as_json, output=output)
+        follow(client, name, timeout=server.timeout, as_json=as_json, output=output, gate=gate)
 
 
 @command(app)

@@ -42,7 +42,15 @@ class Exit(enum.IntEnum):
     SCREEN_FAILED = 3
     NOT_CERTIFIED = 3
     JOB_ENDED_BADLY = 4
+    UNDECIDED = 5
     INTERRUPTED = 130
+
+
+class Gate(enum.StrEnum):
+    """Which verdict decides an exit code: of the numbers as they are, or the confident one."""
+
+    POINT = "point"
+    CONFIDENT = "confident"
 
 
 def command(
@@ -271,6 +279,13 @@ def output_option(help: str, formats: Sequence[str] = FORMATS, *flags: str) -> A
     )
 
 
+GateOption = Annotated[
+    Gate,
+    typer.Option(
+        help="Which verdict the exit code tells: of the numbers as they are, or of their "
+        "intervals, which may be undecided (5)."
+    ),
+]
 _EXACT = ".json to read; .npz or .parquet to load again exactly."
 ScoreOutput = Annotated[Path | None, output_option(f"Also write the score here: {_EXACT}")]
 AnswerOutput = Annotated[Path, output_option(f"Where to: {_EXACT}")]

@@ -209,11 +209,11 @@ def receipt(proof: Receipt) -> None:
 
 
 def score(answer: Score) -> None:
-    """The checkpoint beside its reference, then the verdict in words."""
+    """The checkpoint beside its reference with intervals, then the verdict in words."""
     sides = [answer.checkpoint] + ([answer.reference] if answer.reference else [])
     titles = ["", *(side.checkpoint.name for side in sides)]
     titles[2:] = [f"{name} (reference)" for name in titles[2:]]
-    fields = {
+    fields: dict[str, Field] = {
         "IR raw": "ir_raw",
         "its rounding floor": "rounding_floor",
         "SR": "sr",
@@ -225,23 +225,42 @@ def score(answer: Score) -> None:
     table(
         titles, [[name, *(_cell(side, field) for side in sides)] for name, field in fields.items()]
     )
-    verdict = answer.verdict
-    limits = verdict.thresholds
-    ir = ["IR relative", number(verdict.ir_relative), f"<= {number(limits.ir)}"]
-    sr = ["SR", number(answer.checkpoint.sr), f">= {number(limits.sr)}"]
-    table(
-        ["screen", "value", "wanted", "passed"],
-        [
-            [*ir, _yes(verdict.ir_passed)],
-            [*sr, _yes(verdict.sr_passed)],
-            ["score S", number(verdict.score), ">= 0", "-"],
-            ["S above the reference's", number(verdict.delta_score), "-", "-"],
-        ],
-    )
+    _screen(answer)
     receipt(answer.receipt)
-    line(f"{verdict.outcome.name}: {verdict.summary}")
+    line(f"{answer.verdict.outcome.name}: {answer.verdict.summary}")
+    if answer.certainty:
+        line(f"how sure: {answer.certainty}")
     for sentence in answer.rounding_notes:
         line(f"warning: {sentence}")
+    for sentence in answer.evidence.notes if answer.evidence else ():
+        note(f"warning: {sentence}")
+
+
+def _screen(answer: Score) -> None:
+    """What the screen compares, each number with its interval where the score has them."""
+    verdict, limits, found = answer.verdict, answer.verdict.thresholds, answer.evidence
+    ir, sr, least = f"<= {number(limits.ir)}", f">= {number(limits.sr)}", ">= 0"
+    raw, rate = answer.checkpoint.ir_raw, answer.checkpoint.sr
+    rows: list[tuple[str, float | None, str, str, str]] = [
+        ("IR relative", verdict.ir_relative, "ir_relative", ir, _yes(verdict.ir_passed)),
+        ("SR", rate, "sr", sr, _yes(verdict.sr_passed)),
+        ("score S", verdict.score, "score", least, "-"),
+        ("S above the reference's", verdict.delta_score, "delta_score", "-", "-"),
+        ("IR raw", raw, "ir_raw", "-", "-"),
+    ]
+    if found is None:
+        shown = [[name, number(value), *rest] for name, value, _, *rest in rows[:-1]]
+        table(["screen", "value", "wanted", "passed"], shown)
+        return
+    titles = ["screen", "value", f"{100 * found.confidence:g} % interval", "wanted", "passed"]
+    intervals = [getattr(found, field) for _, _, field, *_ in rows]
+    table(
+        titles,
+        [
+            [name, number(value), "-" if interval is None else str(interval), *rest]
+            for (name, value, _, *rest), interval in zip(rows, intervals, strict=True)
+        ],
+    )
 
 
 def checkpoints(listed: Sequence[Checkpoint]) -> None:

@@ -24,6 +24,8 @@ from acpc_lab.cli import render
 from acpc_lab.cli.follow import follow, submitting
 from acpc_lab.cli.options import (
     PROTOCOL,
+    Gate,
+    GateOption,
     Json,
     ScoreOutput,
     Server,
@@ -192,6 +194,7 @@ def score(
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Print the job's name and leave.")
     ] = False,
+    gate: GateOption = Gate.POINT,
     output: ScoreOutput = None,
     server: Server,
     as_json: Json = False,
@@ -212,15 +215,17 @@ def score(
             --dataset tworoom.h5 --task tworoom --shift blur:15 --one-per-episode \
             --extra-horizons 1,2,4 --extra-quantiles 0.8,0.95
 
-    A training pipeline can gate on the exit code:
+    A training pipeline can gate on the exit code. With `--gate confident` it stops only for what is
+    sure, and can tell "fails" from "too few anchors to say":
 
         acpc score "$CHECKPOINT" --reference baseline --output score.json \
-            --dataset tworoom.h5 --task tworoom --shift blur:15 || exit 1
+            --dataset tworoom.h5 --task tworoom --shift blur:15 --gate confident || exit 1
 
     **Exit codes**: 0 passed, or inconclusive without a reference; 3 the screen failed (without a
-    reference: SR is below its threshold); 4 the job failed or was cancelled; 1 error, also
-    a server that was away for too long while the job goes on; 2 usage;
-    130 interrupted.
+    reference: SR is below its threshold); 5 undecided, with `--gate confident` alone: the anchors
+    are too few to say; 4 the job failed or was cancelled; 1 error, also
+    a server that was away for too long while the job goes on, and one too old for
+    `--gate confident`; 2 usage; 130 interrupted.
     """
     perturbation, anchors = read_shift(shift), source.read()
     checkpoint, reference = judged.refs()
@@ -246,4 +251,4 @@ def score(
                 render.line(job.name)
             return
         render.note(f"{job.name}: submitted")
-        follow(client, job.name, timeout=server.timeout, as_json=as_json, output=output)
+        follow(client, job.name, timeout=server.timeout, as_json=as_json, output=output, gate=gate)

@@ -151,6 +151,12 @@ class Interval(Record, Wire[pb.Interval]):
             if math.isnan(getattr(self, end)):
                 object.__setattr__(self, end, value)
 
+    def __str__(self) -> str:
+        """Both ends in words."""
+        if math.isinf(self.upper):
+            return f"{self.lower:.3g} or more"
+        return f"{self.lower:.3g} to {self.upper:.3g}"
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Evidence(Record, Wire[pb.Evidence]):

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acpc.contract.enums import Outcome, WireEnum
-from acpc.contract.evidence import Evidence
+from acpc.contract.errors import ArgumentError, FailedPrecondition
+from acpc.contract.evidence import Doubt, Evidence
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt
 from acpc.contract.record import Record
@@ -170,6 +171,30 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         notes = [side.rounding_note for side in sides if side is not None]
         return tuple(dict.fromkeys(note for note in notes if note))
 
+    def gated(self, gate: str = "point") -> Outcome:
+        """What a gate goes by.
+
+        Args:
+            gate: ``"point"``: the numbers as they are; without a reference they pass nothing, but
+                fail where SR does. ``"confident"``: what the intervals support, which may be
+                undecided.
+
+        Raises:
+            ArgumentError: Another gate.
+            FailedPrecondition: The confident gate, where the score has no evidence.
+        """
+        if gate == "point":
+            return self.verdict.outcome if self.verdict.sr_passed else Outcome.FAILED
+        if gate != "confident":
+            raise ArgumentError("gate", f"found {gate!r}, wanted point or confident")
+        if self.evidence is None:
+            raise FailedPrecondition(
+                "this score does not say how sure it is: the server that computed it is of an "
+                "earlier release; score again with a newer one, or gate on the point verdict",
+                reason="NO_EVIDENCE",
+            )
+        return self.evidence.confident_outcome
+
     def table(self) -> Columns:
         """A row per side and anchor: the values of ``AnchorValues`` that are one number.
 
@@ -191,12 +216,34 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
                 columns.setdefault(field.name, []).extend(plain or [None] * count)
         return columns
 
+    @property
+    def certainty(self) -> str:
+        """How sure the verdict is, for whoever has met none of this; empty without evidence."""
+        found = self.evidence
+        if found is None:
+            return ""
+        sure = f"{100 * found.confidence:g} % sure"
+        match found.confident_outcome:
+            case Outcome.PASSED:
+                return f"passes; {sure}"
+            case Outcome.FAILED:
+                return f"fails; {sure}"
+            case Outcome.INCONCLUSIVE:
+                return "inconclusive: without a reference relative IR is unknown"
+        doubt = {Doubt.IR: "relative IR", Doubt.SR: "SR", Doubt.BOTH: "both relative IR and SR"}
+        needed = found.anchors_to_decide
+        about = f", about {needed} would probably decide it" if needed else ""
+        where = doubt.get(found.doubt, "both requirements")
+        count = self.checkpoint.anchors
+        return f"undecided: {count} anchors are too few{about}; the doubt is in {where}"
+
     def headline(self) -> str:
         """The verdict in words."""
-        return f"{self.verdict.outcome.name}: {self.verdict.summary}"
+        sure = f" ({self.certainty})" if self.certainty else ""
+        return f"{self.verdict.outcome.name}: {self.verdict.summary}{sure}"
 
     def shown(self) -> Columns:
-        """The checkpoint beside its reference, and what was wanted."""
+        """The checkpoint beside its reference, its intervals, and what was wanted."""
         verdict, limits = self.verdict, self.verdict.thresholds
         sides = [side for side in (self.checkpoint, self.reference) if side is not None]
         rows: dict[str, tuple[list[Any], str]] = {
@@ -213,6 +260,10 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         columns = {
             name: [values[index] for values, _ in rows.values()] for index, name in enumerate(names)
         }
+        if (found := self.evidence) is not None:
+            held = {"IR relative": found.ir_relative, "SR": found.sr, "score S": found.score}
+            held["IR raw"] = found.ir_raw
+            columns[f"{100 * found.confidence:g} % interval"] = [held.get(name) for name in rows]
         return {"": list(rows), **columns, "wanted": [wanted for _, wanted in rows.values()]}
 
 

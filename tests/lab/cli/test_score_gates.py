@@ -1,0 +1,169 @@
+"""How sure a score is: shown beside its numbers, and what a gate makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import Doubt, Outcome, Score
+from acpc_client.errors import ArgumentError, FailedPrecondition
+from client_counterparty import Counterparty
+from client_messages import operation, score_response
+from result_schema import checked
+
+NAME = "operations/mine"
+SCORE = [
+    "score", "trained", "--reference", "plain", "--dataset", "tworoom.h5", "--task", "tworoom",
+    "--shift", "gaussian_noise:0.08", "--request-id", "mine",
+]  # fmt: skip
+WATCH = ["operations", "watch", "mine"]
+UNDECIDED = {"doubt": pb.DOUBT_SR, "anchors_to_decide": 240}
+
+
+def evidence(confident_outcome: int, **more: Any) -> pb.Evidence:  # noqa: ANN401
+    """Evidence of that answer; undecided evidence doubts SR."""
+    return pb.Evidence(
+        **{
+            "confidence": 0.95,
+            "ir_raw": {"lower": 0.25, "upper": 0.75, "method": "made up"},
+            "ir_relative": {"lower": 0.0625, "upper": 0.25, "method": "made up"},
+            "sr": {"lower": 0.9, "upper": 0.99, "method": "made up"},
+            "confident_outcome": confident_outcome,
+            "trajectories": 2,
+            "resamples": 2000,
+            "notes": ["2 anchors are eligible, fewer than 30"],
+            **more,
+        }
+    )
+
+
+def ended(outcome: int, confident: int | None, **more: Any) -> Any:  # noqa: ANN401 - a message
+    """A job whose screen says one thing by its numbers and another by its intervals."""
+    found = None if confident is None else evidence(confident, **more)
+    response = score_response(
+        outcome, sr_passed=outcome != pb.OUTCOME_FAILED, evidence=found,
+        with_reference=outcome != pb.OUTCOME_INCONCLUSIVE,
+    )  # fmt: skip
+    return operation(NAME, 4, state=pb.JOB_STATE_SUCCEEDED, response=response)
+
+
+@pytest.mark.parametrize("command", [SCORE, WATCH], ids=["score", "watch"])
+@pytest.mark.parametrize(
+    ("outcome", "confident", "codes"),
+    [
+        (pb.OUTCOME_PASSED, pb.OUTCOME_PASSED, (0, 0)),
+        (pb.OUTCOME_PASSED, pb.OUTCOME_UNDECIDED, (0, 5)),
+        (pb.OUTCOME_FAILED, pb.OUTCOME_UNDECIDED, (3, 5)),
+        (pb.OUTCOME_FAILED, pb.OUTCOME_FAILED, (3, 3)),
+        (pb.OUTCOME_INCONCLUSIVE, pb.OUTCOME_INCONCLUSIVE, (0, 0)),
+        (pb.OUTCOME_INCONCLUSIVE, pb.OUTCOME_UNDECIDED, (0, 5)),
+        (pb.OUTCOME_PASSED, pb.OUTCOME_UNSPECIFIED, (0, 1)),
+        (pb.OUTCOME_PASSED, None, (0, 1)),
+    ],
+)
+def test_the_gate_decides_the_exit_code(
+    command: list[str], outcome: int, confident: int | None, codes: tuple[int, int],
+    acpc: Callable[..., Any], counterparty: Counterparty,
+) -> None:  # fmt: skip
+    for gate, code in zip((["--gate", "point"], ["--gate", "confident"]), codes, strict=True):
+        counterparty.script.append(ended(outcome, confident))
+        answer = acpc(*command, *gate)
+        assert answer.exit_code == code, answer.output
+
+
+def test_the_point_gate_is_the_default(
+    acpc: Callable[..., Any], counterparty: Counterparty
+) -> None:
+    counterparty.script.append(ended(pb.OUTCOME_FAILED, pb.OUTCOME_UNDECIDED))
+    assert acpc(*SCORE).exit_code == 3
+
+
+def test_a_server_without_evidence_is_an_error_of_the_confident_gate_and_no_pass(
+    acpc: Callable[..., Any], counterparty: Counterparty, tmp_path: Path
+) -> None:
+    """The score is shown and written all the same."""
+    counterparty.script.append(ended(pb.OUTCOME_PASSED, None))
+    output = tmp_path / "score.json"
+    answer = acpc(*SCORE, "--gate", "confident", "--output", output)
+    assert answer.exit_code == 1
+    assert "PASSED: what decided the outcome" in answer.stdout
+    assert "error: FAILED_PRECONDITION: this score does not say how sure it is" in answer.stderr
+    assert checked(output.read_text())["answer"].get("evidence") is None
+
+
+def test_intervals_and_notes_stand_beside_the_numbers(
+    acpc: Callable[..., Any], counterparty: Counterparty
+) -> None:
+    counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_UNDECIDED, **UNDECIDED))
+    answer = acpc(*SCORE, "--gate", "confident")
+    rows = {line.split("│")[1].strip(): line for line in answer.stdout.splitlines() if "│" in line}
+    assert "0.0625 to 0.25" in rows["IR relative"]
+    assert "0.9 to 0.99" in rows["SR"] and "95 % interval" in answer.stdout
+    assert "0.25 to 0.75" in rows["IR raw"]
+    assert "PASSED: what decided the outcome" in answer.stdout
+    assert "how sure: undecided: 2 anchors are too few, about 240 would probably" in answer.stdout
+    assert "the doubt is in SR" in answer.stdout
+    assert "warning: 2 anchors are eligible, fewer than 30" in answer.stderr
+    assert "undecided: score again with --anchors 240" in answer.stderr
+
+
+def test_an_operation_is_shown_with_how_sure_it_is(
+    acpc: Callable[..., Any], counterparty: Counterparty
+) -> None:
+    counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_PASSED))
+    answer = acpc("operations", "show", "mine")
+    assert answer.exit_code == 0
+    assert "how sure: passes; 95 % sure" in answer.stdout
+
+
+def test_an_older_score_is_shown_as_before(
+    acpc: Callable[..., Any], counterparty: Counterparty
+) -> None:
+    counterparty.script.append(ended(pb.OUTCOME_PASSED, None))
+    answer = acpc(*SCORE)
+    assert answer.exit_code == 0
+    assert "interval" not in answer.stdout and "how sure" not in answer.stdout
+    score = Score.from_message(score_response(pb.OUTCOME_PASSED))
+    assert score.headline() == "PASSED: what decided the outcome"
+    assert list(score.shown()) == ["", "trained", "trained (reference)", "wanted"]
+
+
+def test_json_has_the_whole_evidence(acpc: Callable[..., Any], counterparty: Counterparty) -> None:
+    counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_UNDECIDED, **UNDECIDED))
+    answer = acpc(*SCORE, "--gate", "confident", "--json")
+    assert answer.exit_code == 5
+    found = checked(answer.stdout)["answer"]["evidence"]
+    assert (found["confident_outcome"], found["doubt"]) == ("undecided", "sr")
+    assert found["anchors_to_decide"] == 240 and found["sr"]["lower"] == 0.9
+    assert found["notes"] == ["2 anchors are eligible, fewer than 30"]
+
+
+def test_how_sure_it_is_made_is_sent(acpc: Callable[..., Any], counterparty: Counterparty) -> None:
+    options = ["--confidence", 0.9, "--resamples", 500, "--evidence-seed", 7, "--no-wait"]
+    assert acpc(*SCORE, *options).exit_code == 0
+    (sent,) = counterparty.requests["ScoreCheckpoint"]
+    asked = sent.evidence
+    assert (asked.confidence, asked.resamples, asked.seed) == (0.9, 500, 7)
+    too_few = acpc(*SCORE, "--confidence", 0.999, "--resamples", 500)
+    assert too_few.exit_code == 2 and "wanted at least" in too_few.stderr
+
+
+def test_a_notebook_shows_intervals_and_says_how_sure_it_is() -> None:
+    found = evidence(pb.OUTCOME_UNDECIDED, sr={"lower": 0.5, "upper": float("inf")}, **UNDECIDED)
+    score = Score.from_message(score_response(pb.OUTCOME_PASSED, evidence=found))
+    assert score.evidence is not None and score.evidence.doubt is Doubt.SR
+    shown = score._repr_html_()
+    assert "<th>95 % interval</th>" in shown and "<td>0.5 or more</td>" in shown
+    assert "(undecided: 2 anchors are too few, about 240 would probably decide it" in shown
+
+
+def test_a_gate_takes_one_of_two_names() -> None:
+    score = Score.from_message(score_response(pb.OUTCOME_PASSED))
+    assert score.gated() is Outcome.PASSED
+    with pytest.raises(ArgumentError, match="gate: found 'sure', wanted point or confident"):
+        score.gated("sure")
+    with pytest.raises(FailedPrecondition, match="of an earlier release"):
+        score.gated("confident")
