@@ -41,6 +41,7 @@ from acpc_server.encoding import (
 )
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, equal_rows, require_mode
 from acpc_server.errors import InvalidArgument
+from acpc_server.interactive.drift import DriftMonitor
 from acpc_server.numerics import Reduction, check_tolerance, horizon_weights
 from acpc_server.observe import Metrics, Shift
 from acpc_server.scheduling import RequestContext
@@ -57,16 +58,27 @@ class Planner:
     Args:
         max_frames: Frames of views one session may have encoded.
         max_predictions: Predicted steps one pool, or one paired run, may take in all.
+        drift: Observes the sessions of callers.
     """
 
-    def __init__(self, engine: DeviceEngine, *, max_frames: int, max_predictions: int) -> None:
+    def __init__(
+        self,
+        engine: DeviceEngine,
+        *,
+        max_frames: int,
+        max_predictions: int,
+        drift: DriftMonitor | None = None,
+    ) -> None:
         self._engine = engine
         self._encoder = HistoryEncoder(engine, max_frames)
         self._max_predictions = max_predictions
+        self._drift = drift
 
     def prepare(self, checkpoint: LoadedCheckpoint, request: PlannerMoment) -> PlanningSession:
         """A session without latents, so that a pool can be checked before anything is computed."""
-        session = PlanningSession(self._engine, checkpoint, request, self._max_predictions)
+        session = PlanningSession(
+            self._engine, checkpoint, request, self._max_predictions, self._drift
+        )
         require_mode(session.mode, self._engine.device, checkpoint.model)
         _check_fit(session)
         return session
@@ -112,6 +124,7 @@ class PlanningSession:
         goal: Projected goal embedding, (dim,).
         view_rows: Every view asked for, and its row of ``views``.
         pools: How many pools it has certified.
+        drift: Observes it, if any does.
     """
 
     clean: Tensor
@@ -125,9 +138,11 @@ class PlanningSession:
         checkpoint: LoadedCheckpoint,
         request: PlannerMoment,
         max_predictions: int,
+        drift: DriftMonitor | None = None,
     ) -> None:
         self._engine = engine
         self._max_predictions = max_predictions
+        self.drift = drift
         self.checkpoint = checkpoint
         self.request = request
         self.card = checkpoint.model.card

@@ -12,6 +12,7 @@ from typing import TypeVar
 import torch
 from acpc.contract import PairedPlan, PairedPlans, PoolCertificate, ViewCertificate
 
+from acpc_server.interactive.drift import Signals
 from acpc_server.interactive.planning import PlanningSession
 from acpc_server.numerics import consistency, cost_bounds
 from acpc_server.observe import Shift
@@ -25,9 +26,7 @@ def count_pool(session: PlanningSession, answer: PoolCertificate, context: Reque
     metrics, gaps = session.metrics, answer.clean_gaps
     gap, elite_gap = (gaps.top1, gaps.elite) if gaps else (None, None)
     if session.pools == 1:
-        moved = consistency.encoder_shift(session.clean[None], session.views).tolist()  # (views,)
-        for view, row in session.view_rows:
-            metrics.observe_encoder_shifts(session.shifts[view.spec_index], [moved[row]])
+        _observe_session(session, answer, gap)
     elites = sorted(answer.clean_elites)
     for shift, views in _by_shift(session, answer.views):
         metrics.observe_acpc(shift, [view.acpc_q90 for view in views])
@@ -39,6 +38,19 @@ def count_pool(session: PlanningSession, answer: PoolCertificate, context: Reque
         _count(session, shift, "elite", found)
         margins = _in_gaps([elite.margin for _, elite in pairs], elite_gap)
         metrics.observe_margins(shift, "elite", margins)
+
+
+def _observe_session(session: PlanningSession, answer: PoolCertificate, gap: float | None) -> None:
+    """Record how far views moved the latents, and have the first draws watched for drift."""
+    moved = consistency.encoder_shift(session.clean[None], session.views).tolist()  # (views,)
+    shifted = [moved[row] for _, row in session.view_rows]
+    for view, shift in zip(answer.views, shifted, strict=True):
+        labels = session.shifts[view.spec_index]
+        session.metrics.observe_encoder_shifts(labels, [shift])
+        if session.drift is not None and view.draw == 0:
+            used = 1 - view.top1.margin / gap if gap else math.inf
+            signals = Signals(shift, view.acpc_q90, used)
+            session.drift.observe(labels, session.card.digest, signals)
 
 
 def count_plans(session: PlanningSession, plans: PairedPlans, context: RequestContext) -> None:

@@ -176,7 +176,7 @@ class Metrics:
 
     def _add_planning(self, registry: _Registry) -> None:
         text = "Certificates by checkpoint, one a view; what was denied, by its reason."
-        names = (*SHIFT_LABELS, "certificate", "outcome")
+        names: tuple[str, ...] = (*SHIFT_LABELS, "certificate", "outcome")
         self._certificates = registry.counter("acpc_certificates", text, names)
         text = "Margin of a certificate in units of the clean gap: 1 where nothing moved."
         kinds = (*SHIFT_LABELS, "certificate")
@@ -187,6 +187,14 @@ class Metrics:
         self._encoder_shift = registry.histogram(
             "acpc_planning_encoder_shift", text, SHIFT_LABELS, LATENT_BUCKETS
         )
+        text = "Sessions that went into the reference of the drift test, or into the test."
+        names = (*SHIFT_LABELS, "part")
+        self._drift_observations = registry.counter("acpc_drift_observations", text, names)
+        text = "Logarithm of the evidence that sessions have drifted from their reference."
+        names = (*SHIFT_LABELS, "signal")
+        self._drift_evidence = registry.gauge("acpc_drift_log_evidence", text, names)
+        text = "1 while a signal of sessions is not as its reference, 0 otherwise."
+        self._drift_alarm = registry.gauge("acpc_drift_alarm", text, names)
 
     def _add_jobs(self, registry: _Registry) -> None:
         text = "Checkpoint jobs by state; finished ones since the server started."
@@ -255,6 +263,15 @@ class Metrics:
     def observe_encoder_shifts(self, shift: Shift, values: Iterable[float]) -> None:
         """Record how far some views of a session moved the latents."""
         _observe(self._encoder_shift.labels(*shift), values)
+
+    def count_drift_observation(self, shift: Shift, part: str) -> None:
+        """Count a session that went into the ``reference``, or into the ``test``."""
+        self._drift_observations.labels(*shift, part).inc()
+
+    def set_drift(self, shift: Shift, signal: str, log_evidence: float, *, alarm: bool) -> None:
+        """Set what the drift test of a signal says."""
+        self._drift_evidence.labels(*shift, signal).set(log_evidence)
+        self._drift_alarm.labels(*shift, signal).set(alarm)
 
     def record_verdict(
         self, checkpoint: str, shift: str, outcome: str, *, ir_relative: float | None, sr: float

@@ -1,0 +1,148 @@
+"""Seeks drift in live planning: one test for each checkpoint under each perturbation.
+
+A planning session is one observation, by the first pool and the first draw of each perturbation,
+so that neither a planner's iterations nor its draws count as more than one. References are kept in
+a file; tests begin anew with the process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import structlog
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from acpc_server.errors import FailedPrecondition
+from acpc_server.evidence import DriftTerms, DriftWatch, Reference, clipped
+from acpc_server.observe import Metrics, Shift
+
+log = structlog.get_logger("acpc.drift")
+
+
+class Signals(NamedTuple):
+    """What is observed of a session, each at least 0.
+
+    Attributes:
+        encoder_shift: Distance of the view's latents from the history's.
+        acpc: ACPC of the first pool, the 0.90 quantile of its candidates.
+        margin: How much of the clean gap the bounds take: 1 less the top-1 margin in clean gaps.
+    """
+
+    encoder_shift: float
+    acpc: float
+    margin: float
+
+
+Values = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=1)]
+
+
+class _Recorded(BaseModel):
+    """One reference in the file."""
+
+    model_config = ConfigDict(extra="forbid")
+    checkpoint: str
+    digest: str
+    perturbation: str
+    spacing: int = Field(ge=1)
+    encoder_shift: Values
+    acpc: Values
+    margin: Values
+
+    @model_validator(mode="after")
+    def _rectangular(self) -> _Recorded:
+        if not len(self.encoder_shift) == len(self.acpc) == len(self.margin):
+            raise ValueError("the signals differ in their number of values")
+        return self
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.checkpoint, self.perturbation
+
+    def reference(self) -> Reference:
+        columns = [[clipped(value) for value in getattr(self, name)] for name in Signals._fields]
+        return Reference(np.array(columns).T, self.spacing)
+
+
+_FILE = TypeAdapter(list[_Recorded])
+
+
+class DriftMonitor:
+    """Every test of a server, and the file of their references.
+
+    Args:
+        file: Where references are, and where those that it lacks are added; need not exist.
+
+    Raises:
+        FailedPrecondition: The file cannot be read.
+    """
+
+    def __init__(self, metrics: Metrics, terms: DriftTerms, file: Path) -> None:
+        self._metrics = metrics
+        self._terms = terms
+        self._file = file
+        self._recorded = {found.key: found for found in _read(file)}
+        for key in self._recorded:
+            metrics.shift(*key)  # these have series, whoever else comes first
+        self._watches: dict[Shift, tuple[str, DriftWatch]] = {}
+        self._lock = threading.Lock()
+
+    def observe(self, shift: Shift, digest: str, signals: Signals) -> None:
+        """Take a session on the checkpoint with a digest; labels for several have no test."""
+        if shift.shared:
+            return
+        with self._lock:
+            watch = self._watch(shift, digest)
+            known, alarms = watch.reference, list(watch.alarms)
+            if not watch.observe(signals):
+                return
+            self._metrics.count_drift_observation(shift, "test" if known else "reference")
+            if known is None and watch.reference is not None:
+                self._record(shift, digest, watch.reference)
+            for name, before, alarm, evidence in zip(
+                Signals._fields, alarms, watch.alarms, watch.log_evidence, strict=True
+            ):
+                self._metrics.set_drift(shift, name, evidence, alarm=alarm)
+                if alarm and not before:
+                    log.warning("drift", **shift._asdict(), signal=name, log_evidence=evidence)
+
+    def _watch(self, shift: Shift, digest: str) -> DriftWatch:
+        """The test of this checkpoint's weights; other weights have another reference."""
+        was, watch = self._watches.get(shift, ("", None))
+        if watch is None or was != digest:
+            found = self._recorded.get((shift.checkpoint, shift.perturbation))
+            reference = found.reference() if found and found.digest == digest else None
+            watch = DriftWatch(self._terms, len(Signals._fields), reference)
+            self._watches[shift] = digest, watch
+        return watch
+
+    def _record(self, shift: Shift, digest: str, reference: Reference) -> None:
+        columns = dict(zip(Signals._fields, reference.values.T.tolist(), strict=True))
+        new = _Recorded(digest=digest, spacing=reference.spacing, **shift._asdict(), **columns)
+        self._recorded[new.key] = new
+        log.info("drift_reference", **shift._asdict(), spacing=reference.spacing)
+        part = self._file.with_name(f".{self._file.name}.{os.getpid()}")
+        try:
+            # Servers may share the file.
+            entries = {**{found.key: found for found in _read(self._file)}, new.key: new}
+            part.write_bytes(_FILE.dump_json(list(entries.values()), indent=1))
+            part.replace(self._file)
+        except (OSError, FailedPrecondition) as error:
+            log.warning("drift_reference_not_kept", file=str(self._file), error=str(error))
+
+
+def _read(file: Path) -> list[_Recorded]:
+    try:
+        return _FILE.validate_json(file.read_bytes()) if file.exists() else []
+    except OSError as error:
+        raise FailedPrecondition(f"cannot read {file} ({error.strerror})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"])
+        raise FailedPrecondition(
+            f"{file} is no file of drift references: {path}: {first['msg']}; remove it to have "
+            "references made anew"
+        ) from error
