@@ -38,6 +38,7 @@ from acpc_server.options import (
     access_options,
     anchor_limits,
     channel_options,
+    drift_monitor,
     health_lane,
     job_options,
     lane,
@@ -226,6 +227,7 @@ class Server:
                 self._engine,
                 max_frames=settings.max_frames,
                 max_predictions=settings.max_predictions,
+                drift=drift_monitor(settings, self.metrics),
             ),
             idle_seconds=settings.plan_idle_seconds,
         )

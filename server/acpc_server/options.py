@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 from acpc_server.access import AccessOptions, TlsFiles, read_secret, require_guarded
 from acpc_server.data.anchor_sets import AnchorLimits
+from acpc_server.evidence import DriftTerms
+from acpc_server.interactive import DriftMonitor
 from acpc_server.jobs import JobOptions, LeaseTerms
+from acpc_server.observe import Metrics
 from acpc_server.rpc import Lane, Receiver
 from acpc_server.scheduling import CallerLimits, Quota
 from acpc_server.settings import MEBIBYTE, Settings
@@ -114,6 +117,18 @@ def metrics_token(settings: Settings) -> Callable[[], str] | None:
     if (path := settings.metrics_token_file) is None:
         return None
     return lambda: read_secret(path).decode().strip()
+
+
+def drift_monitor(settings: Settings, metrics: Metrics) -> DriftMonitor | None:
+    """What seeks drift in live planning; None where nothing does.
+
+    Raises:
+        FailedPrecondition: The file of references cannot be read.
+    """
+    if not settings.drift_alpha:
+        return None
+    terms = DriftTerms(settings.drift_observations, settings.drift_spacing, settings.drift_alpha)
+    return DriftMonitor(metrics, terms, settings.drift_file)
 
 
 def job_options(settings: Settings) -> JobOptions:

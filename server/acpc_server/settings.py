@@ -203,6 +203,28 @@ class Settings(BaseSettings):
     anchor_upload_hours: float = Field(
         24.0, gt=0, description="an upload without a new shard for this long is dropped, hours"
     )
+    drift_alpha: float = Field(
+        0.001,
+        ge=0,
+        lt=1,
+        description="probability that the drift alarm of a checkpoint under a perturbation is ever "
+        "raised without drift; 0 seeks none",
+    )
+    drift_reference: Path | None = Field(
+        None,
+        description="file of what live planning looked like, to which the server adds what it "
+        "lacks; default is drift.json in the state folder",
+    )
+    drift_observations: int = Field(
+        200, ge=20, le=10_000, description="planning sessions that make a reference"
+    )
+    drift_spacing: int = Field(
+        50,
+        ge=1,
+        le=4096,
+        description="planning sessions from one that is looked at to the next, at least; an "
+        "episode's number of them makes them independent",
+    )
     lame_duck_seconds: float = Field(
         5.0,
         ge=0,
@@ -304,6 +326,11 @@ class Settings(BaseSettings):
         return self.anchor_dir or self.state_dir / "anchors"
 
     @property
+    def drift_file(self) -> Path:
+        """Where the references of the drift alarm are."""
+        return self.drift_reference or self.state_dir / "drift.json"
+
+    @property
     def database_url(self) -> str:
         """Where the job record is."""
         return self.jobs_url or f"sqlite:///{self.state_dir.resolve() / 'jobs.sqlite'}"
@@ -338,6 +365,7 @@ GROUPS = {
     "rpc_threads": "Load",
     "job_concurrency": "Jobs",
     "anchor_dir": "Anchor sets",
+    "drift_alpha": "Drift of live planning",
     "lame_duck_seconds": "Stopping",
     "otlp_endpoint": "Telling",
 }

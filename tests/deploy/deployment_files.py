@@ -80,6 +80,8 @@ def exported() -> dict[str, frozenset[str]]:
     metrics.observe_margins(shift, "top1", [0.5])
     metrics.observe_acpc(shift, [0.1])
     metrics.observe_encoder_shifts(shift, [0.1])
+    metrics.count_drift_observation(shift, "test")
+    metrics.set_drift(shift, "acpc", 0.0, alarm=False)
     metrics.record_verdict("model", "identity", "passed", ir_relative=0.1, sr=1.0)
     metrics.set_queued({"north": 1}, 0.0)
     metrics.first_step.observe(1)

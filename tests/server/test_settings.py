@@ -25,6 +25,7 @@ FILES = (
     "access_file",
     "keys_file",
     "metrics_token_file",
+    "drift_reference",
 )
 PATHS = {*FOLDERS, *FILES}
 CHOSEN = {"device": "cpu", "jobs_url": "sqlite:////elsewhere/jobs.sqlite", "host": "0.0.0.0"}  # noqa: S104

@@ -26,8 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64, Int
-from scipy.special import betaln
-from scipy.stats import rankdata
+from scipy import stats
 
 # Values are told apart between these two, to 4 %.
 LEAST, MOST, CELLS = 1e-9, 1e9, 1024
@@ -35,8 +34,6 @@ LEAST, MOST, CELLS = 1e-9, 1e9, 1024
 BETS = np.array([(0.3, 1), (1, 0.3), (0.6, 1.4), (1.4, 0.6), (0.5, 0.5), (3, 3)])
 MAX_PERSISTENCE = 0.05
 MAX_SPACING = 4096
-# Observations in which persistence can be seen.
-MIN_OBSERVATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class DriftTerms:
     """How drift is sought.
 
     Attributes:
-        observations: Size of a reference, at least MIN_OBSERVATIONS.
+        observations: Size of a reference.
         spacing: Sessions from one observation to the next, at least.
         alpha: Bound of the probability that a life without drift ever raises an alarm.
     """
@@ -106,12 +103,15 @@ def persistence(
     twice this is by how much it inflates the variance of a mean.
     """
     count = len(values)
-    ranks = rankdata(values, axis=0)
+    ranks = stats.rankdata(values, axis=0)
     ranks -= ranks.mean(axis=0)
     spread = (ranks**2).sum(axis=0)
     lags = range(1, max(2, count // 8))
     total = sum((1 - lag / len(lags)) * (ranks[lag:] * ranks[:-lag]).sum(axis=0) for lag in lags)
-    return np.divide(total, spread, out=np.zeros_like(spread), where=spread > 0)
+    per_signal: Float64[np.ndarray, "signals"] = np.divide(
+        total, spread, out=np.zeros_like(spread), where=spread > 0
+    )
+    return per_signal
 
 
 class DriftTest:
@@ -212,9 +212,10 @@ def _cells(values: Float64[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
 
 def _densities(p: float) -> Float64[np.ndarray, "bets"]:
     p = min(p, 1 - 1e-12)  # at 1 some are infinite
-    logarithms = (BETS - 1) @ np.array([math.log(p), math.log1p(-p)])
-    densities: Float64[np.ndarray, "bets"] = np.exp(logarithms - _NORMS)
+    densities: Float64[np.ndarray, "bets"] = np.exp(
+        (BETS - 1) @ np.array([math.log(p), math.log1p(-p)]) - _NORMS
+    )
     return densities
 
 
-_NORMS = betaln(*BETS.T)
+_NORMS = np.array([math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b) for a, b in BETS])

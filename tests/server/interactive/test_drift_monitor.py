@@ -1,0 +1,161 @@
+"""Live planning is watched for drift: what is observed, and what a reference file does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from acpc.contract import GaussianNoise
+from acpc_server.errors import FailedPrecondition
+from acpc_server.evidence import DriftTerms
+from acpc_server.interactive.certify import certify_pool
+from acpc_server.interactive.drift import DriftMonitor, Signals
+from acpc_server.interactive.planning import Planner
+from acpc_server.observe import Metrics, Shift
+from acpc_server.observe.metrics import MAX_PERTURBATIONS
+from planning_world import PlanningWorld, context, drawn, moment, pool
+
+TERMS = DriftTerms(20, 1, 0.01)
+DIGEST = "sha256:1"
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "drift.json"
+
+
+def read(metrics: Metrics, name: str, shift: Shift, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"acpc_drift_{name}", {**shift._asdict(), **labels})
+
+
+def observe(
+    monitor: DriftMonitor, shift: Shift, count: int, scale: float = 1.0, digest: str = DIGEST
+) -> None:
+    rng = np.random.default_rng(count)
+    for acpc in scale * rng.lognormal(size=count):
+        monitor.observe(shift, digest, Signals(1.0, acpc, 0.5))
+
+
+def alarms(metrics: Metrics, shift: Shift) -> set[str]:
+    return {name for name in Signals._fields if read(metrics, "alarm", shift, signal=name)}
+
+
+def test_the_signal_that_moved_raises_its_alarm(metrics: Metrics, file: Path) -> None:
+    monitor = DriftMonitor(metrics, TERMS, file)
+    shift, other = metrics.shift("m", "jpeg:20"), metrics.shift("m", "jpeg:50")
+    for moved, scale in ((shift, 100.0), (other, 1.0)):
+        observe(monitor, moved, 20)
+        assert read(metrics, "observations_total", moved, part="reference") == 20
+        observe(monitor, moved, 30, scale)
+        assert read(metrics, "observations_total", moved, part="test") == 30
+    assert alarms(metrics, shift) == {"acpc"}
+    assert alarms(metrics, other) == set()
+
+
+def test_a_reference_outlives_the_process(metrics: Metrics, file: Path) -> None:
+    shift = metrics.shift("m", "jpeg:20")
+    observe(DriftMonitor(metrics, TERMS, file), shift, 20)
+    later = Metrics()
+    monitor = DriftMonitor(later, TERMS, file)
+    observe(monitor, later.shift("m", "jpeg:20"), 30, 100.0)
+    assert alarms(later, shift) == {"acpc"}
+
+
+def test_other_weights_have_another_reference(metrics: Metrics, file: Path) -> None:
+    shift = metrics.shift("m", "jpeg:20")
+    monitor = DriftMonitor(metrics, TERMS, file)
+    observe(monitor, shift, 20)
+    observe(monitor, shift, 20, 100.0, digest="sha256:2")
+    observe(monitor, shift, 30, 100.0, digest="sha256:2")
+    assert alarms(metrics, shift) == set()
+    (kept,) = json.loads(file.read_text())
+    assert kept["digest"] == "sha256:2"
+
+
+def test_servers_may_share_a_file(metrics: Metrics, file: Path) -> None:
+    monitors = [DriftMonitor(metrics, TERMS, file) for _ in range(2)]
+    for monitor, name in zip(monitors, ("jpeg:20", "jpeg:50"), strict=True):
+        observe(monitor, metrics.shift("m", name), 20)
+    kept = json.loads(file.read_text())
+    assert {entry["perturbation"] for entry in kept} == {"jpeg:20", "jpeg:50"}
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_what_has_a_reference_has_its_series_whoever_else_comes_first(
+    metrics: Metrics, file: Path
+) -> None:
+    observe(DriftMonitor(metrics, TERMS, file), metrics.shift("m", "jpeg:20"), 20)
+    later = Metrics()
+    DriftMonitor(later, TERMS, file)
+    for number in range(2 * MAX_PERTURBATIONS):
+        later.shift("m", f"gaussian_noise:{number}")
+    assert not later.shift("m", "jpeg:20").shared
+
+
+def test_labels_for_several_have_no_test(metrics: Metrics, file: Path) -> None:
+    for number in range(MAX_PERTURBATIONS):
+        metrics.shift("m", f"gaussian_noise:{number}")
+    shift = metrics.shift("m", "jpeg:20")
+    observe(DriftMonitor(metrics, TERMS, file), shift, 20)
+    assert read(metrics, "observations_total", shift, part="reference") is None
+
+
+def test_a_file_that_cannot_be_written_costs_the_reference_only_when_the_process_ends(
+    metrics: Metrics, tmp_path: Path
+) -> None:
+    monitor = DriftMonitor(metrics, TERMS, tmp_path / "missing" / "drift.json")
+    shift = metrics.shift("m", "jpeg:20")
+    observe(monitor, shift, 20)
+    observe(monitor, shift, 30, 100.0)
+    assert alarms(metrics, shift) == {"acpc"}
+
+
+@pytest.mark.parametrize("change", [{"spacing": 0}, {"acpc": [1.0]}, {"acpc": []}, {"more": 1}])
+def test_a_file_that_is_none_of_references_says_what_is_wrong(
+    metrics: Metrics, file: Path, change: dict[str, object]
+) -> None:
+    observe(DriftMonitor(metrics, TERMS, file), metrics.shift("m", "jpeg:20"), 20)
+    (entry,) = json.loads(file.read_text())
+    file.write_text(json.dumps([{**entry, **change}]))
+    with pytest.raises(FailedPrecondition, match=r"drift\.json is no file of drift references: 0"):
+        DriftMonitor(Metrics(), TERMS, file)
+
+
+@pytest.fixture
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
+    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
+    yield opened
+    opened.engine.close()
+
+
+def test_a_session_is_one_observation_of_its_first_pool_and_draw(
+    world: PlanningWorld, file: Path
+) -> None:
+    """However many pools and draws it has."""
+    metrics = world.engine.metrics
+    monitor = DriftMonitor(metrics, DriftTerms(5, 1), file)
+    planner = Planner(world.engine, max_frames=1000, max_predictions=100_000, drift=monitor)
+    wanted = []
+    for seed in range(5):
+        asked = moment(seed, views=drawn(GaussianNoise(0.05)))
+        session = planner.prepare(world.checkpoint(), asked)
+        planner.encode(session, context())
+        answers = [certify_pool(session, pool(number), context()) for number in range(2)]
+        view, gaps = answers[0].views[0], answers[0].clean_gaps
+        assert gaps is not None
+        wanted.append((view.acpc_q90, 1 - view.top1.margin / gaps.top1))
+    shift = metrics.shift("m0", "gaussian_noise:0.05")
+    assert read(metrics, "observations_total", shift, part="reference") == 5
+    (entry,) = json.loads(file.read_text())
+    assert entry["digest"] == world.checkpoint().model.card.digest
+    kept = list(zip(entry["acpc"], entry["margin"], strict=True))
+    assert kept == [pytest.approx(row) for row in wanted]
+    assert len(set(entry["encoder_shift"])) == 5
