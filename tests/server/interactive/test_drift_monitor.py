@@ -148,7 +148,7 @@ def test_a_session_is_one_observation_of_its_first_pool_and_draw(
         asked = moment(seed, views=drawn(GaussianNoise(0.05)))
         session = planner.prepare(world.checkpoint(), asked)
         planner.encode(session, context())
-        answers = [certify_pool(session, pool(number), context()) for number in range(2)]
+        answers = [certify_pool(session, pool(n), context()).answer for n in range(2)]
         view, gaps = answers[0].views[0], answers[0].clean_gaps
         assert gaps is not None
         wanted.append((view.acpc_q90, 1 - view.top1.margin / gaps.top1))
