@@ -32,13 +32,15 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self, Unpack
 
-from acpc_client import AcpcClient, CheckpointRef, DatasetAnchors, Perturbation
+from acpc_client import AcpcClient, CheckpointRef, DatasetAnchors, Outcome, Perturbation
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import check_options
 from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions
 
 Export = Callable[[Any, Any, int], str | CheckpointRef | None]
+_GATES = ("point", "confident")
+_UNDECIDED = ("continue", "fail")
 _FAMILIES = ("lightning.pytorch", "pytorch_lightning")
 
 
@@ -50,7 +52,10 @@ class CallbackOptions(ScoringOptions, total=False):
         prefix: Before the names of what is logged [acpc].
         stop_when: Told every score; where it returns True, training stops after that epoch.
         gate: Raise ``ScreenFailed`` at the end of ``fit`` when the last scored epoch does not pass
-            under every shift, or none was scored [False].
+            under every shift, or none was scored. ``"point"``, or True: by its numbers as they are;
+            ``"confident"``: by their intervals, which may leave it undecided [False].
+        undecided: What a confident gate does where none surely fails and one is undecided:
+            ``"continue"`` with a warning, or ``"fail"`` as if it did not pass [continue].
         drain: Seconds to wait for scores at the end of ``fit`` [600].
         raise_errors: Raise what goes wrong instead of warning [False].
     """
@@ -58,7 +63,8 @@ class CallbackOptions(ScoringOptions, total=False):
     every: int
     prefix: str
     stop_when: Callable[[EpochScore], bool] | None
-    gate: bool
+    gate: bool | str
+    undecided: str
     drain: float
     raise_errors: bool
 
@@ -116,7 +122,8 @@ class ScoreCheckpointCallback:
         self._export = export
         self._prefix = options.get("prefix", "acpc")
         self._stop_when = options.get("stop_when")
-        self._gate = options.get("gate", False)
+        self._gate = _one_of("gate", options.get("gate") or "", "", *_GATES)
+        self._undecided = _one_of("undecided", options.get("undecided", "continue"), *_UNDECIDED)
         self._drain = options.get("drain", 600.0)
         self._raise_errors = options.get("raise_errors", False)
         self._scorer: EpochScorer | None = None
@@ -148,11 +155,9 @@ class ScoreCheckpointCallback:
             self._scorer.drain(self._drain)
         self._close()
         self._log(trainer)
-        failed = self._gate and trainer.is_global_zero and not self._last_passed()
-        if trainer.strategy.reduce_boolean_decision(failed, all=False):
-            last = max((item.epoch for item in self.scores if item.score), default=None)
-            found = "no epoch was scored" if last is None else f"epoch {last} does not pass"
-            raise ScreenFailed(f"{found}; see the scores of the callback")
+        found = self._objection() if self._gate and trainer.is_global_zero else ""
+        if trainer.strategy.reduce_boolean_decision(bool(found), all=False):
+            raise ScreenFailed(f"{found or 'rank zero objects'}; see the scores of the callback")
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
         """Leaves the jobs to the server."""
@@ -187,10 +192,30 @@ class ScoreCheckpointCallback:
                 job = f" ({item.operation})" if item.operation else ""
                 self._trouble(f"epoch {item.epoch} under {item.shift}{job}", error)
 
-    def _last_passed(self) -> bool:
-        """Whether the last epoch that was scored passes under every shift."""
+    def _objection(self) -> str:
+        """What the gate has against the last epoch that was scored; empty: nothing."""
         last = max((item.epoch for item in self.scores if item.score), default=None)
-        return last is not None and all(i.passed for i in self.scores if i.epoch == last)
+        if last is None:
+            return "no epoch was scored"
+        undecided = []
+        for item in self.scores:
+            if item.epoch != last:
+                continue
+            try:
+                outcome = (
+                    Outcome.UNSPECIFIED if item.score is None else item.score.gated(self._gate)
+                )
+            except FailedPrecondition as error:
+                return f"epoch {last}: {error.message}"
+            if outcome is Outcome.UNDECIDED and item.score is not None:
+                undecided.append(f"epoch {last} under {item.shift}: {item.score.certainty}")
+            elif outcome is not Outcome.PASSED:
+                return f"epoch {last} does not pass"
+        if undecided and self._undecided == "fail":
+            return undecided[0]
+        for sentence in undecided:
+            warnings.warn(f"acpc: {sentence}; training is not stopped for it", stacklevel=3)
+        return ""
 
     def _close(self) -> None:
         if self._scorer is not None:
@@ -206,6 +231,19 @@ class ScoreCheckpointCallback:
     def __reduce__(self) -> tuple[Callable[..., object], tuple[dict[str, Any]]]:
         """Travels to spawned processes; its class is made again there."""
         return _rebuilt, ({**self.__dict__, "_scorer": None},)
+
+
+def _one_of(name: str, given: bool | str, *known: str) -> str:
+    """A choice; True is the point gate.
+
+    Raises:
+        ArgumentError: It is none of them.
+    """
+    found = "point" if given is True else given
+    if found not in known:
+        wanted = " or ".join(filter(None, known))
+        raise ArgumentError(name, f"found {given!r}, wanted {wanted}")
+    return str(found)
 
 
 def _bound() -> type[ScoreCheckpointCallback]:

@@ -239,10 +239,13 @@ def recipe(request: ScoreRequest) -> str:
         "seeds": [protocol.pop("seed", 0)],
         "protocol": protocol,
         "thresholds": changed(request.thresholds),
+        "evidence": changed(request.evidence),
         "numeric_mode": request.numeric_mode.name.lower(),
     }
     if request.reference is not None:
         document["reference"] = _named(request.reference)
+    if request.until_decided is not None:
+        document["until_decided"] = request.until_decided.batch
     return again(document)
 
 

@@ -8,7 +8,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +16,13 @@ from acpc.contract import changed, from_plain, to_plain
 from acpc_client import (
     CheckpointRef,
     DatasetAnchors,
+    EvidenceOptions,
     NumericMode,
     Perturbation,
     ScoreProtocol,
     ScoreRequest,
     Thresholds,
+    UntilDecided,
 )
 
 from acpc_lab.sweeps.reading import Label
@@ -28,7 +30,7 @@ from acpc_lab.sweeps.reading import Label
 NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
 _SLUG_LENGTH = 80
 # Records whose fields a sweep file may leave open.
-_OPEN = ("anchors", "protocol", "thresholds")
+_OPEN = ("anchors", "protocol", "thresholds", "evidence")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Cell:
     Attributes:
         reference: The unaugmented checkpoint; None: relative IR stays unknown.
         anchors: A dataset, or the digest of an anchor set.
+        evidence: How sure the numbers are made to be.
+        until_decided: Measures a batch of anchors at a time; None: all of them at once.
         labels: What the file says about the checkpoint; no number depends on them.
         stated: Fields, for example ``protocol.draws``, that are stated although they have their
             default value. They belong to the ids: a file that states a default asks for another
@@ -53,6 +57,8 @@ class Cell:
     numeric_mode: NumericMode
     labels: Mapping[str, Label]
     stated: frozenset[str] = frozenset()
+    evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
+    until_decided: UntilDecided | None = None
 
     def __post_init__(self) -> None:
         at_default = (f"{part}.{name}" for part in _OPEN for name in self._at_default(part))
@@ -96,6 +102,8 @@ class Cell:
             protocol=self.protocol,
             thresholds=self.thresholds,
             numeric_mode=self.numeric_mode,
+            evidence=self.evidence,
+            until_decided=self.until_decided,
         )
 
     def to_document(self) -> dict[str, Any]:

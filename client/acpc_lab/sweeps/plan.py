@@ -99,7 +99,7 @@ def _cells_of(
     parts = {**spec.document, "anchors": group.anchors.node.value}
     stated = frozenset(
         f"{part}.{name}"
-        for part in ("anchors", "protocol", "thresholds")
+        for part in ("anchors", "protocol", "thresholds", "evidence")
         if isinstance(said := parts.get(part), Mapping)
         for name, value in said.items()
         if value is not None
@@ -113,6 +113,8 @@ def _cells_of(
             protocol=dataclasses.replace(spec.protocol, seed=seed, neighbourhood=near),
             thresholds=spec.thresholds,
             numeric_mode=spec.numeric_mode,
+            evidence=spec.evidence,
+            until_decided=spec.until_decided,
             labels=labels,
             stated=stated | {"protocol.seed"},
         )

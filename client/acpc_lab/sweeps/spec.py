@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acpc.contract import digested
+from acpc.contract import check, digested
 from acpc_client import (
     Access,
+    EvidenceOptions,
     NumericMode,
     PartnerPast,
     Perturbation,
@@ -19,6 +20,7 @@ from acpc_client import (
     ScoreProtocol,
     Thresholds,
     Tls,
+    UntilDecided,
     load_thresholds,
 )
 from acpc_client.errors import ArgumentError
@@ -29,7 +31,7 @@ from acpc_lab.sweeps.shifts import read_shifts
 
 KEYS = (
     "name", "description", "server", "checkpoints", "reference", "anchors", "shifts", "seeds",
-    "protocol", "thresholds", "numeric_mode", "concurrency", "retries",
+    "protocol", "thresholds", "evidence", "until_decided", "numeric_mode", "concurrency", "retries",
 )  # fmt: skip
 _OF_FILE = ("source_digest", "family")
 READINGS = ("paper", "released")
@@ -88,6 +90,8 @@ class SweepSpec:
     protocol: ScoreProtocol
     neighbourhoods: tuple[float, ...]
     thresholds: Thresholds
+    evidence: EvidenceOptions
+    until_decided: UntilDecided | None
     numeric_mode: NumericMode
     concurrency: int
     retries: int
@@ -143,6 +147,8 @@ def read_spec(root: Node, default_name: str, beside: Path) -> SweepSpec:
         protocol=_protocol(top.get("protocol")),
         neighbourhoods=_neighbourhoods(top.get("protocol")),
         thresholds=thresholds,
+        evidence=_evidence(top.get("evidence")),
+        until_decided=_until_decided(top.get("until_decided")),
         warnings=warnings,
         numeric_mode=NumericMode[mode.choice(modes).upper()] if mode else NumericMode(0),
         concurrency=top["concurrency"].integer(1, 1000) if "concurrency" in top else 4,
@@ -256,6 +262,29 @@ def _neighbourhoods(node: Node | None) -> tuple[float, ...]:
     if 0.0 in found or len(set(found)) < len(found):
         raise listed.found("numbers above 0 and up to 1, every one once")
     return found
+
+
+def _evidence(node: Node | None) -> EvidenceOptions:
+    if node is None:
+        return EvidenceOptions()
+    section = node.section(("confidence", "resamples", "seed"))
+    given: dict[str, Any] = {
+        key: item.number() if key == "confidence" else item.integer(0, SEED_LIMIT)
+        for key, item in section.values.items()
+    }
+    options = EvidenceOptions(**given)
+    try:
+        check(options)
+    except ArgumentError as error:
+        raise section[error.field].error(error.description) from error
+    return options
+
+
+def _until_decided(node: Node | None) -> UntilDecided | None:
+    """The size of a batch, or true for the default one."""
+    if node is None or node.value is False:
+        return None
+    return UntilDecided() if node.value is True else UntilDecided(node.integer(2))
 
 
 def _thresholds(node: Node | None, beside: Path) -> tuple[Thresholds, tuple[str, ...]]:

@@ -62,6 +62,8 @@ class CellTask:
                 protocol=cell.protocol,
                 thresholds=cell.thresholds,
                 numeric_mode=cell.numeric_mode,
+                evidence=cell.evidence,
+                until_decided=cell.until_decided,
                 request_id=cell.request_id(self.sweep, attempt),
                 patience=0.0,
             ).submitted

@@ -11,6 +11,7 @@ from acpc.contract import (
     Checkpoint,
     CheckpointState,
     DatasetAnchors,
+    EvidenceOptions,
     GaussianBlur,
     GaussianNoise,
     Identity,
@@ -22,6 +23,7 @@ from acpc.contract import (
     Resize,
     ScoreProtocol,
     Thresholds,
+    UntilDecided,
 )
 from acpc_client.transport.channel import Tls
 from acpc_lab.sweeps import Sweep, SweepFileError, example
@@ -62,6 +64,8 @@ protocol:
   extra_horizons: [1, 2]
   extra_quantiles: 0.5
 thresholds: {ir: 0.2, sr: 0.9}
+evidence: {confidence: 0.9, resamples: 500, seed: 3}
+until_decided: 10
 numeric_mode: tf32
 concurrency: 9
 retries: 0
@@ -104,6 +108,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert spec.seeds == (0, 5)
     assert spec.protocol == ScoreProtocol(3, 0, 4, 0.8, 0.2, (0.5, 0.5, 0, 0), (1, 2), (0.5,))
     assert spec.thresholds == Thresholds(0.2, 0.9)
+    assert (spec.evidence, spec.until_decided) == (EvidenceOptions(0.9, 500, 3), UntilDecided(10))
     assert spec.numeric_mode is NumericMode.TF32
     assert (spec.concurrency, spec.retries) == (9, 0)
 
@@ -114,6 +119,8 @@ def test_what_is_left_out_is_the_papers_and_named_by_the_file(tmp_path: Path) ->
     assert (spec.seeds, spec.protocol, spec.thresholds) == ((0,), ScoreProtocol(), Thresholds())
     assert (spec.target, spec.access, spec.numeric_mode) == (None, {}, NumericMode.SERVER_DEFAULT)
     assert spec.groups[0].reference is None
+    assert (spec.evidence, spec.until_decided) == (EvidenceOptions(), None)
+    assert read(tmp_path, LEAST + "until_decided: true\n").until_decided == UntilDecided(25)
     assert Sweep.load(tmp_path / "mine.yaml").folder == tmp_path / "mine.sweep"
 
 
@@ -226,6 +233,10 @@ REFUSED: list[tuple[str, int | None, str, str]] = [
     ("protocol: {draws: 0}", 4, "protocol.draws", "found 0, wanted a whole number from 1"),
     ("protocol: {quantile: 1.5}", 4, "protocol.quantile", "wanted a number from 0 to 1"),
     ("protocol: {margin: 1e-3}", 4, "protocol.margin", "YAML reads 1e-3 as text, write 1.0e-3"),
+    ("evidence: {confidence: 1}", 4, "evidence.confidence", "wanted a number in (0.5, 1)"),
+    ("evidence: {resamples: 200, confidence: 0.999}", 4, "evidence.resamples", "at least 2000"),
+    ("until_decided: 1", 4, "until_decided", "wanted a whole number from 2"),
+    ("until_decided: soon", 4, "until_decided", "wanted a whole number from 2"),
     ("thresholds: {ir: .nan}", 4, "thresholds.ir", "wanted a finite number"),
     ("numeric_mode: fp16", 4, "numeric_mode", "wanted one of server_default, fp32, tf32, bf16"),
     ("concurrency: 0", 4, "concurrency", "found 0, wanted a whole number from 1 to 1000"),
