@@ -93,6 +93,11 @@ def _of_the_lab() -> dict[str, Schema]:
         "error": {"type": ["object", "null"]},
         "score": _nullable({"$ref": "#/$defs/ScoreAnswer"}),
     }
+    among = {
+        "type": ["object", "null"],
+        "description": "How sure the verdict is, by itself (alone) and among all cells (outcome), "
+        "with adjusted p-values; null for a reference.",
+    }
     sweep = {
         "name": {"type": "string"},
         "description": {"type": "string"},
@@ -103,9 +108,15 @@ def _of_the_lab() -> dict[str, Schema]:
             "items": {"allOf": [{"$ref": "#"}, {"properties": {"kind": {"const": "sweep_cell"}}}]},
         },
     }
+    method = {
+        "type": "object",
+        "description": "How confident verdicts are corrected for the number of cells.",
+    }
+    # Not required: files of earlier releases lack them.
+    held = {**cell, "family_wise": among}, {**sweep, "family_wise": method}
     return {
-        "sweep_cell": {"type": "object", "properties": cell, "required": list(cell)},
-        "sweep": {"type": "object", "properties": sweep, "required": list(sweep)},
+        "sweep_cell": {"type": "object", "properties": held[0], "required": list(cell)},
+        "sweep": {"type": "object", "properties": held[1], "required": list(sweep)},
         "study_summary": {"type": "object", "description": "Every number of the summary."},
     }
 

@@ -30,6 +30,7 @@ from acpc_client.errors import AcpcError, ArgumentError
 from numpy.typing import NDArray
 
 from acpc_lab.cli import render
+from acpc_lab.evidence import FamilyWise
 from acpc_lab.tables import FORMATS
 
 
@@ -145,6 +146,13 @@ Patience = Annotated[
         help="How long the server may be away at a stretch while jobs are submitted and followed; "
         "0: fail at once [600, and 10 for a server that never answered].",
         rich_help_panel=_SERVER,
+    ),
+]
+FamilyWiseOption = Annotated[
+    FamilyWise,
+    typer.Option(
+        help="How confident verdicts allow for the number of cells: holm keeps the chance that any "
+        "of those said to pass does not at 1 - confidence; none judges each by itself."
     ),
 ]
 Timeout = Annotated[

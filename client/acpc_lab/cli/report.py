@@ -10,7 +10,15 @@ import typer
 from acpc_client import DEFAULT_TARGET, Access, AcpcClient, RetryPolicy
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Caller, Timeout, reported, require_folder, target_option
+from acpc_lab.cli.options import (
+    Caller,
+    FamilyWiseOption,
+    Timeout,
+    reported,
+    require_folder,
+    target_option,
+)
+from acpc_lab.evidence import FamilyWise
 from acpc_lab.tables import FORMATS
 
 if TYPE_CHECKING:
@@ -88,6 +96,7 @@ def report(
     no_pictures: Annotated[
         bool, typer.Option("--no-pictures", help="Do not ask a server for pictures.")
     ] = False,
+    family_wise: FamilyWiseOption = FamilyWise.HOLM,
     labels: Labels,
     server: ReportServer,
 ) -> None:
@@ -108,7 +117,7 @@ def report(
         from acpc_lab.report import missing, with_pictures, write_report  # noqa: PLC0415  slow
 
         found = _read(sources, title, shift, labels, server)
-        data = found.data.with_(focus=tuple(focus or ()))
+        data = found.data.with_(focus=tuple(focus or ()), family_wise=family_wise)
         if not no_pictures and missing(data):
             with server.client(found.target, found.access, fast=True) as client:
                 data = with_pictures(data, client)

@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, cast
 
 import typer
-from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Score, save_result
+from acpc_client import (
+    DEFAULT_TARGET,
+    Access,
+    AcpcClient,
+    Interval,
+    Outcome,
+    Score,
+    save_result,
+)
 from acpc_client.errors import FailedPrecondition
 from rich.console import Console
 
@@ -18,6 +26,8 @@ from acpc_lab.cli import render
 from acpc_lab.cli.options import (
     Caller,
     Exit,
+    FamilyWiseOption,
+    Gate,
     Json,
     Patience,
     command,
@@ -27,6 +37,7 @@ from acpc_lab.cli.options import (
     target_option,
 )
 from acpc_lab.cli.progress import View, shown, state_of
+from acpc_lab.evidence import FamilyWise
 from acpc_lab.sweeps import (
     Cell,
     CellResult,
@@ -154,6 +165,14 @@ def run(
     no_gate: Annotated[
         bool, typer.Option("--no-gate", help="Exit with 0 although a cell fails the screen.")
     ] = False,
+    gate: Annotated[
+        Gate,
+        typer.Option(
+            help="confident: a cell that is undecided exits with 5, and only what surely fails "
+            "exits with 3."
+        ),
+    ] = Gate.POINT,
+    family_wise: FamilyWiseOption = FamilyWise.HOLM,
     output: Output = None,
     server: SweepServer,
     as_json: Json = False,
@@ -169,21 +188,21 @@ def run(
         acpc sweep run sweep.yaml
         acpc sweep run sweep.yaml --submit-only        # close the lid; later:
         acpc sweep run sweep.yaml --watch
-        acpc sweep run gate.yaml --output gate.csv || exit 1
+        acpc sweep run gate.yaml --gate confident --output gate.csv || exit 1
 
     **Exit codes**: 0 every cell passed, or was inconclusive without a reference (a checkpoint that
     is its own reference is there for comparison and does not count); 3 a cell failed the screen
-    (0 with `--no-gate`); 4 a cell has no score, or its inputs changed at the server meanwhile;
-    1 the server rejected a call, was away for too long, or the time was over; 2 wrong usage or a
-    wrong sweep file; 130 interrupted, and the jobs go on. With `--submit-only`: 0 all submitted,
-    4 some rejected.
+    (0 with `--no-gate`); 5 with `--gate confident` where none surely fails and one is undecided;
+    4 a cell has no score, or its inputs changed at the server meanwhile; 1 the server rejected a
+    call, was away for too long, or the time was over; 2 wrong usage or a wrong sweep file;
+    130 interrupted, and the jobs go on. With `--submit-only`: 0 all submitted, 4 some rejected.
     """
     if running.watch and running.submit_only:
         raise typer.BadParameter("--watch and --submit-only exclude each other")
     with reported():
         sweep = Sweep.load(file)
         try:
-            results = running.run(sweep, server, live=not as_json)
+            results = running.run(sweep, server, live=not as_json).corrected(family_wise)
         except KeyboardInterrupt as interrupt:
             render.note("interrupted: submitted jobs go on at the server")
             render.note(f"  go on:      acpc sweep run {file}")
@@ -195,10 +214,10 @@ def run(
         render.line(f"{sum(bool(item.operation) for item in results)} of {len(results)} submitted")
         failures(results.failed)
         raise typer.Exit(Exit.JOB_ENDED_BADLY if results.failed else Exit.OK)
-    _finish(results, gate=not no_gate, as_json=as_json)
+    _finish(results, None if no_gate else gate, as_json=as_json)
 
 
-def _finish(results: SweepResults, *, gate: bool, as_json: bool) -> None:
+def _finish(results: SweepResults, gate: Gate | None, *, as_json: bool) -> None:
     """Prints what came out, and exits accordingly."""
     if as_json:
         render.line(results.result().to_json(indent=1))
@@ -212,9 +231,28 @@ def _finish(results: SweepResults, *, gate: bool, as_json: bool) -> None:
     if results.failed or results.unfinished or results.inconsistencies:
         render.note(f"{len(results.failed) + len(results.unfinished)} cells have no score")
         raise typer.Exit(Exit.JOB_ENDED_BADLY)
+    if gate is Gate.CONFIDENT:
+        raise typer.Exit(_confident(results))
     if results.rejected:
         render.note(f"{len(results.rejected)} of {len(results)} cells fail the screen")
         raise typer.Exit(Exit.SCREEN_FAILED if gate else Exit.OK)
+
+
+def _confident(results: SweepResults) -> Exit:
+    """The exit code of confident verdicts.
+
+    That every cell passes needs no correction for their number, that one fails does.
+    """
+    members = [item.among for item in results if item.among is not None]
+    failed = sum(among.outcome is Outcome.FAILED for among in members)
+    if failed:
+        render.note(f"{failed} of {len(results)} cells surely fail the screen")
+        return Exit.SCREEN_FAILED
+    passing = {Outcome.PASSED, Outcome.INCONCLUSIVE}
+    undecided = sum(among.alone not in passing for among in members)
+    if undecided:
+        render.note(f"{undecided} of {len(results)} cells are undecided: score more anchors")
+    return Exit.UNDECIDED if undecided else Exit.OK
 
 
 @command(app)
@@ -224,6 +262,7 @@ def status(
     offline: Annotated[
         bool, typer.Option("--offline", help="Only what this machine knows; ask no server.")
     ] = False,
+    family_wise: FamilyWiseOption = FamilyWise.HOLM,
     server: SweepServer,
     as_json: Json = False,
 ) -> None:
@@ -239,6 +278,7 @@ def status(
                 render.note(f"as of the last contact: {error.message}")
             except FailedPrecondition as error:
                 render.note(f"as of its journal: {error.message}")
+    results = results.corrected(family_wise)
     if as_json:
         render.line(results.result().to_json(indent=1))
         return
@@ -256,10 +296,11 @@ def export(
     anchors: Annotated[
         bool, typer.Option("--anchors", help="One row per cell and anchor instead of per cell.")
     ] = False,
+    family_wise: FamilyWiseOption = FamilyWise.HOLM,
 ) -> None:
     """Exports what was measured; prints CSV without `--output`. Asks no server."""
     with reported():
-        results = SweepResults.open(place)
+        results = SweepResults.open(place).corrected(family_wise)
         rows = results.anchor_rows() if anchors else results.rows()
         if output is None:
             render.line(rows.to_csv().rstrip("\n"))
@@ -290,13 +331,39 @@ def cancel(*, file: File, server: SweepServer) -> None:
 
 
 def results_table(results: SweepResults) -> None:
-    """The cells on stdout, at most one screen of them."""
-    table = _VIEW.table()
+    """The cells on stdout, at most one screen of them, and what is sure of all."""
+    known = any(item.evidence is not None for item in results)
+    sure = (">IR interval", ">SR interval", "sure", "one by one") if known else ()
+    table = replace(_VIEW, columns=(*_VIEW.columns, *sure)).table()
     for item in results.cells[:_MAX_ROWS]:
-        table.add_row(*_row(item.cell, item.state.value, item.score))
+        row = _row(item.cell, item.state.value, item.score)
+        table.add_row(*row, *(_sure(item) if known else ()))
     Console(highlight=False, markup=False).print(table)
     if len(results) > _MAX_ROWS:
         render.line(f"and {len(results) - _MAX_ROWS} more; acpc sweep results has all of them")
+    if known:
+        from acpc_lab.report import claims, from_sweep  # noqa: PLC0415  slow to import
+
+        for sentence in claims(from_sweep(results)):
+            render.line(sentence)
+
+
+def _sure(item: CellResult) -> tuple[str, ...]:
+    """Intervals, and the confident outcome among all cells and by itself."""
+    evidence = item.evidence
+    if evidence is None:
+        return ("",) * 4
+    among = item.among.outcome if item.among else evidence.confident_outcome
+    return (
+        _interval(evidence.ir_relative),
+        _interval(evidence.sr),
+        among.name if among else "",
+        evidence.confident_outcome.name,
+    )
+
+
+def _interval(found: Interval | None) -> str:
+    return "-" if found is None else f"{found.lower:.3f} to {found.upper:.3f}"
 
 
 def failures(items: tuple[CellResult, ...]) -> None:

@@ -1,5 +1,7 @@
-"""What evidence says of many statements at once."""
+"""What evidence says of many cells at once, and as columns of a table."""
 
+from acpc_lab.evidence.columns import evidence_columns
+from acpc_lab.evidence.family import Family, Sureness
 from acpc_lab.evidence.multiplicity import (
     FamilyWise,
     all_hold,
@@ -8,4 +10,13 @@ from acpc_lab.evidence.multiplicity import (
     holm,
 )
 
-__all__ = ["FamilyWise", "all_hold", "any_holds", "held_in_sequence", "holm"]
+__all__ = [
+    "Family",
+    "FamilyWise",
+    "Sureness",
+    "all_hold",
+    "any_holds",
+    "evidence_columns",
+    "held_in_sequence",
+    "holm",
+]

@@ -17,6 +17,7 @@ from acpc_lab.plotting.palette import (
     style_sheet,
 )
 from acpc_lab.plotting.panels import (
+    Fill,
     data_uri,
     hue,
     joined,
@@ -24,5 +25,6 @@ from acpc_lab.plotting.panels import (
     marker,
     panels,
     swatch,
+    whisker,
     zero_line,
 )

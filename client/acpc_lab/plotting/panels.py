@@ -6,7 +6,7 @@ import base64
 import io
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,12 +68,46 @@ def joined(axis: Axes, values: Sequence[Sequence[float]], labels: Sequence[str])
     axis.set_ylim(bottom=0)
 
 
-def swatch(text: str, colour: str, *, hollow: bool = False) -> Artist:
+Fill = Literal["full", "left", "none"]
+"""How much of a mark is filled: all, its left half, nothing."""
+
+
+def swatch(text: str, colour: str, fill: Fill = "full") -> Artist:
     """A legend entry for what a colour means; a marker there would seem to mean something."""
+    if fill == "left":
+        wide = load("matplotlib.transforms").Affine2D().scale(2.0, 0.7)
+        half: Artist = load("matplotlib.lines").Line2D(
+            [],
+            [],
+            linestyle="none",
+            marker=load("matplotlib.markers").MarkerStyle("s", "left", wide),
+            markersize=7,
+            color=colour,
+            markerfacecoloralt="white",
+            label=text,
+        )
+        return half
     patch: Artist = load("matplotlib.patches").Patch(
-        facecolor="none" if hollow else colour, edgecolor=colour, label=text
+        facecolor="none" if fill == "none" else colour, edgecolor=colour, label=text
     )
     return patch
+
+
+def whisker(
+    axis: Axes,
+    place: tuple[float, float],
+    colour: str,
+    *,
+    across: tuple[float, float] | None = None,
+    upwards: tuple[float, float] | None = None,
+) -> None:
+    """Draws intervals through a place, as far as the axes reach; they must have their limits."""
+    x, y = place
+    style: dict[str, Any] = {"color": colour, "linewidth": 0.8, "alpha": 0.75, "zorder": 2.5}
+    if across is not None:
+        axis.plot(np.clip(across, *axis.get_xlim()), (y, y), solid_capstyle="butt", **style)
+    if upwards is not None:
+        axis.plot((x, x), np.clip(upwards, *axis.get_ylim()), solid_capstyle="butt", **style)
 
 
 def logarithmic(axis: Axes, which: str, low: float, high: float) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from acpc_lab import plotting
+from acpc_lab.report.claims import claims
 from acpc_lab.report.exports import export_figures
 from acpc_lab.report.labels import LabelNames
 from acpc_lab.report.model import Measurement, Preview, ProtocolUsed, ReportData
@@ -29,6 +30,7 @@ __all__ = [
     "Preview",
     "ProtocolUsed",
     "ReportData",
+    "claims",
     "export_figures",
     "from_files",
     "from_operations",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from acpc_lab import plotting
+from acpc_lab.evidence import evidence_columns
 from acpc_lab.extras import load
 from acpc_lab.plotting import light
 from acpc_lab.report.figures import Key, Plate, plates
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 Line = Sequence[object]
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _MAX_COLUMNS = 4
-_LEGEND_INCHES = 0.35
+_LEGEND_INCHES, _LEGEND_LINE_INCHES = 0.2, 0.16
 _KEY_INCHES = 0.55
 _LETTER_INCHES = 0.06
 
@@ -66,19 +67,21 @@ def composed(plate: Plate) -> Figure:
     columns = min(len(plate.panels), _MAX_COLUMNS)
     lines = -(-len(plate.panels) // columns)
     width, height = plate.size
+    longest = max((len(key.text) for key in plate.legend), default=0)
+    entry = _KEY_INCHES + _LETTER_INCHES * longest
+    abreast = max(1, min(len(plate.legend), int(columns * width / entry)))
+    below = _LEGEND_INCHES + _LEGEND_LINE_INCHES * -(-len(plate.legend) // abreast)
     figure: Figure = load("matplotlib.figure").Figure(
-        figsize=(columns * width, lines * height + _LEGEND_INCHES), layout="constrained"
+        figsize=(columns * width, lines * height + below), layout="constrained"
     )
     parts = figure.subfigures(lines, columns, squeeze=False).ravel()
     for part, panel in zip(parts, plate.panels, strict=False):
         axes = part.subplots(plate.rows, 1, sharex=True, squeeze=False)[:, 0]
         panel.draw(list(axes))
-    longest = max((len(key.text) for key in plate.legend), default=0)
-    entry = _KEY_INCHES + _LETTER_INCHES * longest
     figure.legend(
         handles=[_handle(key) for key in plate.legend],
         loc="outside lower center",
-        ncols=max(1, min(len(plate.legend), int(columns * width / entry))),
+        ncols=abreast,
     )
     return figure
 
@@ -86,14 +89,14 @@ def composed(plate: Plate) -> Figure:
 def _handle(key: Key) -> Artist:
     colour = light(key.role)
     if key.mark in ("region", "swatch"):
-        return plotting.swatch(key.text, colour, hollow=key.hollow)
+        return plotting.swatch(key.text, colour, key.fill)
     lines = {"line": "-", "dashes": (0, (3, 1.5)), "dots": (0, (1.2, 2))}
     drawn: Artist = load("matplotlib.lines").Line2D(
         [],
         [],
         color=colour,
         linestyle=lines.get(key.mark, "none"),
-        marker="" if key.mark in lines else key.mark,
+        marker="" if key.mark in lines else {"bar": "|"}.get(key.mark, key.mark),
         label=key.text,
     )
     return drawn
@@ -105,15 +108,17 @@ def _cells(data: ReportData) -> Iterable[Line]:
         "ir_raw", "rounding_floor", "ir_relative", "sr", "score", "delta_score",
         "anchors", "eligible", "skipped", "median_latent_distance", "t_ir", "t_sr",
         "checkpoint_digest", "reference_digest", "anchors_digest", "problem",
+        *evidence_columns(None, None),
     )  # fmt: skip
     for cell in data.cells:
+        sure = evidence_columns(cell.evidence, cell.among).values()
         labels = (
             cell.name, cell.task, cell.run, cell.level, cell.shift, cell.success,
             cell.clean_success,
         )  # fmt: skip
         if cell.score is None:
             outcome = "pending" if cell.pending else "no_result"
-            yield *labels, outcome, *[""] * 15, cell.problem
+            yield *labels, outcome, *[""] * 15, cell.problem, *sure
             continue
         side, verdict, receipt = cell.score.checkpoint, cell.score.verdict, cell.score.receipt
         yield (
@@ -121,7 +126,7 @@ def _cells(data: ReportData) -> Iterable[Line]:
             side.ir_raw, side.rounding_floor, verdict.ir_relative, side.sr, verdict.score,
             verdict.delta_score, side.anchors, side.eligible, side.skipped,
             side.median_latent_distance, verdict.thresholds.ir, verdict.thresholds.sr,
-            receipt.checkpoint_digest, receipt.reference_digest, receipt.anchors_digest, "",
+            receipt.checkpoint_digest, receipt.reference_digest, receipt.anchors_digest, "", *sure,
         )  # fmt: skip
 
 

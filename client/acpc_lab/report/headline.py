@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from acpc_client import Outcome
+from acpc_client import Interval, Outcome
 
+from acpc_lab.report.claims import Onset, claims, onsets
 from acpc_lab.report.model import Measurement, ReportData
-from acpc_lab.report.tables import FAILS, NONE, PASSES, PENDING, REFERENCE, Standing, standing
+from acpc_lab.report.tables import (
+    FAILS,
+    LIKELY_FAILS,
+    LIKELY_PASSES,
+    NONE,
+    PASSES,
+    PENDING,
+    REFERENCE,
+    Standing,
+    shown_interval,
+    standing,
+    verdict_of,
+)
 
 
 @dataclass(frozen=True)
@@ -19,6 +32,7 @@ class Figure:
     value: str
     wanted: str
     standing: Standing | None = None
+    interval: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,14 +47,21 @@ class Headline:
 
 @dataclass(frozen=True)
 class Tally:
-    """Outcomes of one task under one shift, references not counted."""
+    """Outcomes of one task under one shift, references not counted.
+
+    Attributes:
+        sure: How many surely pass; None where nothing is known of that.
+        alone: The same of each by itself.
+    """
 
     task: str
     shift: str
     passed: int
     total: int
     pending: int
-    onset: str
+    onset: Onset
+    sure: int | None
+    alone: int | None
 
 
 def headline(data: ReportData) -> Headline:
@@ -48,13 +69,13 @@ def headline(data: ReportData) -> Headline:
     if len(data.cells) == 1:
         return _single(data.cells[0])
     total = len(data.cells)
-    judged = [cell for cell in data.cells if not cell.is_reference]
-    lines = _counted(data, judged)
+    judged = data.candidates
+    lines = [*_counted(data, judged), *claims(data)]
     if data.pending:
         done = total - data.pending
         # Rounded down: 100 % is a sweep that has ended.
         lines.insert(0, f"{100 * done // total} % done: {done} of {_count(total, 'measurement')}.")
-    broken = sum(standing(cell) is NONE for cell in data.cells)
+    broken = sum(verdict_of(cell) is NONE for cell in data.cells)
     if broken:
         lines.append(f"{_count(broken, 'measurement')} gave no result; the table says why.")
     references = len({cell.name for cell in data.cells if cell.is_reference})
@@ -74,7 +95,7 @@ def _counted(data: ReportData, judged: Iterable[Measurement]) -> list[str]:
     """How many checkpoints, and pairs of checkpoint and shift, pass of those that are measured."""
     names: dict[str, list[Standing]] = {}
     for cell in judged:
-        names.setdefault(cell.name, []).append(standing(cell))
+        names.setdefault(cell.name, []).append(verdict_of(cell))
     if not names:
         return ["Every checkpoint is a reference: none is compared with another."]
     whole = [found for found in names.values() if PENDING not in found]
@@ -128,60 +149,65 @@ def _single(cell: Measurement) -> Headline:
     if where is REFERENCE:
         sentence = f"{cell.name} is a reference: it is compared with itself."
     relative, score = verdict.ir_relative, verdict.score
+    ir, sr, s = map(cell.interval, ("ir_relative", "sr", "score"))
     figures = (
         Figure(
             "relative IR",
             "unknown" if relative is None else f"{relative:.3f}",
             f"at most {limits.ir:g}" if limits.ir is not None else "",
-            _met(verdict.ir_passed),
+            _met(verdict.ir_passed, ir, limits.ir),
+            shown_interval(ir),
         ),
         Figure(
             "SR",
             f"{cell.score.checkpoint.sr:.3f}",
             f"at least {limits.sr:g}" if limits.sr is not None else "",
-            _met(verdict.sr_passed),
+            _met(verdict.sr_passed, sr, limits.sr),
+            shown_interval(sr),
         ),
         Figure(
             "S",
             "unknown" if score is None else f"{score:+.2f}".replace("-", "\N{MINUS SIGN}"),
             "at least 0",
-            _met(None if score is None else score >= 0),
+            _met(None if score is None else score >= 0, s, 0.0),
+            shown_interval(s, "{:+.2f}".format),
         ),
     )
-    return Headline(sentence, (verdict.summary,), figures, where)
+    certain = cell.score.certainty
+    lines = (f"{certain[:1].upper()}{certain[1:]}." if certain else "", verdict.summary)
+    notes = cell.evidence.notes if cell.evidence else ()
+    return Headline(sentence, tuple(filter(None, (*lines, *notes))), figures, where)
 
 
-def _met(passed: bool | None) -> Standing:
-    return NONE if passed is None else PASSES if passed else FAILS
+def _met(passed: bool | None, interval: Interval | None, limit: float | None) -> Standing:
+    """Whether a requirement is met; in doubt where its threshold lies within the interval."""
+    if passed is None:
+        return NONE
+    doubt = interval is not None and limit is not None and interval.lower < limit < interval.upper
+    if doubt:
+        return LIKELY_PASSES if passed else LIKELY_FAILS
+    return PASSES if passed else FAILS
 
 
 def tallies(data: ReportData) -> list[list[Tally]]:
     """Counts by task and shift, a row per task; none for a report of a few cells."""
     if not data.has_levels:
         return []
-    return [[_tally(data, task, shift) for shift in data.shifts] for task in data.tasks]
+    found = onsets(data)
 
+    def tally(task: str, shift: str) -> Tally:
+        cells = [c for c in data.candidates if (c.task, c.shift) == (task, shift)]
+        among = [c.among for c in cells if c.among is not None]
+        judged = any(c.evidence is not None for c in cells)
+        return Tally(
+            task,
+            shift,
+            passed=sum(verdict_of(cell) is PASSES for cell in cells),
+            total=len(cells),
+            pending=sum(cell.pending for cell in cells),
+            onset=found.get((task, shift), Onset("", "", "")),
+            sure=sum(a.outcome is Outcome.PASSED for a in among) if judged else None,
+            alone=sum(a.alone is Outcome.PASSED for a in among) if judged else None,
+        )
 
-def _tally(data: ReportData, task: str, shift: str) -> Tally:
-    cells = [
-        cell
-        for cell in data.cells
-        if (cell.task, cell.shift) == (task, shift) and not cell.is_reference
-    ]
-    passed = sum(standing(cell) is PASSES for cell in cells)
-    pending = sum(cell.pending for cell in cells)
-    return Tally(task, shift, passed, len(cells), pending, _onset(cells))
-
-
-def _onset(cells: Iterable[Measurement]) -> str:
-    """The lowest level from which on every run of every higher level passes too."""
-    by_level: dict[float, list[bool]] = {}
-    for cell in cells:
-        if cell.level is not None:
-            by_level.setdefault(cell.level, []).append(cell.outcome is Outcome.PASSED)
-    onset = None
-    for level in sorted(by_level, reverse=True):
-        if not all(by_level[level]):
-            break
-        onset = level
-    return "" if onset is None else f"{onset:g}"
+    return [[tally(task, shift) for shift in data.shifts] for task in data.tasks]

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from acpc_client import Outcome, Score
+from acpc_client import Evidence, Interval, Outcome, Score
 from numpy.typing import NDArray
+
+from acpc_lab.evidence import Family, FamilyWise, Sureness
 
 
 def printable(text: str) -> str:
@@ -52,6 +54,8 @@ class Measurement:
         problem: Why there is no score.
         pending: Whether its job has not ended yet.
         of_reference: Whether it was asked to be compared with itself.
+        among: How sure the verdict is among the others of a report, which sets it; None for a
+            reference.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Measurement:
     protocol: ProtocolUsed = ProtocolUsed()
     pending: bool = False
     of_reference: bool = False
+    among: Sureness | None = None
 
     def __post_init__(self) -> None:
         for name in ("name", "shift", "task", "run", "problem", "operation"):
@@ -76,6 +81,23 @@ class Measurement:
     def outcome(self) -> Outcome | None:
         """The verdict's outcome, or None without a score."""
         return None if self.score is None else self.score.verdict.outcome
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """How sure the numbers are; None where the source does not tell."""
+        return None if self.score is None else self.score.evidence
+
+    @property
+    def sure(self) -> Outcome | None:
+        """The confident outcome, corrected for the number of measurements where that is asked."""
+        if self.among is not None:
+            return self.among.outcome
+        return None if self.evidence is None else self.evidence.confident_outcome
+
+    def interval(self, name: str) -> Interval | None:
+        """The interval of a number of ``Evidence``, for example ``sr``."""
+        found: Interval | None = getattr(self.evidence, name, None)
+        return found
 
     @property
     def is_reference(self) -> bool:
@@ -110,6 +132,7 @@ class ReportData:
         previews_missing: Why there are no pictures; shown in their place.
         notes: What a reader must know first, for example that cells are missing.
         focus: Names of the checkpoints whose worst anchors are shown; empty: chosen by S.
+        family_wise: How verdicts are corrected for the number of measurements.
     """
 
     title: str
@@ -122,6 +145,27 @@ class ReportData:
     previews_missing: str = ""
     notes: tuple[str, ...] = ()
     focus: tuple[str, ...] = ()
+    family_wise: FamilyWise = FamilyWise.HOLM
+
+    def __post_init__(self) -> None:
+        known = iter(self.family.each())
+        cells = (replace(c, among=None if c.is_reference else next(known)) for c in self.cells)
+        object.__setattr__(self, "cells", tuple(cells))
+
+    @property
+    def candidates(self) -> tuple[Measurement, ...]:
+        """The cells that can pass: those of other checkpoints than the reference."""
+        return tuple(cell for cell in self.cells if not cell.is_reference)
+
+    @property
+    def family(self) -> Family:
+        """The candidates, judged together."""
+        return Family([cell.evidence for cell in self.candidates], self.family_wise)
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether anything is known of how sure the numbers are."""
+        return any(cell.evidence is not None for cell in self.cells)
 
     @property
     def shifts(self) -> tuple[str, ...]:

@@ -131,6 +131,7 @@ def from_sweep(
         )
     plan = SweepFolder(results.folder).read_plan()
     return _report(tuple(cells), title or results.name).with_(
+        family_wise=results.family_wise,
         description=results.description,
         command="acpc sweep run again.yaml",
         recipe="" if plan is None else again(plan.document),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from acpc_client import Outcome
+from acpc_client import Interval, Outcome
 
 from acpc_lab.report.measures import margin_of
 from acpc_lab.report.model import Measurement, ReportData
@@ -14,25 +14,45 @@ from acpc_lab.report.model import Measurement, ReportData
 
 @dataclass(frozen=True)
 class Standing:
-    """How an outcome looks: a symbol, a word, a colour role."""
+    """How an outcome looks: a symbol, a word, a colour role.
+
+    Attributes:
+        symbol: A sign; or ``full``, ``left``, ``right``, ``none``: a circle, filled so far.
+    """
 
     symbol: str
     word: str
     role: str
 
 
-PASSES = Standing("●", "passes", "pass")
-FAILS = Standing("○", "fails", "fail")
-OPEN = Standing("◐", "inconclusive", "open")
+PASSES = Standing("full", "passes", "pass")
+FAILS = Standing("none", "fails", "fail")
+SURELY_PASSES = Standing("full", "passes, sure", "pass")
+LIKELY_PASSES = Standing("left", "passes, undecided", "pass")
+LIKELY_FAILS = Standing("right", "fails, undecided", "fail")
+SURELY_FAILS = Standing("none", "fails, sure", "fail")
+OPEN = Standing("?", "inconclusive", "open")
 REFERENCE = Standing("◇", "reference", "soft")
 PENDING = Standing("◌", "pending", "soft")
 NONE = Standing("×", "no result", "soft")  # noqa: RUF001 - the sign, not the letter
 ABSENT = Standing("", "not measured", "soft")
-_STANDINGS = (PASSES, FAILS, OPEN, REFERENCE, PENDING, NONE)
+_SURENESS = {
+    (PASSES, Outcome.PASSED): SURELY_PASSES,
+    (PASSES, Outcome.UNDECIDED): LIKELY_PASSES,
+    (FAILS, Outcome.UNDECIDED): LIKELY_FAILS,
+    (FAILS, Outcome.FAILED): SURELY_FAILS,
+}
+_STANDINGS = (PASSES, FAILS, *_SURENESS.values(), OPEN, REFERENCE, PENDING, NONE)
 
 
 def standing(cell: Measurement) -> Standing:
-    """How the outcome of a cell looks."""
+    """How the outcome of a cell looks, with how sure it is where that is known."""
+    verdict = verdict_of(cell)
+    return verdict if cell.sure is None else _SURENESS.get((verdict, cell.sure), verdict)
+
+
+def verdict_of(cell: Measurement) -> Standing:
+    """How the outcome of a cell looks by its numbers as they are."""
     if cell.score is not None and cell.is_reference:
         return REFERENCE
     match cell.outcome:
@@ -52,12 +72,13 @@ def standings(data: ReportData) -> list[Standing]:
 
 
 def failed_by(cell: Measurement) -> str:
-    """The verdict in words, with the thresholds it fails."""
-    if cell.score is None or standing(cell) is not FAILS:
-        return standing(cell).word
+    """The verdict in words, with the thresholds it fails and how sure it is."""
+    found = standing(cell)
+    if cell.score is None or verdict_of(cell) is not FAILS:
+        return found.word
     verdict = cell.score.verdict
     missed = ["IR"] * (verdict.ir_passed is False) + ["SR"] * (not verdict.sr_passed)
-    return f"fails {' and '.join(missed)}".strip()
+    return found.word.replace("fails", f"fails {' and '.join(missed)}".strip())
 
 
 @dataclass(frozen=True)
@@ -133,10 +154,11 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class Value:
-    """A value as shown, and as sorted."""
+    """A value as shown, and as sorted, with its interval in words."""
 
     text: str
     order: str
+    interval: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,6 +188,14 @@ class Strip:
     words: str
 
 
+def _alone(cell: Measurement) -> str | None:
+    """The confident outcome by itself, where correction has left it undecided."""
+    among = cell.among
+    if among is None or among.alone is None or among.alone is among.outcome:
+        return None
+    return "passes, sure" if among.alone is Outcome.PASSED else "fails, sure"
+
+
 _COLUMNS: tuple[tuple[TableColumn, Callable[[Measurement], str | float | None]], ...] = (
     (TableColumn("name", "checkpoint", number=False), lambda c: c.name),
     (TableColumn("task", "task", number=False), lambda c: c.task or None),
@@ -185,6 +215,14 @@ _COLUMNS: tuple[tuple[TableColumn, Callable[[Measurement], str | float | None]],
     (TableColumn("sr", "SR"), lambda c: c.score.checkpoint.sr if c.score else None),
     (TableColumn("score", "S"), lambda c: c.score.verdict.score if c.score else None),
     (TableColumn("delta", "ΔS"), lambda c: c.score.verdict.delta_score if c.score else None),
+    (
+        TableColumn("decide", "anchors to decide", hint="so many in all would probably decide it"),
+        lambda c: c.evidence.anchors_to_decide if c.evidence else None,
+    ),
+    (
+        TableColumn("alone", "one by one", number=False, hint="without correction for many"),
+        _alone,
+    ),
     (TableColumn("raw", "raw IR"), lambda c: c.score.checkpoint.ir_raw if c.score else None),
     (
         TableColumn("floor", "rounding floor", hint="below it raw IR has fewer than two digits"),
@@ -205,6 +243,9 @@ def _three_digits(value: float) -> str:
     return f"{value:.3f}"
 
 
+_INTERVALS = {
+    "ir": "ir_relative", "sr": "sr", "score": "score", "delta": "delta_score", "raw": "ir_raw"
+}  # fmt: skip
 _IF_SEVERAL = {"shift", "seed", "neighbourhood"}
 _SHOWN: dict[str, Callable[[float], str]] = {
     "seed": lambda v: f"{v:d}",
@@ -212,6 +253,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "level": lambda v: f"{v:g}",
     "success": lambda v: f"{v:.1f}",
     "eligible": lambda v: f"{v:d}",
+    "decide": lambda v: f"{v:d}",
     "score": lambda v: f"{v:+.2f}",
     "delta": lambda v: f"{v:+.2f}",
     "floor": lambda v: f"{v:.1g}",
@@ -235,20 +277,34 @@ def table(data: ReportData) -> tuple[list[TableColumn], list[Row]]:
     scale = _scale(data.cells)
     rows = []
     for cell in data.cells:
-        values = {c.key: _value(c, read(cell)) for c, read in _COLUMNS if c.key in kept}
+        values = {c.key: _value(c, read(cell), cell) for c, read in _COLUMNS if c.key in kept}
         rows.append(Row(cell, standing(cell), failed_by(cell), values, _strip(cell, scale)))
     return columns, rows
 
 
-def _value(column: TableColumn, found: str | float | None) -> Value:
+def _value(column: TableColumn, found: str | float | None, cell: Measurement) -> Value:
     if found is None:
         return Value("\N{EN DASH}", "")
     if isinstance(found, str):
         return Value(found, found)
     if not np.isfinite(found):
         return Value("not finite", "")
-    shown = _SHOWN.get(column.key, _three_digits)(found)
-    return Value(shown.replace("-", "\N{MINUS SIGN}"), repr(float(found)))
+    shown = _SHOWN.get(column.key, _three_digits)
+    interval = cell.interval(_INTERVALS.get(column.key, ""))
+    return Value(_end(found, shown), repr(float(found)), shown_interval(interval, shown))
+
+
+def shown_interval(interval: Interval | None, shown: Callable[[float], str] = _three_digits) -> str:
+    """Both ends as text; empty without an interval, as of a number that is 1 by definition."""
+    if interval is None or interval.lower == interval.upper:
+        return ""
+    return f"{_end(interval.lower, shown)} to {_end(interval.upper, shown)}"
+
+
+def _end(value: float, shown: Callable[[float], str]) -> str:
+    if not np.isfinite(value):
+        return "\N{MINUS SIGN}\N{INFINITY}" if value < 0 else "\N{INFINITY}"
+    return shown(value).replace("-", "\N{MINUS SIGN}")
 
 
 def _scale(cells: Sequence[Measurement]) -> tuple[float, float]:

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 from acpc.contract import Columns, Tabular, to_plain
-from acpc_client import Outcome, Result, Score
+from acpc_client import Evidence, Outcome, Result, Score
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import Entry, TaskState
+from acpc_lab.evidence import Family, FamilyWise, Sureness, evidence_columns
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.spec import folder_of, load_spec
 from acpc_lab.sweeps.tasks import SweepFolder, without_anchors
@@ -34,6 +35,7 @@ class CellResult:
         code: Status name of what ended it badly.
         score: What was measured, per-anchor values included; None: nothing.
         time: When it was measured; None: not known.
+        among: How sure the verdict is among the other cells; None for a reference.
     """
 
     cell: Cell
@@ -44,6 +46,20 @@ class CellResult:
     message: str
     score: Score | None
     time: datetime | None = None
+    among: Sureness | None = None
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """How sure the score is; None without one, or where the server did not compute it."""
+        return None if self.score is None else self.score.evidence
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the checkpoint is compared with itself, and so can never pass."""
+        if self.score is None:
+            return self.cell.of_reference
+        receipt = self.score.receipt
+        return receipt.checkpoint_digest == receipt.reference_digest != ""
 
     @property
     def passed(self) -> bool | None:
@@ -64,6 +80,7 @@ class CellResult:
             "attempt": self.attempt,
             "error": error,
             "score": score,
+            "family_wise": None if self.among is None else to_plain(self.among),
         }
         asked = to_plain(self.cell.request())
         return Result("sweep_cell", answer, asked, self.operation, self.time)
@@ -86,7 +103,7 @@ class CellResult:
             "operation": self.operation or None,
             "error": f"{self.code}: {self.message}" if self.code else None,
         }
-        return {**row, **_measured(score)}
+        return {**row, **_measured(score), **evidence_columns(self.evidence, self.among)}
 
     def anchor_rows(self) -> Iterator[dict[str, Any]]:
         """One flat row per anchor; none without per-anchor values."""
@@ -151,13 +168,18 @@ def _measured(score: Score | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SweepResults(Tabular, Sequence[CellResult]):
-    """Every cell of a sweep, done or not, in the order of the plan."""
+    """Every cell of a sweep, done or not, in the order of the plan.
+
+    Attributes:
+        family_wise: How verdicts are corrected for the number of cells.
+    """
 
     name: str
     description: str
     folder: Path
     _cells: tuple[Cell, ...]
     _entries: dict[str, Entry]
+    family_wise: FamilyWise = FamilyWise.HOLM
 
     @classmethod
     def open(cls, path: str | Path) -> SweepResults:
@@ -183,7 +205,12 @@ class SweepResults(Tabular, Sequence[CellResult]):
     def cells(self) -> tuple[CellResult, ...]:
         """Every cell with its score."""
         disk = SweepFolder(self.folder)
-        return tuple(self._result(disk, cell) for cell in self._cells)
+        items = [self._result(disk, cell) for cell in self._cells]
+        members = [place for place, item in enumerate(items) if not item.is_reference]
+        family = Family([items[place].evidence for place in members], self.family_wise)
+        for place, among in zip(members, family.each(), strict=True):
+            items[place] = dataclasses.replace(items[place], among=among)
+        return tuple(items)
 
     def _result(self, disk: SweepFolder, cell: Cell) -> CellResult:
         entry = self._entries.get(cell.id, Entry())
@@ -194,6 +221,10 @@ class SweepResults(Tabular, Sequence[CellResult]):
             state = TaskState.QUEUED if entry.operation else TaskState.PENDING
         ended = entry.attempt, entry.operation, entry.code, entry.message
         return CellResult(cell, state, *ended, score, None if held is None else held.time)
+
+    def corrected(self, family_wise: FamilyWise) -> SweepResults:
+        """The same, with verdicts corrected for the number of cells in this way."""
+        return dataclasses.replace(self, family_wise=family_wise)
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -224,6 +255,12 @@ class SweepResults(Tabular, Sequence[CellResult]):
         """
         measured = (item for item in self.cells if not item.cell.of_reference)
         return tuple(item for item in measured if item.passed is False)
+
+    @property
+    def confidence(self) -> float | None:
+        """Of the confident verdicts; None where no cell has evidence."""
+        found = [item.evidence.confidence for item in self.cells if item.evidence is not None]
+        return max(found, default=None)
 
     @property
     def inconsistencies(self) -> tuple[str, ...]:
@@ -268,6 +305,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
             "description": self.description,
             "counts": {state.value: count for state, count in self.counts.items()},
             "inconsistencies": list(self.inconsistencies),
+            "family_wise": {"method": self.family_wise.value, "confidence": self.confidence},
             "cells": [item.result().to_dict() for item in self.cells],
         }
         return Result("sweep", answer, {} if plan is None else plan.document)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 from acpc.v1 import receipt_pb2
@@ -58,10 +60,51 @@ def side(
     )
 
 
+SE_LOG_IR, SE_SR = 0.1, 0.015
+BOUND = 1.96
+
+
+def evidence(relative: float, sr: float) -> pb.Evidence:
+    """Evidence as if log IR and SR were measured with normal errors; decided by the intervals."""
+    normal = NormalDist()
+    beyond = (math.log(T_IR / relative) / SE_LOG_IR, (sr - T_SR) / SE_SR)
+    p_passed = min(1.0, 2 * normal.cdf(-min(beyond)))
+    p_failed = min(1.0, 2 * normal.cdf(min(beyond)))
+    doubts = [abs(z) < BOUND for z in beyond]
+    decided = pb.OUTCOME_FAILED if min(beyond) <= -BOUND else pb.OUTCOME_PASSED
+    open_ = any(doubts) and decided != pb.OUTCOME_FAILED
+    ir = [relative * math.exp(sign * BOUND * SE_LOG_IR) for sign in (-1, 1)]
+    rate = [min(max(sr + sign * BOUND * SE_SR, 0.0), 1.0) for sign in (-1, 1)]
+    ends = {
+        "ir_raw": ir,
+        "reference_ir_raw": [0.9, 1.1],
+        "ir_relative": [1.0, 1.0] if relative == 1 else ir,
+        "sr": rate,
+        "reference_sr": rate,
+        "score": [min((T_IR - ir[1 - i]) / T_IR, (rate[i] - T_SR) / T_SR) for i in (0, 1)],
+        "delta_score": [0.0, 3.0],
+    }
+    return pb.Evidence(
+        confidence=0.95,
+        confident_outcome=pb.OUTCOME_UNDECIDED if open_ else decided,
+        doubt=(doubts[0] + 2 * doubts[1]) * open_,
+        anchors_to_decide=240 if open_ else None,
+        trajectories=40,
+        resamples=2000,
+        p_passed=p_passed,
+        p_failed=p_failed,
+        **{name: pb.Interval(lower=a, upper=b, method="made up") for name, (a, b) in ends.items()},
+    )
+
+
 def judged(
-    subject: pb.CheckpointScore, reference: pb.CheckpointScore | None, *, shift: str = ""
+    subject: pb.CheckpointScore,
+    reference: pb.CheckpointScore | None,
+    *,
+    shift: str = "",
+    sure: bool = False,
 ) -> Score:
-    """The score of a checkpoint, with the screen's rule applied."""
+    """The score of a checkpoint, with the screen's rule applied; ``sure``: with evidence."""
     sr_passed = subject.sr >= T_SR
     outcome = pb.OUTCOME_INCONCLUSIVE if sr_passed else pb.OUTCOME_FAILED
     measured = {}
@@ -97,13 +140,24 @@ def judged(
     )
     return Score.from_message(
         pb.ScoreCheckpointResponse(
-            checkpoint=subject, reference=reference, verdict=verdict, receipt=receipt
+            checkpoint=subject,
+            reference=reference,
+            verdict=verdict,
+            receipt=receipt,
+            evidence=evidence(verdict.ir_relative, subject.sr) if sure and reference else None,
         )
     )
 
 
 def cell(
-    task: str, run: str, level: float, shift: str, *, number: int = 0, success: bool = True
+    task: str,
+    run: str,
+    level: float,
+    shift: str,
+    *,
+    number: int = 0,
+    success: bool = True,
+    sure: bool = False,
 ) -> Measurement:
     """One cell of a training sweep: radii shrink with the level."""
     weaken = {"gaussian_noise:0.08": 1.0, "blur:15": 0.6, "resize:0.25": 0.8}.get(shift, 1.0)
@@ -114,7 +168,7 @@ def cell(
     return Measurement(
         name=name,
         shift=shift,
-        score=judged(subject, reference, shift=shift),
+        score=judged(subject, reference, shift=shift, sure=sure),
         task=task,
         run=run,
         level=level,
@@ -132,10 +186,11 @@ def sweep(
     shifts: Sequence[str] = ("gaussian_noise:0.08", "blur:15"),
     *,
     success: bool = True,
+    sure: bool = False,
 ) -> ReportData:
-    """A training sweep: every task, run, level and shift."""
+    """A training sweep: every task, run, level and shift; ``sure``: with evidence."""
     cells = [
-        cell(task, run, level, shift, number=97 * row + 7 * column, success=success)
+        cell(task, run, level, shift, number=97 * row + 7 * column, success=success, sure=sure)
         for shift in shifts
         for row, task in enumerate(tasks)
         for column, run in enumerate(runs)

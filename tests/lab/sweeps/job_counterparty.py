@@ -33,12 +33,12 @@ class Job:
     Attributes:
         request: What was submitted.
         looks: Times it is still to be found running.
-        fate: The outcome of its score, or the status it ends with.
+        fate: Its score or just the outcome of that, or the status it ends with.
     """
 
     request: Any
     looks: int
-    fate: int | status_pb2.Status
+    fate: pb.ScoreCheckpointResponse | int | status_pb2.Status
 
 
 @dataclass
@@ -108,8 +108,10 @@ class JobParty(Counterparty):
         job = self.jobs[name.removeprefix("operations/")]
         if job.looks:
             return operation(name, 1)
-        if isinstance(job.fate, int):
-            response = score_response(job.fate, sr_passed=job.fate == PASSED)
+        if not isinstance(job.fate, status_pb2.Status):
+            response = job.fate
+            if isinstance(response, int):
+                response = score_response(response, sr_passed=response == PASSED)
             response.checkpoint.checkpoint.CopyFrom(job.request.checkpoint)
             return operation(name, 4, state=pb.JOB_STATE_SUCCEEDED, response=response)
         cancelled = job.fate.code == grpc.StatusCode.CANCELLED.value[0]

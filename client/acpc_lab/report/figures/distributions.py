@@ -16,6 +16,7 @@ from acpc_lab.report.figures.plate import (
     Panel,
     Plate,
     dotted,
+    ends,
     heading,
     lone_references,
     mark,
@@ -78,11 +79,6 @@ def _panel(data: ReportData, cells: list[Measurement], hues: Hues, task: str, sh
                 continue
             side = cell.score.checkpoint
             _curves(top, bottom, side, light(hues.role(cell)), cell.name)
-            quantile, margin = quantile_of(cell), margin_of(cell)
-            mark(top, side.ir_raw, quantile, cell, hues, f"{cell.name}: raw IR {side.ir_raw:.3g}")
-            asked = side.ir_raw + margin
-            tip = f"{cell.name}: SR {side.sr:.3g} beyond {asked:.3g}"
-            mark(bottom, asked, 1 - side.sr, cell, hues, tip)
         _thresholds(top, bottom, cells)
         low, high = _reach(cells)
         if low > 0:
@@ -92,6 +88,8 @@ def _panel(data: ReportData, cells: list[Measurement], hues: Hues, task: str, sh
         bottom.set_xlabel("clean one-step motions" + (", log scale" if low > 0 else ""))
         for axis in axes:
             axis.set_ylim(-0.03, 1.03)
+        for cell in cells:
+            _marks(top, bottom, cell, hues)
         top.set_title(title)
 
     parts: list[str] = []
@@ -108,6 +106,26 @@ def _panel(data: ReportData, cells: list[Measurement], hues: Hues, task: str, sh
         draw,
         f"Cumulative distributions over anchors of normalised radius and different-state distance "
         f"for {where}. {'; '.join(parts)}{rest}.",
+    )
+
+
+def _marks(top: Axes, bottom: Axes, cell: Measurement, hues: Hues) -> None:
+    """Raw IR on its curve, and below it what D must exceed, with their intervals."""
+    if cell.score is None:
+        return
+    side, margin = cell.score.checkpoint, margin_of(cell)
+    ir, sr = cell.interval("ir_raw"), ends(cell.interval("sr"))
+    tip = f"{cell.name}: raw IR {side.ir_raw:.3g}"
+    mark(top, (side.ir_raw, quantile_of(cell)), cell, hues, tip, across=ends(ir))
+    asked = side.ir_raw + margin
+    mark(
+        bottom,
+        (asked, 1 - side.sr),
+        cell,
+        hues,
+        f"{cell.name}: SR {side.sr:.3g} beyond {asked:.3g}",
+        across=ends(ir, beyond=margin),
+        upwards=sr and (1 - sr[1], 1 - sr[0]),
     )
 
 

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from acpc_lab.plotting import light
 from acpc_lab.report.figures.plate import (
     Hues,
@@ -13,6 +15,7 @@ from acpc_lab.report.figures.plate import (
     Panel,
     Plate,
     dotted,
+    ends,
     heading,
     mark,
     scored,
@@ -81,16 +84,16 @@ def _panel(
             top.margins(y=0.12)
             top.set_ylabel("success (%)")
         ir, sr = rest
-        _curve(ir, cells, hues, ir_relative)
         if thresholds.ir is not None:
             threshold(ir, thresholds.ir)
-        highest = max([1.0, *_values(cells, ir_relative)])
+        highest = _highest(cells)
         ir.set_ylim(-0.04 * highest, 1.06 * highest)
         ir.set_ylabel("relative IR")
-        _curve(sr, cells, hues, separation)
+        _curve(ir, cells, hues, ir_relative, "ir_relative")
         if thresholds.sr is not None:
             threshold(sr, thresholds.sr)
         sr.set_ylim(-0.06, 1.06)
+        _curve(sr, cells, hues, separation, "sr")
         sr.set_ylabel("SR")
         sr.set_xlabel(data.level_axis)
         axes[0].set_title(title)
@@ -131,12 +134,38 @@ def _mean_text(cells: Sequence[Measurement], value: Value) -> str:
     return f"{statistics.fmean(known):.2f}" if known else "unknown"
 
 
-def _curve(axis: Axes, cells: list[Measurement], hues: Hues, value: Value) -> None:
+def _highest(cells: Sequence[Measurement]) -> float:
+    """Where the axis of relative IR ends: intervals that reach far beyond all marks are cut."""
+    marks = max([1.0, *_values(cells, ir_relative)])
+    uppers = [found.upper for cell in cells if (found := cell.interval("ir_relative"))]
+    return max(marks, *(min(upper, 1.5 * marks) for upper in uppers), 0.0)
+
+
+def _curve(
+    axis: Axes, cells: list[Measurement], hues: Hues, value: Value, interval: str = ""
+) -> None:
     places = sorted({cell.level for cell in cells if cell.level is not None})
     known = [(at, _values([c for c in cells if c.level == at], value)) for at in places]
     drawn = [(at, statistics.fmean(found)) for at, found in known if found]
     axis.plot(*zip(*drawn, strict=True), color=light("ink"), linewidth=1.1, zorder=2)
-    for cell in cells:
-        found = value(cell)
-        if found is not None and cell.level is not None:
-            mark(axis, cell.level, found, cell, hues, f"{cell.name}: {found:.3g}")
+    gap = min(np.diff(places))
+    for at in places:
+        here = [cell for cell in cells if cell.level == at]
+        for cell, aside in zip(here, _aside(here, gap), strict=True):
+            found = value(cell)
+            if found is not None:
+                tip = f"{cell.name}: {found:.3g}{_told(ends(cell.interval(interval)))}"
+                spot = at + aside, found
+                mark(axis, spot, cell, hues, tip, upwards=ends(cell.interval(interval)))
+
+
+def _aside(cells: Sequence[Measurement], gap: float) -> list[float]:
+    """How far each of the runs of a level stands beside it, so that no bar hides another."""
+    if len(cells) < 2 or not any(cell.evidence for cell in cells):
+        return [0.0] * len(cells)
+    reach = min(0.3, 0.2 * (len(cells) - 1)) * gap
+    return [float(at) for at in np.linspace(-reach, reach, len(cells))]
+
+
+def _told(found: tuple[float, float] | None) -> str:
+    return "" if found is None else f" ({found[0]:.3g} to {found[1]:.3g})"

@@ -14,6 +14,7 @@ from acpc_lab.report.figures.plate import (
     Key,
     Panel,
     Plate,
+    ends,
     mark,
     scored,
     threshold,
@@ -62,6 +63,7 @@ def _panel(cells: list[Measurement], hues: Hues, shift: str, *, several: bool) -
         (axis,) = axes
         reach = [x for x, _, _ in places] + [t_ir, 1.0]
         wide = max(reach) / min(reach) > _LOG_BEYOND
+        reach += _bars(places, reach, wide=wide)
         left, right = (min(reach) / 1.5, max(reach) * 1.3) if wide else (0, max(reach) * 1.1)
         if wide:
             logarithmic(axis, "x", left, right)
@@ -72,7 +74,9 @@ def _panel(cells: list[Measurement], hues: Hues, shift: str, *, several: bool) -
         threshold(axis, t_ir, upright=True)
         threshold(axis, t_sr)
         for x, y, cell in places:
-            mark(axis, x, y, cell, hues, f"{cell.name}: relative IR {x:.3g}, SR {y:.3g}", size=4.5)
+            tip = f"{cell.name}: relative IR {x:.3g}, SR {y:.3g}"
+            across, upwards = ends(cell.interval("ir_relative")), ends(cell.interval("sr"))
+            mark(axis, (x, y), cell, hues, tip, across=across, upwards=upwards)
         axis.set_xlabel("relative IR" + (", log scale" if wide else ""))
         axis.set_ylabel("SR")
         if several:
@@ -85,3 +89,12 @@ def _panel(cells: list[Measurement], hues: Hues, shift: str, *, several: bool) -
         f"SR against relative IR under {shift}: {passed} of {len(cells)} checkpoints lie in the "
         f"pass region, relative IR at most {t_ir} and SR at least {t_sr}.",
     )
+
+
+def _bars(
+    places: Sequence[tuple[float, float, Measurement]], reach: Sequence[float], *, wide: bool
+) -> list[float]:
+    """Ends of intervals that the axis shows, cut where they reach far beyond all marks."""
+    low, high = (min(reach) / 3, max(reach) * 3) if wide else (min(reach), max(reach) * 1.5)
+    found = [interval for _, _, cell in places if (interval := cell.interval("ir_relative"))]
+    return [min(max(end, low), high) for one in found for end in (one.lower, one.upper)]

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from acpc_client import CheckpointScore, Outcome
+from acpc_client import CheckpointScore, Interval, Outcome
 
-from acpc_lab.plotting import KINDS, MARKERS, TIP, Draw, light, spread
+from acpc_lab.evidence import FamilyWise
+from acpc_lab.plotting import KINDS, MARKERS, TIP, Draw, Fill, light, spread, whisker
 from acpc_lab.report.model import Measurement, ReportData
 
 if TYPE_CHECKING:
@@ -28,14 +29,14 @@ class Key:
     """One entry of a legend.
 
     Attributes:
-        mark: ``line``, ``dashes``, ``dots``, ``region``, ``swatch`` for what a colour alone means,
-            or a marker of the drawing library.
+        mark: ``line``, ``dashes``, ``dots``, ``bar``, ``region``, ``swatch`` for what a colour or
+            a filling alone means, or a marker of the drawing library.
     """
 
     text: str
     role: str
     mark: str = "line"
-    hollow: bool = False
+    fill: Fill = "full"
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,9 @@ class Hues:
         unlevelled = {cell.name for cell in data.cells if cell.level is None}
         self._unlevelled = unlevelled.pop() if len(unlevelled) == 1 else "no level"
         self._tasks = tasks and len(data.tasks) > 1
+        held = data.family_wise is FamilyWise.HOLM and len(data.candidates) > 1
+        self._sure = f"{100 * data.family.confidence:g} % sure" + " of all together" * held
+        self._interval = f"{100 * data.family.confidence:g} % interval"
         marked = dict.fromkeys(map(self._marked, data.cells))
         shapes = MARKERS if len(marked) <= len(MARKERS) else MARKERS[:1] * len(marked)
         self._marks = dict(zip(marked, shapes, strict=False))
@@ -127,13 +131,24 @@ class Hues:
             keys[MAX_KEYS:] = [Key(f"and {rest} more", "soft", mark)]
         return tuple(keys)
 
-    def marks(self, cells: Iterable[Measurement]) -> tuple[Key, ...]:
+    def marks(self, cells: Sequence[Measurement]) -> tuple[Key, ...]:
         """What shape and filling of the marks of ``cells`` mean."""
         shown = dict.fromkeys(map(self._marked, cells))
         told = len({self._marks[name] for name in shown}) > 1
         shapes = [Key(name, "soft", self._marks[name]) for name in shown] if told else []
-        filled = Key("filled: passes", "soft", "swatch")
-        return (*shapes, filled, Key("hollow: does not", "soft", "swatch", hollow=True))
+        if not any(cell.evidence for cell in cells):
+            return (
+                *shapes,
+                Key("filled: passes", "soft", "swatch"),
+                Key("hollow: does not", "soft", "swatch", "none"),
+            )
+        return (
+            *shapes,
+            Key(f"filled: passes, {self._sure}", "soft", "swatch"),
+            Key("half: undecided", "soft", "swatch", "left"),
+            Key("hollow: fails, likewise", "soft", "swatch", "none"),
+            Key(self._interval, "soft", "bar"),
+        )
 
 
 def _together(keys: Sequence[Key]) -> Key:
@@ -173,19 +188,47 @@ def heading(data: ReportData, task: str, shift: str) -> str:
     return " \N{MIDDLE DOT} ".join(filter(None, parts))
 
 
+def filling(cell: Measurement) -> Fill:
+    """Full when it passes the screen, half when that is undecided, none when it fails."""
+    if cell.sure is None:
+        return "full" if cell.outcome is Outcome.PASSED else "none"
+    fills: dict[Outcome, Fill] = {Outcome.PASSED: "full", Outcome.UNDECIDED: "left"}
+    return fills.get(cell.sure, "none")
+
+
+Ends = tuple[float, float]
+
+
+def ends(interval: Interval | None, *, beyond: float = 0.0) -> Ends | None:
+    """Both ends of an interval, moved by ``beyond``; None without one."""
+    return None if interval is None else (interval.lower + beyond, interval.upper + beyond)
+
+
 def mark(
-    axis: Axes, x: float, y: float, cell: Measurement, hues: Hues, tip: str, *, size: float = 4.0
+    axis: Axes,
+    place: tuple[float, float],
+    cell: Measurement,
+    hues: Hues,
+    tip: str,
+    *,
+    across: Ends | None = None,
+    upwards: Ends | None = None,
 ) -> None:
-    """A point of a cell: filled when it passes the screen, hollow when not."""
+    """A point of a cell with its intervals; draw it when the axes have their limits."""
     colour = light(hues.role(cell))
+    x, y = place
+    whisker(axis, place, colour, across=across, upwards=upwards)
+    fill = filling(cell)
     axis.plot(
         x,
         y,
         linestyle="none",
         marker=hues.marker(cell),
-        markersize=size,
+        markersize=4.2,
         color=colour,
-        markerfacecolor=colour if cell.outcome is Outcome.PASSED else light("ground"),
+        fillstyle="full" if fill == "none" else fill,
+        markerfacecolor=light("ground") if fill == "none" else colour,
+        markerfacecoloralt=light("ground"),
         markeredgewidth=1.0,
         zorder=3,
         gid=TIP + tip,

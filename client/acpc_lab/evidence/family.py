@@ -1,0 +1,113 @@
+"""Decides many cells at once, so that any wrong verdict among them is as rare as one alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from acpc_client import Evidence, Outcome
+
+from acpc_lab.evidence.multiplicity import FamilyWise, all_hold, any_holds, held_in_sequence, holm
+
+
+@dataclass(frozen=True)
+class Sureness:
+    """What is sure of a cell, or of all cells of a checkpoint, among the others of its family.
+
+    Attributes:
+        alone: The confident outcome by itself; None: not measured, or without evidence.
+        outcome: The same, corrected for the family; ``alone`` where that was not asked for.
+        p_passed: Adjusted p-value against "does not pass".
+        p_failed: Adjusted p-value against "passes".
+    """
+
+    alone: Outcome | None
+    outcome: Outcome | None
+    p_passed: float
+    p_failed: float
+
+
+@dataclass(frozen=True)
+class Family:
+    """Cells that are judged together. A cell without evidence may still turn out either way.
+
+    Attributes:
+        cells: What is known of each cell; references, which cannot pass, are no members.
+        method: How the statements are corrected for their number.
+    """
+
+    cells: Sequence[Evidence | None]
+    method: FamilyWise = FamilyWise.HOLM
+
+    @property
+    def confidence(self) -> float:
+        """The highest confidence that a cell was measured at; 1 without any evidence."""
+        known = [cell.confidence for cell in self.cells if cell is not None]
+        return max(known, default=1.0)
+
+    def each(self) -> list[Sureness]:
+        """Which cells pass, and which fail: Holm over the cells."""
+        alone = [None if cell is None else cell.confident_outcome for cell in self.cells]
+        return self._judged(alone, *self._p_values())
+
+    def everywhere(self, groups: Sequence[Sequence[int]]) -> list[Sureness]:
+        """Which groups of cells pass as a whole, and which fail somewhere: Holm over the groups.
+
+        Args:
+            groups: Places of the cells of each group, for example of a checkpoint's shifts.
+        """
+        passed, failed = self._p_values()
+        whole = [all_hold([passed[place] for place in group]) for group in groups]
+        broken = [any_holds([failed[place] for place in group]) for group in groups]
+        level = 1 - self.confidence
+        alone = [
+            self._whole([self.cells[place] for place in group], p <= level)
+            for group, p in zip(groups, broken, strict=True)
+        ]
+        return self._judged(alone, whole, broken)
+
+    def onsets(self, sequences: Sequence[Sequence[Sequence[int]]]) -> list[int]:
+        """How many steps from the start of each sequence surely pass.
+
+        Args:
+            sequences: The steps of each sequence, for example levels from the highest down; a
+                step holds the places of its cells, which pass together or not.
+        """
+        passed, _ = self._p_values()
+        steps = [[all_hold([passed[i] for i in step]) for step in steps] for steps in sequences]
+        level = 1 - self.confidence
+        if self.method is FamilyWise.HOLM:
+            return held_in_sequence(steps, level)
+        return [held_in_sequence([one], level)[0] for one in steps]
+
+    def _p_values(self) -> tuple[list[float], list[float]]:
+        """Against "does not pass" and against "passes"; 1 where nothing is known."""
+        return (
+            [1.0 if cell is None else cell.p_passed for cell in self.cells],
+            [1.0 if cell is None else cell.p_failed for cell in self.cells],
+        )
+
+    def _judged(
+        self, alone: Sequence[Outcome | None], passed: Sequence[float], failed: Sequence[float]
+    ) -> list[Sureness]:
+        if self.method is FamilyWise.NONE:
+            return [Sureness(*cell) for cell in zip(alone, alone, passed, failed, strict=True)]
+        level = 1 - self.confidence
+        found = []
+        for own, p_passed, p_failed in zip(alone, holm(passed), holm(failed), strict=True):
+            lost = (own is Outcome.PASSED and p_passed > level) or (
+                own is Outcome.FAILED and p_failed > level
+            )
+            found.append(Sureness(own, Outcome.UNDECIDED if lost else own, p_passed, p_failed))
+        return found
+
+    @staticmethod
+    def _whole(cells: Sequence[Evidence | None], fails: bool) -> Outcome | None:
+        """The outcome of a group by itself."""
+        if fails:
+            return Outcome.FAILED
+        if any(cell is None for cell in cells):
+            return None
+        outcomes = {cell.confident_outcome for cell in cells if cell is not None}
+        agreed = outcomes in ({Outcome.PASSED}, {Outcome.INCONCLUSIVE})
+        return outcomes.pop() if agreed else Outcome.UNDECIDED

@@ -1,0 +1,91 @@
+"""What is sure of many cells together, beside what is sure of each by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import Evidence, Outcome
+from acpc_lab.evidence import Family, FamilyWise, evidence_columns
+from client_messages import sure
+
+PASSED, FAILED, OPEN = Outcome.PASSED, Outcome.FAILED, Outcome.UNDECIDED
+NONE = FamilyWise.NONE
+
+
+def passing(p: float) -> Evidence:
+    """A cell that passes by itself where ``p`` is at most 0.05."""
+    found = pb.OUTCOME_PASSED if p <= 0.05 else pb.OUTCOME_UNDECIDED
+    return Evidence.from_message(sure(found, p_passed=p))
+
+
+def failing(p: float) -> Evidence:
+    found = pb.OUTCOME_FAILED if p <= 0.05 else pb.OUTCOME_UNDECIDED
+    return Evidence.from_message(sure(found, p_failed=p))
+
+
+def test_many_cells_are_held_to_more_than_one() -> None:
+    """0.001 of four is sure; 0.02 is by itself, and not as the second smallest of four."""
+    cells = [passing(0.02), passing(0.001), passing(0.5), failing(0.001)]
+    found = Family(cells).each()
+    assert [one.alone for one in found] == [PASSED, PASSED, OPEN, FAILED]
+    assert [one.outcome for one in found] == [OPEN, PASSED, OPEN, FAILED]
+    assert [one.p_passed for one in found] == pytest.approx([0.06, 0.004, 1.0, 1.0])
+    assert [one.outcome for one in Family(cells, NONE).each()] == [PASSED, PASSED, OPEN, FAILED]
+    (alone,) = Family(cells[:1]).each()
+    assert alone.outcome is PASSED
+
+
+def test_a_cell_to_come_counts_and_is_not_judged() -> None:
+    waiting = Family([passing(0.02), None, None]).each()
+    assert (waiting[0].outcome, waiting[1].outcome, waiting[1].alone) == (OPEN, None, None)
+    ended = Family([passing(0.02), passing(0.01), passing(0.001)]).each()
+    assert [one.outcome for one in ended] == [PASSED] * 3
+
+
+def test_under_every_shift_takes_the_worst_shift_and_no_correction_over_shifts() -> None:
+    """Two checkpoints under three shifts: corrected for two statements, not for six cells."""
+    first = [passing(0.02), passing(0.024), passing(0.001)]
+    second = [passing(0.001), passing(0.2), passing(0.001)]
+    family = Family([*first, *second])
+    one, other = family.everywhere([(0, 1, 2), (3, 4, 5)])
+    assert (one.alone, one.outcome) == (PASSED, PASSED) and one.p_passed == pytest.approx(0.048)
+    assert (other.alone, other.outcome) == (OPEN, OPEN)
+    assert [cell.outcome for cell in family.each()][:3] == [OPEN, OPEN, PASSED]
+
+
+def test_failing_somewhere_is_corrected_over_shifts() -> None:
+    """0.02 under one of two shifts is sure, 0.04 is not; the worst of two checkpoints is halved."""
+    cells = [passing(0.001), failing(0.02), passing(0.001), failing(0.04)]
+    one, other = Family(cells, NONE).everywhere([(0, 1), (2, 3)])
+    assert (one.outcome, other.outcome) == (FAILED, OPEN)
+    assert one.p_failed == pytest.approx(0.04)
+    (corrected, _) = Family(cells).everywhere([(0, 1), (2, 3)])
+    assert (corrected.alone, corrected.outcome) == (FAILED, OPEN)
+
+
+def test_onsets_are_tested_from_the_highest_level_down() -> None:
+    """A level that is open stops the sequence, whatever lies below; runs must pass together."""
+    cells = [passing(p) for p in (0.01, 0.02, 0.04, 0.3, 0.001)]
+    steps = [[0, 1], [2], [3], [4]]
+    assert Family(cells).onsets([steps]) == [2]
+    assert Family(cells).onsets([steps, [[3]]]) == [1, 0]
+    assert Family(cells, NONE).onsets([steps, [[3]]]) == [2, 0]
+
+
+def test_the_highest_confidence_of_the_cells_decides() -> None:
+    cells = [passing(0.02), replace(passing(0.02), confidence=0.99)]
+    assert Family(cells).confidence == 0.99
+    assert [one.outcome for one in Family(cells).each()] == [OPEN, OPEN]
+    assert Family([None]).confidence == 1
+
+
+def test_columns_are_the_same_with_and_without_evidence() -> None:
+    cell = passing(0.02)
+    (among,) = Family([cell]).each()
+    full, empty = evidence_columns(cell, among), evidence_columns(None, None)
+    assert list(full) == list(empty) and set(empty.values()) == {None}
+    assert (full["sr_lower"], full["sr_upper"], full["p_passed"]) == (0.93, 0.99, 0.02)
+    assert (full["confident_outcome"], full["family_wise_outcome"]) == ("passed", "passed")
+    assert evidence_columns(cell, None)["family_wise_outcome"] is None

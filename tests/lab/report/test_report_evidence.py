@@ -1,0 +1,213 @@
+"""Intervals, what is sure and what is undecided, in every part of a report."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from acpc_client import Evidence, Outcome
+from acpc_lab.evidence import FamilyWise
+from acpc_lab.plotting import panel, styled
+from acpc_lab.report import ReportData, export_figures, render
+from acpc_lab.report.claims import claims, everywhere, onsets
+from acpc_lab.report.figures import plates
+from acpc_lab.report.headline import headline, tallies
+from acpc_lab.report.model import Measurement
+from acpc_lab.report.tables import grids, standings, table
+from client_messages import sure
+from matplotlib.lines import Line2D
+from report_samples import sweep
+
+LEVELS, RUNS, SHIFTS = (0, 0.02, 0.04, 0.08), ("1", "2"), ("gaussian_noise:0.08", "blur:15")
+STANDINGS = {
+    Outcome.PASSED: {"full"},
+    Outcome.FAILED: {"none"},
+    Outcome.UNDECIDED: {"left", "right"},
+}
+
+
+@pytest.fixture(scope="module")
+def data() -> ReportData:
+    """A sweep in which cells pass surely, fail surely, and are undecided on either side."""
+    return sweep(("tworoom",), RUNS, LEVELS, SHIFTS, success=False, sure=True)
+
+
+@pytest.fixture(scope="module")
+def page(data: ReportData) -> str:
+    return render(data)
+
+
+def with_evidence(cell: Measurement, evidence: Evidence | None) -> Measurement:
+    assert cell.score is not None
+    return replace(cell, score=replace(cell.score, evidence=evidence))
+
+
+def single(**changes: object) -> ReportData:
+    """A report of one measurement whose confident outcome is undecided."""
+    cell = sweep(("t",), ("1",), (0.08,), ("blur:15",), success=False).cells[0]
+    found = Evidence.from_message(sure(4, doubt=2, anchors_to_decide=240))
+    return ReportData("one", (with_evidence(cell, replace(found, **changes)),))  # type: ignore[arg-type]
+
+
+def test_the_sample_has_every_kind(data: ReportData) -> None:
+    words = {found.word for found in standings(data)}
+    assert {"passes, sure", "fails, sure", "reference"} < words
+    assert words & {"passes, undecided", "fails, undecided"}
+
+
+def test_a_symbol_is_as_full_as_the_verdict_is_sure(data: ReportData) -> None:
+    """And has the word and the colour of the verdict of the numbers as they are."""
+    _, rows = table(data)
+    for row in rows:
+        if row.cell.is_reference or row.cell.sure is None:
+            continue
+        assert row.standing.symbol in STANDINGS[row.cell.sure]
+        assert row.standing.role == ("pass" if row.cell.outcome is Outcome.PASSED else "fail")
+    shown = {one for grid in grids(data) for _, places in grid.rows for c in places for one in c}
+    assert shown == set(standings(data))
+
+
+def test_numbers_of_the_table_have_their_intervals(data: ReportData, page: str) -> None:
+    for row in table(data)[1]:
+        evidence = row.cell.evidence
+        assert evidence is not None
+        assert row.values["sr"].interval == f"{evidence.sr.lower:.3f} to {evidence.sr.upper:.3f}"
+        assert bool(row.values["ir"].interval) is not row.cell.is_reference  # 1 by definition
+        assert row.values["sr"].interval in page
+    assert "Below a number, its 95 % interval" in page
+    assert "without error bars" not in page
+
+
+@pytest.mark.parametrize("key", ["levels", "plane", "distributions"])
+def test_figures_have_error_bars_and_half_filled_marks(data: ReportData, key: str) -> None:
+    """A bar for every interval of a cell, and a filling for every cell that tells its verdict."""
+    plate = next(plate for plate in plates(data) if plate.key == key)
+    with styled():
+        axes = panel(plate.panels[0].draw, size=plate.size, rows=plate.rows).axes
+    cells = [cell for cell in data.cells if cell.shift == SHIFTS[0]]
+    marks = [line for axis in axes for line in axis.lines if str(line.get_gid()).startswith("tip ")]
+    marks = [line for line in marks if len(line.get_xdata()) == 1]
+    assert len(marks) == len(cells) * (1 if key == "plane" else 2)
+    half = [line for line in marks if line.get_fillstyle() == "left"]
+    undecided = sum(cell.sure is Outcome.UNDECIDED for cell in cells)
+    assert undecided and len(half) == undecided * len(marks) / len(cells)
+    bars = [line for axis in axes for line in axis.lines if _is_bar(line)]
+    assert len(bars) >= len(marks)
+    assert [(key_.text, key_.fill) for key_ in plate.legend if key_.mark == "swatch"][-3:] == [
+        ("filled: passes, 95 % sure of all together", "full"),
+        ("half: undecided", "left"),
+        ("hollow: fails, likewise", "none"),
+    ]
+
+
+def _is_bar(line: Line2D) -> bool:
+    return line.get_alpha() == 0.75 and len(line.get_xdata()) == 2
+
+
+def test_bars_of_the_runs_of_a_level_stand_beside_one_another(data: ReportData) -> None:
+    plate = next(plate for plate in plates(data) if plate.key == "levels")
+    with styled():
+        axis = panel(plate.panels[0].draw, size=plate.size, rows=plate.rows).axes[0]
+    places = [line.get_xdata()[0] for line in axis.lines if _is_bar(line)]
+    assert len(set(places)) == len(places) == len(RUNS) * len(LEVELS)
+
+
+def test_an_older_report_has_neither_bars_nor_halves() -> None:
+    older = sweep(("tworoom",), RUNS, LEVELS, SHIFTS, success=False)
+    assert claims(older) == []
+    page = render(older)
+    assert "sure" not in page.split('id="terms"')[0].replace("measure", "")
+    assert "without error bars" in page
+    for plate in plates(older):
+        assert not any(key.mark == "bar" or key.fill == "left" for key in plate.legend)
+        with styled():
+            axes = panel(plate.panels[0].draw, size=plate.size, rows=plate.rows).axes
+        assert not any(_is_bar(line) for axis in axes for line in axis.lines)
+
+
+def test_an_older_measurement_beside_newer_ones_is_shown_by_its_numbers(data: ReportData) -> None:
+    last = next(cell for cell in reversed(data.cells) if cell.outcome is Outcome.PASSED)
+    mixed = data.with_(cells=tuple(with_evidence(c, None) if c is last else c for c in data.cells))
+    row = next(row for row in table(mixed)[1] if row.cell.evidence is None)
+    assert row.verdict == "passes" and not row.values["sr"].interval
+    render(mixed)
+
+
+def test_the_headline_says_what_is_sure_after_what_is_seen(data: ReportData) -> None:
+    said = headline(data)
+    assert re.fullmatch(r"\d of 6 checkpoints pass under every shift.", said.sentence)
+    sentence = next(line for line in said.lines if "sure" in line)
+    counts = [found.outcome for found in everywhere(data).values()]
+    assert f"{counts.count(Outcome.PASSED)} pass" in sentence
+    assert sentence.startswith("95 % sure: of 6 checkpoints, ")
+    assert said.lines.index(sentence) > 0
+    assert any("would probably decide" in line for line in said.lines)
+
+
+def test_correction_is_shown_beside_none(data: ReportData) -> None:
+    """Counts and onsets among all never exceed those one by one; the page shows both."""
+    plain = data.with_(family_wise=FamilyWise.NONE)
+    more = 0
+    for corrected, single_ in zip(tallies(data)[0], tallies(plain)[0], strict=True):
+        assert corrected.sure is not None and corrected.alone is not None
+        assert corrected.sure <= corrected.alone == single_.sure == single_.alone <= corrected.total
+        more += corrected.alone - corrected.sure
+    assert more > 0
+    assert "one by one" in render(data) and "one by one" not in render(plain)
+
+
+def test_a_sure_onset_is_never_below_the_one_that_is_seen(data: ReportData) -> None:
+    found = onsets(data)
+    assert set(found) == {("tworoom", shift) for shift in SHIFTS}
+    for onset in found.values():
+        levels = [float(text) if text else 1.0 for text in (onset.seen, onset.alone, onset.sure)]
+        assert levels == sorted(levels)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "Undecided: 100 anchors are too few, about 240 would probably decide it; the doubt "
+             "is in SR."),
+        ({"anchors_to_decide": None}, "Undecided: 100 anchors are too few; the doubt is in SR."),
+        ({"confident_outcome": Outcome.PASSED}, "Passes; 95 % sure."),
+        ({"confident_outcome": Outcome.FAILED, "confidence": 0.99}, "Fails; 99 % sure."),
+        ({"confident_outcome": Outcome.INCONCLUSIVE},
+         "Inconclusive: without a reference relative IR is unknown."),
+    ],
+)  # fmt: skip
+def test_a_single_measurement_says_it_in_a_sentence(changes: dict[str, object], words: str) -> None:
+    said = headline(single(**changes))
+    assert said.lines[0] == words
+    assert [figure.interval for figure in said.figures] == [
+        "0.100 to 0.150", "0.930 to 0.990", "\N{MINUS SIGN}0.02 to +0.04"
+    ]  # fmt: skip
+    assert said.figures[1].standing is not None and said.figures[1].standing.symbol == "left"
+
+
+def test_warnings_of_the_evidence_are_on_the_page() -> None:
+    page = render(single(notes=("only 12 anchors are eligible",)))
+    assert "only 12 anchors are eligible" in page
+
+
+def test_an_end_without_bound_is_a_sign_and_a_bar_to_the_edge() -> None:
+    found = single().cells[0].evidence
+    assert found is not None
+    endless = replace(found.sr, upper=float("inf"))
+    data = single(sr=endless, ir_relative=endless, ir_raw=endless)
+    assert "0.930 to \N{INFINITY}" in render(data)
+
+
+def test_the_exported_cells_have_intervals(data: ReportData, tmp_path: Path) -> None:
+    export_figures(data, tmp_path)
+    with (tmp_path / "cells.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for row, cell in zip(rows, data.cells, strict=True):
+        assert cell.evidence is not None
+        assert float(row["sr_lower"]) == cell.evidence.sr.lower
+        assert float(row["p_passed"]) == cell.evidence.p_passed
+        sure_ = "" if cell.is_reference or cell.sure is None else cell.sure.name.lower()
+        assert row["family_wise_outcome"] == sure_

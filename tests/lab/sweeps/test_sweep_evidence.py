@@ -1,0 +1,156 @@
+"""Intervals and confident verdicts of a sweep: columns, tables, and the gate."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import Outcome
+from acpc_client.sync.client import AcpcClient
+from acpc_lab.cli import app
+from acpc_lab.evidence import FamilyWise
+from acpc_lab.sweeps import Sweep
+from client_messages import score_response, sure
+from job_counterparty import DOCUMENT, JobParty
+from result_schema import checked
+from typer.testing import CliRunner
+
+PASSES = score_response(
+    pb.OUTCOME_PASSED, evidence=sure(pb.OUTCOME_PASSED, p_passed=0.001, p_failed=1.0)
+)
+BARELY = score_response(
+    pb.OUTCOME_PASSED, evidence=sure(pb.OUTCOME_PASSED, p_passed=0.04, p_failed=1.0)
+)
+OPEN = score_response(
+    pb.OUTCOME_PASSED,
+    evidence=sure(pb.OUTCOME_UNDECIDED, p_passed=0.3, doubt=pb.DOUBT_SR, anchors_to_decide=240),
+)
+FAILS = score_response(
+    pb.OUTCOME_FAILED, sr_passed=False, evidence=sure(pb.OUTCOME_FAILED, p_failed=0.001)
+)
+OLDER = score_response(pb.OUTCOME_PASSED)
+
+
+@pytest.fixture
+def run(
+    sweep_of: Callable[..., Sweep], client: AcpcClient, party: JobParty
+) -> Callable[..., Sweep]:
+    """A sweep of one checkpoint under two shifts whose jobs end with these scores."""
+
+    def make(*scores: pb.ScoreCheckpointResponse) -> Sweep:
+        party.fates["a"] = deque(scores)
+        made = sweep_of(concurrency=1)
+        made.run(client, poll=0.01)
+        return made
+
+    return make
+
+
+def test_rows_hold_intervals_and_both_verdicts(run: Callable[..., Sweep]) -> None:
+    results = run(BARELY, OPEN).results()
+    barely, open_ = results.rows()
+    assert (barely["ir_relative_lower"], barely["ir_relative_upper"]) == (0.1, 0.15)
+    assert (barely["delta_score_lower"], barely["confidence"]) == (2.0, 0.95)
+    assert (barely["confident_outcome"], barely["family_wise_outcome"]) == ("passed", "undecided")
+    assert (barely["p_passed"], barely["family_wise_p_passed"]) == (0.04, 0.08)
+    assert (open_["doubt"], open_["anchors_to_decide"]) == ("sr", 240)
+    single = results.corrected(FamilyWise.NONE).rows()[0]
+    assert single["family_wise_outcome"] == "passed" and results.rows()[0] == barely
+
+
+def test_every_format_holds_them(run: Callable[..., Sweep], tmp_path: Path) -> None:
+    results = run(PASSES, OPEN).results()
+    rows = list(csv.DictReader(io.StringIO(results.rows().to_csv())))
+    assert [row["family_wise_outcome"] for row in rows] == ["passed", "undecided"]
+    results.rows().save(tmp_path / "rows.parquet")
+    document = checked(results.result().to_dict())
+    assert document["answer"]["family_wise"] == {"method": "holm", "confidence": 0.95}
+    first = document["answer"]["cells"][0]["answer"]
+    assert first["family_wise"]["outcome"] == "passed"
+    assert first["score"]["evidence"]["confident_outcome"] == "passed"
+
+
+def test_scores_of_older_servers_have_no_evidence_and_stay_readable(
+    run: Callable[..., Sweep],
+) -> None:
+    """Beside one that has, and as the whole sweep."""
+    older, newer = run(OLDER, PASSES).results().rows()
+    assert older["outcome"] == "passed" and older["sr"] == 0.97
+    assert older["confident_outcome"] is older["sr_lower"] is older["family_wise_outcome"] is None
+    assert newer["family_wise_outcome"] == "passed"
+
+
+def test_a_reference_is_no_member(run: Callable[..., Sweep]) -> None:
+    own = pb.ScoreCheckpointResponse()
+    own.CopyFrom(FAILS)
+    own.receipt.reference_digest = own.receipt.checkpoint_digest
+    reference, other = run(own, BARELY).results()
+    assert reference.is_reference and reference.among is None
+    assert other.among is not None and other.among.outcome is Outcome.PASSED
+
+
+@pytest.fixture
+def acpc(target: str, tmp_path: Path) -> Callable[..., Any]:
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump({**DOCUMENT, "concurrency": 1}))
+
+    def invoke(verb: str, *options: str) -> Any:  # noqa: ANN401
+        environment = {"ACPC_TARGET": target, "COLUMNS": "200"}
+        return CliRunner().invoke(app, ["sweep", verb, str(file), *options], env=environment)
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "code"),
+    [
+        ([PASSES, BARELY], [], 0),  # that all pass needs no correction
+        ([PASSES, OPEN], [], 5),
+        ([OPEN, FAILS], [], 3),
+        ([OPEN, FAILS], ["--no-gate"], 0),
+        ([OPEN, score_response(
+            pb.OUTCOME_FAILED, evidence=sure(pb.OUTCOME_FAILED, p_failed=0.04)
+        )], [], 5),  # that one of two fails does
+        ([OPEN, score_response(
+            pb.OUTCOME_FAILED, evidence=sure(pb.OUTCOME_FAILED, p_failed=0.04)
+        )], ["--family-wise", "none"], 3),
+    ],
+    ids=["passed", "undecided", "failed", "no gate", "barely failed", "one by one"],
+)  # fmt: skip
+def test_the_confident_gate(
+    scores: list[Any], options: list[str], code: int, acpc: Callable[..., Any], party: JobParty
+) -> None:
+    party.fates["a"] = deque(scores)
+    answer = acpc("run", "--gate", "confident", *options)
+    assert answer.exit_code == code, answer.output
+    assert ("undecided: score more anchors" in answer.stderr) == (code == 5)
+
+
+def test_the_table_shows_intervals_and_both_verdicts(
+    acpc: Callable[..., Any], party: JobParty
+) -> None:
+    party.fates["a"] = deque([BARELY, OPEN])
+    answer = acpc("run")
+    assert answer.exit_code == 0
+    row = next(line for line in answer.stdout.splitlines() if "gaussian_noise:0.02" in line)
+    assert "0.100 to 0.150" in row and "0.930 to 0.990" in row
+    assert row.index("UNDECIDED") < row.rindex("PASSED")  # among all, then one by one
+    assert "95 % sure: of 1 checkpoint" in answer.stdout
+    alone = acpc("status", "--offline", "--family-wise", "none").stdout
+    assert "UNDECIDED" not in next(x for x in alone.splitlines() if "gaussian_noise:0.02" in x)
+
+
+def test_a_sweep_of_an_older_server_is_shown_as_before(
+    acpc: Callable[..., Any], party: JobParty
+) -> None:
+    party.fates["a"] = deque([OLDER, OLDER])
+    answer = acpc("run")
+    assert answer.exit_code == 0
+    assert "sure" not in answer.stdout and "interval" not in answer.stdout
