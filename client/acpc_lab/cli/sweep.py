@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -14,15 +14,11 @@ from acpc_client import (
     DEFAULT_TARGET,
     Access,
     AcpcClient,
-    Interval,
-    Outcome,
-    Score,
     save_result,
 )
 from acpc_client.errors import FailedPrecondition
-from rich.console import Console
 
-from acpc_lab.cli import render
+from acpc_lab.cli import render, sweep_tables
 from acpc_lab.cli.options import (
     Caller,
     Exit,
@@ -36,12 +32,9 @@ from acpc_lab.cli.options import (
     require_folder,
     target_option,
 )
-from acpc_lab.cli.progress import View, shown, state_of
+from acpc_lab.cli.progress import shown
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.sweeps import (
-    Cell,
-    CellResult,
-    CellStatus,
     ServerAway,
     SubmitOptions,
     Sweep,
@@ -68,7 +61,6 @@ Output = Annotated[
         TABLE_FORMATS,
     ),
 ]
-_MAX_ROWS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +108,7 @@ class Running:
 
     def run(self, sweep: Sweep, server: SweepServer, *, live: bool) -> SweepResults:
         """Runs, watches or submits, and shows how it goes."""
-        with server.connect(sweep) as client, shown(_VIEW, live=live) as on_update:
+        with server.connect(sweep) as client, shown(sweep_tables.VIEW, live=live) as on_update:
             options: SubmitOptions = {"timeout": self.timeout, "on_update": on_update}
             if self.watch:
                 return sweep.watch(client, **cast(WatchOptions, options))
@@ -212,7 +204,7 @@ def run(
             _save(results, output)
     if running.submit_only:
         render.line(f"{sum(bool(item.operation) for item in results)} of {len(results)} submitted")
-        failures(results.failed)
+        sweep_tables.failures(results.failed)
         raise typer.Exit(Exit.JOB_ENDED_BADLY if results.failed else Exit.OK)
     _finish(results, None if no_gate else gate, as_json=as_json)
 
@@ -222,8 +214,8 @@ def _finish(results: SweepResults, gate: Gate | None, *, as_json: bool) -> None:
     if as_json:
         render.line(results.result().to_json(indent=1))
     else:
-        results_table(results)
-    failures(results.failed)
+        sweep_tables.results_table(results)
+    sweep_tables.failures(results.failed)
     for sentence in results.inconsistencies:
         render.note(f"error: {sentence}")
     for sentence in results.rounding_notes:
@@ -232,27 +224,10 @@ def _finish(results: SweepResults, gate: Gate | None, *, as_json: bool) -> None:
         render.note(f"{len(results.failed) + len(results.unfinished)} cells have no score")
         raise typer.Exit(Exit.JOB_ENDED_BADLY)
     if gate is Gate.CONFIDENT:
-        raise typer.Exit(_confident(results))
+        raise typer.Exit(sweep_tables.confident_exit(results))
     if results.rejected:
         render.note(f"{len(results.rejected)} of {len(results)} cells fail the screen")
         raise typer.Exit(Exit.SCREEN_FAILED if gate else Exit.OK)
-
-
-def _confident(results: SweepResults) -> Exit:
-    """The exit code of confident verdicts.
-
-    That every cell passes needs no correction for their number, that one fails does.
-    """
-    members = [item.among for item in results if item.among is not None]
-    failed = sum(among.outcome is Outcome.FAILED for among in members)
-    if failed:
-        render.note(f"{failed} of {len(results)} cells surely fail the screen")
-        return Exit.SCREEN_FAILED
-    passing = {Outcome.PASSED, Outcome.INCONCLUSIVE}
-    undecided = sum(among.alone not in passing for among in members)
-    if undecided:
-        render.note(f"{undecided} of {len(results)} cells are undecided: score more anchors")
-    return Exit.UNDECIDED if undecided else Exit.OK
 
 
 @command(app)
@@ -282,8 +257,8 @@ def status(
     if as_json:
         render.line(results.result().to_json(indent=1))
         return
-    results_table(results)
-    failures(results.failed)
+    sweep_tables.results_table(results)
+    sweep_tables.failures(results.failed)
     counts = ", ".join(f"{count} {state.value}" for state, count in results.counts.items())
     render.line(f"{results.name}: {len(results)} cells: {counts}")
 
@@ -328,75 +303,3 @@ def cancel(*, file: File, server: SweepServer) -> None:
         with server.connect(sweep) as client:
             asked = sweep.cancel(client)
     render.line(f"{asked} cancellations requested")
-
-
-def results_table(results: SweepResults) -> None:
-    """The cells on stdout, at most one screen of them, and what is sure of all."""
-    known = any(item.evidence is not None for item in results)
-    sure = (">IR interval", ">SR interval", "sure", "one by one") if known else ()
-    table = replace(_VIEW, columns=(*_VIEW.columns, *sure)).table()
-    for item in results.cells[:_MAX_ROWS]:
-        row = _row(item.cell, item.state.value, item.score)
-        table.add_row(*row, *(_sure(item) if known else ()))
-    Console(highlight=False, markup=False).print(table)
-    if len(results) > _MAX_ROWS:
-        render.line(f"and {len(results) - _MAX_ROWS} more; acpc sweep results has all of them")
-    if known:
-        from acpc_lab.report import claims, from_sweep  # noqa: PLC0415  slow to import
-
-        for sentence in claims(from_sweep(results)):
-            render.line(sentence)
-
-
-def _sure(item: CellResult) -> tuple[str, ...]:
-    """Intervals, and the confident outcome among all cells and by itself."""
-    evidence = item.evidence
-    if evidence is None:
-        return ("",) * 4
-    among = item.among.outcome if item.among else evidence.confident_outcome
-    return (
-        _interval(evidence.ir_relative),
-        _interval(evidence.sr),
-        among.name if among else "",
-        evidence.confident_outcome.name,
-    )
-
-
-def _interval(found: Interval | None) -> str:
-    return "-" if found is None else f"{found.lower:.3f} to {found.upper:.3f}"
-
-
-def failures(items: tuple[CellResult, ...]) -> None:
-    """Why cells have no score, on stderr."""
-    for item in items[:_MAX_ROWS]:
-        why = f" ({item.code}: {item.message})" if item.code else ""
-        job = f" {item.operation}" if item.operation else ""
-        render.note(f"error: {item.cell.title}: {item.state.value}{job}{why}")
-
-
-def _row(cell: Cell, state: str, score: Score | None) -> tuple[str, ...]:
-    numbers = ("", "", "") if score is None else _numbers(score)
-    return (cell.checkpoint.name, str(cell.shift), str(cell.seed), state, *numbers)
-
-
-def _numbers(score: Score) -> tuple[str, str, str]:
-    verdict = score.verdict
-    ir = "-" if verdict.ir_relative is None else f"{verdict.ir_relative:.3f}"
-    return ir, f"{score.checkpoint.sr:.3f}", verdict.outcome.name
-
-
-def _answer(status: CellStatus) -> str:
-    if status.task.score is None:
-        return ""
-    ir, sr, verdict = _numbers(status.task.score)
-    return f"relative IR {ir}, SR {sr}, {verdict}"
-
-
-_VIEW = View(
-    noun="cells",
-    before="asking the server for its checkpoints",
-    columns=("checkpoint", "shift", ">seed", "state", ">IR relative", ">SR", "verdict"),
-    row=lambda status: _row(status.task.cell, state_of(status), status.task.score),
-    answer=_answer,
-    wrapped=2,
-)
