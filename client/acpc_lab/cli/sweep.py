@@ -24,6 +24,7 @@ from acpc_lab.cli.options import (
     Exit,
     FamilyWiseOption,
     Gate,
+    GateOption,
     Json,
     Patience,
     command,
@@ -157,13 +158,7 @@ def run(
     no_gate: Annotated[
         bool, typer.Option("--no-gate", help="Exit with 0 although a cell fails the screen.")
     ] = False,
-    gate: Annotated[
-        Gate,
-        typer.Option(
-            help="confident: a cell that is undecided exits with 5, and only what surely fails "
-            "exits with 3."
-        ),
-    ] = Gate.POINT,
+    gate: GateOption = Gate.POINT,
     family_wise: FamilyWiseOption = FamilyWise.HOLM,
     output: Output = None,
     server: SweepServer,

@@ -21,6 +21,9 @@ def confident_exit(results: SweepResults) -> Exit:
     That every cell passes needs no correction for their number, that one fails does.
     """
     members = [item.among for item in results if item.among is not None]
+    if any(among.alone is None for among in members):
+        render.note("error: scores without evidence: the server is of an earlier release")
+        return Exit.ERROR
     failed = sum(among.outcome is Outcome.FAILED for among in members)
     if failed:
         render.note(f"{failed} of {len(results)} cells surely fail the screen")
@@ -65,7 +68,7 @@ def _sure(item: CellResult) -> tuple[str, ...]:
 
 
 def _interval(found: Interval | None) -> str:
-    return "-" if found is None else f"{found.lower:.3f} to {found.upper:.3f}"
+    return "-" if found is None else str(found)
 
 
 def failures(items: tuple[CellResult, ...]) -> None:

@@ -42,7 +42,7 @@ class Family:
     @property
     def confidence(self) -> float:
         """The highest confidence that a cell was measured at; 1 without any evidence."""
-        known = [cell.confidence for cell in self.cells if cell is not None]
+        known = [cell.sure for cell in self.cells if cell is not None]
         return max(known, default=1.0)
 
     def each(self) -> list[Sureness]:
@@ -82,10 +82,8 @@ class Family:
 
     def _p_values(self) -> tuple[list[float], list[float]]:
         """Against "does not pass" and against "passes"; 1 where nothing is known."""
-        return (
-            [1.0 if cell is None else cell.p_passed for cell in self.cells],
-            [1.0 if cell is None else cell.p_failed for cell in self.cells],
-        )
+        found = [(1.0, 1.0) if cell is None else _p_values(cell) for cell in self.cells]
+        return [passed for passed, _ in found], [failed for _, failed in found]
 
     def _judged(
         self, alone: Sequence[Outcome | None], passed: Sequence[float], failed: Sequence[float]
@@ -111,3 +109,17 @@ class Family:
         outcomes = {cell.confident_outcome for cell in cells if cell is not None}
         agreed = outcomes in ({Outcome.PASSED}, {Outcome.INCONCLUSIVE})
         return outcomes.pop() if agreed else Outcome.UNDECIDED
+
+
+def _p_values(cell: Evidence) -> tuple[float, float]:
+    """Of a job that looked several times: each look's over its share of the error, the smallest.
+
+    At most a share p of such jobs gives so small a value, whichever look it comes from (Bonferroni
+    with the weights of the looks).
+    """
+    if cell.looks is None:
+        return cell.p_passed, cell.p_failed
+    error, looks = 1 - cell.looks.confidence, cell.looks.looks
+    passed = [look.p_passed * error / look.passing for look in looks if look.passing > 0]
+    failed = [look.p_failed * error / look.failing for look in looks if look.failing > 0]
+    return min(1.0, *passed, 1.0), min(1.0, *failed, 1.0)

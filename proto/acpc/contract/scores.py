@@ -222,7 +222,7 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         found = self.evidence
         if found is None:
             return ""
-        sure = f"{100 * found.confidence:g} % sure"
+        sure = f"{100 * found.sure:g} % sure"
         match found.confident_outcome:
             case Outcome.PASSED:
                 return f"passes; {sure}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from acpc.contract import Look, LookStop, SequentialLooks
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Evidence, Outcome
 from acpc_lab.evidence import Family, FamilyWise, evidence_columns
@@ -72,6 +73,24 @@ def test_onsets_are_tested_from_the_highest_level_down() -> None:
     assert Family(cells).onsets([steps]) == [2]
     assert Family(cells).onsets([steps, [[3]]]) == [1, 0]
     assert Family(cells, NONE).onsets([steps, [[3]]]) == [2, 0]
+
+
+def test_a_job_that_looked_several_times_counts_by_its_shares_of_the_error() -> None:
+    """Passed at the second look, with 0.02 where it had 0.03 of 0.05; the first had none."""
+    looks = SequentialLooks(
+        confidence=0.95,
+        limit=100,
+        batch=25,
+        stop=LookStop.DECIDED,
+        looks=(Look(25, 20, 0.0, 0.01, 0.9, 0.9), Look(50, 40, 0.03, 0.01, 0.02, 0.8)),
+    )
+    cell = replace(passing(0.02), confidence=0.97, looks=looks)
+    family = Family([cell, passing(0.5)])
+    assert family.confidence == 0.95
+    (alone,), (first, _) = Family([cell]).each(), family.each()
+    assert (alone.p_passed, alone.outcome) == (pytest.approx(0.02 / 0.6), PASSED)
+    assert (first.p_passed, first.outcome) == (pytest.approx(0.04 / 0.6), OPEN)
+    assert alone.p_failed == 1
 
 
 def test_the_highest_confidence_of_the_cells_decides() -> None:

@@ -133,6 +133,14 @@ def test_the_confident_gate(
     assert ("undecided: score more anchors" in answer.stderr) == (code == 5)
 
 
+def test_an_older_score_does_not_pass_the_confident_gate(
+    acpc: Callable[..., Any], party: JobParty
+) -> None:
+    party.fates["a"] = deque([PASSES, OLDER])
+    answer = acpc("run", "--gate", "confident")
+    assert answer.exit_code == 1 and "earlier release" in answer.stderr
+
+
 def test_the_table_shows_intervals_and_both_verdicts(
     acpc: Callable[..., Any], party: JobParty
 ) -> None:
@@ -140,7 +148,7 @@ def test_the_table_shows_intervals_and_both_verdicts(
     answer = acpc("run")
     assert answer.exit_code == 0
     row = next(line for line in answer.stdout.splitlines() if "gaussian_noise:0.02" in line)
-    assert "0.100 to 0.150" in row and "0.930 to 0.990" in row
+    assert "0.1 to 0.15" in row and "0.93 to 0.99" in row
     assert row.index("UNDECIDED") < row.rindex("PASSED")  # among all, then one by one
     assert "95 % sure: of 1 checkpoint" in answer.stdout
     alone = acpc("status", "--offline", "--family-wise", "none").stdout
