@@ -24,7 +24,15 @@ from typing import Any
 import numpy as np
 import torch
 from acpc.contract import GaussianBlur, GaussianNoise, Occlusion, Perturbation
-from acpc_client import AcpcClient, ControlStep, Decision, PlanSession, Policy
+from acpc_client import (
+    AcpcClient,
+    CertifyOptions,
+    ControlStep,
+    CoverageGoal,
+    Decision,
+    PlanSession,
+    Policy,
+)
 from acpc_server.numerics import to_model_input, to_pixels
 from acpc_server.perturb import perturb_frames
 from common import WORLD, parser
@@ -55,11 +63,13 @@ ALWAYS: dict[str, Any] = {
     "acted": lambda pool: HELD.of(pool[:, 0]),
     "same_action": SAME_ACTION,
 }
+CLOSER: CertifyOptions = {"coverage_goal": CoverageGoal(0.95, 0.9, max_draws=100)}
 POLICIES: dict[str, Policy | None] = {
     "none": None,
     "brake": Policy(**ALWAYS),
     "shrink": Policy((Decision.SHRINK,), **ALWAYS),
     "earlier": Policy((Decision.EARLIER,), **ALWAYS),
+    "refine": Policy((Decision.REFINE,), closer=CLOSER, **ALWAYS),
     "replan": Policy((Decision.REPLAN,), **ALWAYS),
     "all": Policy((Decision.SHRINK, Decision.EARLIER, Decision.REPLAN), **ALWAYS),
 }

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from acpc.contract import GaussianNoise
-from acpc_client import AcpcClient
+from acpc_client import AcpcClient, CoverageGoal
 from acpc_client.errors import ArgumentError, DeadlineExceeded, Unavailable
 from acpc_client.planning import AsyncPolicy, Decision, Policy
 from client_counterparty import Counterparty
@@ -137,13 +137,29 @@ def test_a_pool_without_equals_is_not_asked_about_again(
 def test_refining_looks_closer_at_the_same_frame_and_pool(
     side: Any, counterparty: Counterparty, moment: Make
 ) -> None:
-    counterparty.uncertified = {(0, 1)}
-    _, (step,) = side.decide(rule(REFINE, closer={"draws": 1}), asked := moment((6, 5)))
+    """The bounds deny every view, and the statement about all draws holds."""
+    counterparty.largest_certified = 0
+    closer = {"coverage_goal": CoverageGoal(0.95, 0.9), "draws": 1}
+    _, (step,) = side.decide(rule(REFINE, closer=closer), asked := moment((6, 5)))
     assert (step.decision, asked.observed) == (REFINE, 1)
+    assert [attempt.margin for attempt in step.attempts] == [-0.25, -0.25]
+    assert step.certificate.coverage[0].top1.holds
     first, closer = (m.start for m in counterparty.requests["Plan"])
+    assert (first.HasField("coverage_goal"), closer.coverage_goal.coverage) == (False, 0.9)
     assert (first.perturbations.draws, closer.perturbations.draws) == (2, 1)
     assert first.history.data == closer.history.data
     assert sizes(counterparty) == [6, 5, 5]
+
+
+@pytest.mark.parametrize("select", ["top1", "elite"])
+def test_with_a_goal_of_coverage_its_statement_decides(
+    select: str, side: Any, counterparty: Counterparty, moment: Make
+) -> None:
+    """All drawn views are certified; the statement fails on others."""
+    counterparty.uncovered = True
+    given = moment((5,), coverage_goal=CoverageGoal(), elite_count=2)
+    _, (step,) = side.decide(rule(select=select), given)
+    assert (step.decision, step.attempts[0].margin) == (BRAKE, 0.5)
 
 
 def test_an_earlier_pool_of_the_plan_needs_no_question(
@@ -177,6 +193,7 @@ def test_remedies_go_in_order_and_end_with_the_attempts(
     assert [attempt.remedy for attempt in step.attempts] == [ACCEPT, SHRINK, REPLAN, SHRINK]
     assert step.decision is BRAKE
     assert sizes(counterparty) == [5, 4, 5, 4]
+    assert step.pool.shape[0] == 4  # the last that was answered
     assert policy.decided == {BRAKE: 1}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import wire
 from acpc.contract import GaussianNoise, Identity, Perturbation
-from acpc_client import AcpcClient, Decision, PlanSession, Policy, PoolCertificate
+from acpc_client import AcpcClient, CoverageGoal, Decision, PlanSession, Policy, PoolCertificate
 from acpc_client.errors import NotFound
 from numpy.typing import NDArray
 from waiting import GENEROUS_SECONDS
@@ -31,18 +31,20 @@ def pools() -> Generator[Blocks, PoolCertificate, None]:
 class Scene:
     """One frame of one checkpoint under one visual change."""
 
-    def __init__(self, client: AcpcClient, change: Perturbation, checkpoint: str = "lewm") -> None:
+    def __init__(
+        self, client: AcpcClient, change: Perturbation, checkpoint: str = "lewm", **options: Any
+    ) -> None:
         self._client = client
-        self._change = change
         self._checkpoint = checkpoint
+        self._view = {"perturbations": change, "draws": DRAWS, "elite_count": ELITES, **options}
 
     def decide(self, *remedies: Decision, **rule: Any) -> Any:
         policy = Policy(remedies, budget_ms=1000 * GENEROUS_SECONDS, **rule)
         return policy.step(lambda: wire.frames(1), self.look, pools)
 
     def look(self, frame: Frames, **options: Any) -> PlanSession:
-        view = {"perturbations": self._change, "draws": DRAWS, "elite_count": ELITES, **options}
-        return self._client.plan(self._checkpoint, frame, wire.frames(1, seed=5)[0], **view)
+        goal = wire.frames(1, seed=5)[0]
+        return self._client.plan(self._checkpoint, frame, goal, **{**self._view, **options})
 
 
 @pytest.mark.parametrize("select", ["top1", "elite"])
@@ -72,6 +74,21 @@ def test_among_equals_there_is_nothing_left_to_change(client: AcpcClient) -> Non
     assert step.pool.shape[0] == 1
     assert [attempt.certified for attempt in step.attempts] == [False, True]
     assert step.attempts[1].margin is None
+
+
+@pytest.mark.parametrize("change", [Identity(), GaussianNoise(0.5)])
+def test_a_closer_look_goes_by_what_all_draws_leave_unchanged(
+    client: AcpcClient, change: Perturbation
+) -> None:
+    """The tolerance denies every certificate; the choice of each draw is made anew all the same."""
+    goal = CoverageGoal(0.95, 0.9, max_draws=60)
+    scene = Scene(client, change, endpoint_tolerance=100.0)
+    step = scene.decide(Decision.REFINE, closer={"coverage_goal": goal})
+    first, closer = step.attempts
+    assert not first.certified
+    (statement,) = step.certificate.coverage
+    assert closer.certified == statement.top1.holds == (change == Identity())
+    assert step.decision is (Decision.REFINE if closer.certified else Decision.BRAKE)
 
 
 def test_a_checkpoint_that_is_not_there_brakes_and_says_so(client: AcpcClient) -> None:

@@ -50,6 +50,7 @@ class Counterparty(
         stalled: While set, a watch stream stays open after its script, and pools wait.
         uncertified: Spec and draw of the views whose certificates are denied.
         largest_certified: Candidates above which every certificate is denied.
+        uncovered: Whether the statements of a goal of coverage fail.
         iteration_error: Added to the iteration of every answer to a pool.
         goodbyes: Released each time a caller ends a planning session in good order.
         on_watch_end: Called when a watch stream has come to the end of its script.
@@ -63,6 +64,7 @@ class Counterparty(
         self.stalled = threading.Event()
         self.uncertified: set[tuple[int, int]] = set()
         self.largest_certified = LIMIT
+        self.uncovered = False
         self.iteration_error = 0
         self.goodbyes = threading.Semaphore(0)
         self.on_watch_end: Callable[[], None] = lambda: None
@@ -182,8 +184,24 @@ class Counterparty(
             certified_severities=[
                 diagnostic_service_pb2.CertifiedSeverity(kind="gaussian_noise", top1=0.08)
             ],
+            coverage=self._coverage(asked),
             receipt=RECEIPT,
         )
+
+    def _coverage(self, asked: Any) -> list[Any]:
+        """A statement for each perturbation, where a goal asks for them."""
+        holds = diagnostic_service_pb2.COVERAGE_OUTCOME_HOLDS
+        fails = diagnostic_service_pb2.COVERAGE_OUTCOME_FAILS
+        finding = diagnostic_service_pb2.CoverageFinding(
+            outcome=fails if self.uncovered else holds, draws=59, changed=59 * self.uncovered
+        )
+        return [
+            diagnostic_service_pb2.CoverageStatement(
+                spec_index=spec, top1=finding, elite=finding if asked.elite_count else None
+            )
+            for spec in range(len(asked.perturbations.specs))
+            if asked.HasField("coverage_goal")
+        ]
 
     def Plan(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
         first = next(requests)

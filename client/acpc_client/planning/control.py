@@ -48,6 +48,7 @@ class Control:
         self._pools = pools
         self._begun = rule.clock()
         self._plan: list[_Asked] = []  # pools of the plan under way, with their answers
+        self._last: _Asked | None = None  # what was answered last
         self._asked = 0
         self._attempts: list[Attempt] = []
         self._chosen: _Asked | None = None
@@ -64,7 +65,7 @@ class Control:
             if Decision.EARLIER in self._rule.remedies:
                 self._earlier(self._plan)
         chosen = self._chosen
-        pool, certificate = chosen or (self._plan[-1] if self._plan else (None, None))
+        pool, certificate = chosen or self._last or (None, None)
         return ControlStep(
             decision=self._attempts[-1].remedy if chosen else Decision.BRAKE,
             plan=chosen[0][chosen[1].clean_winner] if chosen else None,
@@ -174,6 +175,7 @@ class Control:
     def _ask(self, pool: Candidates) -> Generator[Command, Any, PoolCertificate]:
         answer: PoolCertificate = yield Ask(pool, self._left())
         self._asked += 1
+        self._last = pool, answer
         return answer
 
     def _left(self) -> float:
@@ -197,7 +199,11 @@ def _chosen(answer: PoolCertificate, select: str) -> list[Any]:
 
 
 def _certified(answer: PoolCertificate, select: str) -> bool:
-    return all(certificate.certified for certificate in _chosen(answer, select))
+    """Whether the statements with confidence hold; without any, whether every view is certified."""
+    chosen = _chosen(answer, select)
+    if answer.coverage:
+        return all(getattr(statement, select).holds for statement in answer.coverage)
+    return all(certificate.certified for certificate in chosen)
 
 
 def _margin(answer: PoolCertificate, select: str) -> float | None:
