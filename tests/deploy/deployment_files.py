@@ -77,6 +77,7 @@ def exported() -> dict[str, frozenset[str]]:
     metrics.count_request("model")
     shift = metrics.shift("model", "gaussian_noise:0.08")
     metrics.count_certificates(shift, "top1", "certified", 1)
+    metrics.count_statement(shift, "top1", "holds")
     metrics.observe_margins(shift, "top1", [0.5])
     metrics.observe_acpc(shift, [0.1])
     metrics.observe_encoder_shifts(shift, [0.1])

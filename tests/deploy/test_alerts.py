@@ -15,7 +15,7 @@ import numpy as np
 import processes
 import pytest
 import wire
-from acpc_client import AcpcClient, DatasetAnchors, GaussianNoise, RetryPolicy, Tls
+from acpc_client import AcpcClient, CoverageGoal, DatasetAnchors, GaussianNoise, RetryPolicy, Tls
 from acpc_client.errors import AcpcError
 from acpc_server.access import Role, create_key
 from credentials import Authority
@@ -146,8 +146,15 @@ def certify(client: AcpcClient, seed: int) -> None:
     frames = wire.frames(2, height=40, width=40, seed=seed)
     pool = np.random.default_rng(seed).standard_normal((8, 3, 10), np.float32)
     noise = GaussianNoise(0.05)
+    goal = CoverageGoal(coverage=0.8, max_draws=20)
     client.certify_pool(
-        "conv-base", frames[:1], pool, frames[1], perturbations=noise, elite_count=2
+        "conv-base",
+        frames[:1],
+        pool,
+        frames[1],
+        perturbations=noise,
+        elite_count=2,
+        coverage_goal=goal,
     )
 
 

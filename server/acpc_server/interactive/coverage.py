@@ -32,6 +32,7 @@ from acpc_server.errors import DeadlineExceeded, ResourceExhausted
 from acpc_server.evidence import CoverageSequence, CoverageTest, error_share
 from acpc_server.interactive.certify import MeasuredPool, largest_severity
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
+from acpc_server.interactive.tally import count_statements
 from acpc_server.interactive.words import CHOICES, about_step, assumptions, sentence
 from acpc_server.numerics import cost_bounds
 from acpc_server.perturb import is_stochastic, resolve
@@ -100,6 +101,7 @@ def cover_pool(
     mild_first = sorted(range(len(specs)), key=lambda index: specs[index].severity)
     statements = {index: drawing.statement(index) for index in mild_first}
     coverage = tuple(_with_step(session, statements[index]) for index in range(len(specs)))
+    count_statements(session, coverage)
     severities = tuple(
         _with_confidence(session, severity, coverage)
         for severity in pool.answer.certified_severities

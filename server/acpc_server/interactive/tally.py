@@ -10,7 +10,13 @@ from operator import attrgetter
 from typing import TypeVar
 
 import torch
-from acpc.contract import PairedPlan, PairedPlans, PoolCertificate, ViewCertificate
+from acpc.contract import (
+    CoverageStatement,
+    PairedPlan,
+    PairedPlans,
+    PoolCertificate,
+    ViewCertificate,
+)
 
 from acpc_server.interactive.drift import Signals
 from acpc_server.interactive.planning import PlanningSession
@@ -51,6 +57,15 @@ def _observe_session(session: PlanningSession, answer: PoolCertificate, gap: flo
             used = 1 - view.top1.margin / gap if gap else math.inf
             signals = Signals(shift, view.acpc_q90, used)
             session.drift.observe(labels, session.card.digest, signals)
+
+
+def count_statements(session: PlanningSession, statements: Iterable[CoverageStatement]) -> None:
+    """Count what was said of all draws."""
+    for statement in statements:
+        shift = session.shifts[statement.spec_index]
+        for name, finding in (("top1", statement.top1), ("elite", statement.elite)):
+            if finding is not None:
+                session.metrics.count_statement(shift, name, finding.outcome.name.lower())
 
 
 def count_plans(session: PlanningSession, plans: PairedPlans, context: RequestContext) -> None:

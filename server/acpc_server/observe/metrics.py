@@ -178,6 +178,8 @@ class Metrics:
         text = "Certificates by checkpoint, one a view; what was denied, by its reason."
         names: tuple[str, ...] = (*SHIFT_LABELS, "certificate", "outcome")
         self._certificates = registry.counter("acpc_certificates", text, names)
+        text = "Statements about all draws of a perturbation, by what the draws say of them."
+        self._statements = registry.counter("acpc_coverage_statements", text, names)
         text = "Margin of a certificate in units of the clean gap: 1 where nothing moved."
         kinds = (*SHIFT_LABELS, "certificate")
         self._margin = registry.histogram("acpc_planning_margin", text, kinds, MARGIN_BUCKETS)
@@ -251,6 +253,10 @@ class Metrics:
     def count_certificates(self, shift: Shift, certificate: str, outcome: str, times: int) -> None:
         """Count certificates of one kind, ``top1``, ``elite`` or ``plan``, that say the same."""
         self._certificates.labels(*shift, certificate, outcome).inc(times)
+
+    def count_statement(self, shift: Shift, certificate: str, outcome: str) -> None:
+        """Count a statement about all draws: ``holds``, ``fails`` or ``undecided``."""
+        self._statements.labels(*shift, certificate, outcome).inc()
 
     def observe_margins(self, shift: Shift, certificate: str, margins: Iterable[float]) -> None:
         """Record margins of certificates, in units of the clean gap."""

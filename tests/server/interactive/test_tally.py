@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
-from acpc.contract import GaussianNoise, Identity, Perturbation, Registered
+from acpc.contract import CoverageGoal, GaussianNoise, Identity, Perturbation, Registered
 from acpc_server.interactive.certify import certify_pool
+from acpc_server.interactive.coverage import cover_pool
 from acpc_server.numerics import consistency
 from acpc_server.observe import Metrics
 from acpc_server.observe.metrics import MAX_PERTURBATIONS, OTHER
@@ -58,6 +60,19 @@ def test_a_session_is_recorded_as_it_was_answered(world: PlanningWorld) -> None:
         # Nothing moved: margins are 1, up to how they are rounded.
         assert read(metrics, f"{series}_bucket", Identity(), le="0.99", **labels) == 0
         assert read(metrics, "acpc_certificates_total", Identity(), **granted) == 6
+
+
+def test_statements_about_all_draws_are_counted(world: PlanningWorld) -> None:
+    goal = CoverageGoal(coverage=0.7, max_draws=10)
+    session = world.open(moment(views=drawn(Identity(), NOISE), coverage_goal=goal))
+    asked = context()
+    measured = certify_pool(session, pool(), asked)
+    answer = cover_pool(session, measured, asked, lambda _: nullcontext(context()))
+    for spec, statement in zip((Identity(), NOISE), answer.coverage, strict=True):
+        for certificate in ("top1", "elite"):
+            found = getattr(statement, certificate).outcome.name.lower()
+            labels = {"certificate": certificate, "outcome": found}
+            assert read(world.engine.metrics, "acpc_coverage_statements_total", spec, **labels) == 1
 
 
 def test_what_a_job_computes_is_not_live(world: PlanningWorld) -> None:
