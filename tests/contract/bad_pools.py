@@ -11,6 +11,7 @@ import wire
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.tensor_pb2 import DTYPE_FLOAT32, Tensor
 from bad_pairs import INVALID
+from google.protobuf.duration_pb2 import Duration
 
 NAN, INF = float("nan"), float("inf")
 ABSENT = "NOT_FOUND"
@@ -93,6 +94,30 @@ SELECTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("weights-sum", {"weights": [0.5, 0.5, 0.5]}, "weights"),
     ("weights-nan", {"weights": [NAN, 0.5, 0.5]}, "weights"),
     ("weights-negative", {"weights": [-0.5, 1.0, 0.5]}, "weights"),
+    *(
+        (f"goal-{name}", {"coverage_goal": pb.CoverageGoal(**goal)}, f"coverage_goal.{field}")
+        for name, field, goal in [
+            ("confidence-0", "confidence", {"confidence": 0.0}),
+            ("confidence-1", "confidence", {"confidence": 1.0}),
+            ("confidence-nan", "confidence", {"confidence": NAN}),
+            ("coverage-half", "coverage", {"coverage": 0.5}),
+            ("coverage-inf", "coverage", {"coverage": INF}),
+            ("draws-0", "max_draws", {"max_draws": 0}),
+            ("draws-few", "max_draws", {"max_draws": 148}),
+            ("draws-few-each", "max_draws", {"max_draws": 182, "pools": 2}),
+            ("draws-many", "max_draws", {"max_draws": 2049}),  # of two specs
+            ("draws-most", "max_draws", {"max_draws": 2**32 - 1}),
+            ("pools", "pools", {"pools": 10_001}),
+            ("time-0", "time_limit", {"time_limit": Duration()}),
+            ("time-negative", "time_limit", {"time_limit": Duration(seconds=-1)}),
+            ("time-long", "time_limit", {"time_limit": Duration(seconds=301)}),
+        ]
+    ),
+    (
+        "goal-views",
+        {"coverage_goal": pb.CoverageGoal(), "explicit_views": wire.tensor(wire.frames(3)[None])},
+        "coverage_goal",
+    ),
 ]
 POOLS: list[tuple[str, Tensor | None, str]] = [
     ("missing", Tensor(), "candidates.dtype"),
