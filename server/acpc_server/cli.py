@@ -151,7 +151,7 @@ def check_checkpoint(
     ):
         table.add_row(name, str(value))
     table.columns[1].overflow = "fold"  # a digest must not be cut
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
     if conformance:
         _show_conformance(model)
 

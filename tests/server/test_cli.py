@@ -60,6 +60,11 @@ def test_the_version_is_told(run: Run) -> None:
     assert shown.stdout == f"acpc-server {metadata.version('acpc')}\n"
 
 
+def test_a_folder_is_named_letter_by_letter(run: Run, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "[red]a:boom:")
+    assert "[red]a:boom:: the server" in " ".join(run("check-checkpoint", folder).stdout.split())
+
+
 def test_an_accepted_checkpoint_is_shown_with_its_whole_digest(run: Run, checkpoint: Path) -> None:
     shown = run("check-checkpoint", checkpoint)
     assert shown.returncode == 0

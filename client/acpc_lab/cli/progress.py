@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 from rich.progress_bar import ProgressBar
@@ -67,7 +67,7 @@ class View(Generic[T]):
 @contextmanager
 def shown(view: View[T], *, live: bool) -> Iterator[OnUpdate[T]]:
     """A listener that draws a campaign on stderr: in place on a terminal, otherwise in lines."""
-    console = Console(stderr=True, highlight=False)
+    console = render.console(stderr=True)
     if not (live and console.is_terminal):
         yield _Lines(view)
         return
@@ -86,7 +86,7 @@ def counted(first: str, *more: ProgressColumn) -> Iterator[Callable[[str, int, i
         first: Shown before the first call.
         more: Further columns of the bar.
     """
-    console = Console(stderr=True, highlight=False)
+    console = render.console(stderr=True)
     if not console.is_terminal:
 
         def tell(what: str, done: int, total: int, remark: str) -> None:
@@ -95,8 +95,8 @@ def counted(first: str, *more: ProgressColumn) -> Iterator[Callable[[str, int, i
 
         yield tell
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    remarks = TextColumn("{task.fields[remark]}")
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    remarks = TextColumn("{task.fields[remark]}", markup=False)
     with Progress(*columns, remarks, *more, console=console, transient=True) as bar:
         task = bar.add_task(first, total=None, remark="")
 

@@ -37,6 +37,11 @@ Column = tuple[str, Field] | tuple[str, Field, str]
 """Title, attribute or function, and format of a column."""
 
 
+def console(*, stderr: bool = False) -> Console:
+    """Where tables go; names of checkpoints and tasks are shown letter by letter."""
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
 def line(text: str) -> None:
     """Writes one plain line on stdout."""
     sys.stdout.write(f"{text}\n")
@@ -88,7 +93,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool 
             drawn.add_column(column, justify="left" if words else "right", overflow="fold")
     for row in rows:
         drawn.add_row(*row)
-    Console(highlight=False, markup=False).print(drawn)
+    console().print(drawn)
 
 
 def columns(items: Iterable[object], *wanted: Column) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from acpc_client import Interval, Outcome, Score
-from rich.console import Console
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit
@@ -43,7 +42,7 @@ def results_table(results: SweepResults) -> None:
     for item in results.cells[:_MAX_ROWS]:
         row = _row(item.cell, item.state.value, item.score)
         table.add_row(*row, *(_sure(item) if known else ()))
-    Console(highlight=False, markup=False).print(table)
+    render.console().print(table)
     if len(results) > _MAX_ROWS:
         render.line(f"and {len(results) - _MAX_ROWS} more; acpc sweep results has all of them")
     if known:

@@ -44,6 +44,19 @@ def acpc(target: str) -> Callable[..., Any]:
     )
 
 
+def test_a_checkpoint_is_named_letter_by_letter(
+    acpc: Callable[..., Any], file: Path, party: JobParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "[red]x[/red]:boom:"
+    party.listing[name] = ["weights.pt"]
+    file.write_text(yaml.safe_dump({**DOCUMENT, "checkpoints": ["*/*boom*"]}))
+    monkeypatch.setenv("FORCE_COLOR", "1")  # so that the moving table is drawn, too
+    answer = acpc("run", file)
+    assert answer.exit_code == 0, answer.output
+    assert name in answer.stdout
+    assert name in answer.stderr
+
+
 @pytest.mark.parametrize(
     ("fates", "options", "code"),
     [
