@@ -9,6 +9,7 @@ docs/schemas holds a JSON Schema for each kind. Within a version only fields are
 from __future__ import annotations
 
 import hashlib
+import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from datetime import UTC, datetime
@@ -23,7 +24,9 @@ from acpc.contract import (
     Record,
     Score,
     ScoreRequest,
+    Tabular,
     from_plain,
+    html_table,
     to_plain,
 )
 from numpy.typing import NDArray
@@ -99,6 +102,12 @@ class Result(Record):
         """The document; NaN and infinities are None."""
         plain = super().to_dict()
         return self._document(plain["answer"], plain["time"])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer's table, or the document of plain values."""
+        if isinstance(self.answer, Tabular):
+            return html_table(self.answer.headline(), self.answer.shown())
+        return f"<pre>{html.escape(self.to_json(indent=2))}</pre>"
 
     def encoded(self) -> tuple[dict[str, Any], Arrays]:
         """The document with its arrays beside it, named by their paths: every bit is kept.

@@ -267,10 +267,18 @@ def export(
         bool, typer.Option("--anchors", help="One row per cell and anchor instead of per cell.")
     ] = False,
     family_wise: FamilyWiseOption = FamilyWise.HOLM,
+    as_json: Json = False,
 ) -> None:
     """Exports what was measured; prints CSV without `--output`. Asks no server."""
+    if as_json and (anchors or output is not None):
+        raise typer.BadParameter(
+            "prints the whole result; give neither --anchors nor --output", param_hint="--json"
+        )
     with reported():
         results = SweepResults.open(place).corrected(family_wise)
+        if as_json:
+            render.line(results.result().to_json(indent=1))
+            return
         rows = results.anchor_rows() if anchors else results.rows()
         if output is None:
             render.line(rows.to_csv().rstrip("\n"))

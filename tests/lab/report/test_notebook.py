@@ -13,6 +13,7 @@ from acpc_client import (
     PairComparison,
     PairResult,
     PoolCertificate,
+    Result,
     Score,
     SelectionCertificate,
     StudyResult,
@@ -61,6 +62,13 @@ def test_a_certificate_is_a_row_a_view() -> None:
     shown = CERTIFICATE._repr_html_()
     assert "winner certified under 1 of 2 views" in shown
     assert "<td>-0.25</td>" in shown and "<td>yes</td>" in shown
+
+
+def test_a_result_shows_its_answer() -> None:
+    score = Score.from_message(score_response(pb.OUTCOME_FAILED))
+    assert Result.of(score)._repr_html_() == score._repr_html_()
+    plain = Result("sweep", {"name": "<script>"})._repr_html_()
+    assert "&lt;script&gt;" in plain and "<script>" not in plain
 
 
 def test_names_are_escaped_and_long_tables_cut(tmp_path: Path) -> None:

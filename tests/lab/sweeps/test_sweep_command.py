@@ -151,6 +151,9 @@ def test_results_are_exported_without_a_server(
     acpc("run", file)
     printed = acpc("results", tmp_path / "mine.sweep")
     assert [row["sr"] for row in csv.DictReader(io.StringIO(printed.stdout))] == ["0.97"] * 2
+    whole = json.loads(acpc("results", file, "--json").stdout)
+    assert (whole["kind"], len(whole["answer"]["cells"])) == ("sweep", 2)
+    assert acpc("results", file, "--json", "--anchors").exit_code == 2
     saved = acpc("results", file, "--anchors", "--output", tmp_path / "anchors.parquet")
     assert saved.stdout.endswith("anchors.parquet: 4 rows\n")
     assert acpc("results", file, "--output", tmp_path / "x.txt").exit_code == 2
