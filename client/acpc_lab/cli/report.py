@@ -122,14 +122,23 @@ def report(
             with server.client(found.target, found.access, fast=True) as client:
                 data = with_pictures(data, client)
         write_report(data, output, figures=figures)
+    _tell(data, output, no_pictures=no_pictures)
+    if figures is not None:
+        render.line(f"{figures}: {len(list(figures.iterdir()))} files")
+
+
+def _tell(data: ReportData, output: Path, *, no_pictures: bool) -> None:
+    """What was written, and what is missing from it."""
     size = output.stat().st_size / 1e6
     count = len(data.cells)
     pending = f", {data.pending} pending" if data.pending else ""
     render.line(f"{output}: {count} measurement{'' if count == 1 else 's'}{pending}, {size:.1f} MB")
+    if data.pending:
+        render.note(
+            "what is pending is missing from it: end the jobs (acpc sweep run), report again"
+        )
     if data.previews_missing and not no_pictures:
         render.note(f"no pictures: {data.previews_missing}")
-    if figures is not None:
-        render.line(f"{figures}: {len(list(figures.iterdir()))} files")
 
 
 def _read(

@@ -111,6 +111,8 @@ def checks(data: ReportData) -> list[Check]:
 
 def _recomputed(cells: Iterable[Measurement]) -> Check:
     results = [(cell, recompute(cell)) for cell in cells]
+    if not results:
+        return Check(None, "Nothing is measured yet that could be checked.")
     known = [(cell, result) for cell, result in results if result is not None]
     if not known:
         return Check(None, "IR and SR could not be recomputed: there are no per-anchor values.")
