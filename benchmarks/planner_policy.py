@@ -1,6 +1,6 @@
 """Closed loops in the two-room world: what a planner gains by acting on certificates, and pays.
 
-    python benchmarks/planner_policy.py [--episodes 16] [--out build/benchmarks/planner_policy.json]
+    python benchmarks/planner_policy.py [--episodes 12] [--out build/benchmarks/planner_policy.json]
 
 A CEM planner looks through a shifted camera, plans three blocks from that frame, acts on the first
 and looks again, ten times an episode. Each episode is repeated under every policy with the same
@@ -74,6 +74,12 @@ POLICIES: dict[str, Policy | None] = {
     "all": Policy((Decision.SHRINK, Decision.EARLIER, Decision.REPLAN), **ALWAYS),
 }
 FOR_THE_FRAGILE = ("none", "brake", "all")
+CELLS = [
+    f"{checkpoint} {camera} {policy}"
+    for checkpoint in (ROBUST, FRAGILE)
+    for camera in CAMERAS
+    for policy in (POLICIES if checkpoint == ROBUST else FOR_THE_FRAGILE)
+]
 
 
 @dataclass
@@ -84,7 +90,6 @@ class Tally:
         reached: Whether each episode reached its goal.
         decided: Control steps by decision.
         certified: Whether the choice of each control step was certified, remedies included.
-        progress: By how much each control step came nearer to the goal.
         pools: Pools asked about.
         milliseconds: Of each control step.
         unchanged: Fraction of the drawn views that chose the same winner, of each control step.
@@ -93,13 +98,12 @@ class Tally:
     reached: list[bool] = field(default_factory=list)
     decided: Counter[str] = field(default_factory=Counter)
     certified: list[bool] = field(default_factory=list)
-    progress: list[float] = field(default_factory=list)
     pools: int = 0
     milliseconds: list[float] = field(default_factory=list)
     unchanged: list[float] = field(default_factory=list)
 
     def add(self, decided: ControlStep) -> None:
-        """One control step, but for its progress."""
+        """One control step."""
         self.decided[str(decided.decision)] += 1
         self.certified.append(decided.plan is not None)
         self.pools += decided.pools
@@ -140,14 +144,10 @@ class Loop:
             if plan is not None:
                 rest = HELD.of(plan)
             action, rest = (rest[:1], rest[1:]) if len(rest) else (np.zeros((1, 2)), rest)
-            before = np.linalg.norm(position - goal)
-            there = False
             for _ in range(FRAMESKIP):
                 position = step(position[None], action)[0]
-                there = there or bool(np.linalg.norm(position - goal) < ARRIVED)
-            tally.progress.append(round(float(before - np.linalg.norm(position - goal)), 4))
-            if there:
-                return True
+                if np.linalg.norm(position - goal) < ARRIVED:
+                    return True
         return False
 
     def _step(
@@ -204,11 +204,12 @@ def gain(ours: list[bool], others: list[bool]) -> str:
 def table(cells: dict[str, dict[str, Any]]) -> str:
     """The cells as a table in Markdown."""
     lines = [
-        "| model | camera | policy | success, % | against none, points | certified steps, % "
+        "| model | camera | policy | success, % | against none, points | steps certified, % "
         "| pools a step | ms a step |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name, cell in cells.items():
+    for name in filter(cells.__contains__, CELLS):
+        cell = cells[name]
         checkpoint, camera, policy = name.split()
         none = cells[f"{checkpoint} {camera} none"]
         model = "robust" if checkpoint == ROBUST else "fragile"
@@ -217,8 +218,7 @@ def table(cells: dict[str, dict[str, Any]]) -> str:
         took = np.median(cell["milliseconds"])
         row = (
             model, camera, policy, rate(sum(reached), len(reached)), against,
-            f"{100 * np.mean(certified):.0f} of {len(certified)}",
-            f"{cell['pools'] / len(certified):.1f}", f"{took:.0f}",
+            f"{100 * np.mean(certified):.0f}", f"{cell['pools'] / len(certified):.1f}", f"{took:.0f}",
         )  # fmt: skip
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
@@ -227,7 +227,7 @@ def table(cells: dict[str, dict[str, Any]]) -> str:
 def main() -> None:
     """Command line entry."""
     made = parser(__doc__, "planner_policy")
-    made.add_argument("--episodes", type=int, default=16, help="of each of three seeds")
+    made.add_argument("--episodes", type=int, default=12, help="of each of three seeds")
     options = made.parse_args()
     out: Path = options.out
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -239,15 +239,13 @@ def main() -> None:
             ServerProcess(WORLD / "sweep", folder / "datasets", folder / "state") as server,
             AcpcClient(server.address) as client,
         ):
-            for checkpoint in (ROBUST, FRAGILE):
-                for camera, shifts in CAMERAS.items():
-                    for policy in POLICIES if checkpoint == ROBUST else FOR_THE_FRAGILE:
-                        key = f"{checkpoint} {camera} {policy}"
-                        if key not in cells:
-                            loop = Loop(client, checkpoint, *shifts)
-                            cells[key] = vars(loop.run(POLICIES[policy], options.episodes))
-                            out.write_text(json.dumps(cells))
-                            print(table(cells).splitlines()[-1], flush=True)
+            for key in CELLS:
+                if key not in cells:
+                    checkpoint, camera, policy = key.split()
+                    loop = Loop(client, checkpoint, *CAMERAS[camera])
+                    cells[key] = vars(loop.run(POLICIES[policy], options.episodes))
+                    out.write_text(json.dumps(cells))
+                    print(key, rate(sum(cells[key]["reached"]), len(cells[key]["reached"])))
     print(table(cells))
 
 
