@@ -218,7 +218,8 @@ def table(cells: dict[str, dict[str, Any]]) -> str:
         took = np.median(cell["milliseconds"])
         row = (
             model, camera, policy, rate(sum(reached), len(reached)), against,
-            f"{100 * np.mean(certified):.0f}", f"{cell['pools'] / len(certified):.1f}", f"{took:.0f}",
+            f"{100 * np.mean(certified):.0f}", f"{cell['pools'] / len(certified):.1f}",
+            f"{took:.0f}",
         )  # fmt: skip
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
