@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from acpc.contract import Doubt, Interval, Outcome, Thresholds
@@ -19,11 +20,8 @@ class ConfidentVerdict:
     """What the bounds of relative IR and SR say against both thresholds, at 1 - ``alpha``."""
 
     def __init__(self, numbers: Numbers, thresholds: Thresholds, alpha: float) -> None:
-        self._ratio, self._sr, self._reference = (
-            numbers.ir_relative,
-            numbers.sr,
-            numbers.reference_sr,
-        )
+        self._ratio, self._sr = numbers.ir_relative, numbers.sr
+        self._reference_sr = numbers.reference_sr
         self._t_ir, self._t_sr, self._alpha = thresholds.ir, thresholds.sr, alpha
 
     def outcome(self) -> tuple[Outcome, Doubt]:
@@ -48,8 +46,8 @@ class ConfidentVerdict:
 
     def p_failed(self) -> float:
         """Either suffices: the smaller p-value, each twice that of one side (Bonferroni)."""
-        missed = self._sr.p_at_most(self._t_sr)
-        return missed if self._ratio is None else min(missed, self._ratio.p_at_least(self._t_ir))
+        missed = self._sr.p_below(self._t_sr)
+        return missed if self._ratio is None else min(missed, self._ratio.p_above(self._t_ir))
 
     def point(self) -> float:
         """S, of the numbers themselves."""
@@ -70,7 +68,7 @@ class ConfidentVerdict:
 
     def delta_score(self) -> Interval | None:
         """The interval of delta S, from those of S and the reference's own (Zou, Donner 2008)."""
-        score, reference = self.score(), self._reference
+        score, reference = self.score(), self._reference_sr
         if score is None or reference is None:
             return None
         low, at, high = (
@@ -113,7 +111,7 @@ def _growth_of_share(sr: Proportion, threshold: float, alpha: float) -> float:
         return np.inf
 
     def cleared(times: float) -> bool:
-        grown = Proportion(sr.point, sr.trials * times)
+        grown = replace(sr, trials=sr.trials * times)
         if sr.point > threshold:
             return grown.lower(alpha) >= threshold
         return grown.upper(alpha) < threshold

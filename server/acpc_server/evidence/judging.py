@@ -9,9 +9,9 @@ from acpc_server.evidence.confident import ConfidentVerdict
 from acpc_server.evidence.estimates import Estimate, interval
 from acpc_server.evidence.numbers import BOOTSTRAP, Numbers
 from acpc_server.evidence.sample import AnchorSample
+from acpc_server.evidence.separation import FEW_PAIRS
 
-METHOD = f"{BOOTSTRAP}; exact binomial with effective sample size"
-MIN_ELIGIBLE = 30
+METHOD = f"{BOOTSTRAP}; binomial bounds at effective sample sizes"
 MIN_TRAJECTORIES = 20
 _FLOORS_IN_DOUBT = 10
 
@@ -64,9 +64,9 @@ def judge(
 def _notes(sample: AnchorSample, ir_raw: float) -> list[str]:
     eligible, found = int(sample.eligible.sum()), len(np.unique(sample.trajectory))
     notes = []
-    if eligible < MIN_ELIGIBLE:
+    if eligible < FEW_PAIRS:
         notes.append(
-            f"SR rests on {eligible} eligible anchors; with fewer than {MIN_ELIGIBLE} its interval "
+            f"SR rests on {eligible} eligible anchors; with fewer than {FEW_PAIRS} its interval "
             "is wide: give more anchors"
         )
     if found == 1:

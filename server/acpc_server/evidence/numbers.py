@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from acpc.contract import EvidenceOptions, ScoreProtocol
+from jaxtyping import Float64, Int64
 
-from acpc_server.evidence.estimates import Proportion, Resampled
-from acpc_server.evidence.resampling import resampled_quantiles
+from acpc_server.evidence.estimates import OrderStatistics, Proportion, Resampled
+from acpc_server.evidence.resampling import effective_groups, resampled_quantiles, spread_factor
 from acpc_server.evidence.sample import AnchorSample, groups
-from acpc_server.evidence.separation import separation
+from acpc_server.evidence.separation import design_effect, separation
 
 BOOTSTRAP = "Bayesian bootstrap over trajectories"
 
@@ -19,10 +20,10 @@ BOOTSTRAP = "Bayesian bootstrap over trajectories"
 class Numbers:
     """Raw IR, relative IR and SR of a checkpoint and its reference; None without one."""
 
-    ir_raw: Resampled
+    ir_raw: OrderStatistics
     sr: Proportion
     ir_relative: Resampled | None = None
-    reference_ir_raw: Resampled | None = None
+    reference_ir_raw: OrderStatistics | None = None
     reference_sr: Proportion | None = None
 
     @classmethod
@@ -35,24 +36,33 @@ class Numbers:
     ) -> Numbers:
         """The numbers of these samples, their raw IR resampled together."""
         group = groups(checkpoint)
-        sides = [checkpoint]
-        if reference is not None and reference is not checkpoint:
-            sides.append(reference)
-        resampled = resampled_quantiles(
-            [side.radius for side in sides], group, protocol.quantile, options
-        )
-        points = [float(np.quantile(side.radius, protocol.quantile)) for side in sides]
-        irs = [_sorted(point, values) for point, values in zip(points, resampled, strict=True)]
-        srs = [
-            separation(side, group, point + protocol.margin)
-            for side, point in zip(sides, points, strict=True)
-        ]
+        ir_raw = _radius(checkpoint, group, protocol.quantile)
+        sr = separation(checkpoint, group, protocol.margin, ir_raw)
         if reference is None:
-            return cls(irs[0], srs[0])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.nan_to_num(resampled[0] / resampled[-1], nan=np.inf, posinf=np.inf)
-        return cls(irs[0], srs[0], _sorted(points[0] / points[-1], ratios), irs[-1], srs[-1])
+            return cls(ir_raw, sr)
+        against, against_sr = ir_raw, sr
+        if reference is not checkpoint:
+            against = _radius(reference, group, protocol.quantile)
+            against_sr = separation(reference, group, protocol.margin, against)
+        radii = [checkpoint.radius, reference.radius]
+        values = resampled_quantiles(radii, group, protocol.quantile, options)
+        ratio = _ratio(values, ir_raw.point / against.point)
+        return cls(ir_raw, sr, ratio, against, against_sr)
 
 
-def _sorted(point: float, values: np.ndarray) -> Resampled:
-    return Resampled(point, np.sort(values), BOOTSTRAP)
+def _radius(
+    sample: AnchorSample, group: Int64[np.ndarray, "n"], quantile: float
+) -> OrderStatistics:
+    """Raw IR, with as many independent anchors as the share below it, or below half, is worth."""
+    radius = sample.radius
+    point, count, ends = float(np.quantile(radius, quantile)), len(radius), np.stack([group, group])
+    below = (radius <= point, radius <= np.median(radius))
+    design = max(1.0, *(design_effect(hits, ends) for hits in below))
+    few = spread_factor(effective_groups(group)) / spread_factor(count)
+    return OrderStatistics(point, np.sort(radius), quantile, count / (design * max(1.0, few)))
+
+
+def _ratio(values: Float64[np.ndarray, "2 resamples"], point: float) -> Resampled:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.nan_to_num(values[0] / values[1], nan=np.inf, posinf=np.inf)
+    return Resampled(point, np.sort(ratios), BOOTSTRAP)

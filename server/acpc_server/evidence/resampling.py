@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from acpc.contract import EvidenceOptions
 from jaxtyping import Float64, Int64
+from scipy import special
 
 _BLOCK_ENTRIES = 2**20
 """Weights held at once, 8 MiB."""
@@ -20,31 +21,50 @@ def resampled_quantiles(
 ) -> Float64[np.ndarray, "samples resamples"]:
     """Quantiles of several samples on the same anchors, under the same resamples.
 
-    The Bayesian bootstrap (Rubin 1981): each trajectory has a weight that is drawn from the
-    exponential distribution, and one more weight lies above every anchor. Without clusters the
-    quantile's distribution is then that of the order-statistic interval, exactly.
+    The Bayesian bootstrap (Rubin 1981) over trajectories: each has a random weight, and one more
+    weight lies above every anchor, so that without clusters the quantile is distributed as its
+    order statistics are. A resample in which it lies above them all has the largest.
     """
     orders = [np.argsort(radius, kind="stable") for radius in radii]
-    ordered = [radius[order] for radius, order in zip(radii, orders, strict=True)]
-    parts = [
-        np.stack(
-            [
-                _weighted_quantiles(values, weights[:, group[order]], weights[:, -1], quantile)
-                for values, order in zip(ordered, orders, strict=True)
-            ]
-        )
-        for weights in _weights(int(group.max()) + 1, len(group), options)
-    ]
-    return np.concatenate(parts, axis=1)
+    found = np.empty((len(radii), options.resamples))
+    for start, weights in _weights(group, options):
+        rows = slice(start, start + len(weights))
+        for values, radius, order in zip(found, radii, orders, strict=True):
+            own = weights[:, group[order]]  # (rows, n)
+            values[rows] = _weighted_quantiles(radius[order], own, weights[:, -1], quantile)
+    return found
 
 
-def _weights(groups: int, count: int, options: EvidenceOptions) -> Iterator[np.ndarray]:
-    """Weights of the groups and of one more, (resamples, groups + 1), a block at a time."""
+def effective_groups(group: Int64[np.ndarray, "*shape"]) -> float:
+    """Number of groups of one size that are worth as much as these (Kish 1965)."""
+    sizes = np.bincount(group.ravel()).astype(np.float64)
+    return float(sizes.sum() ** 2 / (sizes**2).sum())
+
+
+def spread_factor(groups: float) -> float:
+    """By how much the squared width of an interval grows with few groups.
+
+    Their number is the degrees of freedom of its variance, plus one: Student's t in place of the
+    normal distribution, at 95 %.
+    """
+    degrees = max(1.0, groups - 1)
+    return float((special.stdtrit(degrees, 0.975) / special.ndtri(0.975)) ** 2)
+
+
+def _weights(
+    group: Int64[np.ndarray, "n"], options: EvidenceOptions
+) -> Iterator[tuple[int, Float64[np.ndarray, "rows weights"]]]:
+    """Weights of the groups and of one more, a block of resamples at a time.
+
+    Exponential, but for a variance that allows for few groups.
+    """
+    groups, worth = int(group.max()) + 1, effective_groups(group)
+    shape = (1 - 1 / worth) / spread_factor(worth)
     generator = np.random.default_rng(options.seed)
-    size = max(1, _BLOCK_ENTRIES // count)
+    size = max(1, _BLOCK_ENTRIES // len(group))
     for start in range(0, options.resamples, size):
         rows = min(size, options.resamples - start)
-        yield generator.standard_exponential((rows, groups + 1))
+        yield start, generator.standard_gamma(shape, (rows, groups + 1))
 
 
 def _weighted_quantiles(
@@ -54,12 +74,11 @@ def _weighted_quantiles(
     quantile: float,
 ) -> Float64[np.ndarray, "rows"]:
     """The value at which each row's weights reach the quantile, between two by interpolation."""
-    reached = np.cumsum(weights, axis=1)  # (rows, n)
+    reached = np.cumsum(weights, axis=1)
     wanted = quantile * (reached[:, -1] + above)
     index = np.minimum((reached < wanted[:, None]).sum(axis=1), len(ordered) - 1)
     rows = np.arange(len(index))
-    high, step = ordered[index], weights[rows, index]
-    low = ordered[np.maximum(index - 1, 0)]
+    low, step = ordered[np.maximum(index - 1, 0)], weights[rows, index]
     part = np.clip(1 - (reached[rows, index] - wanted) / step, 0, 1)
-    found: np.ndarray = low + part * (high - low)
+    found: np.ndarray = low + part * (ordered[index] - low)
     return found

@@ -5,19 +5,53 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from acpc_server.evidence.estimates import Proportion
+from acpc_server.evidence.estimates import OrderStatistics, Proportion
+from acpc_server.evidence.resampling import effective_groups, spread_factor
 from acpc_server.evidence.sample import AnchorSample
 
+FEW_PAIRS = 30
+"""Fewer pairs than these have exact bounds, and a warning."""
+_ONE_ERROR = 0.3173
+"""Probability beyond one standard error on either side."""
 
-def separation(sample: AnchorSample, group: Int64[np.ndarray, "n"], threshold: float) -> Proportion:
-    """SR at a threshold, with the number of independent pairs that its variance is worth."""
+
+def separation(
+    sample: AnchorSample,
+    group: Int64[np.ndarray, "n"],
+    margin: float,
+    ir_raw: OrderStatistics,
+) -> Proportion:
+    """SR beyond raw IR, with the number of independent pairs that its variance is worth.
+
+    Its variance has two parts. One is that of the pairs, which depend on each other: where few are
+    not separated it is known badly, so its design effect is the mean of that and of the one of the
+    distances' median split, which alone counts where all agree. The other is what SR moves while
+    raw IR, its threshold, goes one standard error to either side.
+    """
     pairs = np.flatnonzero(sample.eligible)
-    separated = (sample.distance[pairs] > threshold).astype(np.float64)
-    share = float(separated.mean())
+    distance, count = sample.distance[pairs], len(pairs)
     ends = np.stack([group[pairs], group[sample.partner[pairs]]])
-    variance = dyadic_variance(separated - share, ends) / len(pairs) ** 2
-    trials = share * (1 - share) / variance if variance > 0 else float(len(pairs))
-    return Proportion(share, min(trials, float(len(pairs))))
+    separated = distance > ir_raw.point + margin
+    share = float(separated.mean())
+    design = design_effect(distance > np.median(distance), ends)
+    if 0 < share < 1:
+        design = (design + design_effect(separated, ends)) / 2
+    low, high = (
+        float((distance > end + margin).mean())
+        for end in (ir_raw.lower(_ONE_ERROR), ir_raw.upper(_ONE_ERROR))
+    )
+    smooth = (separated.sum() + 0.5) / (count + 1)
+    design = max(1.0, design) + ((low - high) / 2) ** 2 * count / (smooth * (1 - smooth))
+    few = spread_factor(effective_groups(ends)) / spread_factor(count)
+    return Proportion(share, count / (design * max(1.0, few)), exact=count < FEW_PAIRS)
+
+
+def design_effect(hits: np.ndarray, ends: Int64[np.ndarray, "2 pairs"]) -> float:
+    """Variance of a share over that of as many independent pairs; 0 where all agree."""
+    share = float(hits.mean())
+    if share in (0, 1):
+        return 0.0
+    return dyadic_variance(hits - share, ends) / (len(hits) * share * (1 - share))
 
 
 def dyadic_variance(
@@ -26,7 +60,7 @@ def dyadic_variance(
     """Variance of the sum over pairs, of which those that share an end depend on each other.
 
     The dyadic cluster-robust variance (Aronow, Samii and Assenova 2015): products of the deviations
-    of all pairs of pairs with a trajectory in common.
+    of all pairs of pairs that have a trajectory in common.
     """
     size = int(ends.max()) + 1
     first, second = ends.min(axis=0), ends.max(axis=0)

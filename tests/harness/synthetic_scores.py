@@ -1,0 +1,124 @@
+"""Draws synthetic scores whose true IR, relative IR and SR are known, to test intervals on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from acpc_server.evidence import AnchorSample
+
+NEIGHBOURHOOD, QUANTILE, MARGIN, DRAWS = 0.35, 0.9, 0.1, 5
+
+
+@dataclass(frozen=True)
+class Population:
+    """What anchors are drawn from.
+
+    Radii are log-normal, with a part that the anchors of a trajectory share and a part that
+    candidate and reference share. Distances of pairs have a part of either end, its anchor's and
+    its trajectory's, so that pairs with a common partner depend on each other.
+
+    Attributes:
+        anchors: Anchors n of an experiment.
+        per_trajectory: Anchors of each trajectory.
+        within: Share of the variance that anchors of one trajectory have in common.
+        spread: Standard deviation of the log radius.
+        common: Correlation of the log radii of candidate and reference.
+        tails: Degrees of freedom of the log radius' distribution; infinite: normal.
+        draw_spread: Standard deviation of a draw's log radius around its anchor's.
+        radius: Median radius of the candidate; the reference has 1.
+        distance: Median distance of a pair.
+        distance_spread: Standard deviation of its logarithm.
+    """
+
+    anchors: int = 100
+    per_trajectory: int = 1
+    within: float = 0.0
+    spread: float = 0.35
+    common: float = 0.6
+    tails: float = np.inf
+    draw_spread: float = 0.2
+    radius: float = 0.2
+    distance: float = 1.0
+    distance_spread: float = 0.5
+
+
+def experiment(
+    population: Population, generator: np.random.Generator
+) -> tuple[AnchorSample, AnchorSample]:
+    """One candidate and its reference on the same anchors."""
+    count = population.anchors
+    trajectory = np.arange(count) // population.per_trajectory
+
+    def noise() -> np.ndarray:
+        """Of standard deviation 1, a part of it shared within a trajectory."""
+        shared = generator.standard_normal(trajectory[-1] + 1)[trajectory]
+        own = generator.standard_normal(count)
+        return np.sqrt(population.within) * shared + np.sqrt(1 - population.within) * own
+
+    partner = partners(generator, trajectory)
+    both, apart = noise(), (noise(), noise())
+    heavy = 1.0
+    if np.isfinite(population.tails):
+        heavy = np.sqrt(population.tails / generator.chisquare(population.tails, count))
+    logs = [np.sqrt(population.common) * both + np.sqrt(1 - population.common) * a for a in apart]
+    ends, own = noise(), generator.standard_normal(count)
+    log_distance = population.distance_spread * (ends + ends[partner] + own) / np.sqrt(3)
+    distance = np.where(partner < 0, np.nan, population.distance * np.exp(log_distance))
+    samples = []
+    for scale, log in zip((population.radius, 1.0), logs, strict=True):
+        draws = generator.standard_normal((count, DRAWS))
+        radius = scale * np.exp(population.spread * heavy * log)
+        radius = (radius[:, None] * np.exp(population.draw_spread * draws)).mean(axis=1)
+        samples.append(AnchorSample(radius, distance, partner, trajectory))
+    return samples[0], samples[1]
+
+
+def partners(generator: np.random.Generator, trajectory: np.ndarray) -> np.ndarray:
+    """The nearest anchor with another label within reach, by the paper's rule; -1 without one."""
+    places = generator.standard_normal((trajectory[-1] + 1, 2))[trajectory]
+    places = places + 0.3 * generator.standard_normal(places.shape)
+    label = (places > np.median(places, axis=0)) @ [1, 2]
+    apart = np.linalg.norm(places[:, None] - places, axis=2)
+    reach = np.quantile(apart[~np.eye(len(places), dtype=bool)], NEIGHBOURHOOD)
+    allowed = (label[:, None] != label) & (apart <= reach)
+    nearest = np.where(allowed, apart, np.inf).argmin(axis=1)
+    return np.where(allowed.any(axis=1), nearest, -1)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The numbers of a population."""
+
+    ir_raw: float
+    reference_ir_raw: float
+    ir_relative: float
+    sr: float
+
+
+@cache
+def truth(population: Population, sets: int = 4000, seed: int = 1) -> Truth:
+    """The numbers over so many independent sets of anchors.
+
+    IR is that of all anchors together, and SR the share of all pairs beyond it: partners are the
+    nearest of as many anchors as an experiment has.
+    """
+    generator = np.random.default_rng(seed)
+    drawn = [experiment(population, generator) for _ in range(sets)]
+    irs = [
+        float(np.quantile(np.concatenate([pair[side].radius for pair in drawn]), QUANTILE))
+        for side in (0, 1)
+    ]
+    distance = np.concatenate([own.distance[own.eligible] for own, _ in drawn])
+    return Truth(*irs, irs[0] / irs[1], float((distance > irs[0] + MARGIN).mean()))
+
+
+def with_sr(population: Population, sr: float, sets: int = 2000) -> Population:
+    """The population with the median distance at which SR is so much."""
+    generator = np.random.default_rng(2)
+    drawn = [experiment(population, generator)[0] for _ in range(sets)]
+    ir_raw = np.quantile(np.concatenate([own.radius for own in drawn]), QUANTILE)
+    distance = np.concatenate([own.distance[own.eligible] for own in drawn])
+    factor = (ir_raw + MARGIN) / np.quantile(distance, 1 - sr)
+    return replace(population, distance=population.distance * float(factor))
