@@ -38,7 +38,7 @@ def interval(estimate: Estimate, confidence: float) -> Interval:
 
 @dataclass(frozen=True)
 class Resampled:
-    """An estimate whose bounds are order statistics of its resamples, in ascending order."""
+    """A number above 0 whose bounds are order statistics of its resamples, in ascending order."""
 
     point: float
     ordered: Float64[np.ndarray, "resamples"]
@@ -50,7 +50,7 @@ class Resampled:
     def lower(self, alpha: float) -> float:
         """The resample of rank alpha / 2."""
         rank = self._rank(alpha)
-        return min(self.point, float(self.ordered[rank - 1])) if rank else -math.inf
+        return min(self.point, float(self.ordered[rank - 1])) if rank else 0.0
 
     def upper(self, alpha: float) -> float:
         """The resample of rank 1 - alpha / 2."""
@@ -89,7 +89,7 @@ class OrderStatistics:
     def _at(self, probability: float) -> float:
         """The value whose rank so many trials reach; 0 and infinity below and above them all."""
         if self.quantile in (0, 1):
-            rank = self.quantile * len(self.ordered) + (probability - self.quantile)
+            rank = self.quantile * len(self.ordered) + (probability > 0.5)
         else:
             below = float(special.bdtrik(probability, self.trials, self.quantile))
             rank = (below + 1) / (self.trials + 1) * (len(self.ordered) + 1)

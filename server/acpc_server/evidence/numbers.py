@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from acpc.contract import EvidenceOptions, ScoreProtocol
@@ -47,6 +47,8 @@ class Numbers:
         radii = [checkpoint.radius, reference.radius]
         values = resampled_quantiles(radii, group, protocol.quantile, options)
         ratio = _ratio(values, ir_raw.point / against.point)
+        if protocol.quantile * (len(group) + 1) > len(group):  # it lies above all anchors
+            ratio = replace(ratio, ordered=np.empty(0))
         return cls(ir_raw, sr, ratio, against, against_sr)
 
 

@@ -1,0 +1,174 @@
+"""Evidence is the written method's, keeps what may not matter out, and never contradicts itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import evidence_reference as slow
+import numpy as np
+import pytest
+from acpc.contract import Doubt, EvidenceOptions, Outcome, ScoreProtocol, Thresholds
+from acpc_server.evidence import AnchorSample, judge
+from acpc_server.evidence.sample import groups
+from acpc_server.evidence.separation import dyadic_variance
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic_scores import Population, experiment
+
+FEW = EvidenceOptions(resamples=300)
+PROTOCOL = ScoreProtocol()
+POPULATION = Population(anchors=60, per_trajectory=3, within=0.4, distance=2.0)
+SEEDS = st.integers(0, 10_000)
+NAMES = ("ir_raw", "reference_ir_raw", "ir_relative", "sr", "reference_sr", "score", "delta_score")
+
+
+def drawn(seed: int, population: Population = POPULATION) -> tuple[AnchorSample, AnchorSample]:
+    return experiment(population, np.random.default_rng(seed))
+
+
+def points(own: AnchorSample, other: AnchorSample) -> dict[str, float]:
+    ir, against = (float(np.quantile(side.radius, 0.9)) for side in (own, other))
+    srs = [
+        float((side.distance[side.eligible] > raw + 0.1).mean())
+        for side, raw in ((own, ir), (other, against))
+    ]
+    return {
+        "ir_raw": ir, "reference_ir_raw": against, "ir_relative": ir / against, "sr": srs[0],
+        "reference_sr": srs[1],
+        "score": min((0.3 - ir / against) / 0.3, (srs[0] - 0.95) / 0.95),
+    }  # fmt: skip
+
+
+def test_the_ratio_is_resampled_as_the_page_says() -> None:
+    own, other = drawn(3)
+    found = judge(own, other, PROTOCOL, Thresholds(), FEW).ir_relative
+    group = [int(g) for g in groups(own)]
+    wanted = slow.ratio_bounds(
+        own.radius.tolist(), other.radius.tolist(), group, 0.9, 300, FEW.seed, 0.05
+    )
+    assert found is not None
+    assert (found.lower, found.upper) == pytest.approx(wanted, rel=1e-9)
+
+
+@given(st.integers(2, 12), SEEDS)
+def test_the_variance_of_pairs_is_all_products_that_share_an_end(size: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    ends = generator.integers(0, size, (2, 20))
+    hits = generator.integers(0, 2, 20).astype(float)
+    found = dyadic_variance(hits - hits.mean(), ends)
+    pairs = [(int(a), int(b)) for a, b in ends.T]
+    assert found == pytest.approx(slow.pair_variance(hits.tolist(), pairs), abs=1e-9)
+
+
+@given(SEEDS)
+def test_intervals_hold_their_points(seed: int) -> None:
+    own, other = drawn(seed)
+    found = judge(own, other, PROTOCOL, Thresholds(), FEW)
+    for name, point in points(own, other).items():
+        interval = getattr(found, name)
+        slack = 1e-9 * (1 + abs(point))
+        assert interval.lower - slack <= point <= interval.upper + slack, name
+
+
+@given(SEEDS, st.sampled_from([0.8, 0.95, 0.99]))
+def test_the_verdict_and_the_p_values_are_what_the_intervals_show(
+    seed: int, confidence: float
+) -> None:
+    thresholds = Thresholds(0.22, 0.9)
+    found = judge(*drawn(seed), PROTOCOL, thresholds, EvidenceOptions(confidence, 300))
+    ratio, alpha = found.ir_relative, 1 - confidence
+    assert ratio is not None
+    assert found.score is not None
+    passed = ratio.upper <= thresholds.ir and found.sr.lower >= thresholds.sr
+    failed = ratio.lower > thresholds.ir or found.sr.upper < thresholds.sr
+    wanted = Outcome.PASSED if passed else Outcome.FAILED if failed else Outcome.UNDECIDED
+    assert found.confident_outcome is wanted
+    assert (found.p_passed <= alpha) == passed
+    assert (found.p_failed <= alpha) == failed
+    assert (found.score.lower >= 0) == passed
+    assert (found.score.upper < 0) == failed
+    assert (found.doubt is Doubt.NONE) == (wanted is not Outcome.UNDECIDED)
+    if found.anchors_to_decide is not None:
+        assert wanted is Outcome.UNDECIDED
+        assert found.anchors_to_decide >= POPULATION.anchors
+
+
+@given(SEEDS)
+def test_the_order_of_the_anchors_does_not_matter(seed: int) -> None:
+    own, other = drawn(seed)
+    order = np.random.default_rng(seed).permutation(POPULATION.anchors)
+    place = np.argsort(order)
+
+    def shuffled(sample: AnchorSample) -> AnchorSample:
+        moved = np.where(sample.partner < 0, -1, place[sample.partner])
+        parts = {"radius": sample.radius, "distance": sample.distance}
+        parts |= {"partner": moved, "trajectory": sample.trajectory}
+        return AnchorSample(**{name: part[order] for name, part in parts.items()})
+
+    found = judge(own, other, PROTOCOL, Thresholds(), FEW)
+    again = judge(shuffled(own), shuffled(other), PROTOCOL, Thresholds(), FEW)
+    for name in NAMES:
+        first, second = getattr(found, name), getattr(again, name)
+        assert (first.lower, first.upper) == pytest.approx((second.lower, second.upper)), name
+
+
+@given(SEEDS, st.floats(0.1, 10))
+def test_other_units_leave_relative_ir_and_sr(seed: int, unit: float) -> None:
+    """Radii, distances and the margin in other units say the same."""
+    own, other = drawn(seed)
+    scaled = [replace(s, radius=unit * s.radius, distance=unit * s.distance) for s in (own, other)]
+    found = judge(own, other, PROTOCOL, Thresholds(), FEW)
+    again = judge(*scaled, ScoreProtocol(margin=0.1 * unit), Thresholds(), FEW)
+    for name in ("ir_relative", "sr"):
+        first, second = getattr(found, name), getattr(again, name)
+        assert (first.lower, first.upper) == pytest.approx((second.lower, second.upper)), name
+
+
+def test_a_seed_gives_the_same_bytes_and_another_one_others() -> None:
+    own, other = drawn(1)
+    first, again = (judge(own, other, PROTOCOL, Thresholds(), FEW) for _ in range(2))
+    assert first.to_json() == again.to_json()
+    other_seed = judge(own, other, PROTOCOL, Thresholds(), replace(FEW, seed=1))
+    assert other_seed.ir_relative != first.ir_relative
+
+
+def test_without_a_reference_only_sr_is_decided() -> None:
+    own, _ = drawn(1, replace(POPULATION, distance=50.0))
+    lenient = Thresholds(sr=0.5)
+    found = judge(own, None, PROTOCOL, lenient, FEW)
+    assert found.confident_outcome is Outcome.INCONCLUSIVE
+    absent = (found.ir_relative, found.reference_sr, found.score, found.delta_score)
+    assert absent == (None,) * 4
+    assert found.p_passed == 1
+    near, _ = drawn(1, replace(POPULATION, distance=0.05))
+    assert judge(near, None, PROTOCOL, lenient, FEW).confident_outcome is Outcome.FAILED
+
+
+def test_a_checkpoint_against_itself_has_relative_ir_one() -> None:
+    own, _ = drawn(1)
+    found = judge(own, own, PROTOCOL, Thresholds(), FEW)
+    assert found.ir_relative is not None
+    assert (found.ir_relative.lower, found.ir_relative.upper) == (1, 1)
+    assert found.confident_outcome is Outcome.FAILED
+
+
+def test_little_to_go_by_is_said_in_words() -> None:
+    own, other = drawn(2, replace(POPULATION, anchors=12, per_trajectory=2))
+    notes = judge(own, other, PROTOCOL, Thresholds(), FEW).notes
+    assert any("eligible anchors" in note for note in notes)
+    assert any("6 trajectories" in note for note in notes)
+    alone = [replace(s, trajectory=np.zeros(12, np.int64)) for s in (own, other)]
+    assert any("one trajectory" in n for n in judge(*alone, PROTOCOL, Thresholds(), FEW).notes)
+    rough = replace(own, rounding_floor=1.0)
+    assert any("rounding" in n for n in judge(rough, other, PROTOCOL, Thresholds(), FEW).notes)
+    plenty = drawn(2, Population(distance=3.0))
+    assert judge(*plenty, PROTOCOL, Thresholds(), FEW).notes == ()
+
+
+def test_a_quantile_above_all_anchors_decides_nothing() -> None:
+    own, other = drawn(2, replace(POPULATION, distance=50.0))
+    found = judge(own, other, ScoreProtocol(quantile=1.0), Thresholds(), FEW)
+    assert found.ir_relative is not None
+    assert (found.ir_relative.lower, found.ir_relative.upper) == (0, np.inf)
+    assert found.confident_outcome is Outcome.UNDECIDED
+    assert found.anchors_to_decide is None
