@@ -64,20 +64,34 @@ def _plane(axis: Axes, scores: dict[str, Score]) -> None:
     axis.axhline(thresholds.sr, linestyle=":", color="grey")
     for name, score in scores.items():
         passed = score.verdict.outcome is Outcome.PASSED
-        axis.scatter(
-            score.verdict.ir_relative,
-            score.checkpoint.sr,
-            s=90,
+        sure = score.evidence and score.evidence.confident_outcome is not Outcome.UNDECIDED
+        place = score.verdict.ir_relative, score.checkpoint.sr
+        axis.plot(
+            *place,
+            linestyle="none",
+            markersize=9,
             color=COLOURS[name],
+            markerfacecoloralt="white",
             marker=MARKERS[name],
-            label=f"{name}: {'passes' if passed else 'fails'}",
+            fillstyle="full" if sure else "left",
+            label=f"{name}: {'passes' if passed else 'fails'}{'' if sure else ', undecided'}",
             zorder=3,
         )
+        _cross(axis, place, score, COLOURS[name])
     axis.set(xlim=(0, 1.15), ylim=(-0.05, 1.08))
     axis.set_xlabel("relative IR (lower: noise moves predictions less)")
     axis.set_ylabel("SR (higher: states stay apart)")
-    axis.set_title("A checkpoint passes in the shaded corner", fontsize=10)
+    axis.set_title("A checkpoint passes in the shaded corner (bars: 95 %)", fontsize=10)
     axis.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 0.12))
+
+
+def _cross(axis: Axes, place: tuple[float | None, float], score: Score, colour: str) -> None:
+    """The intervals of a checkpoint, where the server gave any."""
+    if score.evidence is None or score.evidence.ir_relative is None:
+        return
+    ir, sr = score.evidence.ir_relative, score.evidence.sr
+    axis.plot((ir.lower, min(ir.upper, 1.15)), (place[1],) * 2, color=colour, linewidth=1.2)
+    axis.plot((place[0],) * 2, (sr.lower, sr.upper), color=colour, linewidth=1.2)
 
 
 def _steps(axis: Axes, steps: dict[str, list[float]]) -> None:

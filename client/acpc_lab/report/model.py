@@ -89,9 +89,7 @@ class Measurement:
 
     @property
     def sure(self) -> Outcome | None:
-        """The confident outcome, corrected for the number of measurements where that is asked."""
-        if self.among is not None:
-            return self.among.outcome
+        """The confident outcome by itself, as the intervals show it; None without evidence."""
         return None if self.evidence is None else self.evidence.confident_outcome
 
     def interval(self, name: str) -> Interval | None:
@@ -161,6 +159,11 @@ class ReportData:
     def family(self) -> Family:
         """The candidates, judged together."""
         return Family([cell.evidence for cell in self.candidates], self.family_wise)
+
+    @property
+    def corrects(self) -> bool:
+        """Whether verdicts are corrected for the number of measurements."""
+        return self.family_wise is FamilyWise.HOLM and len(self.candidates) > 1
 
     @property
     def has_evidence(self) -> bool:

@@ -188,12 +188,12 @@ class Strip:
     words: str
 
 
-def _alone(cell: Measurement) -> str | None:
-    """The confident outcome by itself, where correction has left it undecided."""
-    among = cell.among
-    if among is None or among.alone is None or among.alone is among.outcome:
+def _among(cell: Measurement) -> str | None:
+    """The confident outcome among all measurements, where these are judged together."""
+    if cell.among is None or cell.among.outcome is None:
         return None
-    return "passes, sure" if among.alone is Outcome.PASSED else "fails, sure"
+    outcomes = {Outcome.PASSED: "passes, sure", Outcome.FAILED: "fails, sure"}
+    return outcomes.get(cell.among.outcome, "undecided")
 
 
 _COLUMNS: tuple[tuple[TableColumn, Callable[[Measurement], str | float | None]], ...] = (
@@ -220,8 +220,8 @@ _COLUMNS: tuple[tuple[TableColumn, Callable[[Measurement], str | float | None]],
         lambda c: c.evidence.anchors_to_decide if c.evidence else None,
     ),
     (
-        TableColumn("alone", "one by one", number=False, hint="without correction for many"),
-        _alone,
+        TableColumn("among", "of all together", number=False, hint="as sure of all as of one"),
+        _among,
     ),
     (TableColumn("raw", "raw IR"), lambda c: c.score.checkpoint.ir_raw if c.score else None),
     (
@@ -268,6 +268,7 @@ def table(data: ReportData) -> tuple[list[TableColumn], list[Row]]:
         for column, read in _COLUMNS
         if any(read(cell) is not None for cell in data.cells)
         and (column.key not in _IF_SEVERAL or len({read(cell) for cell in data.cells}) > 1)
+        and (column.key != "among" or data.corrects)
     ]
     columns = [
         replace(column, title=data.level_name or "level") if column.key == "level" else column

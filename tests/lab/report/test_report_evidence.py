@@ -97,9 +97,9 @@ def test_figures_have_error_bars_and_half_filled_marks(data: ReportData, key: st
     bars = [line for axis in axes for line in axis.lines if _is_bar(line)]
     assert len(bars) >= len(marks)
     assert [(key_.text, key_.fill) for key_ in plate.legend if key_.mark == "swatch"][-3:] == [
-        ("filled: passes, 95 % sure of all together", "full"),
+        ("filled: passes, 95 % sure", "full"),
         ("half: undecided", "left"),
-        ("hollow: fails, likewise", "none"),
+        ("hollow: fails, 95 % sure", "none"),
     ]
 
 
@@ -156,7 +156,10 @@ def test_correction_is_shown_beside_none(data: ReportData) -> None:
         assert corrected.sure <= corrected.alone == single_.sure == single_.alone <= corrected.total
         more += corrected.alone - corrected.sure
     assert more > 0
-    assert "one by one" in render(data) and "one by one" not in render(plain)
+    assert "one by one: " in render(data) and "one by one" not in render(plain)
+    words = {row.values["among"].text for row in table(data)[1] if not row.cell.is_reference}
+    assert "undecided" in words and words & {"passes, sure", "fails, sure"}
+    assert "among" not in {column.key for column in table(plain)[0]}
 
 
 def test_a_sure_onset_is_never_below_the_one_that_is_seen(data: ReportData) -> None:
@@ -209,5 +212,6 @@ def test_the_exported_cells_have_intervals(data: ReportData, tmp_path: Path) -> 
         assert cell.evidence is not None
         assert float(row["sr_lower"]) == cell.evidence.sr.lower
         assert float(row["p_passed"]) == cell.evidence.p_passed
-        sure_ = "" if cell.is_reference or cell.sure is None else cell.sure.name.lower()
-        assert row["family_wise_outcome"] == sure_
+        assert cell.sure is not None and row["confident_outcome"] == cell.sure.name.lower()
+        among = cell.among.outcome if cell.among else None
+        assert row["family_wise_outcome"] == (among.name.lower() if among else "")

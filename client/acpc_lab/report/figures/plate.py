@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from acpc_client import CheckpointScore, Interval, Outcome
 
-from acpc_lab.evidence import FamilyWise
 from acpc_lab.plotting import KINDS, MARKERS, TIP, Draw, Fill, light, spread, whisker
 from acpc_lab.report.model import Measurement, ReportData
 
@@ -87,9 +86,7 @@ class Hues:
         unlevelled = {cell.name for cell in data.cells if cell.level is None}
         self._unlevelled = unlevelled.pop() if len(unlevelled) == 1 else "no level"
         self._tasks = tasks and len(data.tasks) > 1
-        held = data.family_wise is FamilyWise.HOLM and len(data.candidates) > 1
-        self._sure = f"{100 * data.family.confidence:g} % sure" + " of all together" * held
-        self._interval = f"{100 * data.family.confidence:g} % interval"
+        self._confidence = f"{100 * data.family.confidence:g} %"
         marked = dict.fromkeys(map(self._marked, data.cells))
         shapes = MARKERS if len(marked) <= len(MARKERS) else MARKERS[:1] * len(marked)
         self._marks = dict(zip(marked, shapes, strict=False))
@@ -144,10 +141,10 @@ class Hues:
             )
         return (
             *shapes,
-            Key(f"filled: passes, {self._sure}", "soft", "swatch"),
+            Key(f"filled: passes, {self._confidence} sure", "soft", "swatch"),
             Key("half: undecided", "soft", "swatch", "left"),
-            Key("hollow: fails, likewise", "soft", "swatch", "none"),
-            Key(self._interval, "soft", "bar"),
+            Key(f"hollow: fails, {self._confidence} sure", "soft", "swatch", "none"),
+            Key(f"{self._confidence} interval", "soft", "bar"),
         )
 
 
