@@ -17,7 +17,7 @@ from acpc.contract import MAX_RESAMPLES, Evidence, EvidenceOptions, Look, Outcom
 
 PASSING_POWER = 3
 SPENDING = f"Kim-DeMets, rho 1 for failing and {PASSING_POWER} for passing, added over looks"
-_IN_TAILS = 10
+_IN_TAILS = 4
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,187 @@
+"""Jobs that look again and again, on synthetic checkpoints whose truth is known.
+
+`benchmarks/evidence.py sequential` runs it. Anchors come from trajectories, about three of each;
+radii of checkpoint and reference are correlated; partners are shared; distances depend on both
+ends' trajectories. At a threshold any decided verdict counts as wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from acpc.contract import (
+    EvidenceOptions,
+    Look,
+    Outcome,
+    ScoreProtocol,
+    Thresholds,
+    UntilDecided,
+)
+from acpc_server.evidence import AnchorSample, take_look
+from acpc_server.evidence.confident import ConfidentVerdict
+from acpc_server.evidence.numbers import Numbers
+from scipy import stats
+
+PROTOCOL, THRESHOLDS = ScoreProtocol(), Thresholds()
+FEW = 400
+SPREAD, CLUSTERED, TOGETHER, ELIGIBLE = 0.5, 0.4, 0.5, 0.65
+# True relative IR and SR.
+AT_A_THRESHOLD = {"IR": (0.3, 0.999), "SR": (0.1, 0.95), "both": (0.3, 0.95)}
+CLEAR = {
+    "passes": (0.1, 1.0),
+    "fails on IR": (0.5, 0.99),
+    "fails on SR": (0.1, 0.7),
+    "nearly passes": (0.2, 0.99),
+    "nearly fails on IR": (0.36, 0.999),
+}
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A checkpoint whose relative IR and SR are known, as ``anchors`` anchors could give it."""
+
+    ir: float
+    sr: float
+
+    def samples(self, anchors: int, seed: int) -> SampledWorld:
+        """Its anchors in the order in which they are measured."""
+        rng = np.random.default_rng(seed)
+        trajectory = rng.integers(0, max(2, anchors // 3), anchors)
+
+        def effect() -> np.ndarray:
+            shared = rng.standard_normal(anchors)[trajectory]
+            own = rng.standard_normal(anchors)
+            return np.sqrt(CLUSTERED) * shared + np.sqrt(1 - CLUSTERED) * own
+
+        common = effect()
+        radius, reference = (
+            np.exp(SPREAD * (np.sqrt(TOGETHER) * common + np.sqrt(1 - TOGETHER) * effect()))
+            for _ in range(2)
+        )
+        return SampledWorld(
+            self,
+            self.ir * radius,
+            reference,
+            trajectory,
+            effect(),
+            rng.random(anchors) < ELIGIBLE,
+            rng.random(anchors),
+        )
+
+
+@dataclass(frozen=True)
+class SampledWorld:
+    """What was drawn for one experiment, of each anchor."""
+
+    truth: Truth
+    radius: np.ndarray
+    reference: np.ndarray
+    trajectory: np.ndarray
+    distance_effect: np.ndarray
+    eligible: np.ndarray
+    chooses: np.ndarray
+
+    def first(self, count: int) -> tuple[AnchorSample, AnchorSample]:
+        """Checkpoint and reference on the first anchors, paired among these."""
+        partner = (self.chooses[:count] * count).astype(int)
+        partner = np.where(partner == np.arange(count), (partner + 1) % count, partner)
+        both = self.distance_effect[:count] + self.distance_effect[partner]
+        at = self.truth.ir * np.exp(SPREAD * stats.norm.ppf(PROTOCOL.quantile)) + PROTOCOL.margin
+        distance = at * np.exp(both / np.sqrt(2) - stats.norm.ppf(1 - self.truth.sr))
+        skipped = ~self.eligible[:count]
+        partner, distance = np.where(skipped, -1, partner), np.where(skipped, np.nan, distance)
+        trajectory = self.trajectory[:count]
+        return (
+            AnchorSample(self.radius[:count], distance, partner, trajectory),
+            AnchorSample(self.reference[:count], distance, partner, trajectory),
+        )
+
+
+class Weighed(NamedTuple):
+    """What a look reads of the evidence, which is half of the time to compute."""
+
+    confident_outcome: Outcome
+    p_passed: float
+    p_failed: float
+
+
+def weighed(own: AnchorSample, reference: AnchorSample, options: EvidenceOptions) -> Weighed:
+    """As the server's ``judge`` decides it.
+
+    The first resamples, which are the same however many follow, often show that none of the errors
+    of any look is met: then those are not drawn.
+    """
+    few = Numbers.of(own, reference, PROTOCOL, replace(options, resamples=FEW))
+    assert few.ir_relative is not None  # noqa: S101 - there is a reference
+    share = (FEW + 1) / (options.resamples + 1)
+    passed = max(share * few.ir_relative.p_at_most(THRESHOLDS.ir), few.sr.p_at_least(THRESHOLDS.sr))
+    failed = min(share * few.ir_relative.p_at_least(THRESHOLDS.ir), few.sr.p_at_most(THRESHOLDS.sr))
+    if min(passed, failed) > 1 - EvidenceOptions().confidence:
+        return Weighed(Outcome.UNDECIDED, passed, failed)
+    numbers = Numbers.of(own, reference, PROTOCOL, options)
+    verdict = ConfidentVerdict(numbers, THRESHOLDS, 1 - options.confidence)
+    return Weighed(verdict.outcome()[0], verdict.p_passed(), verdict.p_failed())
+
+
+def run_job(world: SampledWorld, limit: int, batch: int) -> tuple[Outcome, int]:
+    """The confident outcome of a sequential job, and the anchors it stopped at."""
+    seen: list[Look] = []
+    sizes = UntilDecided(batch).sizes(limit)
+    outcome = Outcome.UNDECIDED
+    for size in sizes:
+        own, reference = world.first(size)
+
+        weigh = partial(weighed, own, reference)
+        eligible = int(own.eligible.sum())
+        found = take_look(
+            weigh,  # type: ignore[arg-type]
+            EvidenceOptions(),
+            THRESHOLDS.sr,
+            seen,
+            len(sizes),
+            anchors=size,
+            eligible=eligible,
+        )
+        seen.append(found.look)
+        if found.decided:
+            outcome = weigh(found.options).confident_outcome
+            break
+    return outcome, size
+
+
+def study(
+    truth: tuple[float, float], seeds: Sequence[int], limit: int, batch: int
+) -> dict[str, Any]:
+    """Many jobs on one truth: how often each outcome came, and the anchors they took."""
+    ended = [run_job(Truth(*truth).samples(limit, seed), limit, batch) for seed in seeds]
+    counts = Counter(str(outcome) for outcome, _ in ended)
+    return {
+        "relative_ir": truth[0],
+        "sr": truth[1],
+        "experiments": len(ended),
+        **{name: counts[name] / len(ended) for name in ("passed", "failed", "undecided")},
+        "anchors": float(np.mean([anchors for _, anchors in ended])),
+    }
+
+
+def report(experiments: int, limit: int = 160, batch: int = 4) -> dict[str, Any]:
+    """Wrong verdicts at the thresholds after many looks, and anchors where the truth is clear."""
+    each = -(-experiments // len(AT_A_THRESHOLD))
+    looks = len(UntilDecided(batch).sizes(limit))
+    at = {name: study(truth, range(each), limit, batch) for name, truth in AT_A_THRESHOLD.items()}
+    clear = {
+        name: study(truth, range(max(1, each // 10)), 400, 25) for name, truth in CLEAR.items()
+    }
+    wrong = sum((row["passed"] + row["failed"]) * row["experiments"] for row in at.values())
+    total = sum(row["experiments"] for row in at.values())
+    return {
+        "at a threshold": {"looks": looks, "limit": limit, **at},
+        "wrong": wrong / total,
+        "experiments": total,
+        "clear": {"looks": 16, "limit": 400, **clear},
+    }
