@@ -9,6 +9,7 @@ from acpc_lab.evidence.multiplicity import (
     held_in_sequence,
     holm,
 )
+from acpc_lab.evidence.spending import at_epoch
 
 __all__ = [
     "Family",
@@ -16,6 +17,7 @@ __all__ = [
     "Sureness",
     "all_hold",
     "any_holds",
+    "at_epoch",
     "evidence_columns",
     "held_in_sequence",
     "holm",

@@ -33,6 +33,7 @@ from acpc_client import (
     AcpcClient,
     CheckpointRef,
     DatasetAnchors,
+    EvidenceOptions,
     NumericMode,
     Operation,
     Outcome,
@@ -40,10 +41,12 @@ from acpc_client import (
     Score,
     ScoreProtocol,
     Thresholds,
+    UntilDecided,
     load_thresholds,
 )
 from acpc_client.errors import (
     AcpcError,
+    ArgumentError,
     FailedPrecondition,
     ResourceExhausted,
     RunEnded,
@@ -58,6 +61,7 @@ from acpc_lab.campaigns import (
     TaskStatus,
     check_options,
 )
+from acpc_lab.evidence import at_epoch
 
 _POLL_S = 0.5
 _log = logging.getLogger("acpc_lab")
@@ -78,6 +82,13 @@ class ScoringOptions(Access, total=False):
         thresholds: Of the screen: numbers, or a file that ``acpc study thresholds --output`` wrote
             [the paper's 0.30 and 0.95].
         numeric_mode: Arithmetic of the network [the server's].
+        evidence: How sure verdicts are made to be, over all epochs together [95 %].
+        error_halflife: Epochs over which half of the error of a confident verdict is spent, so that
+            a hundred epochs promise no more than one; each is judged more strictly than
+            ``evidence`` says, and its number decides how strictly. None: every epoch is judged as
+            if it were the only one [100].
+        until_decided: Measures a batch of anchors at a time until an epoch's verdict is certain
+            [all anchors].
         backlog: Epochs that may wait to be scored; further ones are rejected [8].
         patience: Seconds the server may be away at a stretch before an epoch is given up [600].
         timeout: Seconds one epoch may take [3600].
@@ -87,12 +98,17 @@ class ScoringOptions(Access, total=False):
     protocol: ScoreProtocol | None
     thresholds: Thresholds | str | Path | None
     numeric_mode: NumericMode
+    evidence: EvidenceOptions | None
+    error_halflife: int | None
+    until_decided: UntilDecided | None
     backlog: int
     patience: float
     timeout: float
 
 
-_OF_REQUEST = ("reference", "protocol", "thresholds", "numeric_mode")
+_OF_REQUEST = ("reference", "protocol", "thresholds", "numeric_mode", "until_decided")
+# About as many epochs as a run has.
+_HALFLIFE = 100
 
 
 @dataclass(frozen=True)
@@ -217,6 +233,10 @@ class EpochScorer:
             self._request["thresholds"] = chosen.thresholds
             for sentence in chosen.warnings:
                 _log.warning("%s: %s", file, sentence)
+        halflife = options.get("error_halflife", _HALFLIFE)
+        if halflife is not None and halflife < 1:
+            raise ArgumentError("error_halflife", f"found {halflife}, wanted at least 1, or None")
+        self._sure = options.get("evidence") or EvidenceOptions(), halflife
         self._patience = options.get("patience", _PATIENCE_S)
         self._timeout = options.get("timeout", 3600.0)
         self._queue: queue.Queue[_Epoch] = queue.Queue(options.get("backlog", 8))
@@ -296,9 +316,15 @@ class EpochScorer:
                 self._under_way -= 1
                 self._idle.notify_all()
 
+    def _evidence(self, epoch: int) -> EvidenceOptions:
+        """How sure the verdict on one epoch is made to be."""
+        asked, halflife = self._sure
+        return asked if halflife is None else at_epoch(asked, epoch, halflife)
+
     def _score(self, epoch: _Epoch) -> None:
         """Has one job per shift, and hands each score out as soon as its job ends."""
-        tasks = [_EpochTask(epoch, self._anchors, shift, self._request) for shift in self._shifts]
+        request = {**self._request, "evidence": self._evidence(epoch.number)}
+        tasks = [_EpochTask(epoch, self._anchors, shift, request) for shift in self._shifts]
         link = Link(self._client, patience=self._patience, timeout=self._timeout, stop=self._stop)
         campaign = Campaign(
             self._client,

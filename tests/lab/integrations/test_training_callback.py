@@ -20,9 +20,11 @@ import processes
 import pytest
 import torch
 from acpc.contract import DatasetAnchors, GaussianBlur, GaussianNoise, ScoreProtocol
+from acpc_client import EvidenceOptions
 from acpc_client.errors import ArgumentError, FailedPrecondition, NotFound, Unavailable
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
+from acpc_lab.evidence import at_epoch
 from acpc_lab.integrations import (
     EpochScore,
     EpochScorer,
@@ -281,6 +283,24 @@ def test_a_scorer_serves_any_loop(server: ServerProcess) -> None:
     (late,) = scorer.arrived()
     assert isinstance(late.error, FailedPrecondition)
     assert threading.active_count() <= before + 2, "its thread is gone; gRPC keeps its own"
+
+
+def test_epochs_spend_the_error_of_a_verdict_by_their_number(server: ServerProcess) -> None:
+    """A run that is resumed goes on with the epoch's own share, whatever was scored before."""
+
+    def confidences(*epochs: int, **options: object) -> list[float]:
+        with EpochScorer(server.address, ANCHORS, NOISE, protocol=PROTOCOL, **options) as scorer:
+            for epoch in epochs:
+                assert scorer.submit(epoch, "model")
+            assert scorer.drain(GENEROUS_SECONDS)
+            return [item.score.evidence.confidence for item in scorer.arrived()]
+
+    wanted = [at_epoch(EvidenceOptions(), epoch, 100).confidence for epoch in (0, 7)]
+    assert confidences(0, 7) == wanted
+    assert confidences(7) == wanted[1:]
+    assert confidences(7, error_halflife=None, evidence=EvidenceOptions(0.9)) == [0.9]
+    with pytest.raises(ArgumentError, match="error_halflife"):
+        confidences(error_halflife=0)
 
 
 def test_a_scorer_gives_up_on_a_server_that_stays_away() -> None:
