@@ -8,7 +8,7 @@ from dataclasses import replace
 from acpc_client import EvidenceOptions
 
 _IN_TAILS = 4
-_MOST_RESAMPLES = 100_000
+_FINEST = 100_000
 
 
 def at_epoch(options: EvidenceOptions, epoch: int, halflife: int) -> EvidenceOptions:
@@ -28,6 +28,6 @@ def at_epoch(options: EvidenceOptions, epoch: int, halflife: int) -> EvidenceOpt
     """
     alpha, k = 1 - options.confidence, epoch + 1
     error = alpha * halflife / ((halflife + k) * (halflife + k - 1))
-    error = max(error, 2 / (_MOST_RESAMPLES - 1))
-    resamples = min(max(options.resamples, math.ceil(_IN_TAILS / error)), _MOST_RESAMPLES)
+    error = max(error, 2 / (_FINEST - 1))
+    resamples = min(max(options.resamples, math.ceil(_IN_TAILS / error)), _FINEST)
     return replace(options, confidence=1 - error, resamples=resamples)
