@@ -106,12 +106,12 @@ def _needed(data: ReportData) -> list[str]:
     if not needed:
         return []
     half, most = needed[(len(needed) - 1) // 2], needed[-1]
-    told = f"{half} anchors would probably decide half of" if half < most else f"{most} anchors "
-    more = f", {most} all of them" if half < most else ""
+    if len(needed) == 1:
+        return [f"{most} anchors would probably decide the one that is undecided by itself."]
+    them = "those that are undecided by themselves"
     if half == most:
-        told += "would probably decide"
-    them = "those that are" if len(needed) > 1 else "the one that is"
-    return [f"{told} {them} undecided by themselves{more}."]
+        return [f"{most} anchors would probably decide {them}."]
+    return [f"{half} anchors would probably decide half of {them}, {most} all of them."]
 
 
 def _verb(number: int, many: str, one: str) -> str:
