@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 
 from acpc.contract import AnchorSource
-from acpc_client import AcpcClient, DatasetAnchors, GaussianNoise, Outcome, Pair, Score
+from acpc_client import AcpcClient, DatasetAnchors, GaussianNoise, Interval, Outcome, Pair, Score
 from acpc_server.data import Anchors, DatasetStore
 from picture import draw
 from rich.console import Console
@@ -90,6 +90,7 @@ def row(name: str, score: Score) -> dict[str, object]:
         "sr": score.checkpoint.sr,
         "score": score.verdict.score,
         "passed": score.verdict.outcome is Outcome.PASSED,
+        "evidence": score.evidence and score.evidence.to_dict(),
     }
 
 
@@ -97,17 +98,21 @@ def explain(scores: dict[str, Score], console: Console) -> None:
     """The table, and what it means to somebody who has not read the paper."""
     thresholds = scores[REFERENCE].verdict.thresholds
     table = Table(title=f"Does the model survive sensor noise of sigma {SIGMA}?")
-    for column in ("checkpoint", "relative IR", "SR", "score S", "verdict"):
+    for column in ("checkpoint", "relative IR", "SR", "score S", "verdict", "sure?"):
         table.add_column(column, justify="left" if column == "checkpoint" else "right")
     for name, score in scores.items():
-        verdict = score.verdict
+        verdict, found = score.verdict, score.evidence
         passed = verdict.outcome is Outcome.PASSED
+        if found is None or found.ir_relative is None:
+            raise SystemExit("the server did not say how sure it is")
+        undecided = found.confident_outcome is Outcome.UNDECIDED
         table.add_row(
             f"{name}\n[dim]{CHECKPOINTS[name]}[/dim]",
-            f"{verdict.ir_relative:.2f}",
-            f"{score.checkpoint.sr:.2f}",
+            f"{verdict.ir_relative:.2f}\n[dim]{_ends(found.ir_relative)}[/dim]",
+            f"{score.checkpoint.sr:.2f}\n[dim]{_ends(found.sr)}[/dim]",
             f"{verdict.score:+.2f}",
             "[green]passes[/green]" if passed else "[red]fails[/red]",
+            "[yellow]undecided[/yellow]" if undecided else f"{found.sure:.0%}",
         )
     console.print(table)
     console.print(
@@ -115,9 +120,13 @@ def explain(scores: dict[str, Score], console: Console) -> None:
         f"clean frames; at most {thresholds.ir} passes.\n"
         "SR: how often two different states are still predicted apart, beyond that push; at least "
         f"{thresholds.sr} passes.\n"
+        "Below each number: where it lies at 95 % confidence, over the anchors that might have "
+        "been drawn. A verdict is sure where both intervals lie on one side of their thresholds; "
+        "otherwise it is undecided: other anchors might say otherwise.\n"
     )
     for name, score in scores.items():
         console.print(f"[bold]{name}[/bold]: {score.verdict.summary}")
+        console.print(f"  How sure: {score.certainty}.")
         if note := score.checkpoint.rounding_note:
             console.print(f"  [dim]{note}[/dim]")
     collapsed = scores["two-room-collapsed"]
@@ -129,6 +138,10 @@ def explain(scores: dict[str, Score], console: Console) -> None:
             f"anything: its states lie {latent:.3f} apart where a healthy model's lie "
             f"{healthy:.1f} apart. Judged by IR alone it would ship; SR stops it."
         )
+
+
+def _ends(interval: Interval) -> str:
+    return f"{interval.lower:.2f} to {interval.upper:.2f}"
 
 
 def main() -> None:
