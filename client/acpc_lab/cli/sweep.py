@@ -24,7 +24,6 @@ from acpc_lab.cli.options import (
     Exit,
     FamilyWiseOption,
     Gate,
-    GateOption,
     Json,
     Patience,
     command,
@@ -158,7 +157,12 @@ def run(
     no_gate: Annotated[
         bool, typer.Option("--no-gate", help="Exit with 0 although a cell fails the screen.")
     ] = False,
-    gate: GateOption = Gate.POINT,
+    gate: Annotated[
+        Gate | None,
+        typer.Option(
+            help="confident: exit with 3 for what surely fails, 5 for undecided [the file's]."
+        ),
+    ] = None,
     family_wise: FamilyWiseOption = FamilyWise.HOLM,
     output: Output = None,
     server: SweepServer,
@@ -201,7 +205,8 @@ def run(
         render.line(f"{sum(bool(item.operation) for item in results)} of {len(results)} submitted")
         sweep_tables.failures(results.failed)
         raise typer.Exit(Exit.JOB_ENDED_BADLY if results.failed else Exit.OK)
-    _finish(results, None if no_gate else gate, as_json=as_json)
+    chosen = None if no_gate else gate or Gate(sweep.spec.gate)
+    _finish(results, chosen, as_json=as_json)
 
 
 def _finish(results: SweepResults, gate: Gate | None, *, as_json: bool) -> None:

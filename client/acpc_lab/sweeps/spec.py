@@ -31,7 +31,8 @@ from acpc_lab.sweeps.shifts import read_shifts
 
 KEYS = (
     "name", "description", "server", "checkpoints", "reference", "anchors", "shifts", "seeds",
-    "protocol", "thresholds", "evidence", "until_decided", "numeric_mode", "concurrency", "retries",
+    "protocol", "thresholds", "evidence", "until_decided", "gate", "numeric_mode", "concurrency",
+    "retries",
 )  # fmt: skip
 _OF_FILE = ("source_digest", "family")
 READINGS = ("paper", "released")
@@ -76,6 +77,7 @@ class SweepSpec:
         neighbourhoods: Values of ``protocol.neighbourhood``, each a cell of its own.
         concurrency: Jobs in flight at most.
         retries: Further attempts for a cell whose job failed.
+        gate: Which verdict a run exits by, ``"point"`` or ``"confident"``.
         warnings: What to know of the thresholds, in words, where they come from a file.
         document: The file as plain values, with the thresholds that a file of its own holds.
     """
@@ -95,6 +97,7 @@ class SweepSpec:
     numeric_mode: NumericMode
     concurrency: int
     retries: int
+    gate: str
     warnings: tuple[str, ...]
     document: Mapping[str, Any] = field(repr=False)
 
@@ -149,6 +152,7 @@ def read_spec(root: Node, default_name: str, beside: Path) -> SweepSpec:
         thresholds=thresholds,
         evidence=_evidence(top.get("evidence")),
         until_decided=_until_decided(top.get("until_decided")),
+        gate=top["gate"].choice(("point", "confident")) if "gate" in top else "point",
         warnings=warnings,
         numeric_mode=NumericMode[mode.choice(modes).upper()] if mode else NumericMode(0),
         concurrency=top["concurrency"].integer(1, 1000) if "concurrency" in top else 4,

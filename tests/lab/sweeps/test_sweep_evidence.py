@@ -133,6 +133,21 @@ def test_the_confident_gate(
     assert ("undecided: score more anchors" in answer.stderr) == (code == 5)
 
 
+def test_a_file_names_its_gate_and_the_option_wins(
+    target: str, tmp_path: Path, party: JobParty
+) -> None:
+    """The gate is of the run alone: the same jobs are found again."""
+    file = tmp_path / "mine.yaml"
+    codes = []
+    for gate, options in (("confident", []), ("confident", ["--gate", "point"]), ("point", [])):
+        file.write_text(yaml.safe_dump({**DOCUMENT, "gate": gate}))
+        party.fates["a"].extend([PASSES, OPEN])
+        run = ["--target", target, "sweep", "run", str(file), *options]
+        codes.append(CliRunner().invoke(app, run).exit_code)
+    assert codes == [5, 0, 0]
+    assert len(party.jobs) == 2
+
+
 def test_an_older_score_does_not_pass_the_confident_gate(
     acpc: Callable[..., Any], party: JobParty
 ) -> None:

@@ -66,6 +66,7 @@ protocol:
 thresholds: {ir: 0.2, sr: 0.9}
 evidence: {confidence: 0.9, resamples: 500, seed: 3}
 until_decided: 10
+gate: confident
 numeric_mode: tf32
 concurrency: 9
 retries: 0
@@ -109,6 +110,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert spec.protocol == ScoreProtocol(3, 0, 4, 0.8, 0.2, (0.5, 0.5, 0, 0), (1, 2), (0.5,))
     assert spec.thresholds == Thresholds(0.2, 0.9)
     assert (spec.evidence, spec.until_decided) == (EvidenceOptions(0.9, 500, 3), UntilDecided(10))
+    assert spec.gate == "confident"
     assert spec.numeric_mode is NumericMode.TF32
     assert (spec.concurrency, spec.retries) == (9, 0)
 
@@ -235,6 +237,7 @@ REFUSED: list[tuple[str, int | None, str, str]] = [
     ("protocol: {margin: 1e-3}", 4, "protocol.margin", "YAML reads 1e-3 as text, write 1.0e-3"),
     ("evidence: {confidence: 1}", 4, "evidence.confidence", "wanted a number in (0.5, 1)"),
     ("evidence: {resamples: 200, confidence: 0.999}", 4, "evidence.resamples", "at least 2000"),
+    ("gate: sure", 4, "gate", "wanted one of point, confident"),
     ("until_decided: 1", 4, "until_decided", "wanted a whole number from 2"),
     ("until_decided: soon", 4, "until_decided", "wanted a whole number from 2"),
     ("thresholds: {ir: .nan}", 4, "thresholds.ir", "wanted a finite number"),
