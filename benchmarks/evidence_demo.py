@@ -23,7 +23,7 @@ from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, pairing, screening, to_model_input
 from acpc_server.perturb import perturb_frames
-from common import WORLD
+from common import ROOT, WORLD
 from evidence_sequential import PROTOCOL, THRESHOLDS, weighed
 from torch import Tensor
 from world import Episodes, render, simulate
@@ -33,6 +33,7 @@ EPISODES, BLOCKS, ANCHORS, SEED = 120, 24, 100, 20261122
 SHIFTS = {"gaussian_noise:0.08": GaussianNoise(0.08), "blur:5": GaussianBlur(5)}
 WEIGHTS = consistency.horizon_weights((), FUTURE)
 LOOKS = UntilDecided()
+FOLDER = ROOT / "build/benchmarks/evidence_demo"
 
 
 class DemoSweep:
@@ -311,7 +312,7 @@ def summary(
     }
 
 
-def report(sets: int, folder: Path) -> dict[str, Any]:
+def report(sets: int = 200, folder: Path = FOLDER) -> dict[str, Any]:
     """How often verdicts flip, are wrong or undecided, and the anchors that stopping saves."""
     sweep = DemoSweep(sets)
     cells = [(name, shift) for shift in SHIFTS for name in sweep.names]

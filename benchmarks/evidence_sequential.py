@@ -169,7 +169,7 @@ def study(
     }
 
 
-def report(experiments: int, limit: int = 160, batch: int = 4) -> dict[str, Any]:
+def report(experiments: int = 2000, limit: int = 160, batch: int = 4) -> dict[str, Any]:
     """Wrong verdicts at the thresholds after many looks, and anchors where the truth is clear."""
     each = -(-experiments // len(AT_A_THRESHOLD))
     looks = len(UntilDecided(batch).sizes(limit))
