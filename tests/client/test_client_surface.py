@@ -268,6 +268,7 @@ REPORT = [
     "Preview",
     "ProtocolUsed",
     "ReportData",
+    "claims",
     "export_figures",
     "from_files",
     "from_operations",
