@@ -1,6 +1,6 @@
 """Certificates with confidence: how often they are wrong, the draws they take, what a draw costs.
 
-    python benchmarks/evidence_certificates.py [--pools 10000] [--out build/benchmarks/...json]
+    python benchmarks/evidence.py certificates [--pools 10000] [--moments 12]
 
 Wrong statements are counted over pools of two candidates whose cost gap moves by a normal amount in
 every draw, so that the share of draws which keep the winner is known and lies just below the goal.
@@ -31,7 +31,7 @@ from acpc_server.interactive import Planner, certify_pool, cover_pool
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
-from common import CHECKPOINTS, parser, publish
+from common import CHECKPOINTS
 from scipy.special import betaln
 from scipy.stats import binom, norm
 from world import FRAMESKIP, render
@@ -175,7 +175,7 @@ def admit(seconds: float) -> Any:  # noqa: ANN401 - a context manager
     yield RequestContext(Priority.INTERACTIVE, seconds)
 
 
-def moments(count: int) -> list[dict[str, Any]]:
+def planners_moments(count: int) -> list[dict[str, Any]]:
     """Planners' moments in the demo's world: three frames, a goal, and a pool around the way."""
     rng = np.random.default_rng(7)
     found = []
@@ -200,7 +200,7 @@ def on_the_model(count: int) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for model in MODELS:
         for sigma in SIGMAS:
-            for moment in moments(count):
+            for moment in planners_moments(count):
                 request = PoolRequest(
                     checkpoint=CheckpointRef(model),
                     views=PerturbationSet((GaussianNoise(sigma),), 5, 1, len(rows)),
@@ -279,24 +279,11 @@ def _cost(rows: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def report(pools: int, count: int) -> dict[str, Any]:
-    """All three studies."""
+def report(pools: int = 10_000, moments: int = 12) -> dict[str, Any]:
+    """All three: errors over so many pools, and so many moments of each model and strength."""
     return {
         "goal": {"coverage": COVERAGE, "confidence": 1 - ERROR, "max_draws": MOST},
         "wrong": {"true_coverage": BELOW, **wrong(pools)},
         "ways": compared(),
-        "model": on_the_model(count),
+        "model": on_the_model(moments),
     }
-
-
-def main() -> None:
-    """Command line entry."""
-    options = parser(__doc__, "evidence_certificates")
-    options.add_argument("--pools", type=int, default=10_000)
-    options.add_argument("--moments", type=int, default=12, help="of each model and strength")
-    args = options.parse_args()
-    publish(report(args.pools, args.moments), args.out)
-
-
-if __name__ == "__main__":
-    main()
