@@ -24,9 +24,9 @@ the same keywords. Neither torch nor stable_worldmodel is imported.
     if not certificates.certified(env=0):
         print("from iteration", certificates.first_uncertified(env=0))
 
-With ``coverage_goal=CoverageGoal(pools=30)`` among the session's options (the solver's n_steps) each
-iteration's ``certificate.coverage`` says with confidence how many of all draws leave its choice
-unchanged, and its ``step`` what holds of all iterations so far.
+With ``coverage_goal=CoverageGoal(pools=30)`` among the session's options (the solver's n_steps),
+each iteration's ``certificate.coverage`` says with confidence how many of all draws leave its
+choice unchanged, and its ``step`` what holds of all iterations so far.
 
 The hook sees the solver's iterations but cannot change them: what to do with a plan that is not
 certified is for the caller to decide, after ``solve``.
