@@ -222,8 +222,8 @@ class Settings(BaseSettings):
         50,
         ge=1,
         le=4096,
-        description="planning sessions from one that is looked at to the next, at least; an "
-        "episode's number of them makes them independent",
+        description="planning sessions from one that is looked at to the next, at least; the "
+        "number of the longest episode makes them independent",
     )
     lame_duck_seconds: float = Field(
         5.0,
