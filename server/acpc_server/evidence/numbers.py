@@ -12,6 +12,7 @@ from acpc_server.evidence.estimates import OrderStatistics, Proportion, Resample
 from acpc_server.evidence.resampling import effective_groups, resampled_quantiles, spread_factor
 from acpc_server.evidence.sample import AnchorSample, groups
 from acpc_server.evidence.separation import design_effect, separation
+from acpc_server.numerics import verdict
 
 BOOTSTRAP = "Bayesian bootstrap over trajectories"
 
@@ -34,7 +35,11 @@ class Numbers:
         protocol: ScoreProtocol,
         options: EvidenceOptions,
     ) -> Numbers:
-        """The numbers of these samples, their raw IR resampled together."""
+        """The numbers of these samples, their raw IR resampled together.
+
+        Raises:
+            FailedPrecondition: The reference's raw IR is 0.
+        """
         group = groups(checkpoint)
         ir_raw = _radius(checkpoint, group, protocol.quantile)
         sr = separation(checkpoint, group, protocol.margin, ir_raw)
@@ -44,9 +49,10 @@ class Numbers:
         if reference is not checkpoint:
             against = _radius(reference, group, protocol.quantile)
             against_sr = separation(reference, group, protocol.margin, against)
+        point = verdict.relative_ir(ir_raw.point, against.point)
         radii = [checkpoint.radius, reference.radius]
         values = resampled_quantiles(radii, group, protocol.quantile, options)
-        ratio = _ratio(values, ir_raw.point / against.point)
+        ratio = _ratio(values, point)
         if protocol.quantile * (len(group) + 1) > len(group):  # it lies above all anchors
             ratio = replace(ratio, ordered=np.empty(0))
         return cls(ir_raw, sr, ratio, against, against_sr)

@@ -8,6 +8,7 @@ import evidence_reference as slow
 import numpy as np
 import pytest
 from acpc.contract import Doubt, EvidenceOptions, Outcome, ScoreProtocol, Thresholds
+from acpc_server.errors import FailedPrecondition
 from acpc_server.evidence import AnchorSample, judge
 from acpc_server.evidence.sample import groups
 from acpc_server.evidence.separation import dyadic_variance
@@ -150,6 +151,13 @@ def test_a_checkpoint_against_itself_has_relative_ir_one() -> None:
     assert found.ir_relative is not None
     assert (found.ir_relative.lower, found.ir_relative.upper) == (1, 1)
     assert found.confident_outcome is Outcome.FAILED
+
+
+def test_a_reference_that_does_not_react_has_no_relative_ir() -> None:
+    own, other = drawn(1)
+    still = replace(other, radius=np.zeros_like(other.radius))
+    with pytest.raises(FailedPrecondition, match="relative IR is undefined"):
+        judge(own, still, PROTOCOL, Thresholds(), FEW)
 
 
 def test_little_to_go_by_is_said_in_words() -> None:
