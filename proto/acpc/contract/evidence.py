@@ -14,6 +14,8 @@ from acpc.contract.requests import MAX_ANCHORS, Request
 from acpc.v1 import scoring_service_pb2 as pb
 
 MAX_RESAMPLES = 100_000
+MAX_LOOKS = 100
+"""Each look judges all anchors so far again, and its job keeps which they are."""
 
 
 class Doubt(WireEnum):
@@ -57,7 +59,8 @@ class UntilDecided(Request, Wire[pb.UntilDecided]):
     The anchors that are asked for are the limit.
 
     Attributes:
-        batch: Anchors from one look at the evidence to the next, at most the limit.
+        batch: Anchors from one look at the evidence to the next, at most the limit and at least
+            a hundredth of it.
     """
 
     batch: int = bounded(25, ge=2, le=MAX_ANCHORS)
@@ -67,12 +70,13 @@ class UntilDecided(Request, Wire[pb.UntilDecided]):
         return [*range(self.batch, limit, self.batch), limit]
 
     def check_looks(self, limit: int, confidence: float) -> None:
-        """Rejects a batch above the limit, and more looks than the error can be shared by."""
+        """Rejects a batch above the limit, and more looks than can be kept or share the error."""
         if self.batch > limit:
             raise ArgumentError(
                 "until_decided.batch", f"found {self.batch}, wanted at most the {limit} anchors"
             )
-        looks, most = len(self.sizes(limit)), int(MAX_RESAMPLES * (1 - confidence) / 2)
+        most = min(MAX_LOOKS, int(MAX_RESAMPLES * (1 - confidence) / 2))
+        looks = math.ceil(limit / self.batch)
         if looks > most:
             raise ArgumentError(
                 "until_decided.batch",

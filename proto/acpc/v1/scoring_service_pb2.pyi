@@ -265,8 +265,8 @@ class UntilDecided(_message.Message):
 
     BATCH_FIELD_NUMBER: _builtins.int
     batch: _builtins.int
-    """Anchors from one look at the evidence to the next, at most the limit.
-    Absent: 25.
+    """Anchors from one look at the evidence to the next, at most the limit and at
+    least a hundredth of it. Absent: 25.
     Range: 2 to 100000; default 25.
     """
     def __init__(

@@ -1,6 +1,6 @@
 """Histories, anchors and views to latents, with their receipts."""
 
-from acpc_server.encoding.anchor_job import AnchorJobKind, AnchorJobSpec
+from acpc_server.encoding.anchor_job import SHARD_ANCHORS, AnchorJobKind, AnchorJobSpec
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
 from acpc_server.encoding.anchors import AnchorEncoder, read_inputs
 from acpc_server.encoding.histories import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -18,7 +19,7 @@ from acpc.contract import (
 )
 
 from acpc_server.data import Anchors
-from acpc_server.encoding import AnchorJobKind, receipt_to_json
+from acpc_server.encoding import SHARD_ANCHORS, AnchorJobKind, receipt_to_json
 from acpc_server.engine import require_mode
 from acpc_server.errors import InvalidArgument
 from acpc_server.evidence import Seen, take_look
@@ -78,12 +79,15 @@ class ScoreJobKind(AnchorJobKind):
         Of a job that stops when it is decided as many as it takes at most: at each look one to
         read, one per shard that is new, and one to judge.
         """
-        roles = len(spec.roles())
-        if not spec.looks():
+        roles, looks = len(spec.roles()), spec.looks()
+        if not looks:
             return 1 + roles * (len(spec.shards()) + 1)
-        shards = [set(spec.first(count).shards()) for count in spec.looks()]
-        fresh = sum(len(now - before) for before, now in pairwise([set(), *shards]))
-        return 2 * len(shards) + roles * (fresh + 1)
+        # A shard that was cut off by the look before is new.
+        fresh = sum(
+            math.ceil(now / SHARD_ANCHORS) - before // SHARD_ANCHORS
+            for before, now in pairwise([0, *looks])
+        )
+        return 2 * len(looks) + roles * (fresh + 1)
 
     def run(self, spec: ScoreSpec, stamp: str, step: Step, context: RequestContext) -> Json:
         """Every step of a job, in order; see :class:`~acpc_server.jobs.JobKind`."""
