@@ -172,7 +172,7 @@ class Verdicts:
     def __init__(self, sweep: DemoSweep, measured: Mapping[str, np.ndarray]) -> None:
         self._sweep, self._measured = sweep, measured
         self.anchors = len(measured["trajectory"])
-        self.sizes = LOOKS.sizes(self.anchors)
+        self.sizes = LOOKS.sizes(self.anchors, EvidenceOptions().confidence)
         self._paired = {size: sweep.distances(measured, size) for size in self.sizes}
 
     def samples(self, cell: Cell, size: int) -> tuple[AnchorSample, AnchorSample]:

@@ -60,29 +60,33 @@ class UntilDecided(Request, Wire[pb.UntilDecided]):
 
     Attributes:
         batch: Anchors from one look at the evidence to the next, at most the limit and at least
-            a hundredth of it.
+            a hundredth of it. At a confidence near 1, whose error few looks can share, several
+            batches go by between looks.
     """
 
     batch: int = bounded(25, ge=2, le=MAX_ANCHORS)
 
-    def sizes(self, limit: int) -> list[int]:
-        """Anchors at each look."""
-        return [*range(self.batch, limit, self.batch), limit]
+    def sizes(self, limit: int, confidence: float) -> list[int]:
+        """Anchors at each look; where the error is too small for so many, at every few batches."""
+        most = max(1, int(MAX_RESAMPLES * (1 - confidence) / 2))
+        step = self.batch * math.ceil(self._looks(limit) / most)
+        return [*range(step, limit, step), limit]
 
-    def check_looks(self, limit: int, confidence: float) -> None:
-        """Rejects a batch above the limit, and more looks than can be kept or share the error."""
+    def check_looks(self, limit: int) -> None:
+        """Rejects a batch above the limit, and one of which the limit has too many."""
         if self.batch > limit:
             raise ArgumentError(
                 "until_decided.batch", f"found {self.batch}, wanted at most the {limit} anchors"
             )
-        most = min(MAX_LOOKS, int(MAX_RESAMPLES * (1 - confidence) / 2))
-        looks = math.ceil(limit / self.batch)
-        if looks > most:
+        if self._looks(limit) > MAX_LOOKS:
             raise ArgumentError(
                 "until_decided.batch",
-                f"found {self.batch}, wanted at least {math.ceil(limit / most)}: {looks} looks are "
-                f"too many at confidence {confidence:g}",
+                f"found {self.batch}, wanted at least {math.ceil(limit / MAX_LOOKS)}: a job of "
+                f"{limit} anchors looks {MAX_LOOKS} times at most",
             )
+
+    def _looks(self, limit: int) -> int:
+        return math.ceil(limit / self.batch)
 
 
 class LookStop(WireEnum):
@@ -123,7 +127,7 @@ class SequentialLooks(Record, Wire[pb.SequentialLooks]):
         confidence: Of the outcome over all looks: that of the request. The evidence's own, at
             which its intervals are, is that of the last look.
         limit: Anchors it would have measured at most.
-        batch: Anchors from one look to the next.
+        batch: Anchors from one look to the next: of one batch or several.
         stop: Why it stopped.
         looks: In order.
     """

@@ -217,7 +217,7 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
     def check_looks(self, count: int) -> None:
         """Whether up to ``count`` anchors can be measured until it is decided."""
         if self.until_decided is not None:
-            self.until_decided.check_looks(count, self.evidence.confidence)
+            self.until_decided.check_looks(count)
 
 
 @dataclass(frozen=True)

@@ -266,7 +266,8 @@ class UntilDecided(_message.Message):
     BATCH_FIELD_NUMBER: _builtins.int
     batch: _builtins.int
     """Anchors from one look at the evidence to the next, at most the limit and at
-    least a hundredth of it. Absent: 25.
+    least a hundredth of it. At a confidence near 1, whose error few looks can
+    share, several batches go by between looks. Absent: 25.
     Range: 2 to 100000; default 25.
     """
     def __init__(
@@ -950,7 +951,7 @@ class SequentialLooks(_message.Message):
     limit: _builtins.int
     """Anchors it would have measured at most."""
     batch: _builtins.int
-    """Anchors from one look to the next."""
+    """Anchors from one look to the next: of one batch or several."""
     stop: Global___LookStop.ValueType
     """Why it stopped."""
     @_builtins.property

@@ -217,7 +217,7 @@ def evidence_of(
     looks = SequentialLooks(
         confidence=spec.evidence.confidence,
         limit=spec.anchors.count,
-        batch=spec.until_decided.batch,
+        batch=spec.looks()[0],
         stop=LookStop.DECIDED if seen[-1].decided else LookStop.LIMIT,
         looks=tuple(one.look for one in seen),
     )

@@ -66,7 +66,9 @@ class ScoreSpec(AnchorJobSpec):
 
     def looks(self) -> list[int]:
         """Anchors at each look of a job that measures until it is decided."""
-        return self.until_decided.sizes(self.anchors.count) if self.until_decided else []
+        if self.until_decided is None:
+            return []
+        return self.until_decided.sizes(self.anchors.count, self.evidence.confidence)
 
     def roles(self) -> list[Role]:
         """The checkpoints to measure; a reference equal to the checkpoint is measured once."""

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from acpc.contract import check
+from acpc.contract import (
+    MAX_RESAMPLES,
+    CheckpointRef,
+    DatasetAnchors,
+    Jpeg,
+    ScoreRequest,
+    UntilDecided,
+    check,
+)
 from acpc_client import EvidenceOptions
 from acpc_lab.evidence import at_epoch
 from hypothesis import given
 from hypothesis import strategies as st
+
+BATCHES = UntilDecided(25)
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
@@ -42,3 +52,15 @@ def test_a_server_takes_what_an_epoch_asks(
     assert spent.seed == seed
     assert spent.confidence >= confidence
     assert spent == at_epoch(asked, epoch, halflife), "the number of the epoch decides"
+
+
+@pytest.mark.parametrize("epoch", [0, 44, 150, 10_000])
+def test_an_epoch_that_stops_when_it_is_decided_has_an_error_for_every_look(epoch: int) -> None:
+    asked = at_epoch(EvidenceOptions(), epoch, 100)
+    anchors = DatasetAnchors("d.h5", "pusht", count=300)
+    check(
+        ScoreRequest(CheckpointRef("m"), anchors, Jpeg(20), evidence=asked, until_decided=BATCHES)
+    )
+    sizes = BATCHES.sizes(300, asked.confidence)
+    assert len(sizes) == 12 if epoch == 0 else len(sizes) < 12
+    assert (1 - asked.confidence) / len(sizes) >= 2 / MAX_RESAMPLES * 0.999
