@@ -21,6 +21,7 @@ from client_messages import score_response
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from result_schema import checked
 
 
 def score(*, with_reference: bool = True) -> Score:
@@ -66,6 +67,19 @@ def test_what_is_read_is_what_was_written(
     save_result(written, path)
     assert_identical(load_result(path).answer, written)
     assert [item.name for item in tmp_path.iterdir()] == [path.name], "no half file is left"
+
+
+@pytest.mark.parametrize("suffix", [".json", ".npz", ".parquet"])
+def test_an_interval_without_an_upper_end_stays_without(tmp_path: Path, suffix: str) -> None:
+    """JSON has no infinity: it says null, which among ends is none."""
+    open_above = pb.Interval(lower=0.25, upper=math.inf, method="made up")
+    path = tmp_path / f"score{suffix}"
+    evidence = pb.Evidence(confidence=0.95, ir_raw=open_above)
+    save_result(Score.from_message(score_response(pb.OUTCOME_PASSED, evidence=evidence)), path)
+    read = load_result(path).answer.evidence
+    assert (read.ir_raw.lower, read.ir_raw.upper) == (0.25, math.inf)
+    if suffix == ".json":
+        assert checked(path.read_text())["answer"]["evidence"]["ir_raw"]["upper"] is None
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])

@@ -18,6 +18,7 @@ scorer.drain(timeout=600)
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import re
 import threading
@@ -33,6 +34,7 @@ from acpc_client import (
     AcpcClient,
     CheckpointRef,
     DatasetAnchors,
+    Evidence,
     EvidenceOptions,
     NumericMode,
     Operation,
@@ -139,7 +141,9 @@ class EpochScore:
         """What a logger takes: IR, SR and, with a reference, relative IR, S and the verdict.
 
         Names are ``prefix/shift/quantity``, for example ``acpc/gaussian_noise_0.08/sr``. ``passed``
-        is 1 or 0; it is left out, as relative IR and S are, where there is no reference.
+        is 1 or 0; it is left out, as relative IR and S are, where there is no reference. Beside IR,
+        relative IR, SR and S stand the finite ends of their intervals, for example ``sr_lower`` and
+        ``sr_upper``, and the ``confidence`` of these, which is the epoch's own.
         """
         if self.score is None:
             return {}
@@ -151,10 +155,30 @@ class EpochScore:
             "score": verdict.score,
             "passed": None if verdict.ir_relative is None else float(self.passed),
             "epoch": float(self.epoch),
+            **self._ends(self.score.evidence),
         }
         shift = re.sub(r"[^\w.\-]+", "_", str(self.shift))
         named = {f"{prefix}/{shift}/{name}": value for name, value in values.items()}
         return {name: value for name, value in named.items() if value is not None}
+
+    @staticmethod
+    def _ends(evidence: Evidence | None) -> dict[str, float]:
+        """The intervals; none of an older server. A logger draws no infinity."""
+        if evidence is None:
+            return {}
+        intervals = {
+            "ir": evidence.ir_raw,
+            "sr": evidence.sr,
+            "ir_relative": evidence.ir_relative,
+            "score": evidence.score,
+        }
+        ends = {
+            f"{name}_{end}": getattr(found, end)
+            for name, found in intervals.items()
+            for end in ("lower", "upper")
+            if found is not None and math.isfinite(getattr(found, end))
+        }
+        return {**ends, "confidence": evidence.confidence}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@
 import copy
 import csv
 import importlib
+import json
 import pickle
 import socket
 import sys
@@ -20,8 +21,14 @@ import processes
 import pytest
 import torch
 from acpc.contract import DatasetAnchors, GaussianBlur, GaussianNoise, ScoreProtocol
-from acpc_client import EvidenceOptions
-from acpc_client.errors import ArgumentError, FailedPrecondition, NotFound, Unavailable
+from acpc_client import EvidenceOptions, load_thresholds
+from acpc_client.errors import (
+    ArgumentError,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+)
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.evidence import at_epoch
@@ -142,6 +149,8 @@ def test_every_epoch_is_scored_and_logged_with_its_own_step(
         assert float(row["acpc/gaussian_noise_0.08/score"]) == wanted.verdict.score
         assert float(row["acpc/gaussian_noise_0.08/passed"]) == 0.0
         assert float(row["acpc/gaussian_noise_0.08/epoch"]) == epoch
+        sr = [float(row[f"acpc/gaussian_noise_0.08/sr{end}"]) for end in ("_lower", "", "_upper")]
+        assert sr == sorted(sr)
 
 
 def test_training_does_not_wait_for_a_server_that_does_not_answer(
@@ -275,8 +284,9 @@ def test_a_scorer_serves_any_loop(server: ServerProcess) -> None:
         assert first.score is not None
         assert not first.passed, "nothing passes without a reference"
         assert set(first.metrics("x")) == {
-            "x/gaussian_noise_0.08/ir", "x/gaussian_noise_0.08/sr", "x/gaussian_noise_0.08/epoch",
-        }  # fmt: skip
+            f"x/gaussian_noise_0.08/{name}"
+            for name in ("ir", "ir_lower", "sr", "sr_lower", "sr_upper", "confidence", "epoch")
+        }, "ten anchors give raw IR no upper end"
         assert isinstance(second.error, NotFound)
         assert (second.epoch, second.step, second.metrics()) == (1, 7, {})
     assert not scorer.submit(2, "model")
@@ -301,6 +311,31 @@ def test_epochs_spend_the_error_of_a_verdict_by_their_number(server: ServerProce
     assert confidences(7, error_halflife=None, evidence=EvidenceOptions(0.9)) == [0.9]
     with pytest.raises(ArgumentError, match="error_halflife"):
         confidences(error_halflife=0)
+
+
+def test_thresholds_of_a_file_are_those_of_the_score(
+    server: ServerProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What to know of the file is said once; a file of another family gives no score."""
+    ours, others = Path(__file__).parents[1] / "thresholds.json", tmp_path / "pldm.json"
+    others.write_text(ours.read_text().replace('"family": "lewm"', '"family": "pldm"'))
+    items = []
+    for file in (ours, others):
+        with EpochScorer(
+            server.address, ANCHORS, NOISE, protocol=PROTOCOL, thresholds=file
+        ) as scorer:
+            assert scorer.submit(0, "model")
+            assert scorer.drain(GENEROUS_SECONDS)
+            items += scorer.arrived()
+    scored, rejected = items
+    used = load_thresholds(ours)
+    assert scored.score.verdict.thresholds.sr == used.sr == 0.9
+    assert used.source_digest in json.dumps(scored.score.receipt.parameters)
+    told = [record.getMessage() for record in caplog.records if record.name == "acpc_lab"]
+    assert told == [f"{file}: {used.warnings[0]}" for file in (ours, others)]
+    assert "lies at the edge of its grid" in told[0]
+    assert isinstance(rejected.error, InvalidArgument)
+    assert rejected.error.violations[0].field == "thresholds.family"
 
 
 def test_a_scorer_gives_up_on_a_server_that_stays_away() -> None:

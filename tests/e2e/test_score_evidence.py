@@ -1,0 +1,101 @@
+"""How sure a score is, over the wire: jobs that stop when they know, and what gates make of it."""
+
+from __future__ import annotations
+
+import json
+
+import grpc
+import pytest
+import wire
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_lab.cli import app
+from job_world import JobCaller, metadata, response
+from server_process import ServerProcess
+from typer.testing import CliRunner
+
+LIMIT, BATCH = 60, 8
+DATASET = {"dataset": "tworoom.h5", "task": "tworoom"}
+# What any anchors pass or fail, whatever the last bits of their numbers are.
+PASSES, FAILS = {"ir": 1e6, "sr": 1e-12}, {"ir": 1e-6, "sr": 1e-12}
+# Fewer eligible anchors than any verdict needs.
+FEW = 4
+
+
+@pytest.fixture(scope="module")
+def caller(channel: grpc.Channel) -> JobCaller:
+    return JobCaller(channel)
+
+
+def asked(count: int, **changed: object) -> pb.ScoreCheckpointRequest:
+    return wire.score(
+        dataset={**DATASET, "count": count}, reference={"name": "lewm-base"}, **changed
+    )
+
+
+def apart(score: pb.ScoreCheckpointResponse) -> tuple[dict[str, object], pb.Receipt]:
+    """What its receipt says of its parameters, and the rest of the receipt."""
+    parameters = json.loads(score.receipt.parameters)
+    rest = type(score.receipt)()
+    rest.CopyFrom(score.receipt)
+    rest.ClearField("parameters")
+    rest.ClearField("parameters_digest")
+    return parameters, rest
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "outcome"), [(PASSES, pb.OUTCOME_PASSED), (FAILS, pb.OUTCOME_FAILED)]
+)
+def test_a_job_that_stops_when_decided_is_the_job_of_that_size(
+    caller: JobCaller, thresholds: dict[str, float], outcome: int
+) -> None:
+    request = asked(LIMIT, thresholds=thresholds, until_decided={"batch": BATCH})
+    done = caller.finished(caller.submit(request).name)
+    stopped = response(done)
+    size = stopped.checkpoint.anchors
+    assert size < LIMIT
+    fixed = caller.result(asked(size, thresholds=thresholds))
+    for part in ("checkpoint", "reference", "verdict"):
+        ours, theirs = getattr(stopped, part), getattr(fixed, part)
+        assert ours.SerializeToString(deterministic=True) == theirs.SerializeToString(
+            deterministic=True
+        ), part
+    assert stopped.verdict.outcome == stopped.evidence.confident_outcome == outcome
+
+    looks = stopped.evidence.looks
+    assert not fixed.evidence.HasField("looks")
+    assert [look.anchors for look in looks.looks] == [*range(BATCH, size, BATCH), size]
+    assert (looks.stop, looks.limit, looks.batch) == (pb.LOOK_STOP_DECIDED, LIMIT, BATCH)
+    assert looks.confidence == fixed.evidence.confidence < stopped.evidence.confidence
+    assert metadata(done).request.until_decided.batch == BATCH
+
+    (parameters, receipt), (plain, other) = apart(stopped), apart(fixed)
+    assert receipt == other
+    stopping = parameters.pop("until_decided")
+    assert (stopping["limit"], stopping["batch"]) == (LIMIT, BATCH)
+    assert parameters == plain
+    assert stopped.receipt.parameters_digest != fixed.receipt.parameters_digest
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "anchors", "codes"),
+    [(PASSES, LIMIT, (0, 0)), (FAILS, LIMIT, (3, 3)), ({"ir": 1e6, "sr": 0.5}, FEW, (None, 5))],
+    ids=["passed", "failed", "undecided"],
+)
+def test_the_gate_of_a_real_score(
+    server: ServerProcess,
+    thresholds: dict[str, float],
+    anchors: int,
+    codes: tuple[int | None, int],
+) -> None:
+    """Of the same job, by its request id; a few anchors leave any SR undecided against a half."""
+    command = [
+        "score", "lewm", "--reference", "lewm-base", "--dataset", "tworoom.h5", "--task", "tworoom",
+        "--shift", "gaussian_noise:0.08", "--draws", 2, "--horizon", wire.HORIZON,
+        "--anchors", anchors, "--t-ir", thresholds["ir"], "--t-sr", thresholds["sr"],
+        "--request-id", f"gate-{codes[1]}",
+    ]  # fmt: skip
+    for gate, code in zip(("point", "confident"), codes, strict=True):
+        answer = CliRunner().invoke(
+            app, [*map(str, command), "--gate", gate], env={"ACPC_TARGET": server.address}
+        )
+        assert code is None or answer.exit_code == code, answer.output
