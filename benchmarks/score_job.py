@@ -33,7 +33,7 @@ from acpc_server.observe import Metrics
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring.score import different_state_distances, summarise_checkpoint
-from acpc_server.scoring.shard import ShardRecord, ShardScorer
+from acpc_server.scoring.shard import ShardRecord, score_shard
 from acpc_server.scoring.spec import ScoreSpec
 from common import parser, publish
 from load import elsewhere
@@ -66,8 +66,7 @@ def server_path(
 ) -> dict[str, Any]:
     """The job as the server runs it, shard by shard."""
     context = RequestContext(Priority.JOB)
-    scorer = ShardScorer(engine, model, anchors, plan)
-    records = [scorer.score(start, stop, context) for start, stop in plan.shards()]
+    records = [score_shard(engine, model, anchors, plan, rows, context) for rows in plan.shards()]
     record = ShardRecord.concatenate(records)
     labels = torch.from_numpy(anchors.labels)
     pairs = pair_different_labels(torch.from_numpy(anchors.endpoint_states), labels)
@@ -95,7 +94,8 @@ def straightforward_path(
     windows = to_model_input(torch.from_numpy(anchors.frames).flatten(0, 1), size)
     windows = windows.reshape(*anchors.frames.shape[:2], *windows.shape[1:])
     clean = encode(windows)
-    scale = screening.motion_scale(clean[:, HISTORY - 1 :].cpu())
+    moves = screening.transitions(clean[:, HISTORY - 1 :].cpu())
+    scale = screening.motion_scale(moves)
     radii = []
     for draw in range(DRAWS):
         perturbed = windows.clone()

@@ -20,6 +20,14 @@ KILLS = 4
 LONG = job("long", dataset={"dataset": "rooms.h5", "task": "tworoom", "count": 95})
 LONG.protocol.draws = 20
 STEPS = steps_of(LONG)
+# Its SR lies where few anchors do not decide it, so that it looks to the end: eight times.
+LOOKING = job(
+    reference=None,
+    dataset={"dataset": "rooms.h5", "task": "tworoom", "count": 40},
+    thresholds={"ir": 1e6, "sr": 0.7},
+    until_decided={"batch": 5},
+)
+MIDDLE = 6
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +81,36 @@ def test_a_sweep_killed_at_random_moments_gives_the_same_bytes(world: JobWorld) 
     assert killed.repeated <= KILLS, "a kill repeats at most the step it hit"
 
 
+def test_a_job_that_looks_goes_on_between_its_looks(world: JobWorld) -> None:
+    """Killed after its second look; what it saw by then stays seen."""
+    with world.server("looking") as server:
+        with calls(server) as caller:
+            alone = caller.finished(caller.submit(LOOKING).name)
+        for _ in range(5):  # a kill may come too late on a busy machine
+            with calls(server) as caller:
+                name = caller.submit(LOOKING).name
+                server.wait_for_log(
+                    lambda line, name=name: (
+                        line["event"] == "job_step"
+                        and (line["job"], line["step"]) == (_id_of(name), MIDDLE)
+                    )
+                )
+            server.kill()
+            before = [line["step"] for line in _steps_of(server, name)]
+            server.start()
+            with calls(server) as caller:
+                done = caller.finished(name)
+            assert done.response.SerializeToString() == alone.response.SerializeToString()
+            if metadata(done).attempts == 2:
+                break
+        after = [line["step"] for line in _steps_of(server, name)]
+    assert (metadata(alone).attempts, metadata(done).attempts) == (1, 2)
+    looks = response(done).evidence.looks
+    assert (looks.stop, len(looks.looks)) == (pb.LOOK_STOP_LIMIT, 8)
+    assert after
+    assert len(set(before) & set(after)) <= 1, "a kill repeats at most the step it hit"
+
+
 def test_a_drained_server_hands_its_job_to_the_next(world: JobWorld, undisturbed: bytes) -> None:
     queued = job("queued", checkpoint={"name": "twin"}, reference=None)
     with world.server("drained") as server:
@@ -102,5 +140,9 @@ def test_a_drained_server_hands_its_job_to_the_next(world: JobWorld, undisturbed
 
 
 def _steps_of(server: ServerProcess, name: str) -> list[dict[str, object]]:
-    job_id = name.removeprefix("operations/")
-    return [line for line in server.log() if line["event"] == "job_step" and line["job"] == job_id]
+    steps = [line for line in server.log() if line["event"] == "job_step"]
+    return [line for line in steps if line["job"] == _id_of(name)]
+
+
+def _id_of(name: str) -> str:
+    return name.removeprefix("operations/")
