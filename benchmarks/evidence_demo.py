@@ -346,7 +346,12 @@ def summaries(
         for cell, found in zip(cells, zip(*said, strict=True), strict=True)
     ]
     anchors = len(kept[0]["trajectory"])
-    return {"sets": len(kept), "anchors": anchors, "looks": LOOKS.sizes(anchors), "cells": rows}
+    return {
+        "sets": len(kept),
+        "anchors": anchors,
+        "looks": LOOKS.sizes(anchors, EvidenceOptions().confidence),
+        "cells": rows,
+    }
 
 
 def _outcomes(found: Sequence[Outcome], at_size: bool, at_all: bool) -> dict[str, float]:

@@ -131,7 +131,7 @@ def weighed(own: AnchorSample, reference: AnchorSample, options: EvidenceOptions
 def run_job(world: SampledWorld, limit: int, batch: int) -> tuple[Outcome, int]:
     """The confident outcome of a sequential job, and the anchors it stopped at."""
     seen: list[Look] = []
-    sizes = UntilDecided(batch).sizes(limit)
+    sizes = UntilDecided(batch).sizes(limit, EvidenceOptions().confidence)
     outcome = Outcome.UNDECIDED
     for size in sizes:
         own, reference = world.first(size)
@@ -172,7 +172,7 @@ def study(
 def report(experiments: int = 2000, limit: int = 160, batch: int = 4) -> dict[str, Any]:
     """Wrong verdicts at the thresholds after many looks, and anchors where the truth is clear."""
     each = -(-experiments // len(AT_A_THRESHOLD))
-    looks = len(UntilDecided(batch).sizes(limit))
+    looks = len(UntilDecided(batch).sizes(limit, EvidenceOptions().confidence))
     at = {name: study(truth, range(each), limit, batch) for name, truth in AT_A_THRESHOLD.items()}
     clear = {
         name: study(truth, range(max(1, each // 10)), 400, 25) for name, truth in CLEAR.items()

@@ -107,9 +107,14 @@ _EXITS = {
 
 def _advice(score: Score) -> str:
     """What to do about an undecided verdict."""
-    needed = score.evidence and score.evidence.anchors_to_decide
-    if needed:
-        return f"score again with --anchors {needed}, which would probably decide it"
+    found = score.evidence
+    needed = found.needed(score.checkpoint.anchors) if found else ""
+    if needed.startswith("more"):
+        return f"{needed} anchors would probably decide it, so near its threshold it lies"
+    if found and needed:
+        return (
+            f"score again with --anchors {found.anchors_to_decide}, which would probably decide it"
+        )
     return "it lies on its threshold, so that more anchors need not decide it: judge it yourself"
 
 

@@ -101,17 +101,23 @@ def _shares(all_: Iterable[Sureness], passing: str = "", failing: str = "") -> s
 
 def _needed(data: ReportData) -> list[str]:
     """How many anchors would probably decide what is undecided by itself."""
-    evidence = [cell.evidence for cell in data.candidates if cell.evidence]
-    needed = sorted(e.anchors_to_decide for e in evidence if e.anchors_to_decide)
-    if not needed:
+    found = [
+        (cell.evidence.anchors_to_decide, cell.evidence.needed(cell.score.checkpoint.anchors))
+        for cell in data.candidates
+        if cell.score and cell.evidence and cell.evidence.anchors_to_decide
+    ]
+    if not found:
         return []
-    half, most = needed[(len(needed) - 1) // 2], needed[-1]
-    if len(needed) == 1:
-        return [f"{most} anchors would probably decide the one that is undecided by itself."]
-    them = "those that are undecided by themselves"
-    if half == most:
-        return [f"{most} anchors would probably decide {them}."]
-    return [f"{half} anchors would probably decide half of {them}, {most} all of them."]
+    words = [in_words.removeprefix("about ") for _, in_words in sorted(found)]
+    half, most = words[(len(words) - 1) // 2], words[-1]
+    if len(words) == 1:
+        text = f"{most} anchors would probably decide the one that is undecided by itself."
+    elif half == most:
+        text = f"{most} anchors would probably decide those that are undecided by themselves."
+    else:
+        them = "those that are undecided by themselves"
+        text = f"{half} anchors would probably decide half of {them}, {most} all of them."
+    return [text[:1].upper() + text[1:]]
 
 
 def _verb(number: int, many: str, one: str) -> str:

@@ -215,6 +215,16 @@ class Evidence(Record, Wire[pb.Evidence]):
     notes: tuple[str, ...] = ()
     looks: SequentialLooks | None = None
 
+    def needed(self, measured: int) -> str:
+        """How many anchors would probably decide it, in words; empty where that is not known.
+
+        The guess says little far beyond the anchors that were measured, where it ends.
+        """
+        wanted, most = self.anchors_to_decide, max(1000, 10 * measured)
+        if not wanted:
+            return ""
+        return f"about {wanted}" if wanted <= most else f"more than {most:,}"
+
     @property
     def sure(self) -> float:
         """Confidence of the confident outcome: over all looks, where there were several."""

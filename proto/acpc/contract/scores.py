@@ -231,10 +231,10 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
             case Outcome.INCONCLUSIVE:
                 return "inconclusive: without a reference relative IR is unknown"
         doubt = {Doubt.IR: "relative IR", Doubt.SR: "SR", Doubt.BOTH: "both relative IR and SR"}
-        needed = found.anchors_to_decide
-        about = f", about {needed} would probably decide it" if needed else ""
-        where = doubt.get(found.doubt, "both requirements")
         count = self.checkpoint.anchors
+        needed = found.needed(count)
+        about = f", {needed} would probably decide it" if needed else ""
+        where = doubt.get(found.doubt, "both requirements")
         return f"undecided: {count} anchors are too few{about}; the doubt is in {where}"
 
     def headline(self) -> str:

@@ -149,6 +149,15 @@ def test_the_headline_says_what_is_sure_after_what_is_seen(data: ReportData) -> 
     assert any("would probably decide" in line for line in said.lines)
 
 
+def test_a_number_of_anchors_that_says_little_is_not_told() -> None:
+    few, many = (single(anchors_to_decide=count).cells[0] for count in (240, 29264))
+    (said,) = (line for line in claims(ReportData("two", (few, many))) if "probably" in line)
+    assert said.startswith("240 anchors would probably decide half of")
+    assert said.endswith("more than 1,000 all of them.")
+    (alone,) = (line for line in claims(ReportData("one", (many,))) if "probably" in line)
+    assert alone.startswith("More than 1,000 anchors would probably decide the one")
+
+
 def test_correction_is_shown_beside_none(data: ReportData, page: str) -> None:
     """Counts and onsets among all never exceed those one by one; the page shows both."""
     plain = data.with_(family_wise=FamilyWise.NONE)
@@ -177,6 +186,8 @@ def test_a_sure_onset_is_never_below_the_one_that_is_seen(data: ReportData) -> N
     [
         ({}, "Undecided: 100 anchors are too few, about 240 would probably decide it; the doubt "
              "is in SR."),
+        ({"anchors_to_decide": 29264}, "Undecided: 100 anchors are too few, more than 1,000 would "
+         "probably decide it; the doubt is in SR."),
         ({"anchors_to_decide": None}, "Undecided: 100 anchors are too few; the doubt is in SR."),
         ({"confident_outcome": Outcome.PASSED}, "Passes; 95 % sure."),
         ({"confident_outcome": Outcome.FAILED, "confidence": 0.99}, "Fails; 99 % sure."),
