@@ -7,8 +7,9 @@ a file; tests begin anew with the process.
 
 from __future__ import annotations
 
-import os
+import contextlib
 import threading
+import uuid
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -124,14 +125,16 @@ class DriftMonitor:
         new = _Recorded(digest=digest, spacing=reference.spacing, **shift._asdict(), **columns)
         self._recorded[new.key] = new
         log.info("drift_reference", **shift._asdict(), spacing=reference.spacing)
-        part = self._file.with_name(f".{self._file.name}.{os.getpid()}")
+        # Servers may share the file, also such as have the same process id in their containers.
+        part = self._file.with_name(f".{self._file.name}.{uuid.uuid4().hex}")
         try:
-            # Servers may share the file.
             entries = {**{found.key: found for found in _read(self._file)}, new.key: new}
             part.write_bytes(_FILE.dump_json(list(entries.values()), indent=1))
             part.replace(self._file)
         except (OSError, FailedPrecondition) as error:
             log.warning("drift_reference_not_kept", file=str(self._file), error=str(error))
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)  # half a file, where the volume is full
 
 
 def _read(file: Path) -> list[_Recorded]:

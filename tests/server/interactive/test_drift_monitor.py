@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from acpc_server.interactive.planning import Planner
 from acpc_server.observe import Metrics, Shift
 from acpc_server.observe.metrics import MAX_PERTURBATIONS
 from planning_world import PlanningWorld, context, drawn, moment, pool
+from structlog.testing import capture_logs
 
 TERMS = DriftTerms(20, 1, 0.01)
 DIGEST = "sha256:1"
@@ -106,6 +108,21 @@ def test_labels_for_several_have_no_test(metrics: Metrics, file: Path) -> None:
     shift = metrics.shift("m", "jpeg:20")
     observe(DriftMonitor(metrics, TERMS, file), shift, 20)
     assert read(metrics, "observations_total", shift, part="reference") is None
+
+
+def test_a_full_volume_leaves_no_half_file_behind(metrics: Metrics, file: Path) -> None:
+    monitor, shift = DriftMonitor(metrics, TERMS, file), metrics.shift("m", "jpeg:20")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with capture_logs() as logs:  # captured: no log may grow either
+            observe(monitor, shift, 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [one["event"] for one in logs] == ["drift_reference", "drift_reference_not_kept"]
+    assert list(file.parent.iterdir()) == []
+    observe(monitor, shift, 30, 100.0)
+    assert alarms(metrics, shift) == {"acpc"}
 
 
 def test_a_file_that_cannot_be_written_costs_the_reference_only_when_the_process_ends(
