@@ -7,6 +7,7 @@ anywhere else fails, and so does a line that is no longer needed.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,6 +130,12 @@ def test_a_rule_holds(rule: str, found: set[str], excepted: set[str]) -> None:
 def test_the_exceptions_only_shrink(found: set[str], excepted: set[str]) -> None:
     mended = excepted - found
     assert not mended, "take out of exceptions.txt:\n" + "\n".join(sorted(mended))
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """Pytest imports them by name: of two alike the second cannot be collected beside the first."""
+    names = Counter(path.name for path in Path(__file__).parents[1].rglob("test_*.py"))
+    assert [name for name, times in names.items() if times > 1] == []
 
 
 def test_files_import_in_one_direction() -> None:

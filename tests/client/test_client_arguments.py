@@ -62,7 +62,10 @@ def test_none_is_the_default_elsewhere() -> None:
     ids=lambda wrong: type(wrong).__name__,
 )
 def test_a_wrong_type_names_its_field(record: type[Any], wrong: Any) -> None:  # noqa: ANN401
+    texts = {field.name for field in dataclasses.fields(record) if field.type == "str"}
     for name in bounds_of(record):
+        if isinstance(wrong, str) and name in texts:
+            continue
         with pytest.raises(ArgumentError, match=r"found .*, wanted ") as caught:
             check(record(**{name: wrong}))
         assert caught.value.field.startswith(name)
