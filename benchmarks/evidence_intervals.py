@@ -1,24 +1,30 @@
 """Intervals on synthetic scores of known truth: how often they hold it, what a verdict gets wrong.
 
-Every population is drawn again and again (tests/harness/synthetic_scores.py); thresholds are its
-own true numbers, so that every decided verdict is wrong.
+Every population is drawn again and again (tests/harness/synthetic_scores.py); a threshold is its
+own true number, and the other is as well, or is cleared: no experiment should be decided.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from statistics import median
 from typing import Any
 
 import common  # noqa: F401 - the harness is beside the tests
 import numpy as np
-from acpc.contract import EvidenceOptions, Outcome, ScoreProtocol, Thresholds
-from acpc_server.evidence import judge
+from acpc.contract import EvidenceOptions, ScoreProtocol, Thresholds
+from acpc_server.evidence.confident import ConfidentVerdict
+from acpc_server.evidence.estimates import interval
+from acpc_server.evidence.numbers import Numbers
+from acpc_server.numerics.verdict import screen_score
 from synthetic_scores import Population, Truth, experiment, truth, with_sr
 
 NUMBERS = ("ir_raw", "reference_ir_raw", "ir_relative", "sr")
+# What is at its threshold: factors of the thresholds, beside the true numbers.
+AT = {"both": (1.0, 1.0), "IR alone": (1.0, 0.5), "SR alone": (3.0, 1.0)}
 CLUSTERED = Population(per_trajectory=5, within=0.5)
 POPULATIONS: dict[str, Callable[[], Population]] = {
     "plain": lambda: with_sr(Population(), 0.95),
@@ -31,15 +37,24 @@ POPULATIONS: dict[str, Callable[[], Population]] = {
     "all agree": lambda: Population(distance=20.0),
     "25 anchors": lambda: with_sr(Population(anchors=25), 0.9),
     "50 anchors of 25": lambda: with_sr(Population(50, per_trajectory=2, within=0.3), 0.95),
+    "8 trajectories of 12": lambda: with_sr(Population(96, per_trajectory=12, within=0.6), 0.8),
     "300 anchors of 75": lambda: with_sr(Population(300, per_trajectory=4, within=0.5), 0.95),
 }
 
 
-def report(experiments: int = 2000, resamples: int = 1000, seed: int = 1) -> dict[str, Any]:
-    """A row per population."""
-    options = EvidenceOptions(resamples=resamples)
+def report(
+    experiments: int = 2000,
+    resamples: int = 1000,
+    seed: int = 1,
+    confidence: float = 0.95,
+    only: str = "",
+) -> dict[str, Any]:
+    """A row per population; of ``only`` one of them."""
+    options = EvidenceOptions(confidence, resamples)
     rows = {}
     for name, make in POPULATIONS.items():
+        if only not in ("", name):
+            continue
         population = make()
         rows[name] = measured(population, truth(population), experiments, options, seed)
         print(name, rows[name], file=sys.stderr, flush=True)
@@ -51,24 +66,38 @@ def measured(
 ) -> dict[str, Any]:
     """How often each interval misses the truth, on which side, and how often verdicts are wrong."""
     generator, protocol = np.random.default_rng(seed), ScoreProtocol()
-    thresholds = Thresholds(true.ir_relative, min(1.0, true.sr))
-    ends: dict[str, list[tuple[float, float]]] = {name: [] for name in NUMBERS}
-    wrong = dict.fromkeys((Outcome.PASSED, Outcome.FAILED, Outcome.UNDECIDED), 0)
+    thresholds = {
+        name: Thresholds(ir * true.ir_relative, min(1.0, sr * true.sr))
+        for name, (ir, sr) in AT.items()
+    }
+    ends: dict[str, list[tuple[float, float]]] = {}
+    wrong: Counter[str] = Counter()
     seconds = 0.0
     for _ in range(experiments):
         own, reference = experiment(population, generator)
         start = time.thread_time()
-        evidence = judge(own, reference, protocol, thresholds, options)
+        numbers = Numbers.of(own, reference, protocol, options)
         seconds += time.thread_time() - start
-        wrong[evidence.confident_outcome] += 1
         for name in NUMBERS:
-            found = getattr(evidence, name)
-            ends[name].append((found.lower, found.upper))
+            found = interval(getattr(numbers, name), options.confidence)
+            ends.setdefault(name, []).append((found.lower, found.upper))
+        for at, limits in thresholds.items():
+            verdict = ConfidentVerdict(numbers, limits, 1 - options.confidence)
+            wrong[f"{verdict.outcome()[0]} at {at}"] += 1
+            for name, both in (("S", verdict.score()), ("delta S", verdict.delta_score())):
+                assert both is not None  # noqa: S101 - there is a reference
+                ends.setdefault(f"{name} at {at}", []).append((both.lower, both.upper))
+    truths = {name: getattr(true, name) for name in NUMBERS}
+    for at, limits in thresholds.items():
+        own_s, reference_s = (
+            screen_score(*of, limits.ir, limits.sr)
+            for of in ((true.ir_relative, true.sr), (1.0, true.reference_sr))
+        )
+        truths |= {f"S at {at}": own_s, f"delta S at {at}": own_s - reference_s}
     return {
-        "truth": {name: getattr(true, name) for name in NUMBERS},
-        **{name: _coverage(ends[name], getattr(true, name)) for name in NUMBERS},
-        "passed": wrong[Outcome.PASSED] / experiments,
-        "failed": wrong[Outcome.FAILED] / experiments,
+        "truth": truths,
+        **{name: _coverage(ends[name], truths[name]) for name in ends},
+        "verdicts": {name: times / experiments for name, times in sorted(wrong.items())},
         "cpu_ms": 1000 * seconds / experiments,
     }
 

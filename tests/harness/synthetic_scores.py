@@ -95,6 +95,7 @@ class Truth:
     reference_ir_raw: float
     ir_relative: float
     sr: float
+    reference_sr: float
 
 
 @cache
@@ -111,7 +112,8 @@ def truth(population: Population, sets: int = 4000, seed: int = 1) -> Truth:
         for side in (0, 1)
     ]
     distance = np.concatenate([own.distance[own.eligible] for own, _ in drawn])
-    return Truth(*irs, irs[0] / irs[1], float((distance > irs[0] + MARGIN).mean()))
+    srs = [float((distance > ir + MARGIN).mean()) for ir in irs]
+    return Truth(*irs, irs[0] / irs[1], *srs)
 
 
 def with_sr(population: Population, sr: float, sets: int = 2000) -> Population:

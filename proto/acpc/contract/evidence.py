@@ -16,6 +16,8 @@ from acpc.v1 import scoring_service_pb2 as pb
 MAX_RESAMPLES = 100_000
 MAX_LOOKS = 100
 """Each look judges all anchors so far again, and its job keeps which they are."""
+MAX_WEIGHTS = 1_000_000_000
+"""Anchors times resamples, some thirty seconds of a processor."""
 
 
 class Doubt(WireEnum):
@@ -33,7 +35,8 @@ class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
 
     Attributes:
         confidence: Confidence of every interval, and of the confident outcome, in (0.5, 1).
-        resamples: Resamples of the bootstrap, at least 2 / (1 - confidence); 200 to 100,000.
+        resamples: Resamples of the bootstrap, at least 2 / (1 - confidence); 200 to 100,000, and
+            at most 10^9 / anchors.
         seed: Seed of the resamples.
     """
 

@@ -13,7 +13,7 @@ from acpc.contract.enums import (
     Reading,
 )
 from acpc.contract.errors import ArgumentError
-from acpc.contract.evidence import EvidenceOptions, UntilDecided
+from acpc.contract.evidence import MAX_WEIGHTS, EvidenceOptions, UntilDecided
 from acpc.contract.fields import bounded, seed_field, sized
 from acpc.contract.messages import Wire
 from acpc.contract.perturbations import GaussianNoise, Perturbation, Spec
@@ -215,7 +215,11 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
             self.check_looks(self.anchors.resolved().count)
 
     def check_looks(self, count: int) -> None:
-        """Whether up to ``count`` anchors can be measured until it is decided."""
+        """Whether ``count`` anchors can be resampled, and measured until it is decided."""
+        most = MAX_WEIGHTS // count
+        if self.evidence.resamples > most:
+            found = f"found {self.evidence.resamples} of {count} anchors"
+            raise ArgumentError("evidence.resamples", f"{found}, wanted at most {most}")
         if self.until_decided is not None:
             self.until_decided.check_looks(count)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -94,13 +95,16 @@ class ConfidentVerdict:
             passes.append(ratio.point <= self._t_ir)
         failing = [g for g, passed in zip(growth, passes, strict=True) if not passed]
         wanted = min(failing) if failing else max(growth)
-        return round(np.ceil(wanted * anchors)) if wanted * anchors < _ENDLESS else None
+        if wanted * anchors >= _ENDLESS:
+            return None
+        return max(anchors + 1, math.ceil(wanted * anchors))
 
 
 def _growth_of_ratio(ratio: Resampled, threshold: float, alpha: float) -> float:
     """How many times the anchors bring the bound to the threshold: widths go as their root."""
     passes = ratio.point <= threshold
-    reach = abs((ratio.upper(alpha) if passes else ratio.lower(alpha)) - ratio.point)
+    bound = ratio.upper(alpha) if passes else ratio.lower(alpha)
+    reach = abs(bound - ratio.point) if bound else np.inf
     gap = abs(threshold - ratio.point)
     return max(1.0, float((reach / gap) ** 2)) if gap else np.inf
 

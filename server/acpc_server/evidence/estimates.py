@@ -11,6 +11,8 @@ from acpc.contract import Interval
 from jaxtyping import Float64
 from scipy import special
 
+_BELOW_1 = math.nextafter(1.0, 0.0)
+
 
 class Estimate(Protocol):
     """A number that is known by a sample."""
@@ -37,15 +39,76 @@ def interval(estimate: Estimate, confidence: float) -> Interval:
 
 
 @dataclass(frozen=True)
+class FewGroups:
+    """Allowance for few independent groups: Student's t in place of the normal distribution.
+
+    What is resampled or counted has its variance multiplied by :attr:`factor`, which is right at
+    ``confidence``. At other levels bounds are read off at a level of their own, as the expanded
+    percentiles of Hesterberg (2015) are, because t has the heavier tails.
+
+    Attributes:
+        groups: Their number, which is the degrees of freedom, plus one.
+        trials: The number of groups that bounds without allowance are right for; infinite: normal.
+        confidence: At which the factor is right.
+    """
+
+    groups: float = math.inf
+    trials: float = math.inf
+    confidence: float = 0.95
+
+    @property
+    def factor(self) -> float:
+        """By how much a squared width grows, 1 at least."""
+        tail = (1 - self.confidence) / 2
+        wide, narrow = (special.stdtrit(df, tail) for df in self._degrees)
+        return max(1.0, float(wide / narrow) ** 2)
+
+    @property
+    def least(self) -> float:
+        """The smallest ``alpha`` at which groups alone show where a middle lies.
+
+        So rarely do all of them lie on one side of it.
+        """
+        return min(1.0, math.pow(2.0, 1 - self.groups))
+
+    def level(self, alpha: float) -> float:
+        """The level to read bounds off at, that they may be those of ``alpha``."""
+        return self._moved(alpha, *self._degrees, self.factor**-0.5)
+
+    def original(self, level: float) -> float:
+        """The ``alpha`` whose level this is."""
+        groups, trials = self._degrees
+        return self._moved(level, trials, groups, self.factor**0.5)
+
+    @property
+    def _degrees(self) -> tuple[float, float]:
+        return max(1.0, self.groups - 1), max(1.0, self.trials - 1)
+
+    def _moved(self, level: float, source: float, target: float, times: float) -> float:
+        if times == 1 or level >= 1:
+            return level
+        own = 1 - self.confidence
+        moved = 2 * float(special.stdtr(target, times * special.stdtrit(source, level / 2)))
+        return min(moved, own) if level <= own else max(moved, own)  # rounding changes no side
+
+
+@dataclass(frozen=True)
 class Resampled:
     """A number above 0 whose bounds are order statistics of its resamples, in ascending order."""
 
     point: float
     ordered: Float64[np.ndarray, "resamples"]
     method: str
+    few: FewGroups = FewGroups()
 
     def _rank(self, alpha: float) -> int:
-        return math.floor(alpha / 2 * (len(self.ordered) + 1))
+        if alpha < self.few.least:
+            return 0
+        return math.floor(self.few.level(alpha) / 2 * (len(self.ordered) + 1))
+
+    def _p(self, beyond: int) -> float:
+        found = self.few.original(min(1.0, 2 * (1 + beyond) / (1 + len(self.ordered))))
+        return max(self.few.least, found)
 
     def lower(self, alpha: float) -> float:
         """The resample of rank alpha / 2."""
@@ -62,14 +125,13 @@ class Resampled:
         if self.point > threshold:
             return 1.0
         above = len(self.ordered) - int(np.searchsorted(self.ordered, threshold, "right"))
-        return min(1.0, 2 * (1 + above) / (1 + len(self.ordered)))
+        return self._p(above)
 
     def p_above(self, threshold: float) -> float:
         """The smallest ``alpha`` at which the lower end is above ``threshold``."""
         if self.point <= threshold:
             return 1.0
-        below = int(np.searchsorted(self.ordered, threshold, "right"))
-        return min(1.0, 2 * (1 + below) / (1 + len(self.ordered)))
+        return self._p(int(np.searchsorted(self.ordered, threshold, "right")))
 
 
 @dataclass(frozen=True)
@@ -88,8 +150,13 @@ class OrderStatistics:
 
     def _at(self, probability: float) -> float:
         """The value whose rank so many trials reach; 0 and infinity below and above them all."""
+        none_below, all_below = (1 - self.quantile) ** self.trials, self.quantile**self.trials
         if self.quantile in (0, 1):
             rank = self.quantile * len(self.ordered) + (probability > 0.5)
+        elif probability < 0.5 and none_below > probability:
+            return 0.0
+        elif probability > 0.5 and all_below > 1 - probability:
+            return math.inf
         else:
             below = float(special.bdtrik(probability, self.trials, self.quantile))
             rank = (below + 1) / (self.trials + 1) * (len(self.ordered) + 1)
@@ -121,6 +188,7 @@ class Proportion:
     point: float
     trials: float
     exact: bool
+    few: FewGroups = FewGroups()
 
     @property
     def method(self) -> str:
@@ -145,22 +213,27 @@ class Proportion:
         """The share at which so many successes have the probability of the tail."""
         if self.point == 0:
             return 0.0
-        return min(self.point, float(special.betaincinv(*self._beta(False), alpha / self._tails)))
+        tail = self.few.level(alpha) / self._tails
+        return min(self.point, float(special.betaincinv(*self._beta(False), tail)))
 
     def upper(self, alpha: float) -> float:
         """The share at which so few successes have the probability of the tail."""
         if self.point == 1:
             return 1.0
-        return max(self.point, float(special.betaincinv(*self._beta(True), 1 - alpha / 2)))
+        tail = self.few.level(alpha) / 2
+        return max(self.point, min(_BELOW_1, float(special.betainccinv(*self._beta(True), tail))))
 
     def p_at_least(self, threshold: float) -> float:
         """The smallest ``alpha`` at which the lower end is at least ``threshold``."""
         if self.point < threshold or self.point == 0:
             return 1.0
-        return min(1.0, self._tails * float(special.betainc(*self._beta(False), threshold)))
+        return self._p(self._tails * float(special.betainc(*self._beta(False), threshold)))
 
     def p_below(self, threshold: float) -> float:
         """The smallest ``alpha`` at which the upper end is below ``threshold``."""
         if self.point >= threshold:
             return 1.0
-        return min(1.0, 2 * float(special.betaincc(*self._beta(True), threshold)))
+        return self._p(2 * float(special.betaincc(*self._beta(True), threshold)))
+
+    def _p(self, level: float) -> float:
+        return self.few.original(min(1.0, level))

@@ -10,6 +10,7 @@ from acpc_server.evidence.estimates import Estimate, interval
 from acpc_server.evidence.numbers import BOOTSTRAP, Numbers
 from acpc_server.evidence.sample import AnchorSample
 from acpc_server.evidence.separation import FEW_PAIRS
+from acpc_server.numerics import Check, go_on
 
 METHOD = f"{BOOTSTRAP}; binomial bounds at effective sample sizes"
 MIN_TRAJECTORIES = 20
@@ -22,6 +23,7 @@ def judge(
     protocol: ScoreProtocol,
     thresholds: Thresholds,
     options: EvidenceOptions,
+    check: Check = go_on,
 ) -> Evidence:
     """Intervals of a score's numbers, and the verdict that they support.
 
@@ -32,8 +34,12 @@ def judge(
         protocol: The quantile of IR and the margin of SR.
         thresholds: Of the screen.
         options: Confidence, resamples and seed.
+        check: Called again and again; what it raises ends the resampling.
+
+    Raises:
+        FailedPrecondition: The reference's raw IR is 0.
     """
-    numbers = Numbers.of(checkpoint, reference, protocol, options)
+    numbers = Numbers.of(checkpoint, reference, protocol, options, check)
     verdict = ConfidentVerdict(numbers, thresholds, 1 - options.confidence)
     outcome, doubt = verdict.outcome()
 
@@ -77,7 +83,8 @@ def _notes(sample: AnchorSample, ir_raw: float) -> list[str]:
     elif found < MIN_TRAJECTORIES:
         notes.append(
             f"the anchors come from {found} trajectories; with fewer than {MIN_TRAJECTORIES} the "
-            "intervals may be too narrow: draw anchors from more"
+            "intervals may be too narrow, and with very few relative IR has none: draw anchors "
+            "from more"
         )
     if sample.rounding_floor and ir_raw <= _FLOORS_IN_DOUBT * sample.rounding_floor:
         notes.append("raw IR is near its rounding floor; the intervals leave rounding out")

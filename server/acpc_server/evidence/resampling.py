@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from acpc.contract import EvidenceOptions
 from jaxtyping import Float64, Int64
-from scipy import special
+
+from acpc_server.evidence.estimates import FewGroups
+from acpc_server.numerics import Check, go_on
 
 _BLOCK_ENTRIES = 2**20
 """Weights held at once, 8 MiB."""
@@ -18,6 +20,8 @@ def resampled_quantiles(
     group: Int64[np.ndarray, "n"],
     quantile: float,
     options: EvidenceOptions,
+    few: FewGroups,
+    check: Check = go_on,
 ) -> Float64[np.ndarray, "samples resamples"]:
     """Quantiles of several samples on the same anchors, under the same resamples.
 
@@ -27,7 +31,8 @@ def resampled_quantiles(
     """
     orders = [np.argsort(radius, kind="stable") for radius in radii]
     found = np.empty((len(radii), options.resamples))
-    for start, weights in _weights(group, options):
+    for start, weights in _weights(group, options, few):
+        check()
         rows = slice(start, start + len(weights))
         for values, radius, order in zip(found, radii, orders, strict=True):
             own = weights[:, group[order]]  # (rows, n)
@@ -41,25 +46,15 @@ def effective_groups(group: Int64[np.ndarray, "*shape"]) -> float:
     return float(sizes.sum() ** 2 / (sizes**2).sum())
 
 
-def spread_factor(groups: float) -> float:
-    """By how much the squared width of an interval grows with few groups.
-
-    Their number is the degrees of freedom of its variance, plus one: Student's t in place of the
-    normal distribution, at 95 %.
-    """
-    degrees = max(1.0, groups - 1)
-    return float((special.stdtrit(degrees, 0.975) / special.ndtri(0.975)) ** 2)
-
-
 def _weights(
-    group: Int64[np.ndarray, "n"], options: EvidenceOptions
+    group: Int64[np.ndarray, "n"], options: EvidenceOptions, few: FewGroups
 ) -> Iterator[tuple[int, Float64[np.ndarray, "rows weights"]]]:
     """Weights of the groups and of one more, a block of resamples at a time.
 
     Exponential, but for a variance that allows for few groups.
     """
-    groups, worth = int(group.max()) + 1, effective_groups(group)
-    shape = (1 - 1 / worth) / spread_factor(worth)
+    groups = int(group.max()) + 1
+    shape = (1 - 1 / few.groups) / few.factor
     generator = np.random.default_rng(options.seed)
     size = max(1, _BLOCK_ENTRIES // len(group))
     for start in range(0, options.resamples, size):
@@ -79,6 +74,8 @@ def _weighted_quantiles(
     index = np.minimum((reached < wanted[:, None]).sum(axis=1), len(ordered) - 1)
     rows = np.arange(len(index))
     low, step = ordered[np.maximum(index - 1, 0)], weights[rows, index]
-    part = np.clip(1 - (reached[rows, index] - wanted) / step, 0, 1)
+    with np.errstate(over="ignore"):
+        beyond = np.divide(reached[rows, index] - wanted, step, where=step > 0, out=0 * step)
+    part = np.clip(1 - beyond, 0, 1)
     found: np.ndarray = low + part * (ordered[index] - low)
     return found

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from acpc_server.evidence.estimates import OrderStatistics, Proportion
-from acpc_server.evidence.resampling import effective_groups, spread_factor
+from acpc_server.evidence.estimates import FewGroups, OrderStatistics, Proportion
+from acpc_server.evidence.resampling import effective_groups
 from acpc_server.evidence.sample import AnchorSample
 
 FEW_PAIRS = 30
@@ -20,6 +22,7 @@ def separation(
     group: Int64[np.ndarray, "n"],
     margin: float,
     ir_raw: OrderStatistics,
+    confidence: float,
 ) -> Proportion:
     """SR beyond raw IR, with the number of independent pairs that its variance is worth.
 
@@ -36,14 +39,17 @@ def separation(
     design = design_effect(distance > np.median(distance), ends)
     if 0 < share < 1:
         design = (design + design_effect(separated, ends)) / 2
-    low, high = (
-        float((distance > end + margin).mean())
-        for end in (ir_raw.lower(_ONE_ERROR), ir_raw.upper(_ONE_ERROR))
+    # One standard error: the allowance for few trajectories comes once, below.
+    known = FewGroups(effective_groups(group), len(group), confidence).factor * ir_raw.trials
+    threshold = replace(ir_raw, trials=known)
+    ends_of_ir = np.clip(
+        [threshold.lower(_ONE_ERROR), threshold.upper(_ONE_ERROR)], *ir_raw.ordered[[0, -1]]
     )
+    low, high = (float((distance > end + margin).mean()) for end in ends_of_ir)
     smooth = (separated.sum() + 0.5) / (count + 1)
     design = max(1.0, design) + ((low - high) / 2) ** 2 * count / (smooth * (1 - smooth))
-    few = spread_factor(effective_groups(ends)) / spread_factor(count)
-    return Proportion(share, count / (design * max(1.0, few)), exact=count < FEW_PAIRS)
+    few = FewGroups(effective_groups(ends), count, confidence)
+    return Proportion(share, count / (design * few.factor), count < FEW_PAIRS, few)
 
 
 def design_effect(hits: np.ndarray, ends: Int64[np.ndarray, "2 pairs"]) -> float:

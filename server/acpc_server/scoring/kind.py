@@ -25,7 +25,7 @@ from acpc_server.errors import InvalidArgument
 from acpc_server.evidence import Seen, take_look
 from acpc_server.jobs import Json, Step, pack, unpack
 from acpc_server.models import ModelCard
-from acpc_server.numerics import pairing, screening
+from acpc_server.numerics import Check, go_on, pairing, screening
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import RequestContext
 from acpc_server.scoring import score
@@ -98,7 +98,7 @@ class ScoreJobKind(AnchorJobKind):
         for role in spec.roles():
             shards = self._measured(spec, opened, role, {}, step, context)
             scores[role] = self._separated(spec, opened, role, shards, step, context)
-        return self.conclude(spec, opened, scores)
+        return self.conclude(spec, opened, scores, check=context.check)
 
     def _until_decided(
         self, spec: ScoreSpec, stamp: str, step: Step, context: RequestContext
@@ -122,7 +122,7 @@ class ScoreJobKind(AnchorJobKind):
             role: self._separated(part, opened, role, shards[role], step, context)
             for role in spec.roles()
         }
-        return self.conclude(spec, opened, scores, seen)
+        return self.conclude(spec, opened, scores, seen, context.check)
 
     def _measured(
         self,
@@ -256,7 +256,7 @@ class ScoreJobKind(AnchorJobKind):
         part = spec.first(anchors)
 
         def weigh(options: EvidenceOptions) -> Evidence:
-            return score.weigh(part, scores, options)
+            return score.weigh(part, scores, context.check, options)
 
         eligible = int((unpack(opened["partner"]) >= 0).sum())
         scores = {
@@ -283,6 +283,7 @@ class ScoreJobKind(AnchorJobKind):
         opened: Json,
         scores: Mapping[Role, Json],
         seen: Sequence[Seen] = (),
+        check: Check = go_on,
     ) -> Json:
         """The result of the job: scores, verdict, evidence and receipt. Holds no time."""
         evaluated = opened.get("evaluated", opened["anchors"]["digest"])  # of earlier releases
@@ -300,7 +301,7 @@ class ScoreJobKind(AnchorJobKind):
             "checkpoint": scores["checkpoint"],
             "reference": reference,
             "verdict": score.verdict_to_json(verdict),
-            "evidence": to_plain(score.evidence_of(spec, scores, seen)),
+            "evidence": to_plain(score.evidence_of(spec, scores, seen, check)),
             "receipt": receipt_to_json(receipt),
             "anchors": opened["anchors"],
             "seen": opened["seen"],

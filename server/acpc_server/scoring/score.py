@@ -39,7 +39,7 @@ from acpc_server.engine import DeviceEngine
 from acpc_server.errors import ResourceExhausted
 from acpc_server.jobs import Json, pack, unpack
 from acpc_server.models import FrozenWorldModel, Widens
-from acpc_server.numerics import consistency, pairing, screening, verdict
+from acpc_server.numerics import Check, consistency, go_on, screening, verdict
 from acpc_server.scheduling import RequestContext
 from acpc_server.scoring.shard import ShardRecord, score_shard
 from acpc_server.scoring.spec import Role, ScoreSpec
@@ -100,7 +100,7 @@ def summarise_checkpoint(
     record: ShardRecord,
     distances: Float64[np.ndarray, "n"],
     partner: Int64[np.ndarray, "n"],
-    check: pairing.Check = pairing.go_on,
+    check: Check = go_on,
 ) -> dict[str, Any]:
     """Raw IR, SR and the per-anchor values of one checkpoint, ready for the job record.
 
@@ -199,21 +199,26 @@ def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:
 def weigh(
     spec: ScoreSpec,
     scores: Mapping[Role, Mapping[str, Any]],
+    check: Check = go_on,
     options: EvidenceOptions | None = None,
 ) -> Evidence:
     """How sure the scores and the verdict on them are; ``options`` by default as the job says."""
     sides = {role: _sample(score) for role, score in scores.items()}
     own = sides["checkpoint"]
     against = sides.get("reference", own) if spec.reference is not None else None
-    return evidence.judge(own, against, spec.protocol, spec.thresholds, options or spec.evidence)
+    asked = options or spec.evidence
+    return evidence.judge(own, against, spec.protocol, spec.thresholds, asked, check)
 
 
 def evidence_of(
-    spec: ScoreSpec, scores: Mapping[Role, Mapping[str, Any]], seen: Sequence[evidence.Seen]
+    spec: ScoreSpec,
+    scores: Mapping[Role, Mapping[str, Any]],
+    seen: Sequence[evidence.Seen],
+    check: Check = go_on,
 ) -> Evidence:
     """The evidence of a job that has ended, at its last look where it had some."""
     if not seen or spec.until_decided is None:
-        return weigh(spec, scores)
+        return weigh(spec, scores, check)
     looks = SequentialLooks(
         confidence=spec.evidence.confidence,
         limit=spec.anchors.count,
@@ -221,7 +226,7 @@ def evidence_of(
         stop=LookStop.DECIDED if seen[-1].decided else LookStop.LIMIT,
         looks=tuple(one.look for one in seen),
     )
-    return replace(weigh(spec, scores, seen[-1].options), looks=looks)
+    return replace(weigh(spec, scores, check, seen[-1].options), looks=looks)
 
 
 def _sample(score: Mapping[str, Any]) -> evidence.AnchorSample:

@@ -1,0 +1,153 @@
+"""Few trajectories, hard ends and odd samples: bounds that hold, and none where there are none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from acpc.contract import (
+    CheckpointRef,
+    EvidenceOptions,
+    GaussianNoise,
+    Outcome,
+    ScoreProtocol,
+    ScoreRequest,
+    Thresholds,
+)
+from acpc.contract.errors import ArgumentError
+from acpc_server.errors import Cancelled, FailedPrecondition
+from acpc_server.evidence import AnchorSample, judge
+from acpc_server.evidence.estimates import FewGroups, Proportion, Resampled
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from synthetic_scores import Population, experiment
+
+PROTOCOL = ScoreProtocol()
+GROUPS, LEVELS = st.floats(1.5, 60), st.floats(0.001, 0.4)
+ORDERED = np.sort(np.random.default_rng(2).gamma(4, 0.25, 20_000))
+
+
+def drawn(trajectories: int, seed: int = 3) -> tuple[AnchorSample, AnchorSample]:
+    population = Population(60, per_trajectory=60 // trajectories, within=0.6)
+    generator = np.random.default_rng(seed)
+    while not (pair := experiment(population, generator))[0].eligible.any():
+        pass
+    return pair
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99, 0.999])
+def test_the_allowance_is_students_t_at_every_level(confidence: float) -> None:
+    """Judged at a level, and read off at that level by a judge of another, bounds are alike."""
+    few, alpha = FewGroups(8, confidence=confidence), 1 - confidence
+    wanted = (stats.t.isf(alpha / 2, 7) / stats.norm.isf(alpha / 2)) ** 2
+    assert few.factor == pytest.approx(wanted)
+    other = FewGroups(8, confidence=0.95)
+    reach = stats.norm.isf(other.level(alpha) / 2) * np.sqrt(other.factor)
+    assert reach == pytest.approx(stats.t.isf(alpha / 2, 7))
+
+
+@given(GROUPS, LEVELS, LEVELS, st.floats(0.2, 2))
+def test_bounds_and_p_values_agree_and_move_together(
+    groups: float, first: float, second: float, threshold: float
+) -> None:
+    few = FewGroups(groups)
+    ratio = Resampled(1.0, ORDERED, "bootstrap", few)
+    share = Proportion(0.9, 40.0, False, few)
+    for alpha in (first, second):
+        p = ratio.p_at_most(threshold), ratio.p_above(threshold), share.p_at_least(0.8)
+        decided = (
+            ratio.upper(alpha) <= threshold,
+            ratio.lower(alpha) > threshold,
+            share.lower(alpha) >= 0.8,
+        )
+        for value, sure in zip(p, decided, strict=True):
+            assert abs(value - alpha) < 1e-9 or (value <= alpha) == sure
+    strict, loose = sorted((first, second))
+    for found in (ratio, share):
+        assert found.lower(strict) <= found.lower(loose) <= found.upper(loose)
+        assert found.upper(loose) <= found.upper(strict)
+
+
+@pytest.mark.parametrize(
+    ("trajectories", "bounded"), [(2, False), (3, False), (5, False), (6, True)]
+)
+def test_so_few_trajectories_bound_no_ratio(trajectories: int, bounded: bool) -> None:
+    own, reference = drawn(trajectories)
+    found = judge(own, reference, PROTOCOL, Thresholds(0.01, 0.1), EvidenceOptions())
+    assert found.ir_relative is not None
+    assert np.isfinite(found.ir_relative.upper) == bounded
+    assert (found.ir_relative.lower > 0) == bounded
+    assert bounded == (found.confident_outcome is Outcome.FAILED)
+    if not bounded:
+        assert found.ir_raw.lower < 0.9 * float(np.quantile(own.radius, 0.9))
+
+
+def test_at_99_percent_eight_trajectories_are_too_few_for_a_wrong_word() -> None:
+    """With the allowance of 95 % some 3 % of these are wrong."""
+    generator = np.random.default_rng(4)
+    population = Population(96, per_trajectory=12, within=0.8)
+    options, wrong = EvidenceOptions(0.99, 400), 0
+    for _ in range(150):
+        own, reference = experiment(population, generator)
+        found = judge(own, reference, PROTOCOL, Thresholds(0.2, 0.01), options)
+        wrong += found.confident_outcome is not Outcome.UNDECIDED
+    assert wrong <= 5
+
+
+def test_a_reference_that_collapses_fails_as_the_verdict_does() -> None:
+    own, reference = drawn(30)
+    reference = replace(reference, radius=np.zeros(60))
+    with pytest.raises(FailedPrecondition):
+        judge(own, reference, PROTOCOL, Thresholds(), EvidenceOptions())
+
+
+@given(st.integers(2, 12), st.integers(0, 1000), st.sampled_from([0.5000001, 0.95, 0.99]))
+def test_odd_samples_give_no_nan_and_no_contradiction(
+    count: int, seed: int, confidence: float
+) -> None:
+    generator = np.random.default_rng(seed)
+    eligible = generator.integers(1, count + 1)
+    places = np.arange(count)
+    partner = np.where(places < eligible, (places + 1) % count, -1)
+    distance = np.where(partner < 0, np.nan, np.round(generator.gamma(3, 0.5, count), 1))
+    own, other = (
+        AnchorSample(
+            np.round(generator.gamma(2, scale, count), 1) + floor,
+            distance,
+            partner,
+            places // generator.integers(1, 4),
+        )
+        for scale, floor in ((0.2, 0.0), (1, 0.1))
+    )
+    for thresholds in (Thresholds(0.3, 0.95), Thresholds(1e-300, 1.0)):
+        found = judge(own, other, PROTOCOL, thresholds, EvidenceOptions(confidence, 200))
+        for name in ("ir_raw", "ir_relative", "sr", "score", "delta_score"):
+            interval = getattr(found, name)
+            assert interval.lower <= interval.upper, name  # false of NaN
+        alpha, outcome = 1 - confidence, found.confident_outcome
+        assert (found.p_passed <= alpha) == (outcome is Outcome.PASSED)
+        assert (found.p_failed <= alpha) == (outcome is Outcome.FAILED)
+        assert found.anchors_to_decide is None or found.anchors_to_decide > count
+
+
+def test_resampling_ends_when_the_job_does() -> None:
+    def cancelled() -> None:
+        raise Cancelled("the request was cancelled")
+
+    with pytest.raises(Cancelled):
+        judge(*drawn(30), PROTOCOL, Thresholds(), EvidenceOptions(), cancelled)
+
+
+def test_a_request_cannot_keep_a_server_resampling() -> None:
+    """Its anchors times its resamples are bounded, and the error says which number to lower."""
+    most = EvidenceOptions(resamples=100_000)
+    for count, fits in ((10_000, True), (10_001, False)):
+        asked = ScoreRequest(CheckpointRef("model"), "a" * 64, GaussianNoise(0.1), evidence=most)
+        if fits:
+            asked.check_looks(count)
+        else:
+            with pytest.raises(ArgumentError, match="wanted at most 99990") as error:
+                asked.check_looks(count)
+            assert error.value.field == "evidence.resamples"
