@@ -12,8 +12,7 @@ from acpc_server.evidence.estimates import FewGroups, OrderStatistics, Proportio
 from acpc_server.evidence.resampling import effective_groups, resampled_quantiles
 from acpc_server.evidence.sample import AnchorSample, groups
 from acpc_server.evidence.separation import design_effect, separation
-from acpc_server.numerics import Check, go_on
-from acpc_server.numerics.verdict import relative_ir
+from acpc_server.numerics import Check, go_on, verdict
 
 BOOTSTRAP = "Bayesian bootstrap over trajectories"
 
@@ -54,7 +53,8 @@ class Numbers:
             against_sr = separation(reference, group, protocol.margin, against, confidence)
         radii = [checkpoint.radius, reference.radius]
         few = FewGroups(effective_groups(group), confidence=confidence)
-        ratio = Resampled(relative_ir(ir_raw.point, against.point), np.empty(0), BOOTSTRAP, few)
+        point = verdict.relative_ir(ir_raw.point, against.point)
+        ratio = Resampled(point, np.empty(0), BOOTSTRAP, few)
         above_all = protocol.quantile * (len(group) + 1) > len(group)
         if not above_all and 1 - confidence >= few.least:
             values = resampled_quantiles(radii, group, protocol.quantile, options, few, check)
