@@ -71,7 +71,7 @@ def test_bounds_and_p_values_agree_and_move_together(
 
 
 @pytest.mark.parametrize(
-    ("trajectories", "bounded"), [(2, False), (3, False), (5, False), (6, True)]
+    ("trajectories", "bounded"), [(2, False), (3, False), (5, True), (6, True)]
 )
 def test_so_few_trajectories_bound_no_ratio(trajectories: int, bounded: bool) -> None:
     own, reference = drawn(trajectories)

@@ -47,7 +47,7 @@ LIMITS = AnchorLimits(
     upload_seconds=1e9,
 )
 # What certainly passes and fails, and what these anchors cannot tell.
-PASSES, FAILS = Thresholds(ir=1e3, sr=0.05), Thresholds(ir=1e-3, sr=0.05)
+PASSES, FAILS = Thresholds(ir=1e3, sr=1e-4), Thresholds(ir=1e-3, sr=0.05)
 
 
 class Desk:
