@@ -10,15 +10,24 @@ import wire
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_lab.cli import app
 from job_world import JobCaller, metadata, response
+from public_dataset import public_columns, write_public_dataset
+from served_world import ServedWorld
 from server_process import ServerProcess
 from typer.testing import CliRunner
 
-LIMIT, BATCH = 60, 8
-DATASET = {"dataset": "tworoom.h5", "task": "tworoom"}
+LIMIT, BATCH = 160, 40
+# Intervals need trajectories, of which the world's own dataset has three.
+EPISODES, NAME = (72,) * 24, "episodes.h5"
+DATASET = {"dataset": NAME, "task": "tworoom"}
 # What any anchors pass or fail, whatever the last bits of their numbers are.
 PASSES, FAILS = {"ir": 1e6, "sr": 1e-12}, {"ir": 1e-6, "sr": 1e-12}
 # Fewer eligible anchors than any verdict needs.
 FEW = 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def episodes(world: ServedWorld) -> None:
+    write_public_dataset(world.dataset_root / NAME, public_columns(EPISODES, side=28))
 
 
 @pytest.fixture(scope="module")
@@ -77,19 +86,24 @@ def test_a_job_that_stops_when_decided_is_the_job_of_that_size(
 
 
 @pytest.mark.parametrize(
-    ("thresholds", "anchors", "codes"),
-    [(PASSES, LIMIT, (0, 0)), (FAILS, LIMIT, (3, 3)), ({"ir": 1e6, "sr": 0.5}, FEW, (None, 5))],
+    ("thresholds", "dataset", "anchors", "codes"),
+    [
+        (PASSES, NAME, LIMIT, (0, 0)),
+        (FAILS, NAME, LIMIT, (3, 3)),
+        ({"ir": 1e6, "sr": 0.5}, "tworoom.h5", FEW, (None, 5)),
+    ],
     ids=["passed", "failed", "undecided"],
 )
 def test_the_gate_of_a_real_score(
     server: ServerProcess,
     thresholds: dict[str, float],
+    dataset: str,
     anchors: int,
     codes: tuple[int | None, int],
 ) -> None:
     """Of the same job, by its request id; a few anchors leave any SR undecided against a half."""
     command = [
-        "score", "lewm", "--reference", "lewm-base", "--dataset", "tworoom.h5", "--task", "tworoom",
+        "score", "lewm", "--reference", "lewm-base", "--dataset", dataset, "--task", "tworoom",
         "--shift", "gaussian_noise:0.08", "--draws", 2, "--horizon", wire.HORIZON,
         "--anchors", anchors, "--t-ir", thresholds["ir"], "--t-sr", thresholds["sr"],
         "--request-id", f"gate-{codes[1]}",
