@@ -14,6 +14,7 @@ from acpc.contract import (
     CheckpointRef,
     DatasetAnchors,
     DriftStudy,
+    EvidenceOptions,
     GaussianNoise,
     GeometryStudy,
     MotionBlur,
@@ -69,6 +70,13 @@ def test_a_wrong_type_names_its_field(record: type[Any], wrong: Any) -> None:  #
         with pytest.raises(ArgumentError, match=r"found .*, wanted ") as caught:
             check(record(**{name: wrong}))
         assert caught.value.field.startswith(name)
+
+
+@pytest.mark.parametrize(("confidence", "least"), [(0.95, 200), (0.999, 2000), (0.9995, 4000)])
+def test_resamples_reach_the_tails(confidence: float, least: int) -> None:
+    check(EvidenceOptions(confidence, least))
+    with pytest.raises(ArgumentError, match=f"wanted .*{least}"):
+        check(EvidenceOptions(confidence, least - 1))
 
 
 def _score(**options: Any) -> object:  # noqa: ANN401

@@ -91,7 +91,7 @@ class CoverageFinding(Record, Wire[pb.CoverageFinding]):
     Attributes:
         outcome: Whether the statement holds.
         draws: Draws that were looked at.
-        changed: Those under which the choice, made anew, is another one.
+        changed: Those under which the choice, computed again, is another one.
         certified: Those under which it provably is not.
         near_ties: Unchanged ones whose choice the endpoint tolerance, where it is 0 a tie, leaves
             open.

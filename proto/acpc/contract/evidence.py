@@ -46,7 +46,7 @@ class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
 
     def check_rules(self) -> None:
         """There are resamples in the tails."""
-        least = math.ceil(2 / (1 - self.confidence))
+        least = math.ceil(round(2 / (1 - self.confidence), 6))  # 4,000 at 0.9995, not 4,001
         if self.resamples < least:
             raise ArgumentError(
                 "resamples",

@@ -755,7 +755,7 @@ class CoverageFinding(_message.Message):
     draws: _builtins.int
     """Draws that were looked at."""
     changed: _builtins.int
-    """Those under which the choice, made anew, is another one."""
+    """Those under which the choice, computed again, is another one."""
     certified: _builtins.int
     """Those under which it provably is not (Prop. fixed-pool-certificates)."""
     near_ties: _builtins.int

@@ -149,7 +149,7 @@ class DriftWatch:
     Attributes:
         reference: What they are compared with; None while it is collected.
         log_evidence: Of each signal's test.
-        alarms: Whether each signal has drifted: from its alarm, at which its test begins anew,
+        alarms: Whether each signal has drifted: from its alarm, at which its test starts again,
             until as many observations as the reference has have raised none.
 
     Args:

@@ -1,9 +1,9 @@
 """Draws until it can be said how large a share of all draws leaves a planner's choice unchanged.
 
-The choice is made anew under every draw, so that no bound is needed; the certificate of each draw
-is counted beside it. Draws come in batches. Each is admitted, queued and cancelled as a request of
-its own, so that others have their turn in between, and its time is learned apart from that of plain
-certificates.
+The choice is computed again under every draw, so that no bound is needed; the certificate of each
+draw is counted beside it. Draws come in batches. Each is admitted, queued and cancelled as a
+request of its own, so that others have their turn in between, and its time is learned apart from
+that of plain certificates.
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
 A planning session is one observation, by the first pool and the first draw of each perturbation,
 so that neither a planner's iterations nor its draws count as more than one. References are kept in
-a file; tests begin anew with the process.
+a file; tests start again with the process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import uuid
 from pathlib import Path
@@ -129,7 +130,10 @@ class DriftMonitor:
         part = self._file.with_name(f".{self._file.name}.{uuid.uuid4().hex}")
         try:
             entries = {**{found.key: found for found in _read(self._file)}, new.key: new}
-            part.write_bytes(_FILE.dump_json(list(entries.values()), indent=1))
+            with part.open("wb") as file:
+                file.write(_FILE.dump_json(list(entries.values()), indent=1))
+                file.flush()
+                os.fsync(file.fileno())  # a power cut must leave a file that can be read
             part.replace(self._file)
         except (OSError, FailedPrecondition) as error:
             log.warning("drift_reference_not_kept", file=str(self._file), error=str(error))
@@ -147,5 +151,5 @@ def _read(file: Path) -> list[_Recorded]:
         path = ".".join(str(part) for part in first["loc"])
         raise FailedPrecondition(
             f"{file} is no file of drift references: {path}: {first['msg']}; remove it to have "
-            "references made anew"
+            "references collected again"
         ) from error

@@ -215,11 +215,7 @@ class ScoreJobKind(AnchorJobKind):
         context: RequestContext,
     ) -> Json:
         """Raw IR and its rounding floor, SR and per-anchor values of one checkpoint."""
-        model = self.loaded(spec.named(role)).model
-        anchors = self._anchors(spec, opened, model.card, context.tenant)
-        record = ShardRecord.concatenate(shards)
-        floor = score.rounding_floor(self.engine, model, anchors, spec, record, context)
-        return {**self._summary(spec, opened, role, shards, context), "rounding_floor": floor}
+        return self._summary(spec, opened, role, shards, context, floor=True)
 
     def _summary(
         self,
@@ -228,6 +224,8 @@ class ScoreJobKind(AnchorJobKind):
         role: Role,
         shards: list[ShardRecord],
         context: RequestContext,
+        *,
+        floor: bool = False,
     ) -> Json:
         model = self.loaded(spec.named(role)).model
         anchors = self._anchors(spec, opened, model.card, context.tenant)
@@ -237,7 +235,11 @@ class ScoreJobKind(AnchorJobKind):
         )
         return {
             **score.summarise_checkpoint(spec, record, distances, partner, context.check),
-            "rounding_floor": None,
+            "rounding_floor": score.rounding_floor(
+                self.engine, model, anchors, spec, record, context
+            )
+            if floor
+            else None,
             "anchor_ids": pack(anchors.anchor_ids),
             "trajectory_ids": pack(anchors.trajectory_ids),
             "skip_reasons": opened["skip_reasons"],
