@@ -8,7 +8,6 @@ a real socket; its memory is what the kernel says (resident set before, and its 
 
 from __future__ import annotations
 
-import platform
 import tempfile
 import time
 from collections.abc import Iterator
@@ -101,7 +100,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         measured = measure(options.anchors, Path(folder))
     report = {
-        "machine": platform.processor() or platform.machine(),
         "anchors": options.anchors,
         "frames": [STEPS, SIDE, SIDE, 3],
         **measured,

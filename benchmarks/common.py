@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
+import re
+import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +32,25 @@ def parser(about: str | None, name: str) -> argparse.ArgumentParser:
 
 
 def publish(report: Mapping[str, Any], out: Path) -> None:
-    """Writes the report as JSON, and prints it."""
-    text = json.dumps(report, indent=2)
+    """Writes the report as JSON, with the machine it is from, and prints it."""
+    text = json.dumps({**report, "machine": machine()}, indent=2)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(f"{text}\n")
     print(text)
+
+
+def machine() -> dict[str, str | int | float]:
+    """Processor, cores, memory in bytes, load of the last minute, and the commit measured."""
+    processor = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return {
+        "processor": processor[1] if processor else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "load": os.getloadavg()[0],
+        "torch": version("torch"),
+        "commit": subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip(),
+    }
 
 
 def memory(pid: int, line: str) -> int:

@@ -9,7 +9,6 @@ repeated shards than kills.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 import time
@@ -153,7 +152,6 @@ def main() -> None:
             return write_job_world(Path(folder) / str(next(made)))
 
         report = {
-            "machine": {"processors": os.cpu_count(), "load_before": os.getloadavg()[0]},
             "kill_9": kill_at_random(world(), options.kills),
             "takeover": take_over(world(), postgres.new_database()),
             "small_jobs": small_jobs(world(), postgres.new_database(), options.jobs, 3),
@@ -161,7 +159,6 @@ def main() -> None:
                 throughput(world(), postgres.new_database(), count) for count in (1, 2, 3)
             ],
         }
-        report["machine"]["load_after"] = os.getloadavg()[0]
     publish(report, options.out)
     sys.exit(not all(report[part]["kept"] for part in ("kill_9", "takeover", "small_jobs")))
 

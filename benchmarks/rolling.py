@@ -8,7 +8,6 @@ one CPU thread; one client goes round them. Ends with 1 when a call failed or a 
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -44,7 +43,6 @@ def main() -> None:
             load, away = roll(hosts, options.rounds, options.callers, options.calls)
             bugs = [bug for server in hosts.servers for bug in server.bugs()]
     report = {
-        "machine": {"processors": os.cpu_count(), "load_after": os.getloadavg()[0]},
         "servers": len(hosts.servers),
         "restarts": len(away),
         "seconds_away": away,

@@ -10,7 +10,6 @@ frames and the same draws, and must give the same IR and SR.
 
 from __future__ import annotations
 
-import platform
 import resource
 import tempfile
 import time
@@ -219,12 +218,8 @@ def main() -> None:
     rollouts = count * (1 + DRAWS + 2)
     work = frames * flops["encode_frame"] + rollouts * flops["rollout"]
     report = {
-        "machine": {
-            "processor": platform.processor() or platform.machine(),
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
-            "device": options.device,
-        },
+        "threads": torch.get_num_threads(),
+        "device": options.device,
         "job": {"anchors": count, "draws": DRAWS, "horizon": HORIZON},
         "server_seconds": ours["seconds"],
         "server_device_seconds": ours["device_seconds"],
