@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
 from functools import partial
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -16,8 +18,10 @@ from acpc_server.engine.equal_rows import equal_rows, share_rows
 from acpc_server.engine.latents import LatentCache
 from acpc_server.engine.owner import DeviceOwner
 from acpc_server.engine.precision import arithmetic, latent_dtype
+from acpc_server.engine.rows import by_rows
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
 from acpc_server.engine.tangent import load_derivatives, rollout_tangent
+from acpc_server.errors import AcpcError
 from acpc_server.models import FrozenWorldModel, Reduces, Widens, rollout, rollout_pool
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
@@ -28,6 +32,9 @@ from acpc_server.scheduling import (
     Priority,
     RequestContext,
 )
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 class DeviceEngine:
@@ -189,6 +196,27 @@ class DeviceEngine:
             "tangent", NumericMode.FP32, kind, rows, compute, context, size, mergeable=False
         )
 
+    def share(
+        self,
+        primitive: str,
+        kind: tuple[Hashable, ...],
+        payload: T,
+        rows: int,
+        compute: Callable[[list[T]], Sequence[U | AcpcError]],
+        context: RequestContext,
+        max_rows: int,
+    ) -> Future[U]:
+        """What one request is answered by a device call that it shares with others of its kind.
+
+        ``compute`` is called in the device's thread with the payloads of all of them, of at most
+        ``max_rows`` together, and may call the methods above, which then compute at once. An answer
+        that is an AcpcError is raised to its request alone; an error that is raised has every
+        request computed by itself.
+        """
+        kind = (primitive, *kind)
+        merge = self._merge
+        return self._put(Chunk(primitive, kind, payload, rows, compute, context, merge, max_rows))
+
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""
         self.owner.close()
@@ -212,14 +240,17 @@ class DeviceEngine:
                 on_device = [self._pin(x).to(self.device, dtype, non_blocking=True) for x in inputs]
                 return compute(*on_device).to("cpu", dtype)
 
-        merge = self._merge and mergeable and context.priority is Priority.INTERACTIVE
-        kind = (primitive, mode, *kind)
         # Pinned in the caller's thread, so that the device's spends no time on copies.
         pinned = (tuple(self._pin(x) for x in part) for part in parts)
-        outputs = [
-            self._run(Chunk(primitive, kind, part, in_mode, context, merge, max_rows))
-            for part in pinned
-        ]
+        if self.owner.is_here:
+            return torch.cat([rows for part in pinned for rows in by_rows(in_mode, [part])])
+        merge = self._merge and mergeable and context.priority is Priority.INTERACTIVE
+        kind, compute_all = (primitive, mode, *kind), partial(by_rows, in_mode)
+        outputs = []
+        for part in pinned:
+            rows = len(part[0])
+            chunk = Chunk(primitive, kind, part, rows, compute_all, context, merge, max_rows)
+            outputs.append(self.limiter.result(self._put(chunk), context))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _pin(self, tensor: Tensor) -> Tensor:
@@ -228,12 +259,11 @@ class DeviceEngine:
             return tensor
         return tensor.pin_memory()
 
-    def _run(self, chunk: Chunk) -> Tensor:
-        context = chunk.context
-        context.check()
+    def _put(self, chunk: Chunk) -> Future[Any]:
+        chunk.context.check()
         self._queue.put(chunk)
-        context.wait_on(chunk.future)
-        return self.limiter.result(chunk.future, context)
+        chunk.context.wait_on(chunk.future)
+        return chunk.future
 
     def _for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
         """The model, or its twin with weights in bfloat16 or float64; in the device's thread."""

@@ -16,7 +16,6 @@ from contextlib import suppress
 import structlog
 import torch
 from acpc import tracing
-from torch import Tensor
 
 from acpc_server.engine.canary import accelerator_failed, wrong_answer
 from acpc_server.errors import (
@@ -71,7 +70,7 @@ class DeviceOwner:
         self._failing = threading.Lock()
         self._calls = 0
         self._under_way = ""
-        self._canary: Future[Tensor] | None = None
+        self._canary: Future[None] | None = None
         self._trouble = ""
         self._last_success = time.monotonic()
         self._thread = threading.Thread(
@@ -80,6 +79,11 @@ class DeviceOwner:
         self._ready = threading.Event()
         self._thread.start()
         self._ready.wait()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller is the owner itself, in a device call."""
+        return threading.current_thread() is self._thread
 
     @property
     def call(self) -> str:
@@ -119,7 +123,7 @@ class DeviceOwner:
 
     def _send_canary(self) -> None:
         context = RequestContext(Priority.INTERACTIVE)
-        chunk = Chunk(CANARY, CANARY, (torch.zeros(1),), self._sing, context, False, 1)
+        chunk = Chunk(CANARY, CANARY, None, 1, self._sing, context, False, 1)
         with suppress(AcpcError):  # a full queue is no fault
             self._queue.put(chunk)
             self._canary = chunk.future
@@ -150,22 +154,25 @@ class DeviceOwner:
         self._calls += 1
         self._under_way = f"device call {self._calls} ({first.primitive}, {rows} rows)"
         try:
-            outputs = _compute(first.compute, _joined(batch))
+            outcomes = first.compute([chunk.payload for chunk in batch])
         except Exception as error:
             if (answer := self._answer(error)) is None:
                 raise
-            for chunk in batch:
-                chunk.reject(answer)
+            if len(batch) == 1 or isinstance(answer, ResourceExhausted):
+                for chunk in batch:
+                    chunk.reject(answer)
+            else:  # whose fault it is shows when each is computed alone
+                for chunk in batch:
+                    self._serve([chunk])
             return
         finally:
             self._under_way = ""
         seconds = time.perf_counter() - started
         self._last_success = time.monotonic()
-        parts = torch.split(outputs, [chunk.rows for chunk in batch])
         if first.primitive != CANARY:
             self._observe(batch, rows, started, seconds)
-        for chunk, part in zip(batch, parts, strict=True):
-            chunk.future.set_result(part)
+        for chunk, outcome in zip(batch, outcomes, strict=True):
+            chunk.answer(outcome)
 
     def _observe(self, batch: list[Chunk], rows: int, started: float, seconds: float) -> None:
         first = batch[0]
@@ -193,22 +200,16 @@ class DeviceOwner:
             return short
         # A plug-in family with a fault, or a device with one: a call that cannot fail tells.
         try:
-            _compute(self._sing, (torch.zeros(1),))
+            self._sing([None])
         except Exception as another:  # noqa: BLE001
             return shortage(another)
         return error
 
-    def _sing(self, row: Tensor) -> Tensor:
-        """The canary: one row in, one row out."""
+    def _sing(self, nothing: list[None]) -> list[None]:
+        """The canary."""
         if wrong := wrong_answer(self._device):
             raise DeviceFailed(wrong)
-        return row
-
-
-def _joined(batch: list[Chunk]) -> tuple[Tensor, ...]:
-    if len(batch) == 1:
-        return batch[0].inputs
-    return tuple(torch.cat(x) for x in zip(*(chunk.inputs for chunk in batch), strict=True))
+        return nothing
 
 
 def _still_wanted(chunk: Chunk) -> bool:
@@ -221,21 +222,6 @@ def _still_wanted(chunk: Chunk) -> bool:
         chunk.reject(error)
         return False
     return True
-
-
-def _compute(compute: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
-    """Compute all rows; in halves when the device or the host runs out of memory."""
-    try:
-        return compute(*inputs)
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        rows = len(inputs[0])
-        short = isinstance(error, torch.OutOfMemoryError) or shortage(error) is not None
-        if rows == 1 or not short:
-            raise
-        log.warning("device_out_of_memory", rows=rows)
-    torch.cuda.empty_cache()
-    halves = zip(*(torch.split(x, (rows + 1) // 2) for x in inputs), strict=True)
-    return torch.cat([_compute(compute, half) for half in halves])
 
 
 def _out_of_memory(cause: torch.OutOfMemoryError) -> ResourceExhausted:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from acpc import tracing
-from torch import Tensor
 
-from acpc_server.errors import DeviceFailed, Unavailable
+from acpc_server.errors import AcpcError, DeviceFailed, Unavailable
 from acpc_server.observe import Metrics
 from acpc_server.scheduling.admission import RETRY_SECONDS, AdmissionController
 from acpc_server.scheduling.concurrency import ConcurrencyLimiter
@@ -36,33 +36,39 @@ class Chunk:
     """One piece of device work and the future its request waits on.
 
     Attributes:
-        primitive: What it is, for the metrics: ``encode``, ``rollout``, ``pool`` or ``tangent``.
+        primitive: What it is, for the metrics: ``encode``, ``rollout``, ``pool``, ``tangent`` or
+            ``pair``.
         kind: Chunks of one kind run at one speed per row, and a network in one mode.
-        inputs: Tensors on the CPU whose first axis is rows.
-        compute: From inputs on the device to the output, row by row.
+        payload: What ``compute`` is given of it.
+        rows: Rows of work.
+        compute: From the payloads of chunks that share a call to an answer for each; one that is an
+            AcpcError is that chunk's alone.
         trace: Parent of the spans of its wait and its computation; empty without traces.
     """
 
     primitive: str
     kind: Hashable
-    inputs: tuple[Tensor, ...]
-    compute: Callable[..., Tensor]
+    payload: Any
+    rows: int
+    compute: Callable[[list[Any]], Sequence[Any]]
     context: RequestContext
     mergeable: bool
     max_rows: int
-    future: Future[Tensor] = field(default_factory=Future)
+    future: Future[Any] = field(default_factory=Future)
     queued_at: float = field(default_factory=time.perf_counter)
     trace: str = field(default_factory=tracing.here)
-
-    @property
-    def rows(self) -> int:
-        """Rows of work."""
-        return len(self.inputs[0])
 
     @property
     def work(self) -> Work:
         """What the latency model knows of it."""
         return Work(self.kind, self.rows)
+
+    def answer(self, outcome: object) -> None:
+        """Give its request what it was computed to be, or its error."""
+        if isinstance(outcome, AcpcError):
+            self.reject(outcome)
+        else:
+            self.future.set_result(outcome)
 
     def reject(self, error: Exception) -> None:
         """Give its request an error, unless it was answered or withdrawn."""

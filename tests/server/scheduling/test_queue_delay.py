@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-import torch
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     AdmissionController,
@@ -48,8 +47,8 @@ def no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chunk(priority: Priority = INTERACTIVE, *, mergeable: bool = True, max_rows: int = 8) -> Chunk:
-    inputs = (torch.zeros(1),)
-    return Chunk("encode", "kind", inputs, torch.neg, RequestContext(priority), mergeable, max_rows)
+    context = RequestContext(priority)
+    return Chunk("encode", "kind", None, 1, list, context, mergeable, max_rows)
 
 
 def put(queue: BatchQueue, *chunks: Chunk) -> None:
