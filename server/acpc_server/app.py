@@ -27,8 +27,14 @@ from grpc_reflection.v1alpha import reflection_pb2
 from acpc_server.access import AccessControl, is_local
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore
-from acpc_server.encoding import CODE_VERSION, AnchorReaders, device_name
-from acpc_server.engine import CheckpointCache, DeviceEngine, report_memory
+from acpc_server.encoding import CODE_VERSION, AnchorReaders
+from acpc_server.engine import (
+    CheckpointCache,
+    DeviceEngine,
+    choose_device,
+    device_name,
+    report_memory,
+)
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobFilter, JobService, JobState
@@ -367,16 +373,6 @@ def _warn_of_exposure(settings: Settings) -> None:
     if served and settings.metrics_token_file is None:
         hint = "anyone can read /metrics, which names callers; see --metrics-token-file"
         log.warning("metrics_open", host=settings.metrics_host, hint=hint)
-
-
-def choose_device(name: str) -> torch.device:
-    """The device a setting names; ``auto`` prefers CUDA. FailedPrecondition if torch sees none."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise FailedPrecondition(f"--device {name}, but torch sees no CUDA device; use cpu or auto")
-    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
 
 
 def wait_for_signal(event: threading.Event, seconds: float = math.inf) -> None:

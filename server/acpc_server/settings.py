@@ -18,6 +18,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 MEBIBYTE = 1024 * 1024
+ACCELERATORS = ("cuda", "xpu", "mps")
 
 
 def _folder(path: Path) -> Path:
@@ -90,7 +91,9 @@ class Settings(BaseSettings):
         description="listen beyond this machine without TLS, or without asking who calls",
     )
     reflection: bool = Field(True, description="tell callers with the role read the API's schema")
-    device: str = Field("auto", description="cpu, cuda, cuda:N, or auto")
+    device: str = Field(
+        "auto", description="cpu, auto, or an accelerator of torch: cuda, cuda:1, xpu, mps"
+    )
     device_call_seconds: float = Field(
         300.0,
         gt=0,
@@ -271,9 +274,10 @@ class Settings(BaseSettings):
     @field_validator("device")
     @classmethod
     def _device(cls, value: str) -> str:
-        kind, _, index = value.partition(":")
-        if kind not in ("auto", "cpu", "cuda") or (index and not index.isdecimal()):
-            raise ValueError("use cpu, cuda, cuda:N or auto")
+        kind, colon, index = value.partition(":")
+        numbered = kind in ACCELERATORS and index.isdecimal()
+        if kind not in ("auto", "cpu", *ACCELERATORS) or (colon and not numbered):
+            raise ValueError("use cpu, auto, cuda, cuda:1, xpu or mps")
         return value
 
     @field_validator("jobs_url")

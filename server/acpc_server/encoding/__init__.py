@@ -14,7 +14,6 @@ from acpc_server.encoding.histories import (
 from acpc_server.encoding.receipt import (
     CODE_VERSION,
     ArraysDigest,
-    device_name,
     digest_json,
     make_receipt,
     receipt_from_json,

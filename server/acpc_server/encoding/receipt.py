@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from acpc.contract import NumericMode, Receipt
 
+from acpc_server.engine import device_name
 from acpc_server.perturb import IMAGE_CODEC
 
 CODE_VERSION = version("acpc")
@@ -98,10 +99,3 @@ class ArraysDigest:
             if array is not None:
                 self._total.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
                 self._total.update(np.ascontiguousarray(array).data)
-
-
-def device_name(device: torch.device) -> str:
-    """The device as an operator would say it, for example ``"cuda:0 NVIDIA H200"``."""
-    if device.type == "cuda":
-        return f"{device} {torch.cuda.get_device_name(device)}"
-    return str(device)

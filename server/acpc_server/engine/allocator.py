@@ -9,6 +9,7 @@ from resource import getpagesize
 
 import torch
 
+from acpc_server.engine.accelerator import held_memory
 from acpc_server.observe import Metrics
 
 # Parameters of mallopt in glibc's malloc.h.
@@ -41,14 +42,18 @@ def keep_freed_memory() -> bool:
 def report_memory(device: torch.device, metrics: Metrics) -> None:
     """Have every scrape ask how much memory is held: a GPU's, or on a CPU this process's."""
     gauge = metrics.device_memory
-    if device.type == "cuda":
-        gauge.labels("allocated").set_function(partial(torch.cuda.memory_allocated, device))
-        gauge.labels("reserved").set_function(partial(torch.cuda.memory_reserved, device))
+    if device.type != "cpu":
+        for kind in ("allocated", "reserved"):
+            gauge.labels(kind).set_function(partial(_held, device, kind))
     elif _STATUS.exists():
         gauge.labels("resident").set_function(_resident_bytes)
 
 
 _STATUS = Path("/proc/self/statm")
+
+
+def _held(device: torch.device, kind: str) -> float:
+    return float(held_memory(device)[kind])
 
 
 def _resident_bytes() -> float:

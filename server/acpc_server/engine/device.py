@@ -13,6 +13,7 @@ from acpc.contract import NumericMode
 from jaxtyping import Float
 from torch import Tensor
 
+from acpc_server.engine.accelerator import pinned, to_device, to_host
 from acpc_server.engine.compiled import RepeatedPools
 from acpc_server.engine.equal_rows import equal_rows, share_rows
 from acpc_server.engine.latents import LatentCache
@@ -151,10 +152,11 @@ class DeviceEngine:
         parts = [(part,) for part in torch.split(by_candidate, size)]
         kind = (id(model), tuple(histories.shape), tuple(by_candidate.shape[1:]))
 
+        shared = tuple(pinned(x, self.device) for x in (histories, past))
         interactive = context.priority is Priority.INTERACTIVE  # a job's bytes must not change
 
         def compute(part: Tensor) -> Tensor:
-            starts, before = (x.to(self.device, latent_dtype(mode)) for x in (histories, past))
+            starts, before = (to_device(x, self.device, latent_dtype(mode)) for x in shared)
             inputs = starts, before, part.transpose(0, 1)
             if interactive:
                 out = self._repeats.rollout(self._for_mode(model, mode), inputs, mode)
@@ -237,27 +239,21 @@ class DeviceEngine:
 
         def in_mode(*inputs: Tensor) -> Tensor:
             with arithmetic(mode, self.device):
-                on_device = [self._pin(x).to(self.device, dtype, non_blocking=True) for x in inputs]
-                return compute(*on_device).to("cpu", dtype)
+                on_device = [to_device(pinned(x, self.device), self.device, dtype) for x in inputs]
+                return to_host(compute(*on_device).to(dtype))
 
         # Pinned in the caller's thread, so that the device's spends no time on copies.
-        pinned = (tuple(self._pin(x) for x in part) for part in parts)
+        ready = (tuple(pinned(x, self.device) for x in part) for part in parts)
         if self.owner.is_here:
-            return torch.cat([rows for part in pinned for rows in by_rows(in_mode, [part])])
+            return torch.cat([rows for part in ready for rows in by_rows(in_mode, [part])])
         merge = self._merge and mergeable and context.priority is Priority.INTERACTIVE
         kind, compute_all = (primitive, mode, *kind), partial(by_rows, in_mode)
         outputs = []
-        for part in pinned:
+        for part in ready:
             rows = len(part[0])
             chunk = Chunk(primitive, kind, part, rows, compute_all, context, merge, max_rows)
             outputs.append(self.limiter.result(self._put(chunk), context))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-
-    def _pin(self, tensor: Tensor) -> Tensor:
-        """Page-locked on its way to a GPU, which copies it without the processor's help."""
-        if self.device.type != "cuda" or tensor.is_cuda or tensor.is_pinned():
-            return tensor
-        return tensor.pin_memory()
 
     def _put(self, chunk: Chunk) -> Future[Any]:
         chunk.context.check()

@@ -8,16 +8,19 @@ from contextlib import contextmanager
 import torch
 from acpc.contract import NumericMode
 
+from acpc_server.engine.accelerator import computes_float64, computes_tf32
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import FrozenWorldModel, Widens
 
 
 def require_mode(mode: NumericMode, device: torch.device, model: FrozenWorldModel) -> None:
     """Raise InvalidArgument when ``device`` or ``model`` cannot compute in this mode."""
-    if mode is NumericMode.TF32 and device.type != "cuda":
+    if mode is NumericMode.TF32 and not computes_tf32(device):
         raise InvalidArgument(
             "numeric_mode", f"tf32 needs a CUDA device, the server runs on {device.type}"
         )
+    if mode is NumericMode.FP64 and not computes_float64(device):
+        raise InvalidArgument("numeric_mode", f"{device.type} has no float64; use fp32")
     if mode is NumericMode.FP64 and not isinstance(model, Widens):
         raise InvalidArgument(
             "numeric_mode", f"family {model.card.family} has no float64; use fp32"

@@ -8,6 +8,7 @@ import structlog
 import torch
 from torch import Tensor
 
+from acpc_server.engine.accelerator import release_cache
 from acpc_server.errors import shortage
 
 log = structlog.get_logger("acpc.engine")
@@ -33,6 +34,6 @@ def _compute(compute: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tens
         if rows == 1 or not short:
             raise
         log.warning("device_out_of_memory", rows=rows)
-    torch.cuda.empty_cache()
+    release_cache()
     halves = zip(*(torch.split(x, (rows + 1) // 2) for x in inputs), strict=True)
     return torch.cat([_compute(compute, half) for half in halves])

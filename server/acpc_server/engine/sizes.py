@@ -10,46 +10,51 @@ from acpc_server.models import ModelCard
 from acpc_server.scheduling import Priority
 
 INTERACTIVE, JOB = Priority.INTERACTIVE, Priority.JOB
+CPU, ACCELERATOR = "cpu", "accelerator"
 # Pixels and frames of one encoder call.
 PIXELS = {
-    ("cpu", INTERACTIVE): 8 * 224 * 224,
-    ("cpu", JOB): 4 * 224 * 224,
-    ("cuda", INTERACTIVE): 256 * 224 * 224,
-    ("cuda", JOB): 128 * 224 * 224,
+    (CPU, INTERACTIVE): 8 * 224 * 224,
+    (CPU, JOB): 4 * 224 * 224,
+    (ACCELERATOR, INTERACTIVE): 256 * 224 * 224,
+    (ACCELERATOR, JOB): 128 * 224 * 224,
 }
 FRAMES = {INTERACTIVE: 512, JOB: 52}
 # Parameters x predicted tokens of one rollout call; a model of 18 million parameters on a CPU
 # spends about a tenth of a second on 10^10.
 ROLLOUT_WORK = {
-    ("cpu", INTERACTIVE): 4e10,
-    ("cpu", JOB): 1e10,
-    ("cuda", INTERACTIVE): 4e12,
-    ("cuda", JOB): 1e12,
+    (CPU, INTERACTIVE): 4e10,
+    (CPU, JOB): 1e10,
+    (ACCELERATOR, INTERACTIVE): 4e12,
+    (ACCELERATOR, JOB): 1e12,
 }
 ROLLOUTS = {
-    ("cpu", INTERACTIVE): 512,
-    ("cpu", JOB): 32,
-    ("cuda", INTERACTIVE): 8192,
-    ("cuda", JOB): 4096,
+    (CPU, INTERACTIVE): 512,
+    (CPU, JOB): 32,
+    (ACCELERATOR, INTERACTIVE): 8192,
+    (ACCELERATOR, JOB): 4096,
 }
 MIN_ROLLOUTS = 8
 # Histories x candidates of one pool call.
-POOL_ROWS = {"cpu": 1024, "cuda": 16384}
+POOL_ROWS = {CPU: 1024, ACCELERATOR: 16384}
 
 
 def frames_per_call(device: str, priority: Priority, height: int, width: int) -> int:
     """Frames of this size that one encoder call takes."""
-    pixels = PIXELS[device, priority] // (height * width)
+    pixels = PIXELS[_place(device), priority] // (height * width)
     return max(1, min(FRAMES[priority], pixels))
 
 
 def rollouts_per_call(device: str, priority: Priority, card: ModelCard, blocks: int) -> int:
     """Histories that one rollout call takes."""
     work = max(1, card.parameter_count) * card.history * blocks
-    rows = int(ROLLOUT_WORK[device, priority] // work)
-    return max(MIN_ROLLOUTS, min(ROLLOUTS[device, priority], rows))
+    rows = int(ROLLOUT_WORK[_place(device), priority] // work)
+    return max(MIN_ROLLOUTS, min(ROLLOUTS[_place(device), priority], rows))
 
 
 def pool_candidates_per_call(device: str, histories: int) -> int:
     """Candidates that one pool call rolls forward from every history."""
-    return max(1, POOL_ROWS[device] // histories)
+    return max(1, POOL_ROWS[_place(device)] // histories)
+
+
+def _place(device: str) -> str:
+    return CPU if device == "cpu" else ACCELERATOR

@@ -35,7 +35,7 @@ from torch import Tensor
 from acpc_server import evidence
 from acpc_server.data import Anchors
 from acpc_server.encoding import receipt_from_json
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceEngine, computes_float64
 from acpc_server.errors import ResourceExhausted
 from acpc_server.jobs import Json, pack, unpack
 from acpc_server.models import FrozenWorldModel, Widens
@@ -157,10 +157,11 @@ def rounding_floor(
     times the largest difference of a draw's radius is the floor. A job in float64 measures them
     in float32 and scales the difference by the ratio of the two types' precisions.
 
-    None for a family that has no float64, and, with a warning in the log, where the other type has
-    no room in memory or its radii are not finite: the score stands without its floor.
+    None for a family or a device that has no float64, and, with a warning in the log, where the
+    other type has no room in memory or its radii are not finite: the score stands without its
+    floor.
     """
-    if not isinstance(model, Widens):
+    if not (isinstance(model, Widens) and computes_float64(engine.device)):
         return None
     exact = spec.numeric_mode is NumericMode.FP64
     other = replace(spec, numeric_mode=NumericMode.FP32 if exact else NumericMode.FP64)

@@ -1,0 +1,111 @@
+"""Devices of any kind are chosen, named and asked for their memory through one file."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from acpc.contract import NumericMode
+from acpc_server.engine import choose_device, device_name, require_mode
+from acpc_server.engine.accelerator import free_memory, held_memory, pinned, release_cache
+from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
+from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.scheduling import Priority
+from plain_model import PlainModel
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A machine with some accelerators of one kind, as torch would describe it."""
+    kind, count = request.param
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(kind))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
+
+
+@pytest.mark.parametrize(
+    ("machine", "asked", "chosen"),
+    [
+        (("cuda", 0), "auto", "cpu"),
+        (("cuda", 2), "auto", "cuda:0"),
+        (("cuda", 2), "cuda", "cuda:0"),
+        (("cuda", 2), "cuda:1", "cuda:1"),
+        (("cuda", 2), "cpu", "cpu"),
+        (("xpu", 1), "auto", "xpu:0"),
+        (("mps", 1), "mps", "mps:0"),
+        (("mps", 1), "auto", "cpu"),  # no float64: chosen by name only
+    ],
+    indirect=["machine"],
+)
+@pytest.mark.usefixtures("machine")
+def test_a_device_is_chosen(asked: str, chosen: str) -> None:
+    assert choose_device(asked) == torch.device(chosen)
+
+
+@pytest.mark.parametrize(
+    ("machine", "asked", "words"),
+    [
+        (("cuda", 0), "cuda", "finds only the CPU"),
+        (("cuda", 2), "cuda:2", "finds 2 of that kind"),
+        (("xpu", 1), "cuda", "finds only xpu"),
+    ],
+    indirect=["machine"],
+)
+@pytest.mark.usefixtures("machine")
+def test_a_device_that_is_not_there_is_refused(asked: str, words: str) -> None:
+    with pytest.raises(FailedPrecondition, match=f"--device {asked}, .*{words}"):
+        choose_device(asked)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "xpu", "mps"])
+def test_every_kind_of_device_has_sizes(kind: str) -> None:
+    card = PlainModel().card
+    for priority in Priority:
+        assert frames_per_call(kind, priority, 224, 224) > frames_per_call(
+            "cpu", priority, 224, 224
+        )
+        assert rollouts_per_call(kind, priority, card, 8) >= 8
+    assert pool_candidates_per_call(kind, 2) > pool_candidates_per_call("cpu", 2)
+
+
+def test_memory_is_asked_of_the_kind_that_the_device_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    emptied: list[str] = []
+    usual = SimpleNamespace(
+        memory_allocated=lambda device: 1,
+        memory_reserved=lambda device: 2,
+        mem_get_info=lambda device: (3, 4),
+        empty_cache=lambda: emptied.append("usual"),
+        get_device_name=lambda device: "Card",
+    )
+    apple = SimpleNamespace(
+        current_allocated_memory=lambda: 5,
+        driver_allocated_memory=lambda: 6,
+        recommended_max_memory=lambda: 10,
+        empty_cache=lambda: emptied.append("apple"),
+    )
+    modules = {"cuda": usual, "xpu": usual, "mps": apple, "cpu": torch.cpu}
+    monkeypatch.setattr(torch, "get_device_module", lambda device: modules[device.type])
+    for kind, held, free in (("xpu", (1, 2), (3, 4)), ("mps", (5, 6), (4, 10))):
+        device = torch.device(kind, 0)
+        assert tuple(held_memory(device).values()) == held
+        assert free_memory(device) == free
+        monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+        monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda device=device: device)
+        release_cache()
+    assert emptied == ["usual", "apple"]
+    names = [device_name(torch.device(name)) for name in ("cuda:1", "mps:0", "cpu")]
+    assert names == ["cuda:1 Card", "mps:0", "cpu"]
+
+
+def test_a_device_without_float64_refuses_that_mode() -> None:
+    with pytest.raises(InvalidArgument, match="mps has no float64; use fp32"):
+        require_mode(NumericMode.FP64, torch.device("mps"), PlainModel())
+
+
+def test_nothing_is_pinned_for_a_processor() -> None:
+    frames = torch.zeros(2)
+    assert pinned(frames, CPU) is frames
+    assert pinned(frames, torch.device("mps")) is frames
