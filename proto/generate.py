@@ -1,6 +1,7 @@
 """Generate the Python code of the wire contract, or check that it is current.
 
-python proto/generate.py           write proto/acpc/v1/*_pb2*.py and .pyi
+python proto/generate.py           write proto/acpc/v1/*_pb2*.py and .pyi, and acpc.binpb, a
+                                   descriptor set with all imports, for tools without the sources
 python proto/generate.py --check   exit 1 when the committed code has drifted
 """
 
@@ -8,53 +9,46 @@ from __future__ import annotations
 
 import argparse
 import importlib.resources
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from google.longrunning import operations_proto_pb2
-
 ROOT = Path(__file__).resolve().parent
 PACKAGE = Path("acpc/v1")
 
 
-def includes(folder: Path) -> list[Path]:
-    """Include paths of protoc: ours, the well-known types, and the Google API types.
-
-    googleapis-common-protos ships google/longrunning/operations.proto under another file name, so
-    a copy with the registered name goes into ``folder``.
-    """
-    google = Path(operations_proto_pb2.__file__).parent
-    target = folder / "google" / "longrunning" / "operations.proto"
-    target.parent.mkdir(parents=True)
-    shutil.copyfile(google / "operations_proto.proto", target)
-    well_known = Path(str(importlib.resources.files("grpc_tools"))) / "_proto"
-    return [ROOT, folder, google.parents[1], well_known]
-
-
-def run_protoc(arguments: list[str], folder: Path) -> None:
+def run_protoc(arguments: list[str]) -> None:
     """Run protoc over every contract file; raises CalledProcessError when it fails."""
     protos = sorted(str(path) for path in (ROOT / PACKAGE).glob("*.proto"))
-    paths = [f"-I{path}" for path in includes(folder)]
+    well_known = Path(str(importlib.resources.files("grpc_tools"))) / "_proto"
+    paths = [f"-I{path}" for path in (ROOT, ROOT / "vendor", well_known)]
     command = [sys.executable, "-m", "grpc_tools.protoc", *paths, *arguments, *protos]
     subprocess.run(command, check=True)  # noqa: S603
 
 
 def generate(out: Path) -> list[Path]:
     """Write the generated code below ``out``; return the paths relative to it."""
-    with tempfile.TemporaryDirectory() as folder:
-        run_protoc(
-            [
-                f"--python_out={out}",
-                f"--grpc_python_out={out}",
-                f"--mypy_out=quiet:{out}",
-                f"--mypy_grpc_out=quiet:{out}",
-            ],
-            Path(folder),
-        )
-    return sorted(path.relative_to(out) for path in (out / PACKAGE).glob("*_pb2*"))
+    run_protoc(
+        [
+            f"--python_out={out}",
+            f"--grpc_python_out={out}",
+            f"--mypy_out=quiet:{out}",
+            f"--mypy_grpc_out=quiet:{out}",
+            f"--descriptor_set_out={out / PACKAGE / 'acpc.binpb'}",
+            "--include_imports",
+        ]
+    )
+    return made_below(out)
+
+
+def made_below(root: Path) -> list[Path]:
+    """What is generated, relative to ``root``."""
+    return sorted(
+        path.relative_to(root)
+        for pattern in ("*_pb2*", "*.binpb")
+        for path in (root / PACKAGE).glob(pattern)
+    )
 
 
 def drift() -> list[str]:
@@ -62,7 +56,7 @@ def drift() -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         fresh = Path(folder)
         made = generate(fresh)
-        committed = {path.relative_to(ROOT) for path in (ROOT / PACKAGE).glob("*_pb2*")}
+        committed = set(made_below(ROOT))
         differs = {
             path
             for path in committed & set(made)

@@ -22,7 +22,6 @@ from acpc.v1 import (
 from google.longrunning import operations_pb2
 from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection_pb2
 
 from acpc_server.access import AccessControl, is_local
 from acpc_server.data import DatasetStore
@@ -62,6 +61,7 @@ from acpc_server.rpc import (
     Reflection,
     ScoringServicer,
     StudyServicer,
+    reflection_versions,
 )
 from acpc_server.scheduling import AdmissionController, Held, WorkerPool
 from acpc_server.scoring import ScoreJobKind
@@ -99,7 +99,6 @@ HOLDS = {
     "CreateAnchorSet": Held.UPLOADS,
 }
 HEALTH = "grpc.health.v1.Health"
-REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 TIDY_SECONDS = 3600.0
 # Unfinished jobs of one state that are searched for an anchor set.
 MAX_JOBS = 10_000
@@ -241,18 +240,18 @@ class Server:
         given = self._checkpoints, readers, self._jobs, writer
         checkpoints = CheckpointServicer(self._checkpoints)
         anchors = AnchorServicer(self._anchors, self._datasets, self._in_use)
-        described = Reflection((*SERVICES, HEALTH, REFLECTION))
+        described = Reflection((*SERVICES, HEALTH))
         for file, servicer in (
-            (diagnostic_service_pb2, diagnostic),
-            (checkpoint_service_pb2, checkpoints),
-            (dataset_service_pb2, DatasetServicer(self._datasets)),
-            (scoring_service_pb2, ScoringServicer(scoring, *given)),
-            (study_service_pb2, StudyServicer(studies, *given)),
-            (anchor_service_pb2, anchors),
-            (operations_pb2, OperationsServicer(self._jobs, writer)),
-            *([(reflection_pb2, described)] if settings.reflection else []),
+            (diagnostic_service_pb2.DESCRIPTOR, diagnostic),
+            (checkpoint_service_pb2.DESCRIPTOR, checkpoints),
+            (dataset_service_pb2.DESCRIPTOR, DatasetServicer(self._datasets)),
+            (scoring_service_pb2.DESCRIPTOR, ScoringServicer(scoring, *given)),
+            (study_service_pb2.DESCRIPTOR, StudyServicer(studies, *given)),
+            (anchor_service_pb2.DESCRIPTOR, anchors),
+            (operations_pb2.DESCRIPTOR, OperationsServicer(self._jobs, writer)),
+            *((file, described) for file in reflection_versions() if settings.reflection),
         ):
-            door.add(_service(file.DESCRIPTOR), servicer, holds=HOLDS)
+            door.add(_service(file), servicer, holds=HOLDS)
         door.add(_service(health_pb2.DESCRIPTOR), self._probes, lane=health_lane())
         return door
 

@@ -14,9 +14,11 @@ from acpc.v1 import checkpoint_service_pb2, diagnostic_service_pb2
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
+from acpc_server.rpc import reflection_versions
 from google.longrunning import operations_pb2
 from google.longrunning.operations_pb2_grpc import OperationsStub
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
@@ -89,6 +91,7 @@ def test_reflection_lists_every_service(channel: grpc.Channel) -> None:
     assert known == {
         *SERVICES,
         "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
         "grpc.reflection.v1alpha.ServerReflection",
     }
     pool = DescriptorPool(database)
@@ -98,6 +101,22 @@ def test_reflection_lists_every_service(channel: grpc.Channel) -> None:
         "checkpoint",
         "history",
     ]
+
+
+def test_both_versions_of_reflection_describe_the_contract(channel: grpc.Channel) -> None:
+    """grpcurl, buf curl and grpcui ask v1 first; each version knows itself too."""
+    for file in reflection_versions():
+        (service,) = file.services_by_name.values()
+        (method,) = service.methods
+        call = channel.stream_stream(
+            f"/{service.full_name}/{method.name}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+        )
+        question = GetMessageClass(method.input_type)
+        for symbol in ("acpc.v1.DiagnosticService", service.full_name):
+            (answer,) = call(iter([question(file_containing_symbol=symbol)]))
+            assert answer.file_descriptor_response.file_descriptor_proto, answer
 
 
 def test_request_ids_are_echoed(channel: grpc.Channel, server: ServerProcess) -> None:

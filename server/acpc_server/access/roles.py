@@ -43,7 +43,10 @@ _METHODS: dict[str, dict[str, Role]] = {
         "CancelOperation": Role.SCORE,
         "DeleteOperation": Role.SCORE,
     },
-    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": Role.READ},
+    **{
+        f"grpc.reflection.{version}.ServerReflection": {"ServerReflectionInfo": Role.READ}
+        for version in ("v1", "v1alpha")
+    },
 }
 METHOD_ROLES = {
     f"/{service}/{method}": role

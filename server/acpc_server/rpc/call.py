@@ -36,7 +36,7 @@ DEADLINE_SLACK = 0.05
 # Characters of a user agent that are logged.
 MAX_AGENT = 200
 # Not logged.
-PROBES = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
+PROBES = ("grpc.health.v1.Health", "grpc.reflection.")
 # By (request streams, response streams): the kind in the metrics.
 KINDS = {
     (False, False): "unary",
@@ -93,7 +93,7 @@ class Method:
         self.path = f"/{self.service}/{self.name}"
         self.streams: bool = descriptor.client_streaming
         self.audited = self.path in AUDITED
-        self.probes = self.service in PROBES
+        self.probes = self.service.startswith(PROBES)
         self._request: Any = GetMessageClass(descriptor.input_type)
         kind = KINDS[descriptor.client_streaming, descriptor.server_streaming]
         self._labels = (kind, self.service, self.name)

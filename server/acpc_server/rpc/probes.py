@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import cache
 from typing import TypeAlias
 
+from google.protobuf import descriptor_pb2, descriptor_pool, text_format
+from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from acpc_server.errors import NotFound
 from acpc_server.rpc.call import Call, Conversation, Dialogue
@@ -59,11 +62,33 @@ class HealthService:
         return int(Answer.SERVING if self._serving[service] else Answer.NOT_SERVING)
 
 
+@cache
+def reflection_versions() -> tuple[FileDescriptor, FileDescriptor]:
+    """The schemas of server reflection: v1, which new tools ask first, and v1alpha.
+
+    grpcio-reflection has v1alpha only. The two have the same messages in another package.
+    """
+    pool, name = descriptor_pool.Default(), "grpc/reflection/v1/reflection.proto"
+    try:
+        found = pool.FindFileByName(name)
+    except KeyError:
+        older = descriptor_pb2.FileDescriptorProto()
+        reflection_pb2.DESCRIPTOR.CopyToProto(older)
+        newer = text_format.MessageToString(older).replace("v1alpha", "v1")
+        made = text_format.Parse(newer, descriptor_pb2.FileDescriptorProto())
+        made.name = name
+        pool.AddSerializedFile(made.SerializeToString())
+        found = pool.FindFileByName(name)
+    return found, reflection_pb2.DESCRIPTOR
+
+
 class Reflection:
-    """grpc.reflection.v1alpha.ServerReflection, a question and an answer at a time."""
+    """ServerReflection of either version, a question and an answer at a time."""
 
     def __init__(self, services: Sequence[str]) -> None:
-        self._servicer = reflection.ReflectionServicer(services)
+        files = reflection_versions()
+        own = [name.full_name for file in files for name in file.services_by_name.values()]
+        self._servicer = reflection.ReflectionServicer([*services, *own])
 
     def ServerReflectionInfo(self, _messages: None, context: Call) -> Conversation:
         """Describe services and messages."""
@@ -77,6 +102,7 @@ class Reflection:
     def _answered(self) -> Dialogue:
         question = yield None
         while question is not None:
-            (answer,) = self._servicer.ServerReflectionInfo(iter((question,)), None)
+            known = reflection_pb2.ServerReflectionRequest.FromString(question.SerializeToString())
+            (answer,) = self._servicer.ServerReflectionInfo(iter((known,)), None)
             question = yield answer
         return None

@@ -12,9 +12,9 @@ from acpc.v1 import (
     study_service_pb2,
 )
 from acpc_server.access import METHOD_ROLES, Role, needed_role
+from acpc_server.rpc import reflection_versions
 from google.longrunning import operations_pb2
 from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection_pb2
 
 FILES = (
     anchor_service_pb2,
@@ -24,12 +24,12 @@ FILES = (
     scoring_service_pb2,
     study_service_pb2,
     operations_pb2,
-    reflection_pb2,
 )
+DESCRIPTORS = (*(file.DESCRIPTOR for file in FILES), *reflection_versions())
 METHODS = sorted(
     f"/{service.full_name}/{method.name}"
-    for file in FILES
-    for service in file.DESCRIPTOR.services_by_name.values()
+    for file in DESCRIPTORS
+    for service in file.services_by_name.values()
     for method in service.methods
 )
 
