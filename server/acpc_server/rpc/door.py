@@ -380,8 +380,13 @@ def _not_taken() -> DeadlineExceeded:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether gRPC has more to say than that a caller's headers are no UTF-8, with a traceback."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], UnicodeDecodeError)
+    """Whether gRPC has more to say, with a traceback, than what a caller did.
+
+    Headers that are no UTF-8, and leaving before its status could be sent.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    left = type(error).__name__ == "ExecuteBatchError"
+    return not (left or isinstance(error, UnicodeDecodeError))
 
 
 async def _abort(context: Any, status: status_pb2.Status) -> None:  # noqa: ANN401

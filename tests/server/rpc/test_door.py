@@ -20,6 +20,7 @@ from acpc_server.errors import NotFound
 from acpc_server.rpc import Call, HealthService, Reflection
 from acpc_server.scheduling import Quota
 from attacks import ODD_HEADERS, PAIR
+from grpc._cython.cygrpc import ExecuteBatchError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
@@ -121,6 +122,19 @@ def test_headers_that_are_no_text_stop_nothing(
         odd.call(path.replace(PAIR, LIST), *fields)
         assert answered(address) == "1"
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_a_caller_that_has_left_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    """GRPC tells of a status that it could not send; that is no fault of the server."""
+    with served({SERVICE: Checkpoints()}):
+        log = logging.getLogger("grpc._cython.cygrpc")
+        for error in (ExecuteBatchError("left"), OSError("a fault")):
+            try:
+                raise error
+            except (ExecuteBatchError, OSError):
+                log.exception("Failed sending error status from server")
+    told = [record.exc_info[1] for record in caplog.records if record.exc_info]
+    assert [str(error) for error in told] == ["a fault"]
 
 
 def test_messages_that_lack_a_byte_give_way_to_others() -> None:
