@@ -79,7 +79,7 @@ def served(root: Path, device: str, mode: NumericMode, fast: bool, calls: int) -
         give_up = time.monotonic() + 300
         while True:
             ask(0)
-            ready = b"acpc_compiled_pools 1.0" in urllib.request.urlopen(url).read()
+            ready = b'acpc_fast_paths{primitive="pool"} 1.0' in urllib.request.urlopen(url).read()
             if not fast or ready or time.monotonic() > give_up:
                 break
         seconds = [ask(seed) for seed in range(calls)]

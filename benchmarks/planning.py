@@ -92,7 +92,7 @@ def wait_until_compiled(server: ServerProcess, plan_step: Callable[[], np.ndarra
     """Plan until the pool's shape is served compiled; the seconds that took."""
     started = time.perf_counter()
     url = f"http://127.0.0.1:{server.metrics_port}/metrics"
-    while b"acpc_compiled_pools 1.0" not in urllib.request.urlopen(url).read():
+    while b'acpc_fast_paths{primitive="pool"} 1.0' not in urllib.request.urlopen(url).read():
         plan_step()
         time.sleep(1.0)
     return time.perf_counter() - started

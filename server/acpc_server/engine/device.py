@@ -14,11 +14,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from acpc_server.engine.accelerator import pinned, to_device, to_host
-from acpc_server.engine.compiled import RepeatedPools
 from acpc_server.engine.equal_rows import equal_rows, share_rows
+from acpc_server.engine.fast_paths import FastPaths
 from acpc_server.engine.latents import LatentCache
 from acpc_server.engine.owner import DeviceOwner
+from acpc_server.engine.pools import pool_computation
 from acpc_server.engine.precision import arithmetic, latent_dtype
+from acpc_server.engine.repeatable import repeatable
 from acpc_server.engine.rows import by_rows
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
 from acpc_server.engine.tangent import load_derivatives, rollout_tangent
@@ -49,7 +51,7 @@ class DeviceEngine:
         merge: Whether chunks may share a device call.
         latent_bytes: Latents of frames seen lately that are kept for callers.
         threads: CPU threads of the device's owner; torch's default when 0.
-        compile_after: Interactive pools of one shape before their rollout is compiled; 0: never.
+        compile_after: Interactive pools of one shape before they get a fast path; 0: never.
         on_failed: Called once with what is wrong when the device cannot be trusted any more.
 
     Attributes:
@@ -80,7 +82,7 @@ class DeviceEngine:
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
         admission = admission or AdmissionController()
         self._queue = BatchQueue(metrics, admission, self.limiter)
-        self._repeats = RepeatedPools(
+        self._fast = FastPaths(
             device, metrics, after=compile_after, threads=threads or torch.get_num_threads()
         )
         self.owner = DeviceOwner(
@@ -158,8 +160,9 @@ class DeviceEngine:
         def compute(part: Tensor) -> Tensor:
             starts, before = (to_device(x, self.device, latent_dtype(mode)) for x in shared)
             inputs = starts, before, part.transpose(0, 1)
-            if interactive:
-                out = self._repeats.rollout(self._for_mode(model, mode), inputs, mode)
+            what = pool_computation(self._for_mode(model, mode), mode, self.device)
+            if interactive and what is not None:
+                out = self._fast.compute(what, *inputs)
             else:
                 out = rollout_pool(self._for_mode(model, mode), *inputs)
             return out.transpose(0, 1)  # (j, v, horizon, dim)
@@ -237,10 +240,12 @@ class DeviceEngine:
     ) -> Tensor:
         dtype = latent_dtype(mode)
 
-        def in_mode(*inputs: Tensor) -> Tensor:
+        def once(*inputs: Tensor) -> Tensor:
             with arithmetic(mode, self.device):
                 on_device = [to_device(pinned(x, self.device), self.device, dtype) for x in inputs]
                 return to_host(compute(*on_device).to(dtype))
+
+        in_mode = partial(repeatable, once, primitive, self.metrics)
 
         # Pinned in the caller's thread, so that the device's spends no time on copies.
         ready = (tuple(pinned(x, self.device) for x in part) for part in parts)

@@ -129,8 +129,12 @@ class Metrics:
         self.queue_depth = gauge("acpc_queue_depth", text, ("priority",))
         text = "Look-ups of a frame or view in the latent cache."
         self.latent_lookups = counter("acpc_latent_lookups", text, ("result",))
-        text = "Shapes of candidate pools whose rollout is served compiled or as a CUDA graph."
-        self.fast_pools = gauge("acpc_compiled_pools", text)
+        text = "Fast paths that serve: computations of one shape, compiled or as a CUDA graph."
+        self.fast_paths = gauge("acpc_fast_paths", text, ("primitive",))
+        text = "Fast paths that gave a wrong answer, which was computed eagerly, and were ended."
+        self.fast_paths_ended = counter("acpc_fast_paths_ended", text, ("primitive", "reason"))
+        text = "Device calls whose answer was not finite, by whether that repeated."
+        self.not_finite = counter("acpc_not_finite", text, ("primitive", "outcome"))
         text = "Time to read, check and place a checkpoint on the device."
         self.checkpoint_load = seconds("acpc_checkpoint_load_seconds", text)
         self.checkpoints_loaded = gauge("acpc_checkpoints_loaded", "Checkpoints on the device.")

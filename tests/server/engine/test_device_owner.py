@@ -63,6 +63,47 @@ def test_a_bug_of_a_model_is_its_callers_alone(bench: Bench, error: Exception) -
     assert bench.ask().shape == (1, 3)
 
 
+class Spoiled(PlainModel):
+    """Encodes to NaN at first, so many times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.calls = 0
+        self._times = times
+
+    def encode(self, frames: Tensor) -> Tensor:
+        self.calls += 1
+        encoded = super().encode(frames)
+        return encoded * torch.nan if self.calls <= self._times else encoded
+
+
+def encode(bench: Bench, model: PlainModel, given: Tensor) -> Tensor:
+    return bench.engine.encode(model, given, RequestContext(Priority.INTERACTIVE), FP32)
+
+
+def not_finite(bench: Bench, outcome: str) -> float | None:
+    labels = {"primitive": "encode", "outcome": outcome}
+    return bench.metrics.registry.get_sample_value("acpc_not_finite_total", labels)
+
+
+def test_nan_that_repeats_is_the_checkpoints(bench: Bench) -> None:
+    assert encode(bench, Spoiled(2), frames(1.0)).isnan().all()
+    assert (not_finite(bench, "repeated"), bench.failures) == (1, [])
+
+
+def test_nan_that_does_not_repeat_is_the_devices(bench: Bench) -> None:
+    with pytest.raises(DeviceFailed, match="not finite"):
+        encode(bench, Spoiled(1), frames(1.0))
+    assert not_finite(bench, "changed") == 1
+    assert len(bench.failures) == 1
+
+
+def test_frames_that_are_not_finite_are_computed_once(bench: Bench) -> None:
+    model = Spoiled(1)
+    assert encode(bench, model, frames(torch.nan)).isnan().all()
+    assert model.calls == 1
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -1,0 +1,193 @@
+"""Serves computations that come often by a fast path, which never answers unwatched.
+
+A planner asks for the same shape thousands of times. Once a key has come often enough, its
+computation is compiled (CPU) or captured as a CUDA graph. The fast path serves after its first
+answers have agreed with the eager ones. From then on every answer is looked at, and one in
+``EVERY`` compared; an answer that is wrong is computed eagerly instead, and ends the path. Whatever
+goes wrong, the caller gets the eager answer.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import structlog
+import torch
+from torch import Tensor, nn
+
+from acpc_server.engine.accelerator import to_host
+from acpc_server.engine.canary import accelerator_failed
+from acpc_server.engine.compiler import CompilationFailed, Compute, compile_module
+from acpc_server.engine.graphs import capture
+from acpc_server.observe import Metrics
+
+log = structlog.get_logger("acpc.engine")
+# A fast path holds a copy of the weights, or the memory of a graph.
+MAX_PATHS = 4
+# First answers of a path, all compared with the eager ones and none of them served.
+TRIALS = 2
+# Afterwards one answer in so many is compared.
+EVERY = 256
+# An answer so many times larger than any eager one of its path is compared, too.
+LARGER = 4.0
+NOT_FINITE, IMPLAUSIBLE, DIFFERS, RAISED = "not_finite", "implausible", "differs", "raised"
+
+
+@dataclass(frozen=True)
+class Computation:
+    """What a fast path stands in for.
+
+    Attributes:
+        primitive: Its kind, a label of metrics.
+        key: Equal for computations with equal answers; shapes of inputs need not be in it.
+        eager: Computes the answer.
+        module: The same as a module with every weight it reads, for the compiler; None when the
+            model's family shows no network.
+        tolerance: Largest difference from the eager answer, relative to its largest number.
+    """
+
+    primitive: str
+    key: Hashable
+    eager: Compute
+    module: Callable[[], nn.Module] | None
+    tolerance: float
+
+
+@dataclass
+class _Path:
+    """What is known about one key."""
+
+    primitive: str  # no more of the computation, which would keep an unloaded model
+    key: Hashable
+    seen: int = 0
+    making: bool = False
+    fast: Compute | None = None
+    answers: int = 0  # those of the fast path
+    largest: float = math.inf  # of the eager answers it was compared with
+
+    @property
+    def serves(self) -> bool:
+        return self.fast is not None and self.answers >= TRIALS
+
+
+class FastPaths:
+    """Computes, keys that come often by a fast path. For the device's thread only.
+
+    Args:
+        after: Calls of one key before a fast path is made for it; 0: never.
+        threads: CPU threads a compiled path computes on.
+    """
+
+    def __init__(self, device: torch.device, metrics: Metrics, *, after: int, threads: int) -> None:
+        self._device = device
+        self._metrics = metrics
+        self._after = after
+        self._threads = threads
+        self._paths: OrderedDict[Hashable, _Path] = OrderedDict()
+        self._ended: set[Hashable] = set()  # few: each took a minute to make
+        self._compiling = threading.Lock()  # one at a time: it takes a core
+
+    def compute(self, what: Computation, *inputs: Tensor) -> Tensor:
+        """The answer to ``inputs``, on the CPU, as ``what.eager(*inputs)`` gives it.
+
+        Raises whatever the eager computation raises.
+        """
+        key = (what.primitive, what.key, *((tuple(x.shape), x.dtype) for x in inputs))
+        if not self._after or key in self._ended:
+            return to_host(what.eager(*inputs))
+        path = self._remember(what.primitive, key)
+        # A path is made for one layout of its inputs.
+        inputs = tuple(x.contiguous() for x in inputs)
+        if path.fast is not None:
+            return self._watched(what, path, path.fast, inputs)
+        if not path.making and path.seen >= self._after:
+            path.making = True
+            self._make(what, path, tuple(x.detach().clone() for x in inputs))
+        return to_host(what.eager(*inputs))
+
+    def _watched(
+        self, what: Computation, path: _Path, compute: Compute, inputs: tuple[Tensor, ...]
+    ) -> Tensor:
+        """The answer of the fast path where it can be believed, else the eager one."""
+        try:
+            fast = to_host(compute(*inputs))
+        except RuntimeError as error:
+            if isinstance(error, torch.OutOfMemoryError) or accelerator_failed(error):
+                raise
+            self._end(path, RAISED, str(error))
+            return to_host(what.eager(*inputs))
+        largest = float(fast.abs().max())
+        doubt = _doubt(largest, path.largest)
+        served = path.serves
+        if served and not doubt and path.answers % EVERY:
+            path.answers += 1
+            return fast
+        eager = to_host(what.eager(*inputs))
+        scale = float(eager.abs().max())
+        if not scale < math.inf:
+            return eager  # nothing can be said of the path
+        difference = float((fast - eager).abs().max()) / max(scale, 1e-30)
+        if not difference <= what.tolerance:  # NaN does not pass
+            self._end(path, doubt or DIFFERS, difference)
+            return eager
+        path.largest = max(path.largest, scale) if path.answers else scale
+        path.answers += 1
+        if path.serves and not served:
+            self._metrics.fast_paths.labels(what.primitive).inc()
+            log.info("fast_path_serves", primitive=what.primitive, difference=difference)
+        return fast if served else eager
+
+    def _remember(self, primitive: str, key: Hashable) -> _Path:
+        path = self._paths.setdefault(key, _Path(primitive, key))
+        self._paths.move_to_end(key)
+        path.seen += 1
+        while len(self._paths) > MAX_PATHS:
+            _, oldest = self._paths.popitem(last=False)
+            self._metrics.fast_paths.labels(oldest.primitive).dec(int(oldest.serves))
+        return path
+
+    def _end(self, path: _Path, reason: str, found: float | str) -> None:
+        primitive = path.primitive
+        self._metrics.fast_paths.labels(primitive).dec(int(path.serves))
+        self._metrics.fast_paths_ended.labels(primitive, reason).inc()
+        answers = path.answers
+        log.warning(
+            "fast_path_ended", primitive=primitive, reason=reason, found=found, answers=answers
+        )
+        self._ended.add(path.key)
+        del self._paths[path.key]
+
+    def _make(self, what: Computation, path: _Path, inputs: tuple[Tensor, ...]) -> None:
+        if self._device.type == "cuda":
+            try:
+                path.fast = capture(what.eager, inputs)
+            except RuntimeError as error:
+                log.warning("graph_capture_failed", primitive=what.primitive, error=str(error))
+            return
+        target = partial(self._compile, what, path, inputs)
+        threading.Thread(target=target, name="compiler", daemon=True).start()
+
+    def _compile(self, what: Computation, path: _Path, inputs: tuple[Tensor, ...]) -> None:
+        shapes = [tuple(x.shape) for x in inputs]
+        with self._compiling, tempfile.TemporaryDirectory(prefix="acpc-compiler-") as folder:
+            log.info("fast_path_compiling", primitive=what.primitive, shapes=shapes)
+            try:
+                if what.module is None:
+                    raise CompilationFailed("the model's family does not show its network")
+                path.fast = compile_module(what.module(), inputs, Path(folder), self._threads)
+            except (CompilationFailed, RuntimeError, OSError) as error:
+                log.warning("compilation_failed", primitive=what.primitive, error=str(error))
+
+
+def _doubt(largest: float, before: float) -> str:
+    """Why an answer with numbers up to ``largest`` cannot be believed as it is, or ''."""
+    if not largest < math.inf:  # NaN is not
+        return NOT_FINITE
+    return IMPLAUSIBLE if largest > LARGER * before else ""
