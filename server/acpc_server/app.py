@@ -114,15 +114,21 @@ class Server:
     """
 
     def __init__(
-        self, settings: Settings, on_leave: Callable[[int], None] = lambda _: None
+        self,
+        settings: Settings,
+        on_leave: Callable[[int], None] = lambda _: None,
+        *,
+        shares_port: bool = False,
     ) -> None:
         """Build every part; nothing listens yet.
 
         ``on_leave`` is called with an exit code when this server must stop by itself: another one
         has taken its name among those that share the job record, or its device or its process
-        has failed.
+        has failed. ``shares_port`` lets others of the same user listen on the port too.
         """
         self._on_leave = on_leave
+        self._shares_port = shares_port
+        self._others_ready = False
         self._settings = settings
         self.port = 0
         self.metrics_port: int | None = None
@@ -209,9 +215,14 @@ class Server:
         self._on_leave(exit_code)
         self._engine.owner.fail(self.health.sickness)
 
+    def know_others(self, *, ready: bool) -> None:
+        """Learn whether another one behind the port takes calls: a probe may reach either."""
+        self._others_ready = ready
+        self._tell_health()
+
     def _tell_health(self) -> None:
         """Answer gRPC's probes as HTTP's: every service by readiness, one name by liveness."""
-        ready = dict.fromkeys(("", *SERVICES), self.health.ready)
+        ready = dict.fromkeys(("", *SERVICES), self.health.ready or self._others_ready)
         self._probes.tell({**ready, LIVENESS: self.health.live})
         self.metrics.ready.set(self.health.ready)
 
@@ -222,7 +233,7 @@ class Server:
             WorkerPool(settings.rpc_threads),
             lane(settings),
             admit=self.access.identify,
-            options=channel_options(settings),
+            options=channel_options(settings, shares_port=self._shares_port),
         )
         diagnostic = DiagnosticServicer(
             self._admission,
@@ -287,7 +298,7 @@ class Server:
         self._watchdog.start()
         self.health.clear("starting")
         log.info(
-            "serving",
+            "worker_serving" if self._shares_port else "serving",
             host=settings.host,
             port=self.port,
             metrics_port=self.metrics_port,

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import logging
-import os
-import signal
 import sys
-import threading
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,9 +13,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from acpc_server.app import Server, wait_for_signal
 from acpc_server.encoding import CODE_VERSION
-from acpc_server.engine import keep_freed_memory
 from acpc_server.errors import AcpcError
 from acpc_server.health_check import health
 from acpc_server.keys_command import keys
@@ -34,9 +27,8 @@ from acpc_server.models import (
     convert_weights,
     load_checkpoint,
 )
-from acpc_server.observe import configure_logs
-from acpc_server.options import raise_open_files
 from acpc_server.serve_flags import problems, with_settings
+from acpc_server.serving import serve_until_stopped, supervise
 from acpc_server.settings import MEBIBYTE, read_settings
 
 app = typer.Typer(
@@ -81,38 +73,9 @@ def serve(flags: dict[str, Any], config: Path | None) -> None:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         error_console.print(f"{config}: not TOML ({error})", markup=False)
         raise typer.Exit(2) from None
-    keep_freed_memory()
-    raise_open_files()
-    configure_logs(settings.log_level, settings.log_format)
-    stop, hurry = threading.Event(), threading.Event()
-    codes: list[int] = []
-
-    def stop_or_hurry(*_: object) -> None:
-        (hurry if stop.is_set() else stop).set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):  # also while the server starts
-        signal.signal(number, stop_or_hurry)
-
-    def leave(code: int) -> None:
-        codes.append(code)
-        stop.set()
-
-    # A hang-up reads certificates and keys again, and never ends the process.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    server = Server(settings, on_leave=leave)
-    signal.signal(signal.SIGHUP, lambda *_: server.access.reload())
-    server.start()
-    # These objects stay; scanning them for garbage later would pause all calls.
-    gc.collect()
-    gc.freeze()
-    wait_for_signal(stop)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    server.stop(hurry)
-    # A job's thread may be inside a device call, which cannot be interrupted. Its shards are on
-    # record and it resumes at the next start, so exit without waiting for it.
-    sys.stdout.flush()
-    logging.shutdown()
-    os._exit(codes[0] if codes else 0)
+    if settings.devices:
+        supervise(settings)
+    serve_until_stopped(settings)
 
 
 @app.command("check-checkpoint")

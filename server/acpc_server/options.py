@@ -24,8 +24,8 @@ CONNECTION_STREAMS = 1024
 OPEN_FILES = 65_536
 
 
-def channel_options(settings: Settings) -> list[tuple[str, int]]:
-    """How gRPC treats connections."""
+def channel_options(settings: Settings, *, shares_port: bool) -> list[tuple[str, int]]:
+    """How gRPC treats connections; a port that is shared has the system spread them."""
     message = settings.max_message_mib * MEBIBYTE
     return [
         ("grpc.max_receive_message_length", message),
@@ -33,7 +33,7 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
         # A compressed message is never inflated: one MiB of it may hold a GiB.
         ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.per_message_decompression", 0),
-        ("grpc.so_reuseport", 0),
+        ("grpc.so_reuseport", int(shares_port)),
         ("grpc.max_allowed_incoming_connections", max_connections(settings)),
         ("grpc.max_concurrent_streams", CONNECTION_STREAMS),
         ("grpc.max_connection_idle_ms", 300_000),

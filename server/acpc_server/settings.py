@@ -94,6 +94,11 @@ class Settings(BaseSettings):
     device: str = Field(
         "auto", description="cpu, auto, or an accelerator of torch: cuda, cuda:1, xpu, mps"
     )
+    devices: str = Field(
+        "",
+        description="several devices, as cuda:0,cuda:1: a worker process each behind one port; "
+        "instead of --device",
+    )
     device_call_seconds: float = Field(
         300.0,
         gt=0,
@@ -279,6 +284,20 @@ class Settings(BaseSettings):
         if kind not in ("auto", "cpu", *ACCELERATORS) or (colon and not numbered):
             raise ValueError("use cpu, auto, cuda, cuda:1, xpu or mps")
         return value
+
+    @field_validator("devices")
+    @classmethod
+    def _devices(cls, value: str, info: ValidationInfo) -> str:
+        names = [name.strip() for name in value.split(",")] if value else []
+        if names and info.data.get("device", "auto") != "auto":
+            raise ValueError("give --device or --devices, not both")
+        for name in names:
+            kind, _, index = name.partition(":")
+            if name != "cpu" and not (kind in ACCELERATORS and index.isdecimal()):
+                raise ValueError(f"found {name!r}, wanted cpu or cuda:N, with commas between")
+        if twice := [name for name in names if name != "cpu" and names.count(name) > 1]:
+            raise ValueError(f"{twice[0]} is named twice; a device has one worker")
+        return ",".join(names)
 
     @field_validator("jobs_url")
     @classmethod

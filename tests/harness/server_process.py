@@ -26,7 +26,8 @@ class ServerProcess:
         state_dir: Value of ``--state-dir``; start a second process on it to see a restart.
         environment: Variables to add to this process's.
         cwd: Working directory of the process.
-        **flags: Further flags of ``serve``, for example ``max_message_mib=8``.
+        **flags: Further flags of ``serve``, for example ``max_message_mib=8``; with ``devices``
+            there is no ``--device``.
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class ServerProcess:
         }
         program = Path(sys.executable).with_name("acpc-server")
         self.command = [str(program), "serve"]
+        if "devices" in given:
+            del given["device"]
         for name, value in given.items():
             self.command += [f"--{name.replace('_', '-')}", str(value)]
         self._cwd = cwd

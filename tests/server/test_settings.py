@@ -28,7 +28,12 @@ FILES = (
     "drift_reference",
 )
 PATHS = {*FOLDERS, *FILES}
-CHOSEN = {"device": "cpu", "jobs_url": "sqlite:////elsewhere/jobs.sqlite", "host": "0.0.0.0"}  # noqa: S104
+CHOSEN = {
+    "device": "cpu",
+    "devices": "cuda:0,cuda:1",
+    "jobs_url": "sqlite:////elsewhere/jobs.sqlite",
+    "host": "0.0.0.0",  # noqa: S104
+}
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +111,7 @@ def test_a_setting_is_a_flag_and_a_variable_and_the_flag_wins(
 
     monkeypatch.setenv(f"ACPC_{name.upper()}", str(wanted))
     assert getattr(parse({k: v for k, v in needed.items() if k != name}), name) == wanted
-    if name not in ("jobs_url", "executor_id"):  # whose default is nothing
+    if name not in ("jobs_url", "executor_id", "devices"):  # whose default is nothing
         assert getattr(parse({**needed, name: str(usual)}), name) == usual
 
 
@@ -133,6 +138,7 @@ BAD = {
     "port": "65536",
     "metrics_port": "-2",
     "device": "tpu",
+    "devices": "cuda",
     "torch_threads": "-1",
     "rpc_threads": "3",
     "max_message_mib": "0",

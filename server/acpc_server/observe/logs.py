@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
 
@@ -65,9 +65,17 @@ class _GatheringHandler(logging.Handler):
             self.flush()
 
 
-def configure_logs(level: str, style: str) -> None:
-    """Send structlog, the standard library's loggers and warnings to stderr in one format."""
+def configure_logs(level: str, style: str, worker: str = "") -> None:
+    """Send structlog, the standard library's loggers and warnings to stderr in one format.
+
+    Where several processes write one log, ``worker`` says in every line which it is.
+    """
+
+    def named(_logger: object, _method: str, event: structlog.typing.EventDict) -> Any:  # noqa: ANN401
+        return {**event, "worker": worker} if worker else event
+
     shared: list[structlog.typing.Processor] = [
+        named,
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,

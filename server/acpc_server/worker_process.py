@@ -1,0 +1,175 @@
+"""One worker process: started, heard, told, and started again when it dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+
+import structlog
+
+log = structlog.get_logger("acpc.supervisor")
+STDERR = 2
+READ_BYTES = 2**16
+_writing = threading.Lock()
+
+
+class WorkerProcess:
+    """A process that serves, and the next one after its death.
+
+    Args:
+        command: The program; it reads ``first`` as JSON in the first line of its input, and tells
+            its state, ``{"ready": bool, "metrics_port": int | None}``, in lines of its output.
+        on_change: Called whenever it became ready, is so no more, died or is given up.
+        back_off: Seconds until the second start, twice as long each further time.
+        steady: Seconds it must have served for its death to count as the first again.
+        most: Deaths in a row after which it is given up.
+
+    Attributes:
+        ready: Whether it takes calls.
+        metrics_port: Port of its own ``/metrics``; None while it has none.
+        starts: How often it was started.
+        exit_code: What it ended with last, above 128 for a signal; None before that. After
+            :meth:`stop`, 0 where nothing ran.
+        served: Whether any of its processes has taken calls.
+        given_up: Whether it is not started again: it died before it ever served, or too often.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        first: Mapping[str, Any],
+        on_change: Callable[[], None],
+        *,
+        back_off: float = 1.0,
+        steady: float = 60.0,
+        most: int = 5,
+    ) -> None:
+        self.name = name
+        self._command = list(command)
+        self._first = json.dumps(first) + "\n"
+        self._on_change = on_change
+        self._back_off, self._steady, self._most = back_off, steady, most
+        self.ready = False
+        self.metrics_port: int | None = None
+        self.starts = 0
+        self.exit_code: int | None = None
+        self.given_up = False
+        self.served = False
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[str] | None = None
+        self._telling = threading.Lock()
+        self._thread = threading.Thread(target=self._keep, name=f"worker {name}", daemon=True)
+
+    def start(self) -> None:
+        """Start it, and again whenever it dies."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Have it leave in an orderly way; it is not started again."""
+        with self._telling:
+            self.exit_code = 0 if self._process is None else None
+        self._stopping.set()
+        self.tell("stop")
+
+    def kill(self) -> None:
+        """End the process at once, if there is one."""
+        with self._telling:
+            if self._process is not None:
+                self._process.kill()
+
+    @property
+    def over(self) -> bool:
+        """Whether no process of it runs or will."""
+        return not self._thread.is_alive()
+
+    def tell(self, line: str) -> None:
+        """Say a line to the process, if there is one."""
+        with self._telling:
+            process = self._process
+            if process is None or process.stdin is None:
+                return
+            try:
+                process.stdin.write(f"{line}\n")
+                process.stdin.flush()
+            except (OSError, ValueError):  # it has just died, and that is seen elsewhere
+                pass
+
+    def _keep(self) -> None:
+        deaths = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            self._live()
+            if self._stopping.is_set():
+                break
+            lasted = time.monotonic() - began
+            deaths = 1 if lasted >= self._steady else deaths + 1
+            self.given_up = deaths >= self._most or not self.served
+            seconds = self._back_off * 2 ** (deaths - 1)
+            told = {"of": self.name, "exit_code": self.exit_code, "lasted": round(lasted, 1)}
+            if self.given_up:
+                log.error("worker_given_up", deaths=deaths, **told)
+                break
+            log.error("worker_died", again_in=seconds, **told)
+            self._on_change()
+            self._stopping.wait(seconds)
+        self._on_change()
+
+    def _live(self) -> None:
+        """One process, from its start to its end."""
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        started: Any = subprocess.Popen(self._command, text=True, **pipes)  # noqa: S603
+        with started as process:
+            pump = threading.Thread(target=_pass_on, args=(process.stderr,), daemon=True)
+            pump.start()
+            with self._telling:
+                self._process = process
+            self.starts += 1
+            self.tell(self._first.rstrip())
+            if self._stopping.is_set():
+                self.tell("stop")
+            for line in process.stdout:
+                self._hear(line)
+            code = process.wait()
+            pump.join()
+            with self._telling:
+                self._process = None
+        self.exit_code = 128 - code if code < 0 else code
+        self.ready, self.metrics_port = False, None
+
+    def _hear(self, line: str) -> None:
+        try:
+            state = json.loads(line)
+            self.ready, self.metrics_port = state["ready"], state["metrics_port"]
+        except (ValueError, KeyError, TypeError):  # a library that prints
+            _write(line.encode())
+            return
+        self.served = self.served or self.ready
+        self._on_change()
+
+
+def _pass_on(source: IO[str]) -> None:
+    """Write a process's log to our own, whole lines at a time, so that those of two never mix."""
+    kept = b""
+    while data := os.read(source.fileno(), READ_BYTES):
+        lines, end, rest = data.rpartition(b"\n")
+        if end:
+            _write(kept + lines + end)
+            kept = rest
+        else:
+            kept += data
+    if kept:
+        _write(kept + b"\n")
+
+
+def _write(data: bytes) -> None:
+    with _writing:
+        sys.stderr.flush()
+        while data:
+            data = data[os.write(STDERR, data) :]
