@@ -33,6 +33,7 @@ ENVIRONMENT = {
 CALL = """
 import sys
 import numpy as np
+from importlib.resources import files
 from acpc_client import AcpcClient, GaussianNoise
 assert not {"torch", "acpc_server", "typer", "matplotlib"} & set(sys.modules)
 rng = np.random.default_rng(0)
@@ -43,6 +44,7 @@ with AcpcClient(sys.argv[1]) as client:
     blocks = np.zeros((10, model.action_block_dim), np.float32)
     noise = GaussianNoise(0.08)
     pair = client.compare_pair("two-room-augmented", frames, blocks, perturbations=noise)
+assert (files("acpc.v1") / "acpc.binpb").is_file()
 print(f"ACPC {pair.results[0].acpc:.4f}")
 """
 
