@@ -7,9 +7,11 @@ from acpc_server.encoding.histories import (
     MAX_HORIZON,
     EncodedHistories,
     HistoryEncoder,
+    HistorySources,
     check_block_width,
     check_history_frames,
     check_predictions,
+    predictions_not_finite,
 )
 from acpc_server.encoding.receipt import (
     CODE_VERSION,

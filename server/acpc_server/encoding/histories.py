@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -14,26 +15,36 @@ from torch import Tensor
 
 from acpc_server.encoding.views import View, distinct_views, draw_view
 from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype
-from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard
-from acpc_server.numerics import to_model_input
-from acpc_server.scheduling import RequestContext
+from acpc_server.numerics import input_size, to_model_input
+from acpc_server.scheduling import Priority, RequestContext
 
 KEY_BYTES = 16
+# Latents by key, or why there are none.
+_Found: TypeAlias = "dict[bytes, Tensor | AcpcError]"
 
 
 @dataclass(frozen=True)
 class FrameSource:
-    """Frames that are encoded together.
+    """Frames that are encoded together: one of a request's, a view it sends, or one drawn of them.
 
     Attributes:
         key: Equal for equal latents: covers checkpoint, arithmetic and content.
-        make: The frames as model input, (n, 3, height, width); none (n = 0) for a view that turns
-            out to be the history itself.
+        pixels: The request's frames, uint8 (m, height, width, 3).
+        rows: Which of them.
+        drawn: Which view is drawn of them; None for the frames as they are.
     """
 
     key: bytes
-    make: Callable[[], Tensor]
+    pixels: np.ndarray
+    rows: slice
+    drawn: tuple[PerturbationSet, View] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many frames."""
+        return len(self.pixels[self.rows])
 
 
 class FrameSources:
@@ -47,8 +58,8 @@ class FrameSources:
     def frames(self, frames: np.ndarray) -> list[FrameSource]:
         """A source per frame of uint8 (n, height, width, 3)."""
         return [
-            FrameSource(self._key(b"frame", frame), partial(self._input, frame[None]))
-            for frame in frames
+            FrameSource(self._key(b"frame", frame), frames, slice(row, row + 1))
+            for row, frame in enumerate(frames)
         ]
 
     def views(self, history: np.ndarray, views: Views) -> list[FrameSource | None]:
@@ -61,7 +72,7 @@ class FrameSources:
             return [
                 None
                 if np.array_equal(view, history)
-                else FrameSource(self._key(b"view", view), partial(self._input, view))
+                else FrameSource(self._key(b"view", view), view, slice(None))
                 for view in views
             ]
         return self.draws(history, views, distinct_views(views))
@@ -70,16 +81,7 @@ class FrameSources:
         self, history: np.ndarray, views: PerturbationSet, which: Sequence[View]
     ) -> list[FrameSource | None]:
         """A source per view of ``which``, as :meth:`views`; a draw may be any of the spec's."""
-        clean = cache(partial(self._input, history))
         content = self._key(b"history", history)
-
-        def draw(view: View) -> Tensor:
-            try:
-                drawn = draw_view(clean(), views, view)
-            except InvalidArgument as error:
-                raise error.below("perturbations") from error
-            return drawn[:0] if torch.equal(drawn, clean()) else drawn
-
         specs = [spec.digest for spec in views.specs]
 
         def key(view: View) -> bytes:
@@ -89,19 +91,42 @@ class FrameSources:
         return [
             None
             if views.specs[view.spec_index].changes_nothing
-            else FrameSource(key(view), partial(draw, view))
+            else FrameSource(key(view), history, slice(None), (views, view))
             for view in which
         ]
 
-    def _input(self, frames: np.ndarray) -> Tensor:
-        # A copy: a message's bytes are read-only, and torch has no read-only tensors.
-        return to_model_input(torch.from_numpy(frames.copy()), self._size, self._dtype)
+    def make(self, sources: Sequence[FrameSource]) -> list[Tensor | AcpcError]:
+        """The frames of sources of one size as model input, (n, 3, height, width) each.
+
+        None (n = 0) of a view that turns out to be the history itself; an error where a view cannot
+        be drawn.
+        """
+        arrays = {id(source.pixels): source.pixels for source in sources}
+        # Joining copies: a message's bytes are read-only, and torch has no read-only tensors.
+        pixels = torch.from_numpy(np.concatenate([*arrays.values()]))
+        parts = torch.split(
+            to_model_input(pixels, self._size, self._dtype), [len(x) for x in arrays.values()]
+        )
+        inputs = dict(zip(arrays, parts, strict=True))
+        return [_made(source, inputs[id(source.pixels)]) for source in sources]
 
     def _key(self, role: bytes, frames: np.ndarray) -> bytes:
         content = hashlib.blake2b(self._prefix + role, digest_size=KEY_BYTES)
         content.update(str(frames.shape).encode())
         content.update(np.ascontiguousarray(frames).data)
         return content.digest()
+
+
+def _made(source: FrameSource, frames: Tensor) -> Tensor | AcpcError:
+    if source.drawn is None:
+        return frames[source.rows]
+    try:
+        drawn = draw_view(frames, *source.drawn)
+    except InvalidArgument as error:
+        return error.below("perturbations")
+    except AcpcError as error:
+        return error
+    return drawn[:0] if torch.equal(drawn, frames) else drawn
 
 
 # The shorter side becomes the model's image size, so a thin frame would become a huge one.
@@ -124,8 +149,33 @@ class EncodedHistories:
     extra: Tensor
 
 
+@dataclass(frozen=True)
+class HistorySources:
+    """What one request has encoded.
+
+    Attributes:
+        clean: The frames of its history.
+        views: The distinct views; None for one that is the history itself.
+        extra: Frames beside them.
+    """
+
+    clean: list[FrameSource]
+    views: list[FrameSource | None]
+    extra: list[FrameSource]
+
+    @property
+    def all(self) -> list[FrameSource]:
+        """All that there is to encode."""
+        return [*self.clean, *filter(None, self.views), *self.extra]
+
+    @cached_property
+    def frames(self) -> int:
+        """How many frames that is."""
+        return sum(source.count for source in self.all)
+
+
 class HistoryEncoder:
-    """Encodes a history, its views and what goes with them in one go.
+    """Encodes a history, its views and what goes with them in one go, of one request or of many.
 
     Args:
         max_frames: Frames one request may have encoded beside its history.
@@ -135,41 +185,56 @@ class HistoryEncoder:
         self._engine = engine
         self._max_frames = max_frames
 
-    def encode(
+    def sources(
         self,
         model: FrozenWorldModel,
         history: np.ndarray,
         views: Views,
         extra: np.ndarray | None,
-        context: RequestContext,
         mode: NumericMode,
-    ) -> EncodedHistories:
-        """Latents of everything, each view once however often it is asked for.
+    ) -> HistorySources:
+        """What a request has encoded: each view once, however often it is asked for.
 
         ``history``, uint8 (h, height, width, 3), has passed :func:`check_history_frames`; ``extra``
         are frames (n, height, width, 3) of the same size.
 
         Raises:
-            InvalidArgument: Too many frames, or a perturbation that does not fit them.
-            FailedPrecondition: A plug-in perturbation that breaks its promise.
-            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+            InvalidArgument: Too many frames.
         """
         drawn = isinstance(views, PerturbationSet)
         count = len(distinct_views(views) if isinstance(views, PerturbationSet) else views)
         field = "perturbations.draws" if drawn else "explicit_views.shape"
         self._check_frames(count, len(history), 0 if extra is None else len(extra), field)
         sources = FrameSources(model.card, mode)
-        clean = sources.frames(history)
-        others = sources.views(history, views)
-        rest = [] if extra is None else sources.frames(extra)
-        changed = [source for source in others if source is not None]
-        groups = iter(self._latents(model, [*clean, *changed, *rest], context, mode))
-        history_latents = torch.cat([next(groups) for _ in clean])  # (h, dim)
-        return EncodedHistories(
-            history_latents,
-            _stacked(others, groups, history_latents),
-            torch.cat([history_latents[:0], *groups]),
+        return HistorySources(
+            sources.frames(history),
+            sources.views(history, views),
+            [] if extra is None else sources.frames(extra),
         )
+
+    def frames_per_call(self, model: FrozenWorldModel, pixels: np.ndarray) -> int:
+        """Frames of a request, as large as ``pixels`` (n, height, width, 3), that a call takes."""
+        size = input_size(pixels.shape, model.card.image_size)
+        return frames_per_call(self._engine.device.type, Priority.INTERACTIVE, *size)
+
+    def encode(
+        self,
+        model: FrozenWorldModel,
+        asked: Sequence[HistorySources],
+        context: RequestContext,
+        mode: NumericMode,
+    ) -> list[EncodedHistories | AcpcError]:
+        """Latents of all that is asked for, frames of one size; an error is that request's alone.
+
+        It is InvalidArgument for a perturbation that does not fit the frames, FailedPrecondition
+        for a plug-in perturbation that breaks its promise.
+
+        Raises:
+            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+        """
+        wanted = [source for sources in asked for source in sources.all]
+        found = self._latents(model, wanted, context, mode)
+        return [_encoded(sources, found) for sources in asked]
 
     def encode_draws(
         self,
@@ -183,33 +248,61 @@ class HistoryEncoder:
     ) -> Tensor:
         """Latents (views, h, dim) of some views of a history that has latents ``clean`` (h, dim).
 
-        Raises as :meth:`encode`; ``which`` may be draws beyond those that ``views`` asks for.
+        ``which`` may be draws beyond those that ``views`` asks for.
+
+        Raises:
+            AcpcError: As :meth:`encode` answers or raises.
         """
         sources = FrameSources(model.card, mode).draws(history, views, which)
-        changed = [source for source in sources if source is not None]
-        return _stacked(sources, iter(self._latents(model, changed, context, mode)), clean)
+        found = self._latents(model, [*filter(None, sources)], context, mode)
+        return torch.stack([_latents_of(source, found, clean) for source in sources])
 
     def _latents(
         self,
         model: FrozenWorldModel,
-        sources: list[FrameSource],
+        sources: Sequence[FrameSource],
         context: RequestContext,
         mode: NumericMode,
-    ) -> list[Tensor]:
+    ) -> _Found:
         """Latents of every source; only those not seen lately are made and encoded."""
         cache = self._engine.latents
-        found = {source.key: cache.get(source.key) for source in sources}
-        missing = {source.key: source for source in sources if found[source.key] is None}
-        for group in _grouped(missing.values(), context, self._engine.device.type):
-            frames = torch.cat([made for _, made in group])
+        found: _Found = {**cache.get([source.key for source in sources])}
+        missing = {source.key: source for source in sources if source.key not in found}
+        maker = FrameSources(model.card, mode)
+        for group in self._grouped(model.card, missing.values(), context):
+            made = maker.make(group)
+            frames = [x for x in made if isinstance(x, Tensor)]
             encoded = torch.empty(0, model.card.latent_dim)
-            if len(frames):
-                encoded = self._engine.encode(model, frames, context, mode)
-            parts = torch.split(encoded, [len(made) for _, made in group])
-            for (key, _), part in zip(group, parts, strict=True):
-                found[key] = part
-                cache.put(key, part)
-        return [latents for s in sources if (latents := found[s.key]) is not None]
+            if any(map(len, frames)):
+                encoded = self._engine.encode(model, torch.cat(frames), context, mode)
+            parts = iter(torch.split(encoded, [*map(len, frames)]))
+            fresh = {
+                source.key: next(parts)
+                for source, x in zip(group, made, strict=True)
+                if isinstance(x, Tensor)
+            }
+            cache.put(fresh)
+            found |= fresh
+            found |= {
+                s.key: x for s, x in zip(group, made, strict=True) if not isinstance(x, Tensor)
+            }
+        return found
+
+    def _grouped(
+        self, card: ModelCard, sources: Iterable[FrameSource], context: RequestContext
+    ) -> Iterator[list[FrameSource]]:
+        """Sources a device call at a time, so that a request never holds the frames of all."""
+        group: list[FrameSource] = []
+        count = 0
+        for source in sources:
+            group.append(source)
+            count += source.count
+            size = input_size(source.pixels.shape, card.image_size)
+            if count >= frames_per_call(self._engine.device.type, context.priority, *size):
+                yield group
+                group, count = [], 0
+        if group:
+            yield group
 
     def _check_frames(self, views: int, frames: int, extra: int, field: str) -> None:
         total = views * frames + extra
@@ -222,12 +315,25 @@ class HistoryEncoder:
             )
 
 
-def _stacked(
-    sources: Sequence[FrameSource | None], groups: Iterator[Tensor], clean: Tensor
-) -> Tensor:
-    """Latents of each source, the clean history's where a view is the history itself."""
-    found = (clean if source is None else next(groups) for source in sources)
-    return torch.stack([latents if len(latents) else clean for latents in found])
+def _encoded(asked: HistorySources, found: _Found) -> EncodedHistories | AcpcError:
+    try:
+        clean = torch.cat([_latents_of(source, found) for source in asked.clean])  # (h, dim)
+        views = torch.stack([_latents_of(source, found, clean) for source in asked.views])
+        extra = torch.cat([clean[:0], *(_latents_of(source, found) for source in asked.extra)])
+    except AcpcError as error:
+        return error
+    return EncodedHistories(clean, views, extra)
+
+
+def _latents_of(source: FrameSource | None, found: _Found, clean: Tensor | None = None) -> Tensor:
+    """Latents of a source, the clean history's where a view is the history itself."""
+    if source is None:
+        assert clean is not None  # noqa: S101 - only a view can be
+        return clean
+    latents = found[source.key]
+    if isinstance(latents, AcpcError):
+        raise latents
+    return latents if len(latents) or clean is None else clean
 
 
 def check_history_frames(card: ModelCard, history: np.ndarray) -> None:
@@ -259,24 +365,13 @@ def check_block_width(card: ModelCard, width: int, field: str) -> None:
 def check_predictions(*latents: Tensor) -> None:
     """Raise FailedPrecondition when the checkpoint gave NaN or infinity."""
     if not all(bool(torch.isfinite(values).all()) for values in latents if values.numel()):
-        raise FailedPrecondition(
-            "the checkpoint's predictions are not finite for this history and these actions; check "
-            "that the action blocks are normalised as in training",
-            reason="PREDICTION_NOT_FINITE",
-        )
+        raise predictions_not_finite()
 
 
-def _grouped(
-    sources: Iterable[FrameSource], context: RequestContext, device: str
-) -> Iterator[list[tuple[bytes, Tensor]]]:
-    """Frames made a device call at a time, so that a request never holds all of them."""
-    group: list[tuple[bytes, Tensor]] = []
-    for source in sources:
-        frames = source.make()
-        group.append((source.key, frames))
-        size = frames_per_call(device, context.priority, *frames.shape[-2:])
-        if sum(len(made) for _, made in group) >= size:
-            yield group
-            group = []
-    if group:
-        yield group
+def predictions_not_finite() -> FailedPrecondition:
+    """The error of a checkpoint that gave NaN or infinity."""
+    return FailedPrecondition(
+        "the checkpoint's predictions are not finite for this history and these actions; check "
+        "that the action blocks are normalised as in training",
+        reason="PREDICTION_NOT_FINITE",
+    )

@@ -206,21 +206,31 @@ class DeviceEngine:
         primitive: str,
         kind: tuple[Hashable, ...],
         payload: T,
-        rows: int,
-        compute: Callable[[list[T]], Sequence[U | AcpcError]],
+        compute: Callable[[Sequence[T], RequestContext], Sequence[U | AcpcError]],
         context: RequestContext,
+        *,
+        rows: int,
         max_rows: int,
-    ) -> Future[U]:
-        """What one request is answered by a device call that it shares with others of its kind.
+    ) -> U:
+        """What a request is answered by one device call, which it shares with others of its kind.
 
         ``compute`` is called in the device's thread with the payloads of all of them, of at most
-        ``max_rows`` together, and may call the methods above, which then compute at once. An answer
-        that is an AcpcError is raised to its request alone; an error that is raised has every
-        request computed by itself.
+        ``max_rows`` together; the methods above compute at once there. An answer that is an
+        AcpcError is raised to its request alone; after an error that is raised every request is
+        computed by itself. A request that is larger than a call has ``compute`` called here, and so
+        one chunk after another queued.
         """
+        if rows > max_rows or context.priority is not Priority.INTERACTIVE:
+            with self.limiter.slot(context):
+                (outcome,) = compute([payload], context)
+            if isinstance(outcome, AcpcError):
+                raise outcome
+            return outcome
+        together = partial(_in_one_call, compute)
         kind = (primitive, *kind)
-        merge = self._merge
-        return self._put(Chunk(primitive, kind, payload, rows, compute, context, merge, max_rows))
+        chunk = Chunk(primitive, kind, payload, rows, together, context, self._merge, max_rows)
+        answer: U = self.limiter.result(self._put(chunk), context)
+        return answer
 
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""
@@ -276,3 +286,9 @@ class DeviceEngine:
                 self._wide[model] = model.in_float64()
             return self._wide[model]
         return model
+
+
+def _in_one_call(
+    compute: Callable[[Sequence[T], RequestContext], Sequence[U]], payloads: Sequence[T]
+) -> Sequence[U]:
+    return compute(payloads, RequestContext(Priority.INTERACTIVE))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 
 from jaxtyping import Float
 from torch import Tensor
@@ -32,23 +33,29 @@ class LatentCache:
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def get(self, key: bytes) -> Float[Tensor, "n dim"] | None:
-        """The latents of ``key``, if they are still here."""
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, Float[Tensor, "n dim"]]:
+        """The latents of those keys that are still here."""
         with self._lock:
-            latents = self._kept.get(key)
-            if latents is not None:
+            found = {key: latents for key in keys if (latents := self._kept.get(key)) is not None}
+            for key in found:
                 self._kept.move_to_end(key)
-        (self._misses if latents is None else self._hits).inc()
-        return latents
+        hits = sum(key in found for key in keys)
+        self._hits.inc(hits)
+        self._misses.inc(len(keys) - hits)
+        return found
 
-    def put(self, key: bytes, latents: Float[Tensor, "n dim"]) -> None:
+    def put(self, latents: Mapping[bytes, Float[Tensor, "n dim"]]) -> None:
         """Keep latents; the least recently used make room."""
-        latents = latents.clone()  # a row of a batch would keep the whole batch alive
+        if not self._budget:
+            return
+        # Copies: a row of a batch would keep the whole batch alive.
+        copies = {key: rows.clone() for key, rows in latents.items()}
         with self._lock:
-            if key in self._kept or _cost(latents) > self._budget:
-                return
-            self._kept[key] = latents
-            self._bytes += _cost(latents)
+            for key, rows in copies.items():
+                if key in self._kept or _cost(rows) > self._budget:
+                    continue
+                self._kept[key] = rows
+                self._bytes += _cost(rows)
             while self._bytes > self._budget:
                 _, oldest = self._kept.popitem(last=False)
                 self._bytes -= _cost(oldest)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from acpc.contract import (
     ErrorDrift,
@@ -18,18 +22,44 @@ from acpc_server.encoding import (
     ArraysDigest,
     EncodedHistories,
     HistoryEncoder,
+    HistorySources,
     check_block_width,
     check_history_frames,
-    check_predictions,
     make_receipt,
+    predictions_not_finite,
     view_rows,
     views_digest,
 )
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, require_mode
-from acpc_server.errors import InvalidArgument
-from acpc_server.models import ModelCard
+from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.models import FrozenWorldModel, ModelCard
 from acpc_server.numerics import consistency
 from acpc_server.scheduling import RequestContext
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """What a request brings to the device call that it shares.
+
+    Attributes:
+        sources: What is to be encoded.
+        blocks: The action blocks, float32 (h + H - 1, block width).
+        weights: Horizon weights, float64 (H,).
+    """
+
+    sources: HistorySources
+    blocks: np.ndarray
+    weights: Tensor
+
+
+class _Measured(NamedTuple):
+    """What a pair is found to be for one view; as :class:`PairResult`."""
+
+    acpc: float
+    acpc_one_step: float
+    step_distances: tuple[float, ...]
+    encoder_shift: float
+    error_drift: ErrorDrift | None
 
 
 class PairComparer:
@@ -53,33 +83,120 @@ class PairComparer:
             FailedPrecondition: The predictions are not finite.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        with self._engine.limiter.slot(context):
-            model, mode = checkpoint.model, request.numeric_mode or NumericMode.FP32
-            weights = consistency.horizon_weights(request.weights, _horizon(request))  # (H,)
-            require_mode(mode, self._engine.device, model)
-            _check_fit(model.card, request)
-            views = request.views
-            assert views is not None  # noqa: S101 - checked
-            latents = self._encoder.encode(
-                model, request.history, views, request.observed_future, context, mode
+        model, mode = checkpoint.model, request.numeric_mode or NumericMode.FP32
+        weights = consistency.horizon_weights(request.weights, _horizon(request))  # (H,)
+        require_mode(mode, self._engine.device, model)
+        _check_fit(model.card, request)
+        history, views, future = request.history, request.views, request.observed_future
+        assert views is not None  # noqa: S101 - checked
+        sources = self._encoder.sources(model, history, views, future, mode)
+        measured = self._engine.share(
+            "pair",
+            (mode, id(model), history.shape, request.action_blocks.shape, future is None),
+            _Pair(sources, request.action_blocks, weights),
+            partial(self._measure, model, mode),
+            context,
+            rows=sources.frames,
+            max_rows=self._encoder.frames_per_call(model, history),
+        )
+        arrays = ("history", "action_blocks", "observed_future")
+        receipt = make_receipt(
+            mode,
+            self._engine.device,
+            checkpoint_digest=model.card.digest,
+            anchors_digest=ArraysDigest((name, getattr(request, name)) for name in arrays).hex,
+            perturbation_digest=views_digest(views),
+            parameters={"weights": list(request.weights)},
+        )
+        results = (
+            PairResult(view.spec_index, view.draw, *measured[row]) for view, row in view_rows(views)
+        )
+        return PairComparison(tuple(results), receipt)
+
+    def _measure(
+        self,
+        model: FrozenWorldModel,
+        mode: NumericMode,
+        pairs: Sequence[_Pair],
+        context: RequestContext,
+    ) -> list[list[_Measured] | AcpcError]:
+        """The distinct views of every pair, in their order; all pairs are of one shape."""
+        encoded = self._encoder.encode(model, [pair.sources for pair in pairs], context, mode)
+        whole = [
+            (pair, found)
+            for pair, found in zip(pairs, encoded, strict=True)
+            if not isinstance(found, AcpcError)
+        ]
+        measured: Iterator[list[_Measured] | AcpcError] = iter(())
+        if whole:
+            batch = _Batch.of(whole)
+            rollouts = self._engine.rollout(model, batch.histories, batch.blocks, context, mode)
+            measured = iter(batch.measure(rollouts))
+        return [found if isinstance(found, AcpcError) else next(measured) for found in encoded]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Pairs that are measured together; a row is a history, each pair's clean one before its views.
+
+    Attributes:
+        histories: Latents, (rows, h, dim).
+        blocks: Action blocks of each row, (rows, h + H - 1, block width).
+        weights: Horizon weights of each row, float64 (rows, H).
+        futures: Latents of each row's observed future, (rows, H or 0, dim).
+        counts: Rows of each pair.
+    """
+
+    histories: Tensor
+    blocks: Tensor
+    weights: Tensor
+    futures: Tensor
+    counts: list[int]
+
+    @staticmethod
+    def of(pairs: Sequence[tuple[_Pair, EncodedHistories]]) -> _Batch:
+        """The rows of some pairs."""
+        counts = [1 + len(latents.views) for _, latents in pairs]
+        repeats = torch.tensor(counts)
+
+        def rows(each: Iterable[Tensor]) -> Tensor:
+            return torch.stack([*each]).repeat_interleave(repeats, dim=0)
+
+        return _Batch(
+            torch.cat([x for _, latents in pairs for x in (latents.clean[None], latents.views)]),
+            rows(torch.from_numpy(pair.blocks) for pair, _ in pairs),
+            rows(pair.weights for pair, _ in pairs),
+            rows(latents.extra for _, latents in pairs),
+            counts,
+        )
+
+    def measure(self, rollouts: Tensor) -> list[list[_Measured] | AcpcError]:
+        """What rollouts (rows, H, dim) say of each pair; FailedPrecondition where not finite."""
+        repeats = torch.tensor(self.counts)
+        starts = torch.cumsum(repeats, 0) - repeats
+        clean = starts.repeat_interleave(repeats)  # (rows,): the clean row of each
+        steps = consistency.step_distances(rollouts[clean], rollouts)  # (rows, H)
+        acpc = consistency.acpc(steps, self.weights)  # (rows,)
+        shift = consistency.encoder_shift(self.histories[clean], self.histories)  # (rows,)
+        finite = torch.isfinite(rollouts).flatten(1).all(dim=1)  # (rows,)
+        drifts: list[ErrorDrift | None] = [None] * len(acpc)
+        if self.futures.shape[1]:
+            errors = consistency.prediction_error(rollouts, self.futures, self.weights)  # (rows,)
+            drift = consistency.error_drift(errors[clean], errors)
+            bound = consistency.drift_bound(
+                acpc, errors[clean], errors, horizon=rollouts.shape[1], dim=rollouts.shape[2]
             )
-            histories = torch.cat([latents.clean[None], latents.views])  # (1 + views, h, dim)
-            blocks = torch.from_numpy(request.action_blocks).expand(len(histories), -1, -1)
-            rollouts = self._engine.rollout(model, histories, blocks, context, mode)
-            measured = _measure(rollouts, latents, weights)
-            arrays = ("history", "action_blocks", "observed_future")
-            receipt = make_receipt(
-                mode,
-                self._engine.device,
-                checkpoint_digest=model.card.digest,
-                anchors_digest=ArraysDigest((name, getattr(request, name)) for name in arrays).hex,
-                perturbation_digest=views_digest(views),
-                parameters={"weights": list(request.weights)},
-            )
-            return PairComparison(
-                tuple(replace(measured[row], **view._asdict()) for view, row in view_rows(views)),
-                receipt,
-            )
+            finite &= torch.isfinite(self.futures).flatten(1).all(dim=1)
+            columns = (errors[clean], errors, drift, bound)
+            drifts[:] = map(ErrorDrift, *(column.tolist() for column in columns))
+        distances = [tuple(row) for row in steps.tolist()]
+        first = [row[0] for row in distances]
+        rows = list(map(_Measured, acpc.tolist(), first, distances, shift.tolist(), drifts))
+        ends, good = (starts + repeats).tolist(), finite.tolist()
+        return [
+            rows[start + 1 : end] if all(good[start:end]) else predictions_not_finite()
+            for start, end in zip(starts.tolist(), ends, strict=True)
+        ]
 
 
 def _horizon(request: PairRequest) -> int:
@@ -95,34 +212,3 @@ def _check_fit(card: ModelCard, request: PairRequest) -> None:
             "observed_future.shape",
             f"{len(future)} frames, but the action blocks give a horizon of {_horizon(request)}",
         )
-
-
-def _measure(rollouts: Tensor, latents: EncodedHistories, weights: Tensor) -> list[PairResult]:
-    """One result per distinct view, in their order; the clean rollout is the first."""
-    check_predictions(rollouts, latents.extra)
-    steps = consistency.step_distances(rollouts[:1], rollouts[1:])  # (views, H)
-    acpc = consistency.acpc(steps, weights)  # (views,)
-    shift = consistency.encoder_shift(latents.clean[None], latents.views)  # (views,)
-    drifts: list[ErrorDrift | None] = [None] * len(acpc)
-    if len(latents.extra):
-        errors = consistency.prediction_error(rollouts, latents.extra[None], weights)
-        clean, perturbed = errors[:1], errors[1:]  # of (1 + views,)
-        drift = consistency.error_drift(clean, perturbed)  # (views,)
-        bound = consistency.drift_bound(
-            acpc, clean, perturbed, horizon=rollouts.shape[1], dim=rollouts.shape[2]
-        )  # (views,)
-        changes = zip(perturbed.tolist(), drift.tolist(), bound.tolist(), strict=True)
-        drifts[:] = [ErrorDrift(float(clean), *change) for change in changes]
-    rows = zip(acpc.tolist(), steps.tolist(), shift.tolist(), drifts, strict=True)
-    return [
-        PairResult(
-            spec_index=0,
-            draw=row,
-            acpc=pair_acpc,
-            acpc_one_step=distances[0],
-            step_distances=tuple(distances),
-            encoder_shift=shifted,
-            error_drift=drift,
-        )
-        for row, (pair_acpc, distances, shifted, drift) in enumerate(rows)
-    ]

@@ -31,6 +31,7 @@ from acpc_server.encoding import (
     ArraysDigest,
     EncodedHistories,
     HistoryEncoder,
+    HistorySources,
     View,
     check_block_width,
     check_history_frames,
@@ -40,7 +41,7 @@ from acpc_server.encoding import (
     views_digest,
 )
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, equal_rows, require_mode
-from acpc_server.errors import InvalidArgument
+from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive.drift import DriftMonitor
 from acpc_server.numerics import Reduction, check_tolerance, horizon_weights
 from acpc_server.observe import Metrics, Shift
@@ -91,18 +92,24 @@ class Planner:
             FailedPrecondition: An embedding is not finite.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        request = session.request
         with session.slot(context):
-            latents = self._encoder.encode(
-                session.checkpoint.model,
-                request.history,
-                session.asked_views,
-                request.goal[None] if session.goal_is_frame else None,
-                context,
-                session.mode,
+            (latents,) = self._encoder.encode(
+                session.checkpoint.model, [self._sources(session)], context, session.mode
             )
+        if isinstance(latents, AcpcError):
+            raise latents
         check_predictions(latents.clean, latents.views, latents.extra)
         session.adopt(latents)
+
+    def _sources(self, session: PlanningSession) -> HistorySources:
+        request = session.request
+        return self._encoder.sources(
+            session.checkpoint.model,
+            request.history,
+            session.asked_views,
+            request.goal[None] if session.goal_is_frame else None,
+            session.mode,
+        )
 
 
 class PlanningSession:

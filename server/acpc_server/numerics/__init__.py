@@ -13,5 +13,11 @@ from acpc_server.numerics.cost_bounds import Reduction, check_tolerance, elite_i
 from acpc_server.numerics.geometry import local_geometry
 from acpc_server.numerics.keyed_random import keyed_generator, standard_normals
 from acpc_server.numerics.pairing import Check, go_on, median_split_labels
-from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input, to_pixels
+from acpc_server.numerics.pixels import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    input_size,
+    to_model_input,
+    to_pixels,
+)
 from acpc_server.numerics.quantiles import linear_quantile

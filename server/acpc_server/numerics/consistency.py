@@ -64,7 +64,7 @@ def step_distances(
 
 
 def acpc(
-    distances: Float64[Tensor, "*batch horizon"], weights: Float64[Tensor, "horizon"]
+    distances: Float64[Tensor, "*batch horizon"], weights: Float64[Tensor, "*#batch horizon"]
 ) -> Float64[Tensor, "*batch"]:
     """ACPC_H, Eq. acpc-h in the paper: sqrt(sum_k alpha_k d_k^2), in latent units."""
     return (distances.square() * weights.to(distances.device)).sum(dim=-1).sqrt()
@@ -86,7 +86,7 @@ def encoder_shift(
 def prediction_error(
     rollout: Float[Tensor, "*#batch horizon dim"],
     observed: Float[Tensor, "*#batch horizon dim"],
-    weights: Float64[Tensor, "horizon"],
+    weights: Float64[Tensor, "*#batch horizon"],
 ) -> Float64[Tensor, "*broadcast"]:
     """Distance e of a rollout to the observed future in the weighted rollout space.
 

@@ -1,5 +1,7 @@
 """From uint8 RGB frames to the tensor a checkpoint was trained on."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
@@ -42,14 +44,19 @@ def to_model_input(
     pixels = frames.permute(0, 3, 1, 2).to(dtype) / 255  # (n, 3, height, width)
     mean, std = _MEAN.to(pixels), _STD.to(pixels)
     normalised = ((pixels - mean) / std).contiguous()
-    shorter, longer = min(height, width), max(height, width)
-    if shorter == image_size:
+    size = input_size(frames.shape, image_size)
+    if size == (height, width):
         return normalised
-    scaled = int(image_size * longer / shorter)
-    size = (image_size, scaled) if height <= width else (scaled, image_size)
     return functional.interpolate(
         normalised, size=size, mode="bilinear", align_corners=False, antialias=True
     )
+
+
+def input_size(shape: Sequence[int], image_size: int) -> tuple[int, int]:
+    """Height and width of frames (n, height, width, 3) once :func:`to_model_input` resized them."""
+    height, width = shape[1:3]
+    scaled = int(image_size * max(height, width) / min(height, width))
+    return (image_size, scaled) if height <= width else (scaled, image_size)
 
 
 def to_pixels(

@@ -116,6 +116,11 @@ class AdmissionController:
         self._returning = _Returning()
         self._lock = threading.Lock()
 
+    @property
+    def under_way(self) -> int:
+        """Requests under way."""
+        return self._total
+
     @contextmanager
     def request(
         self, method: str, context: RequestContext, max_wait_share: float = MAX_WAIT_SHARE

@@ -188,8 +188,9 @@ class BatchQueue:
         """Let requests that are being prepared join; together they take little longer than one."""
         begun = latest = time.perf_counter()
         seen = len(waiting)
-        while self._limiter.busy and not self._waiting[Priority.JOB] and not self._closed:
-            if not self._are_coming(first, waiting):
+        while not self._waiting[Priority.JOB] and not self._closed:
+            under_way = self._limiter.busy or self._admission.under_way > 1 + len(waiting)
+            if not under_way or not self._are_coming(first, waiting):
                 return
             now = time.perf_counter()
             if len(waiting) > seen:

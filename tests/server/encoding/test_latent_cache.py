@@ -111,12 +111,12 @@ def test_what_can_change_a_latent_is_part_of_its_key(root: Path, change: str) ->
 def test_the_least_recently_used_make_room() -> None:
     row = torch.zeros(1, 4)  # 16 bytes, and what the entry takes
     cache = LatentCache(2 * (16 + ENTRY_BYTES), Metrics())
-    cache.put(b"a", row)
-    cache.put(b"b", row)
-    assert cache.get(b"a") is not None
-    cache.put(b"c", row)
-    assert cache.get(b"b") is None
-    assert cache.get(b"a") is not None
-    cache.put(b"d", torch.zeros(1000, 4))  # larger than the budget
-    assert cache.get(b"d") is None
-    assert cache.get(b"c") is not None
+    cache.put({b"a": row})
+    cache.put({b"b": row})
+    assert cache.get([b"a"])
+    cache.put({b"c": row})
+    assert not cache.get([b"b"])
+    assert cache.get([b"a"])
+    cache.put({b"d": torch.zeros(1000, 4)})  # larger than the budget
+    assert not cache.get([b"d"])
+    assert cache.get([b"c"])
