@@ -1,0 +1,198 @@
+"""Pairs that share a device call are answered as they are alone, and fail alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from acpc.contract import (
+    CheckpointRef,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    PairComparison,
+    PairRequest,
+    PerturbationSet,
+    Registered,
+)
+from acpc_server.engine import CheckpointCache, DeviceEngine
+from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument
+from acpc_server.interactive import PairComparer
+from acpc_server.models.folder import CheckpointLimits
+from acpc_server.observe import Metrics
+from acpc_server.perturb import perturbation
+from acpc_server.scheduling import Priority, RequestContext
+from plain_model import Held, PlainModel, frames
+from public_checkpoint import public_config, write_checkpoint
+from pydantic import BaseModel
+from waiting import GENEROUS_SECONDS, wait_until
+
+CPU = torch.device("cpu")
+SIDE, WIDTH = 28, 10
+
+
+class Nothing(BaseModel):
+    """No parameters."""
+
+
+@perturbation("test_broken", parameters=Nothing, stochastic=True)
+def broken(frames: torch.Tensor, parameters: Nothing, key: object) -> torch.Tensor:
+    """A plug-in with a fault."""
+    raise ZeroDivisionError("a fault of the plug-in")
+
+
+def pair(seed: int, *specs: object, future: bool = False, scale: float = 1.0) -> PairRequest:
+    rng = np.random.default_rng(seed)
+    pixels = rng.integers(0, 256, (6, SIDE, SIDE, 3), dtype=np.uint8)
+    return PairRequest(
+        checkpoint=CheckpointRef("one"),
+        history=pixels[:3],
+        action_blocks=scale * rng.standard_normal((5, WIDTH)).astype(np.float32),
+        views=PerturbationSet(specs or (GaussianNoise(sigma=0.1),), 2, seed, 0),
+        observed_future=pixels[3:] if future else None,
+    )
+
+
+class Bench:
+    """Comparisons on one engine, all of which wait behind a held call."""
+
+    def __init__(self, root: Path, latent_bytes: int = 0) -> None:
+        write_checkpoint(root / "one", public_config(), seed=1)
+        self.metrics = Metrics()
+        self.engine = DeviceEngine(CPU, self.metrics, latent_bytes=latent_bytes)
+        cache = CheckpointCache(
+            root, CPU, self.metrics, limits=CheckpointLimits(), budget_bytes=2**30
+        )
+        self._checkpoint = cache.get("one")
+        self._comparison = PairComparer(self.engine, max_frames=1000)
+
+    def alone(self, request: PairRequest) -> PairComparison:
+        return self._ask(request, RequestContext(Priority.INTERACTIVE))
+
+    def together(
+        self, *requests: PairRequest, cancelled: int | None = None, calls: int = 1
+    ) -> list[Future[PairComparison]]:
+        """The answers of requests that waited together, one of which perhaps gave up."""
+        held, before = Held(), self.calls
+        with ThreadPoolExecutor(16) as pool:
+            job = RequestContext(Priority.JOB)
+            mode = replace(requests[0]).numeric_mode
+            first = pool.submit(self._hold, held, job, mode)
+            assert held.entered.wait(GENEROUS_SECONDS)
+            contexts = [RequestContext(Priority.INTERACTIVE) for _ in requests]
+            answers = [pool.submit(self._ask, *one) for one in zip(requests, contexts, strict=True)]
+            depth = self.metrics.queue_depth.labels("interactive")._value
+            wait_until(lambda: depth.get() == len(requests))
+            if cancelled is not None:
+                contexts[cancelled].cancel()
+            held.free.set()
+            first.result(GENEROUS_SECONDS)
+        assert self.calls == before + calls
+        return answers
+
+    @property
+    def calls(self) -> float:
+        """Device calls that pairs have taken."""
+        samples = self.metrics.compute.labels("pair", "interactive")._child_samples()
+        return next(sample.value for sample in samples if sample.name == "_count")
+
+    def _hold(self, held: Held, job: RequestContext, mode: object) -> None:
+        self.engine.encode(PlainModel(held), frames(0.0), job, mode)  # type: ignore[arg-type]
+
+    def _ask(self, request: PairRequest, context: RequestContext) -> PairComparison:
+        return self._comparison.compare(self._checkpoint, request, context)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.engine.close()
+
+
+def numbers(answer: PairComparison) -> list[float]:
+    found: list[float] = []
+    for result in answer.results:
+        found += [result.acpc, result.acpc_one_step, *result.step_distances, result.encoder_shift]
+        if (drift := result.error_drift) is not None:
+            found += [drift.clean_error, drift.perturbed_error, drift.drift, drift.bound]
+    return found
+
+
+@pytest.mark.parametrize("future", [False, True])
+def test_pairs_of_one_call_are_answered_as_they_are_alone(bench: Bench, future: bool) -> None:
+    requests = [
+        pair(0, future=future),
+        pair(1, GaussianNoise(sigma=0.02), GaussianBlur(kernel_size=3), future=future),
+        replace(pair(2, future=future), weights=(0.2, 0.3, 0.5)),
+        pair(3, Identity(), GaussianNoise(sigma=0.5), future=future),
+    ]
+    answers = [answer.result(0) for answer in bench.together(*requests)]
+    for request, answer in zip(requests, answers, strict=True):
+        apart = bench.alone(request)
+        assert answer.receipt == apart.receipt
+        views = [(result.spec_index, result.draw) for result in apart.results]
+        assert [(result.spec_index, result.draw) for result in answer.results] == views
+        np.testing.assert_allclose(numbers(answer), numbers(apart), rtol=1e-4, atol=5e-6)
+
+
+def test_views_that_are_the_history_stay_at_distance_zero(bench: Bench) -> None:
+    own = pair(5)
+    noisy = np.stack([own.history, 255 - own.history])
+    requests = [
+        pair(0, Identity()),
+        pair(1, GaussianNoise(sigma=0.0), GaussianNoise(sigma=0.1)),
+        replace(own, views=noisy),
+        pair(2),
+    ]
+    one, two, three, _ = (answer.result(0).results for answer in bench.together(*requests))
+    same = [*one, *two[:2], three[0]]
+    assert {x for result in same for x in (result.acpc, result.encoder_shift)} == {0.0}
+    assert all(result.acpc > 0 for result in (*two[2:], three[1]))
+
+
+def test_a_pair_that_fails_leaves_the_others_their_call(bench: Bench) -> None:
+    requests = [
+        pair(0),
+        pair(1, GaussianBlur(kernel_size=99)),
+        pair(2, scale=1e30),
+        pair(3),
+        pair(4),
+    ]
+    good, blurred, wild, gone, last = bench.together(*requests, cancelled=3)
+    with pytest.raises(InvalidArgument) as refused:
+        blurred.result(0)
+    assert refused.value.field == "perturbations.specs[0].gaussian_blur.kernel_size"
+    with pytest.raises(FailedPrecondition) as not_finite:
+        wild.result(0)
+    assert not_finite.value.reason == "PREDICTION_NOT_FINITE"
+    with pytest.raises(Cancelled):
+        gone.result(0)
+    for request, answer in ((requests[0], good), (requests[4], last)):
+        apart = numbers(bench.alone(request))
+        np.testing.assert_allclose(numbers(answer.result(0)), apart, rtol=1e-4, atol=5e-6)
+
+
+def test_a_plug_in_with_a_fault_fails_its_own_caller(bench: Bench) -> None:
+    requests = [pair(0), pair(1, Registered(name="test_broken")), pair(2)]
+    good, bad, last = bench.together(*requests, calls=2)
+    with pytest.raises(ZeroDivisionError):
+        bad.result(0)
+    assert numbers(good.result(0)) == numbers(bench.alone(requests[0]))
+    assert numbers(last.result(0)) == numbers(bench.alone(requests[2]))
+
+
+def test_a_pair_larger_than_a_call_is_answered_in_pieces(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = pair(6, GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=3), future=True)
+    whole = bench.alone(request)
+    before = bench.calls
+    monkeypatch.setattr("acpc_server.encoding.histories.frames_per_call", lambda *_: 4)
+    np.testing.assert_allclose(numbers(bench.alone(request)), numbers(whole), rtol=1e-4, atol=5e-6)
+    assert bench.calls == before, "it has shared none"
