@@ -38,7 +38,10 @@ pytestmark = [
 OWN = ROOT / "examples" / "bring_your_own"
 # Causes that take longer than a test has: hours in a queue, or a supervisor that starts a server
 # again and again. deploy/prometheus/rules_test.yml has them. Drift is in tests/e2e.
-UNIT_TESTED = {"AcpcJobsStuck", "AcpcJobWaitsLong", "AcpcServerRestarting", "AcpcDrift"}
+UNIT_TESTED = {
+    *("AcpcJobsStuck", "AcpcJobWaitsLong", "AcpcServerRestarting", "AcpcDrift"),
+    "AcpcFastPathEnded",
+}
 FAULTS = {"AcpcErrorRatioHigh", "AcpcInternalError", "AcpcJobsFailing"}
 SLOWNESS = {"AcpcInteractiveLatencyHigh", "AcpcQueueWaitHigh"}
 WINDOW = "10s"
