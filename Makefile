@@ -84,6 +84,7 @@ release-check: $(READY) ## Build sdist and wheel, install them apart, and make a
 bench: $(READY) ## Measure (an hour, needs PostgreSQL); writes build/benchmarks/*.json
 	@$(BIN)/python benchmarks/score_job.py
 	@$(BIN)/python benchmarks/scaling.py
+	@$(BIN)/python benchmarks/neighbour.py
 	@$(BIN)/python benchmarks/anchors.py
 	@$(BIN)/python benchmarks/planning.py
 	@$(BIN)/python benchmarks/interactive.py

@@ -22,8 +22,15 @@ from acpc_server.engine.pools import pool_computation
 from acpc_server.engine.precision import arithmetic, latent_dtype
 from acpc_server.engine.repeatable import repeatable
 from acpc_server.engine.rows import by_rows
-from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
+from acpc_server.engine.sizes import (
+    encoding_work,
+    frames_per_call,
+    pool_candidates_per_call,
+    rollout_work,
+    rollouts_per_call,
+)
 from acpc_server.engine.tangent import load_derivatives, rollout_tangent
+from acpc_server.engine.threads import by_work
 from acpc_server.errors import AcpcError
 from acpc_server.models import FrozenWorldModel, Reduces, Widens, rollout, rollout_pool
 from acpc_server.observe import Metrics
@@ -111,7 +118,8 @@ class DeviceEngine:
         def compute(part: Tensor) -> Tensor:
             return self._for_mode(model, mode).encode(part)
 
-        return self._run_all("encode", mode, kind, parts, compute, context, size)
+        sized = by_work(encoding_work(model.card, *shape[1:]), compute)
+        return self._run_all("encode", mode, kind, parts, sized, context, size)
 
     def rollout(
         self,
@@ -132,7 +140,8 @@ class DeviceEngine:
         def compute(history: Tensor, block: Tensor) -> Tensor:
             return rollout(self._for_mode(model, mode), history, block)
 
-        out = self._run_all("rollout", mode, kind, parts, compute, context, size)
+        sized = by_work(rollout_work(model.card, blocks.shape[1]), compute)
+        out = self._run_all("rollout", mode, kind, parts, sized, context, size)
         return share_rows(out, histories, blocks)
 
     def rollout_pool(
@@ -167,7 +176,8 @@ class DeviceEngine:
                 out = rollout_pool(self._for_mode(model, mode), *inputs)
             return out.transpose(0, 1)  # (j, v, horizon, dim)
 
-        out = self._run_all("pool", mode, kind, parts, compute, context, size, mergeable=False)
+        sized = by_work(len(histories) * rollout_work(model.card, pools.shape[2]), compute)
+        out = self._run_all("pool", mode, kind, parts, sized, context, size, mergeable=False)
         if len(pools) == 1:
             return share_rows(out, pools[0]).transpose(0, 1)
         rows = out.transpose(0, 1)
@@ -196,7 +206,8 @@ class DeviceEngine:
         parts = [torch.split(x, size) for x in (histories, directions, blocks)]
         rows = list(zip(*parts, strict=True))
         kind = (id(model), tuple(histories.shape[1:]), blocks.shape[1])
-        compute = partial(rollout_tangent, model)
+        row_work = encoding_work(model.card, *histories.shape[3:]) * 2 * histories.shape[1]
+        compute = by_work(row_work, partial(rollout_tangent, model))
         return self._run_all(
             "tangent", NumericMode.FP32, kind, rows, compute, context, size, mergeable=False
         )

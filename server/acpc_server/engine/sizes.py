@@ -36,6 +36,7 @@ ROLLOUTS = {
 MIN_ROLLOUTS = 8
 # Histories x candidates of one pool call.
 POOL_ROWS = {CPU: 1024, ACCELERATOR: 16384}
+PATCH_PIXELS = 14 * 14  # roughly a token's
 
 
 def frames_per_call(device: str, priority: Priority, height: int, width: int) -> int:
@@ -46,14 +47,23 @@ def frames_per_call(device: str, priority: Priority, height: int, width: int) ->
 
 def rollouts_per_call(device: str, priority: Priority, card: ModelCard, blocks: int) -> int:
     """Histories that one rollout call takes."""
-    work = max(1, card.parameter_count) * card.history * blocks
-    rows = int(ROLLOUT_WORK[_place(device), priority] // work)
+    rows = int(ROLLOUT_WORK[_place(device), priority] // rollout_work(card, blocks))
     return max(MIN_ROLLOUTS, min(ROLLOUTS[_place(device), priority], rows))
 
 
 def pool_candidates_per_call(device: str, histories: int) -> int:
     """Candidates that one pool call rolls forward from every history."""
     return max(1, POOL_ROWS[_place(device)] // histories)
+
+
+def encoding_work(card: ModelCard, height: int, width: int) -> float:
+    """Parameters x tokens of one frame of this size."""
+    return card.parameter_count * height * width / PATCH_PIXELS
+
+
+def rollout_work(card: ModelCard, blocks: int) -> float:
+    """Parameters x tokens of one history under this many action blocks."""
+    return max(1, card.parameter_count) * card.history * blocks
 
 
 def _place(device: str) -> str:

@@ -1,0 +1,78 @@
+"""What a checkpoint job of about a second takes on a machine that others keep busy.
+
+    python benchmarks/neighbour.py [--anchors 100] [--busy 8]
+
+Writes build/benchmarks/neighbour.json. A real server with its default settings runs the same job on
+an otherwise idle machine and beside processes that compute without end. On c cores beside b of them
+a fair scheduler gives one thread c / (b + 1) of a core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from acpc_client import AcpcClient
+from common import CHECKPOINTS, WORLD, parser, publish
+from scaling import seconds, submit, write_world
+from server_process import ServerProcess
+
+GOAL_SECONDS = 8.0
+# By itself a server takes every core; the tests' servers are given one thread.
+DEFAULTS = {"OMP_NUM_THREADS": str(os.cpu_count())}
+
+
+@contextlib.contextmanager
+def busy_machine(processes: int) -> Iterator[None]:
+    """So many processes compute until the block ends."""
+    started = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
+    ]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+        for process in started:
+            process.wait()
+
+
+def main() -> None:
+    """Command line entry."""
+    arguments = parser(__doc__, "neighbour")
+    arguments.add_argument("--anchors", type=int, default=100, help="default: %(default)s")
+    arguments.add_argument("--busy", type=int, default=8, help="processes, default: %(default)s")
+    options = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "two-room.yaml").write_text((WORLD / "two-room.yaml").read_text())
+        write_world(root / "small.h5", 1)
+        server = ServerProcess(
+            CHECKPOINTS, root, root / "state", environment=DEFAULTS, torch_threads=0
+        )
+        with server, AcpcClient(server.address) as client:
+            seconds(submit(client, 50))  # loads the checkpoint
+            idle = min(seconds(submit(client, options.anchors, seed=seed)) for seed in (1, 2, 3))
+            with busy_machine(options.busy):
+                beside = [seconds(submit(client, options.anchors, seed=seed)) for seed in (4, 5)]
+    worst = max(beside)
+    publish(
+        {
+            "anchors": options.anchors,
+            "busy_processes": options.busy,
+            "idle_seconds": idle,
+            "busy_seconds": beside,
+            "goal_seconds": GOAL_SECONDS,
+            "within_goal": worst <= GOAL_SECONDS,
+        },
+        options.out,
+    )
+
+
+if __name__ == "__main__":
+    main()
