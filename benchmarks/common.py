@@ -59,6 +59,13 @@ def memory(pid: int, line: str) -> int:
     return 1024 * int(status.split()[0])
 
 
+def processor_seconds(pid: int) -> tuple[float, float]:
+    """Processor time that a process has used so far, its own and the kernel's for it."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    ticks = os.sysconf("SC_CLK_TCK")
+    return int(fields[11]) / ticks, int(fields[12]) / ticks
+
+
 def forget_peak(pid: int) -> None:
     """Lets the peak of a process begin again."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")

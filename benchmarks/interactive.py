@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,14 +30,14 @@ from acpc_server.interactive.planning import Planner
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
-from common import CHECKPOINTS, WORLD, memory, parser, publish
+from common import CHECKPOINTS, WORLD, memory, parser, processor_seconds, publish
 from dataset import write_dataset
 from load import HISTORY, SIDE, WIDTH, Seen, closed_loop, elsewhere, open_loop, quantiles
 from server_process import ServerProcess
 
 MODEL = "two-room-base"
 CANDIDATES, HORIZON, ELITES = 64, 5, 8
-VIEWS = (1, 4)  # of each pair, in the parts with 32 callers
+CALLERS, VIEWS = 32, (1, 4)  # of ComparePair, merged and not; views of each pair
 
 
 def pool_overhead(address: str, rounds: int) -> dict[str, Any]:
@@ -121,6 +122,36 @@ def throughput(address: str, callers: int, seconds: float, draws: int) -> dict[s
     }
 
 
+def shared(server: ServerProcess, seconds: float, draws: int) -> dict[str, Any]:
+    """The same for 32 callers of ComparePair, and what a call costs the server."""
+    before = processor_seconds(server.pid), device_calls(server)
+    found = throughput(server.address, CALLERS, seconds, draws)
+    after = processor_seconds(server.pid), device_calls(server)
+    count = found["latency"]["count"]
+    user, system = (
+        1e3 * (then - now) / count for now, then in zip(before[0], after[0], strict=True)
+    )
+    calls, held = (then - now for now, then in zip(before[1], after[1], strict=True))
+    return {
+        **found,
+        "server_ms_a_call": {"user": user, "system": system, "device": held * 1e3 / count},
+        "calls_per_device_call": count / calls,
+    }
+
+
+def device_calls(server: ServerProcess) -> tuple[float, float]:
+    """Device calls for pairs so far, and the seconds they took."""
+    address = f"http://127.0.0.1:{server.metrics_port}/metrics"
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    series = 'acpc_compute_seconds_{}{{primitive="pair",priority="interactive"}} '
+    count, total = (
+        sum(float(line.split()[-1]) for line in lines if line.startswith(series.format(what)))
+        for what in ("count", "sum")
+    )
+    return count, total
+
+
 def beside_a_job(address: str, seconds: float) -> dict[str, Any]:
     """One caller's latency on an idle server, and while checkpoint jobs run."""
     idle = throughput(address, 1, seconds, 1)
@@ -185,20 +216,17 @@ def main() -> None:
         ) as server:
             throughput(server.address, 4, 2.0, 4)  # warm
             for views in VIEWS:
-                report["unbatched"][str(views)] = throughput(
-                    server.address, 32, options.seconds, views
-                )
+                report["unbatched"][str(views)] = shared(server, options.seconds, views)
         # A small cache of latents, full before the overload, whose memory is to stay flat.
         small_cache = {"ACPC_LATENT_CACHE_MIB": "4"}
         with ServerProcess(*roots, root / "state", environment=small_cache) as server:
             report["pool_64x5"] = pool_overhead(server.address, options.rounds)
             throughput(server.address, 4, 2.0, 4)  # warm
             for views in VIEWS:
-                merged = throughput(server.address, 32, options.seconds, views)
+                merged = shared(server, options.seconds, views)
                 report["batched"][str(views)] = merged
-                report["throughput_ratio"][str(views)] = (
-                    merged["per_second"] / report["unbatched"][str(views)]["per_second"]
-                )
+                alone = report["unbatched"][str(views)]
+                report["throughput_ratio"][str(views)] = merged["per_second"] / alone["per_second"]
             report["beside_a_job"] = beside_a_job(server.address, options.seconds)
             capacity = throughput(server.address, 8, options.seconds, 48)["per_second"]
             report["overload"] = overload(server, capacity, options.seconds, 48)

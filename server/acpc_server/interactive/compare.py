@@ -90,15 +90,6 @@ class PairComparer:
         history, views, future = request.history, request.views, request.observed_future
         assert views is not None  # noqa: S101 - checked
         sources = self._encoder.sources(model, history, views, future, mode)
-        measured = self._engine.share(
-            "pair",
-            (mode, id(model), history.shape, request.action_blocks.shape, future is None),
-            _Pair(sources, request.action_blocks, weights),
-            partial(self._measure, model, mode),
-            context,
-            rows=sources.frames,
-            max_rows=self._encoder.frames_per_call(model, history),
-        )
         arrays = ("history", "action_blocks", "observed_future")
         receipt = make_receipt(
             mode,
@@ -107,6 +98,15 @@ class PairComparer:
             anchors_digest=ArraysDigest((name, getattr(request, name)) for name in arrays).hex,
             perturbation_digest=views_digest(views),
             parameters={"weights": list(request.weights)},
+        )
+        measured = self._engine.share(
+            "pair",
+            (mode, id(model), history.shape, request.action_blocks.shape, future is None),
+            _Pair(sources, request.action_blocks, weights),
+            partial(self._measure, model, mode),
+            context,
+            rows=sources.frames,
+            max_rows=self._encoder.frames_per_call(model, history),
         )
         results = (
             PairResult(view.spec_index, view.draw, *measured[row]) for view, row in view_rows(views)

@@ -126,6 +126,8 @@ def choose_weights(folder: int, name: str, weights: str) -> str:
                 f"{' or '.join(WEIGHTS_SUFFIXES)}",
             )
         return weights
+    if _status(folder, PREFERRED_WEIGHTS, stat.S_ISREG):
+        return PREFERRED_WEIGHTS
     present = sorted(os.listdir(folder))
     files = [entry for entry in present if entry.endswith(WEIGHTS_SUFFIXES)]
     if PREFERRED_WEIGHTS in files:
@@ -230,6 +232,9 @@ def _status(folder: int, filename: str, is_wanted: Callable[[int], bool]) -> os.
 
 
 def _stat_file(folder: int, filename: str) -> os.stat_result:
+    status = _status(folder, filename, stat.S_ISREG)  # one system call, as every request makes it
+    if status is not None:
+        return status
     with _open_file(folder, filename) as file:
         return os.fstat(file.fileno())
 

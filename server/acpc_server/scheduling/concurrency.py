@@ -80,9 +80,14 @@ class ConcurrencyLimiter:
             self._release(context)
 
     def result(self, future: Future[T], context: RequestContext) -> T:
-        """The result of a request's device call; its slot is another's while it waits."""
+        """The result of a request's device call; its slot is another's while it waits.
+
+        A request that holds none takes one to wake up: of many that are answered at once, as those
+        that share a call, few contend for the interpreter at a time.
+        """
+        held = context.holds_slot
         try:
-            if not context.holds_slot:
+            if context.priority is Priority.JOB:
                 return future.result(context.remaining())
             waiter = _Waiter(context.caller)
             # In line only once the result is there, so that no thread wakes just to wait again.
@@ -96,6 +101,9 @@ class ConcurrencyLimiter:
             if not future.cancel() and future.done():  # ended at the last moment, or by this error
                 return future.result()
             raise DeadlineExceeded("the deadline passed while waiting for the device") from None
+        finally:
+            if not held:
+                self._release(context)
 
     def _join(self, waiter: _Waiter) -> None:
         with self._lock:
