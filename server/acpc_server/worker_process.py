@@ -131,6 +131,7 @@ class WorkerProcess:
             with self._telling:
                 self._process = process
             self.starts += 1
+            log.info("worker_started", of=self.name, pid=process.pid)
             self.tell(self._first.rstrip())
             if self._stopping.is_set():
                 self.tell("stop")

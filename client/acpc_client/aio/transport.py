@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TypeVar
 
 import grpc
@@ -18,16 +19,16 @@ Answer = TypeVar("Answer")
 class AsyncTransport(Transport):
     """A transport whose calls are awaited."""
 
-    def _open(self) -> grpc.aio.Channel:
+    def _open(self, options: Sequence[tuple[str, int | str]]) -> grpc.aio.Channel:
         if self.credentials is None:
-            return grpc.aio.insecure_channel(self.target, self.channel_options)
-        return grpc.aio.secure_channel(self.target, self.credentials, self.channel_options)
+            return grpc.aio.insecure_channel(self.target, options)
+        return grpc.aio.secure_channel(self.target, self.credentials, options)
 
     async def close(self) -> None:
-        """Closes the channel; calls under way fail."""
+        """Closes the channels; calls under way fail."""
         self._closed = True
-        if self._channel is not None:
-            await self._channel.close()
+        for channel in self._connections.channels:
+            await channel.close()
 
     async def run(self, call: Call[Answer], timeout: float | None) -> Answer:
         """Sends a call until it is answered, its retries are used up, or its deadline passes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TypeVar
 
 import grpc
@@ -17,16 +18,16 @@ Answer = TypeVar("Answer")
 class SyncTransport(Transport):
     """A transport whose calls wait for their answers."""
 
-    def _open(self) -> grpc.Channel:
+    def _open(self, options: Sequence[tuple[str, int | str]]) -> grpc.Channel:
         if self.credentials is None:
-            return grpc.insecure_channel(self.target, self.channel_options)
-        return grpc.secure_channel(self.target, self.credentials, self.channel_options)
+            return grpc.insecure_channel(self.target, options)
+        return grpc.secure_channel(self.target, self.credentials, options)
 
     def close(self) -> None:
-        """Closes the channel; calls under way fail."""
+        """Closes the channels; calls under way fail."""
         self._closed = True
-        if self._channel is not None:
-            self._channel.close()
+        for channel in self._connections.channels:
+            channel.close()
 
     def run(self, call: Call[Answer], timeout: float | None) -> Answer:
         """Sends a call until it is answered, its retries are used up, or its deadline passes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from acpc_client.errors import AcpcError, ArgumentError, ClientClosed, from_rpc_
 from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
 from acpc_client.transport.access import ClientOptions, bearer, is_local, resolved
 from acpc_client.transport.channel import CHANNEL_OPTIONS
+from acpc_client.transport.connections import Connections
 from acpc_client.transport.traced import start_tracing, traced
 
 DEFAULT_TARGET = "localhost:50051"
@@ -51,17 +51,19 @@ class Transport(ABC):
         self._patience = check_patience(options.get("patience"))
         self._on_away = options.get("on_away")
         self.contact = Contact(self.target)
-        self._stubs: dict[Any, Any] = {}
         self._closed = False
-        self._channel: Any = None
-        self._lock = threading.Lock()
+        self._connections = Connections(self._another)
 
     @abstractmethod
-    def _open(self) -> Any:  # noqa: ANN401 - a channel of either kind
+    def _open(self, options: Sequence[tuple[str, int | str]]) -> Any:  # noqa: ANN401
         """A channel of the concrete transport's kind."""
 
+    def _another(self, apart: bool) -> Any:  # noqa: ANN401 - a channel of either kind
+        alone = (("grpc.use_local_subchannel_pool", 1),) if apart else ()
+        return self._open(self.channel_options + alone)
+
     def rpc(self, method: Method) -> Any:  # noqa: ANN401 - a multi-callable of either kind
-        """The method on the open channel, which takes what gRPC's own takes.
+        """The method on the least busy channel, which takes what gRPC's own takes.
 
         Raises:
             ClientClosed: The client was closed.
@@ -69,14 +71,7 @@ class Transport(ABC):
         """
         if self._closed:
             raise ClientClosed(f"{method.name} was called on a closed client")
-        with self._lock:
-            # Opened at the first call: an asyncio channel belongs to the loop that runs then.
-            if self._channel is None:
-                self._channel = self._open()
-            if method.stub not in self._stubs:
-                self._stubs[method.stub] = method.stub(self._channel)
-            call = getattr(self._stubs[method.stub], method.name)
-        call = traced(call, method.name)
+        call = traced(self._connections.least_busy().call(method), method.name)
         if self._bearer is None:
             return call
         header = self._bearer.header()

@@ -1,0 +1,79 @@
+"""The connections of a client: one for few calls, more for many at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from acpc_client.calls import Method
+
+# A connection stays with one process of its server, and a server may have several behind a port.
+MAX_CONNECTIONS = 8
+# Calls under way on every connection when another one is opened.
+BUSY_CALLS = 4
+
+
+class Connection:
+    """A channel, its stubs, and how many calls are under way on it."""
+
+    def __init__(self, channel: Any) -> None:  # noqa: ANN401 - a channel of either kind
+        self.channel = channel
+        self.under_way = 0
+        self._stubs: dict[Any, Any] = {}
+        self._lock = threading.Lock()
+
+    def call(self, method: Method) -> Any:  # noqa: ANN401 - a multi-callable of either kind
+        """The method on this channel; a call counts from its begin to its end."""
+        if method.stub not in self._stubs:
+            self._stubs[method.stub] = method.stub(self.channel)
+        call = getattr(self._stubs[method.stub], method.name)
+
+        def begun(*request: Any, **options: Any) -> Any:  # noqa: ANN401
+            self._add(1)
+            try:
+                answer = call(*request, **options)
+            except BaseException:
+                self._add(-1)
+                raise
+            if isinstance(answer, grpc.aio.Call):
+                answer.add_done_callback(lambda _: self._add(-1))
+            elif not (isinstance(answer, grpc.Call) and answer.add_callback(lambda: self._add(-1))):
+                self._add(-1)
+            return answer
+
+        return begun
+
+    def _add(self, calls: int) -> None:
+        with self._lock:
+            self.under_way += calls
+
+
+class Connections:
+    """Opened as they are needed, up to ``MAX_CONNECTIONS``; safe to use from any thread.
+
+    Args:
+        opened: Makes a channel, which shares no connection with the others when told so.
+    """
+
+    def __init__(self, opened: Callable[[bool], Any]) -> None:
+        self._opened = opened
+        self._open: list[Connection] = []
+        self._lock = threading.Lock()
+
+    def least_busy(self) -> Connection:
+        """The connection for the next call: an asyncio channel belongs to the loop that runs."""
+        with self._lock:
+            best = min(self._open, key=lambda one: one.under_way, default=None)
+            if best is None or (best.under_way >= BUSY_CALLS and len(self._open) < MAX_CONNECTIONS):
+                best = Connection(self._opened(bool(self._open)))
+                self._open.append(best)
+            return best
+
+    @property
+    def channels(self) -> list[Any]:
+        """Those that are open."""
+        return [one.channel for one in self._open]

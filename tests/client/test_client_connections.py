@@ -1,0 +1,62 @@
+"""How many connections a client has: one, and more while many calls are under way."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from acpc_client.calls import Method
+from acpc_client.transport.connections import BUSY_CALLS, MAX_CONNECTIONS, Connection, Connections
+
+
+def connections() -> tuple[Connections, list[bool]]:
+    apart: list[bool] = []
+
+    def opened(alone: bool) -> object:
+        apart.append(alone)
+        return object()
+
+    return Connections(opened), apart
+
+
+def test_few_calls_have_one_connection() -> None:
+    given, apart = connections()
+    for _ in range(BUSY_CALLS):
+        given.least_busy().under_way += 1
+    assert apart == [False]
+    given.least_busy().under_way += 1
+    assert apart == [False, True], "the second shares no connection with the first"
+
+
+def test_many_calls_spread_evenly_over_as_many_as_there_may_be() -> None:
+    given, apart = connections()
+    taken: Counter[Connection] = Counter()
+    for _ in range(3 * BUSY_CALLS * MAX_CONNECTIONS):
+        one = given.least_busy()
+        one.under_way += 1
+        taken[one] += 1
+    assert len(apart) == MAX_CONNECTIONS
+    assert set(taken.values()) == {3 * BUSY_CALLS}
+
+
+def test_calls_one_after_another_stay_on_one_connection() -> None:
+    given, apart = connections()
+    for _ in range(10 * BUSY_CALLS):
+        one = given.least_busy()
+        one.under_way += 1
+        one.under_way -= 1
+    assert apart == [False]
+
+
+def test_a_call_that_has_failed_is_not_under_way() -> None:
+    class Broken:
+        def __init__(self, _channel: object) -> None:
+            pass
+
+        def Plan(self, *_: object, **__: object) -> None:
+            raise ConnectionError
+
+    one = Connection(object())
+    with pytest.raises(ConnectionError):
+        one.call(Method(Broken, "Plan", timeout=1.0))(iter(()))
+    assert one.under_way == 0

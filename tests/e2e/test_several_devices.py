@@ -1,0 +1,176 @@
+"""A worker process a device behind one port: killed, told to stop, and asked as one server."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+import planning_wire as planning
+import processes
+import wire
+from acpc.v1 import diagnostic_service_pb2 as pb
+from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
+from acpc_client.retries import RetryPolicy
+from acpc_client.sync.client import AcpcClient
+from google.rpc import code_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from job_world import JobCaller
+from served_world import ServedWorld
+from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS, wait_until
+
+WORKERS = ("cpu-0", "cpu-1")
+Answer = health_pb2.HealthCheckResponse
+ALONE = [("grpc.use_local_subchannel_pool", 1)]
+
+
+class Session:
+    """A planning session on a connection of its own, opened."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.channel = grpc.insecure_channel(server.address, ALONE)
+        self.messages: queue.SimpleQueue[pb.PlanRequest | None] = queue.SimpleQueue()
+        asked = iter(self.messages.get, None)
+        self.answers: Iterator[pb.PlanResponse] = DiagnosticServiceStub(self.channel).Plan(
+            asked, timeout=GENEROUS_SECONDS
+        )
+        self.messages.put(planning.start())
+        next(self.answers)
+
+    def certify(self) -> pb.PlanResponse:
+        self.messages.put(planning.explicit(planning.pool()))
+        return next(self.answers)
+
+    def close(self) -> None:
+        self.messages.put(None)
+        self.channel.close()
+
+
+def several(world: ServedWorld, state: Path, devices: str, **flags: object) -> ServerProcess:
+    return ServerProcess(world.checkpoint_root, world.dataset_root, state, devices=devices, **flags)
+
+
+def metrics(server: ServerProcess) -> str:
+    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
+    with urllib.request.urlopen(url, timeout=GENEROUS_SECONDS) as answer:
+        return str(answer.read().decode())
+
+
+def value(text: str, name: str, *labels: str) -> float:
+    """Of the one series with this name and these labels; 0 where there is none."""
+    lines = [line for line in text.splitlines() if line.startswith(name + "{")]
+    found = [line for line in lines if all(label in line for label in labels)]
+    assert len(found) <= 1, found
+    return float(found[0].rpartition(" ")[2]) if found else 0.0
+
+
+def sessions(server: ServerProcess, worker: str) -> float:
+    names = ('grpc_method="Plan"', f'worker="{worker}"')
+    return value(metrics(server), "grpc_server_started_total", *names)
+
+
+def of(event: str, worker: str, server: ServerProcess) -> list[dict[str, object]]:
+    return [
+        line
+        for line in server.log()
+        if line["event"] == event and worker in (line.get("of"), line.get("worker"))
+    ]
+
+
+def status(health: health_pb2_grpc.HealthStub) -> int:
+    return int(health.Check(health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS).status)
+
+
+def test_a_killed_worker_costs_its_sessions_and_no_more(world: ServedWorld, tmp_path: Path) -> None:
+    with (
+        ServerProcess(
+            world.checkpoint_root, world.dataset_root, tmp_path, devices="cpu,cpu"
+        ) as server,
+        ExitStack() as opened,
+    ):
+        channel = opened.enter_context(grpc.insecure_channel(server.address, ALONE))
+        jobs = JobCaller(channel)
+        name = jobs.submit(
+            wire.score(
+                dataset={"dataset": "tworoom.h5", "task": "tworoom", "count": 30},
+                protocol={"draws": 100},
+            )
+        ).name
+        line = server.wait_for_log(lambda line: line["event"] == "job_step")
+        runner = str(line["worker"])
+        (other,) = set(WORKERS) - {runner}
+        open_sessions: list[Session] = []
+        while not (sessions(server, runner) and sessions(server, other)):
+            assert len(open_sessions) < 60, "sixty connections came to one worker"
+            open_sessions.append(Session(server))
+            opened.callback(open_sessions[-1].close)
+
+        os.kill(int(str(of("worker_started", runner, server)[-1]["pid"])), signal.SIGKILL)
+
+        ended = []
+        for session in open_sessions:
+            try:
+                session.certify()
+                ended.append("OK")
+            except grpc.RpcError as error:
+                ended.append(error.code().name)  # type: ignore[attr-defined]
+        assert set(ended) == {"OK", "UNAVAILABLE"}
+        with AcpcClient(server.address, retry=RetryPolicy(attempts=5)) as client:
+            assert client.list_checkpoints()
+        with grpc.insecure_channel(server.address, ALONE) as fresh:
+            assert (
+                status(health_pb2_grpc.HealthStub(fresh)) == health_pb2.HealthCheckResponse.SERVING
+            )
+
+        with grpc.insecure_channel(server.address, ALONE) as fresh:
+            done = JobCaller(fresh).finished(name)
+            assert done.error.code == code_pb2.OK, done.error
+        wait_until(lambda: len(of("worker_serving", runner, server)) == 2)
+        wait_until(lambda: value(metrics(server), "acpc_worker_up", f'worker="{runner}"') == 1)
+        text = metrics(server)
+        assert value(text, "acpc_worker_starts_total", f'worker="{runner}"') == 2
+        assert value(text, "acpc_worker_starts_total", f'worker="{other}"') == 1
+        families = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
+        assert len(families) == len(set(families))
+        assert server.terminate() == 0
+        assert {line.get("worker") for line in server.log()} == {*WORKERS, "supervisor"}
+        assert server.bugs() == []
+
+
+def test_a_port_in_use_and_the_end_of_the_supervisor(world: ServedWorld, tmp_path: Path) -> None:
+    server = several(world, tmp_path, "cpu", lame_duck_seconds=3600)
+    with server:
+        command = [*server.command]
+        command[command.index("--port") + 1] = str(server.port)
+        refused = processes.run(command, check=False)
+        assert refused.returncode == 1
+        assert "choose another --port" in refused.stderr
+        worker = int(str(of("worker_started", "cpu", server)[-1]["pid"]))
+        os.kill(server.pid, signal.SIGKILL)
+        wait_until(lambda: not Path(f"/proc/{worker}").exists(), "it outlived its supervisor")
+
+
+def test_a_lame_duck_is_told_to_all_and_hurried(world: ServedWorld, tmp_path: Path) -> None:
+    server = several(world, tmp_path, "cpu", lame_duck_seconds=3600)
+    with server, grpc.insecure_channel(server.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        os.kill(server.pid, signal.SIGTERM)
+        wait_until(lambda: status(health) == Answer.NOT_SERVING)
+        answer = DiagnosticServiceStub(channel).ComparePair(wire.pair(), timeout=GENEROUS_SECONDS)
+        assert answer.results
+        assert server.terminate() == 0, "the second signal ends the lame duck"
+
+
+def test_a_device_that_does_not_exist_starts_nothing(world: ServedWorld, tmp_path: Path) -> None:
+    server = several(world, tmp_path / "state", "cpu,cuda:97")
+    refused = processes.run(server.command, check=False)
+    assert refused.returncode == 1
+    assert "cuda:97" in refused.stderr
+    assert not (tmp_path / "state").exists()

@@ -1,0 +1,78 @@
+"""A worker process is heard, told and started again, and given up when that does not help."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from acpc_server.worker_process import WorkerProcess
+from waiting import wait_until
+
+pytestmark = pytest.mark.process
+SERVE = """
+import json, sys
+first = json.loads(sys.stdin.readline())
+print("a library prints this", flush=True)
+print(json.dumps({"ready": True, "metrics_port": first["port"]}), flush=True)
+"""
+UNTIL_STOPPED = SERVE + "sys.exit(0 if sys.stdin.readline() == 'stop\\n' else 3)"
+DIE_SOON = SERVE + "print('dying', file=sys.stderr, end=''); sys.exit(9)"
+
+
+@contextmanager
+def worker(program: str, **options: float) -> Iterator[WorkerProcess]:
+    given = {"back_off": 0.001, "most": 3, **options}
+    command = [sys.executable, "-I", "-S", "-c", program]
+    one = WorkerProcess("one", command, {"port": 7}, lambda: None, **given)  # type: ignore[arg-type]
+    one.start()
+    try:
+        yield one
+    finally:
+        one.stop()
+        one.kill()
+        wait_until(lambda: one.over)
+
+
+def test_its_state_is_heard_and_it_stops_when_told() -> None:
+    with worker(UNTIL_STOPPED) as one:
+        wait_until(lambda: one.ready)
+        assert one.metrics_port == 7
+        one.stop()
+        wait_until(lambda: one.over)
+        assert (one.exit_code, one.starts, one.given_up) == (0, 1, False)
+        assert not one.ready
+
+
+def test_one_that_dies_is_started_again() -> None:
+    with worker(UNTIL_STOPPED) as one:
+        wait_until(lambda: one.ready)
+        one.kill()
+        wait_until(lambda: one.starts == 2 and one.ready)
+        assert not one.given_up
+
+
+def test_one_that_dies_again_and_again_is_given_up() -> None:
+    with worker(DIE_SOON) as one:
+        wait_until(lambda: one.over)
+        assert (one.given_up, one.starts, one.exit_code) == (True, 3, 9)
+
+
+def test_one_that_served_for_long_before_it_died_is_not_given_up() -> None:
+    with worker(DIE_SOON, steady=0.0) as one:
+        wait_until(lambda: one.starts > 4)
+
+
+def test_one_that_never_serves_is_given_up_at_once() -> None:
+    with worker("import os, signal; os.kill(os.getpid(), signal.SIGKILL)") as one:
+        wait_until(lambda: one.over)
+        assert (one.given_up, one.starts, one.exit_code) == (True, 1, 128 + 9)
+
+
+def test_it_writes_whole_lines_to_our_log(capfd: pytest.CaptureFixture[str]) -> None:
+    with worker(DIE_SOON, most=2) as one:
+        wait_until(lambda: one.over)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines.count("dying") == 2
+    assert lines.count("a library prints this") == 2
