@@ -90,6 +90,7 @@ bench: $(READY) ## Measure (an hour, needs PostgreSQL); writes build/benchmarks/
 	@$(BIN)/python benchmarks/interactive.py
 	@$(BIN)/python benchmarks/access.py
 	@$(BIN)/python benchmarks/fairness.py
+	@$(BIN)/python benchmarks/devices.py
 	@$(BIN)/python benchmarks/job_queue.py
 	@$(BIN)/python benchmarks/rolling.py
 	@$(BIN)/python benchmarks/door.py

@@ -16,13 +16,11 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from acpc_server.errors import FailedPrecondition
 from acpc_server.observe import HttpEndpoint, ServerHealth, WorkerSeries, configure_logs
@@ -57,9 +55,8 @@ class Supervisor:
             for number, name in enumerate(_names(devices))
         ]
         registry = CollectorRegistry()
-        registry.register(_Lives(self.workers))
         token = self._token if settings.metrics_token_file else None
-        registry.register(WorkerSeries(self._ports, token))
+        registry.register(WorkerSeries(self.workers, token))
         self._http = HttpEndpoint(registry, self.health, token)
 
     def run(self) -> int:
@@ -161,9 +158,6 @@ class Supervisor:
                 f"({error.strerror}); choose another --metrics-port, 0 picks a free one"
             ) from error
 
-    def _ports(self) -> dict[str, int]:
-        return {w.name: w.metrics_port for w in self.workers if w.metrics_port is not None}
-
     def _token(self) -> str:
         file = self._settings.metrics_token_file
         return file.read_text().strip() if file else ""
@@ -190,26 +184,6 @@ class Supervisor:
         }
         given = settings.model_dump(mode="json", exclude_unset=True)
         return {"worker": name, "settings": {**given, **json.loads(json.dumps(own, default=str))}}
-
-
-class _Lives(Collector):
-    """Which workers live, and how often each was started."""
-
-    def __init__(self, workers: Sequence[WorkerProcess]) -> None:
-        self._workers = workers
-
-    def collect(self) -> Iterable[Metric]:
-        """The two series of every worker."""
-        up = GaugeMetricFamily(
-            "acpc_worker_up", "1 while a worker takes calls, 0 otherwise.", labels=["worker"]
-        )
-        starts = CounterMetricFamily(
-            "acpc_worker_starts", "Processes started for a worker.", labels=["worker"]
-        )
-        for worker in self._workers:
-            up.add_metric([worker.name], float(worker.ready))
-            starts.add_metric([worker.name], worker.starts)
-        return up, starts
 
 
 def _names(devices: Sequence[str]) -> Iterator[str]:

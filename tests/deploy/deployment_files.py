@@ -6,10 +6,11 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import yaml
-from acpc_server.observe import Metrics
+from acpc_server.observe import Metrics, WorkerSeries
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -94,6 +95,8 @@ def exported() -> dict[str, frozenset[str]]:
     metrics.device_memory.labels("resident").set(1)
     metrics.certificate_expiry.labels("server").set(1)
     metrics.set_build(version="1", torch="2", device="cpu")
+    worker = SimpleNamespace(name="cuda:0", ready=True, starts=1, metrics_port=None)
+    metrics.registry.register(WorkerSeries([worker]))
     text = generate_latest(metrics.registry).decode()
     samples: dict[str, frozenset[str]] = {}
     for family in text_string_to_metric_families(text):

@@ -21,7 +21,8 @@ from deployment_files import (
     table,
 )
 
-SCRAPED = {"job", "instance"}
+# Of these, only series of a server with several devices have a worker.
+SCRAPED = {"job", "instance", "worker"}
 # Series Prometheus makes itself.
 BUILT_IN = {"up": SCRAPED, "ALERTS": {"alertname", "alertstate", "severity", "job"}}
 VALUES = {

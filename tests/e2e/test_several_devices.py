@@ -84,6 +84,14 @@ def of(event: str, worker: str, server: ServerProcess) -> list[dict[str, object]
     ]
 
 
+def running(pid: int) -> bool:
+    """Whether a process runs; one that has ended and is not asked after does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def status(health: health_pb2_grpc.HealthStub) -> int:
     return int(health.Check(health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS).status)
 
@@ -123,7 +131,7 @@ def test_a_killed_worker_costs_its_sessions_and_no_more(world: ServedWorld, tmp_
                 ended.append(error.code().name)  # type: ignore[attr-defined]
         assert set(ended) == {"OK", "UNAVAILABLE"}
         with AcpcClient(server.address, retry=RetryPolicy(attempts=5)) as client:
-            assert client.list_checkpoints()
+            assert client.checkpoints.list()
         with grpc.insecure_channel(server.address, ALONE) as fresh:
             assert (
                 status(health_pb2_grpc.HealthStub(fresh)) == health_pb2.HealthCheckResponse.SERVING
@@ -139,38 +147,26 @@ def test_a_killed_worker_costs_its_sessions_and_no_more(world: ServedWorld, tmp_
         assert value(text, "acpc_worker_starts_total", f'worker="{other}"') == 1
         families = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
         assert len(families) == len(set(families))
-        assert server.terminate() == 0
         assert {line.get("worker") for line in server.log()} == {*WORKERS, "supervisor"}
         assert server.bugs() == []
-
-
-def test_a_port_in_use_and_the_end_of_the_supervisor(world: ServedWorld, tmp_path: Path) -> None:
-    server = several(world, tmp_path, "cpu", lame_duck_seconds=3600)
-    with server:
-        command = [*server.command]
-        command[command.index("--port") + 1] = str(server.port)
-        refused = processes.run(command, check=False)
-        assert refused.returncode == 1
-        assert "choose another --port" in refused.stderr
-        worker = int(str(of("worker_started", "cpu", server)[-1]["pid"]))
+        pids = [int(str(of("worker_started", name, server)[-1]["pid"])) for name in WORKERS]
         os.kill(server.pid, signal.SIGKILL)
-        wait_until(lambda: not Path(f"/proc/{worker}").exists(), "it outlived its supervisor")
+        wait_until(lambda: not any(map(running, pids)), "workers outlive their supervisor")
 
 
 def test_a_lame_duck_is_told_to_all_and_hurried(world: ServedWorld, tmp_path: Path) -> None:
     server = several(world, tmp_path, "cpu", lame_duck_seconds=3600)
     with server, grpc.insecure_channel(server.address) as channel:
+        command = [*server.command]
+        command[command.index("--port") + 1] = str(server.port)
+        refused = processes.run(command, check=False)
+        assert refused.returncode == 1
+        assert "choose another --port" in refused.stderr
+
         health = health_pb2_grpc.HealthStub(channel)
+        assert status(health) == Answer.SERVING
         os.kill(server.pid, signal.SIGTERM)
         wait_until(lambda: status(health) == Answer.NOT_SERVING)
         answer = DiagnosticServiceStub(channel).ComparePair(wire.pair(), timeout=GENEROUS_SECONDS)
         assert answer.results
         assert server.terminate() == 0, "the second signal ends the lame duck"
-
-
-def test_a_device_that_does_not_exist_starts_nothing(world: ServedWorld, tmp_path: Path) -> None:
-    server = several(world, tmp_path / "state", "cpu,cuda:97")
-    refused = processes.run(server.command, check=False)
-    assert refused.returncode == 1
-    assert "cuda:97" in refused.stderr
-    assert not (tmp_path / "state").exists()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 import structlog
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
@@ -17,27 +18,46 @@ FETCH_SECONDS = 5.0
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
+class ObservedWorker(Protocol):
+    """What the series of a worker are taken from.
+
+    Attributes:
+        metrics_port: Port of its own ``/metrics`` on this host; None while it has none.
+    """
+
+    name: str
+    ready: bool
+    starts: int
+    metrics_port: int | None
+
+
 class WorkerSeries(Collector):
     """Asks every worker for its series when it is asked, and adds the label ``worker``.
 
     Args:
-        ports: Ports of the workers' own ``/metrics`` on this host, by the workers' names.
         token: Gives the bearer token they ask for; None: they ask for none.
     """
 
     def __init__(
-        self, ports: Callable[[], Mapping[str, int]], token: Callable[[], str] | None = None
+        self, workers: Sequence[ObservedWorker], token: Callable[[], str] | None = None
     ) -> None:
-        self._ports = ports
+        self._workers = workers
         self._token = token
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: what there is, the workers know."""
-        return []
+        """What is said of workers; the rest they know themselves."""
+        text = "1 while a worker takes calls, 0 otherwise."
+        up = GaugeMetricFamily("acpc_worker_up", text, labels=["worker"])
+        text = "Processes started for a worker, the first one included."
+        starts = CounterMetricFamily("acpc_worker_starts", text, labels=["worker"])
+        for worker in self._workers:
+            up.add_metric([worker.name], float(worker.ready))
+            starts.add_metric([worker.name], worker.starts)
+        return [up, starts]
 
     def collect(self) -> Iterable[Metric]:
-        """The series of every worker that answers."""
-        ports = self._ports()
+        """These, and the series of every worker that answers."""
+        ports = {one.name: one.metrics_port for one in self._workers if one.metrics_port}
         found: dict[str, Metric] = {}
         with ThreadPoolExecutor(max(1, len(ports)), thread_name_prefix="fetch") as pool:
             texts = dict(zip(ports, pool.map(self._fetched, ports, ports.values()), strict=True))
@@ -50,7 +70,7 @@ class WorkerSeries(Collector):
                     sample._replace(labels={**sample.labels, "worker": worker})
                     for sample in family.samples
                 ]
-        return found.values()
+        return [*self.describe(), *found.values()]
 
     def _fetched(self, worker: str, port: int) -> str:
         headers = {"Accept": OPENMETRICS}

@@ -1,0 +1,118 @@
+"""Calls answered by one worker and by two behind one port, 32 callers of ComparePair.
+
+    python benchmarks/devices.py [--rounds 3] [--seconds 6] [--callers 32] [--draws 4]
+
+Each worker computes with one thread. Both servers stand, and the parts alternate, so that both see
+the same machine. The callers use the same cores: `server_ms` and `client_ms` say who used how much
+of them a call, and `ratio.by_server_time` what two workers would answer that had their cores to
+themselves. Every connection is made anew each round.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+from common import CHECKPOINTS, parser, publish
+
+# isort: split
+import numpy as np
+from acpc_client import AcpcClient, GaussianNoise
+from load import HISTORY, HORIZON, SIDE, WIDTH, elsewhere, fresh_seed
+from server_process import ServerProcess
+
+MODEL = "two-room-base"
+
+
+def asked(address: str, callers: int, seconds: float, draws: int) -> tuple[int, float, float]:
+    """Calls of the client's that were answered, the seconds they took, and its processor time."""
+
+    def caller(index: int) -> int:
+        rng = np.random.default_rng(index)
+        history = rng.integers(0, 256, (HISTORY, SIDE, SIDE, 3), dtype=np.uint8)
+        blocks = rng.standard_normal((HISTORY + HORIZON - 1, WIDTH), np.float32)
+        calls, seed = 0, fresh_seed()
+        while time.perf_counter() < end:
+            client.compare_pair(
+                MODEL,
+                history,
+                blocks,
+                perturbations=GaussianNoise(0.08),
+                draws=draws,
+                seed=seed + calls,  # new views: no latent of them is cached
+            )
+            calls += 1
+        return calls
+
+    with AcpcClient(address) as client, ThreadPoolExecutor(callers) as pool:
+        began, used = time.perf_counter(), time.process_time()
+        end = began + seconds
+        calls = sum(pool.map(caller, range(callers)))
+        return calls, time.perf_counter() - began, time.process_time() - used
+
+
+def processor_seconds(server: ServerProcess) -> list[float]:
+    """Processor time of each process that computes for a server."""
+    tasks = Path(f"/proc/{server.pid}/task").glob("*/children")
+    found = []
+    for pid in [pid for task in tasks for pid in task.read_text().split()]:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        found.append(sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK"))
+    return found
+
+
+def part(server: ServerProcess, callers: int, seconds: float, draws: int) -> dict[str, float]:
+    """One closed loop: calls a second, and processor time a call, milliseconds."""
+    before = processor_seconds(server)
+    calls, wall, client = elsewhere(asked, server.address, callers, seconds, draws)  # type: ignore[misc]
+    used = [b - a for a, b in zip(before, processor_seconds(server), strict=True)]
+    return {
+        "calls_per_second": calls / wall,
+        "server_ms": 1e3 * sum(used) / calls,
+        "client_ms": 1e3 * client / calls,
+        "busiest_worker_share": max(used) / sum(used),
+    }
+
+
+def main() -> None:
+    """Command line entry."""
+    arguments = parser(__doc__, "devices")
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--seconds", type=float, default=6.0, help="length of each part")
+    arguments.add_argument("--callers", type=int, default=32)
+    arguments.add_argument("--draws", type=int, default=4, help="views of each pair")
+    given = arguments.parse_args()
+    seen: dict[str, list[dict[str, float]]] = {"cpu": [], "cpu,cpu": []}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+        root = Path(folder)
+        servers = {
+            devices: running.enter_context(
+                ServerProcess(CHECKPOINTS, root, root / f"state-{len(devices)}", devices=devices)
+            )
+            for devices in seen
+        }
+        for server in servers.values():  # checkpoints are loaded, and connections tried
+            part(server, given.callers, 1.0, given.draws)
+        for _ in range(given.rounds):
+            for devices, server in servers.items():
+                seen[devices].append(part(server, given.callers, given.seconds, given.draws))
+    report = {
+        devices: {name: statistics.median(one[name] for one in parts) for name in parts[0]}
+        for devices, parts in seen.items()
+    }
+    one, two = report.values()
+    ratio = {
+        "calls": two["calls_per_second"] / one["calls_per_second"],
+        # Each worker on a core of its own, limited by the one that has most to do.
+        "by_server_time": one["server_ms"] / (two["server_ms"] * two["busiest_worker_share"]),
+    }
+    publish({"callers": given.callers, "draws": given.draws, **report, "ratio": ratio}, given.out)
+
+
+if __name__ == "__main__":
+    main()
