@@ -9,13 +9,12 @@ from typing import Protocol
 
 import structlog
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 log = structlog.get_logger("acpc.http")
 # A worker that takes longer has no series this time.
 FETCH_SECONDS = 5.0
-OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
 class ObservedWorker(Protocol):
@@ -62,7 +61,7 @@ class WorkerSeries(Collector):
         with ThreadPoolExecutor(max(1, len(ports)), thread_name_prefix="fetch") as pool:
             texts = dict(zip(ports, pool.map(self._fetched, ports, ports.values()), strict=True))
         for worker, text in texts.items():
-            for family in _families(text):
+            for family in text_string_to_metric_families(text):
                 merged = found.setdefault(
                     family.name, Metric(family.name, family.documentation, family.type)
                 )
@@ -73,7 +72,7 @@ class WorkerSeries(Collector):
         return [*self.describe(), *found.values()]
 
     def _fetched(self, worker: str, port: int) -> str:
-        headers = {"Accept": OPENMETRICS}
+        headers: dict[str, str] = {}
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=FETCH_SECONDS)
         try:
             if self._token is not None:
@@ -87,7 +86,3 @@ class WorkerSeries(Collector):
         finally:
             connection.close()
         return text if answer.status == http.HTTPStatus.OK else ""
-
-
-def _families(text: str) -> Iterable[Metric]:
-    return text_string_to_metric_families(text) if text else ()  # type: ignore[no-untyped-call]
