@@ -29,7 +29,7 @@ from acpc_server.numerics import consistency, screening
 from acpc_server.numerics.pairing import median_split_labels, pair_different_labels
 from acpc_server.numerics.pixels import to_model_input
 from acpc_server.observe import Metrics
-from acpc_server.perturb import perturb_frames
+from acpc_server.perturb import DRAW_FORMAT, perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring.score import different_state_distances, summarise_checkpoint
 from acpc_server.scoring.shard import ShardRecord, score_shard
@@ -176,6 +176,7 @@ def measure_server(count: int, device: str) -> dict[str, Any]:
         anchors=AnchorSource(dataset="synthetic", task="synthetic", count=count),
         perturbation=GaussianNoise(sigma=SIGMA),
         protocol=ScoreProtocol(draws=DRAWS, horizon=HORIZON),
+        draw_format=DRAW_FORMAT,
     )
     seconds, result = timed(lambda: server_path(engine, model, anchors, plan))
     engine.close()

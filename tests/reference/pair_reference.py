@@ -13,8 +13,9 @@ import camera_reference as camera
 import numpy as np
 import numpy_reference as metrics
 import pixel_reference as pixels
+import torch
 from acpc.v1 import perturbation_pb2
-from acpc_server.perturb.transforms import draw_generator
+from acpc_server.perturb import DrawKey, Draws
 from numpy.typing import NDArray
 from reference_model import ReferenceModel
 
@@ -39,20 +40,20 @@ def perturbed(
     """One view of normalised images under a spec."""
     kind = spec.WhichOneof("kind")
     chosen = getattr(spec, kind)
-    generator = draw_generator(kind, seed=seed, anchor=anchor, draw=draw)
+    draws = Draws(kind, [DrawKey(seed, anchor, draw)], torch.device("cpu"))
     views: dict[str, Callable[[], Array]] = {
         "identity": lambda: images,
         "gaussian_noise": lambda: pixels.noisy(
-            images, generator.standard_normal(images.shape, np.float32), chosen.sigma
+            images, draws.normals(images.shape).numpy(), chosen.sigma
         ),
         "gaussian_blur": lambda: pixels.blurred(images, chosen.kernel_size | 1),
         "resize": lambda: pixels.resized(images, chosen.scale),
         "brightness": lambda: camera.recoloured(images, camera.lit(chosen.change)),
         "contrast": lambda: camera.recoloured(images, camera.spread(chosen.change)),
-        "color_jitter": lambda: camera.jittered(images, chosen.strength, generator.random(4)),
+        "color_jitter": lambda: camera.jittered(images, chosen.strength, draws.numbers(4)[0]),
         "jpeg": lambda: camera.compressed(images, chosen.quality),
-        "occlusion": lambda: camera.occluded(images, chosen.size, generator.random(2)),
-        "random_shift": lambda: camera.shifted(images, chosen.pixels, generator.random(2)),
+        "occlusion": lambda: camera.occluded(images, chosen.size, draws.numbers(2)[0]),
+        "random_shift": lambda: camera.shifted(images, chosen.pixels, draws.numbers(2)[0]),
         "defocus_blur": lambda: camera.defocused(images, chosen.radius),
         "motion_blur": lambda: camera.moved(images, chosen.length, chosen.angle),
     }

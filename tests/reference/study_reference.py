@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy_reference as metrics
 import pixel_reference as pixels
+import torch
 from acpc_server.numerics.cem import pool_normals
 from acpc_server.numerics.sensitivity import gaussian_probe, rademacher_probe
-from acpc_server.perturb.transforms import draw_generator
+from acpc_server.perturb import DrawKey, Draws
 from acpc_server.studies import controls
 from numpy.typing import NDArray
 from reference_model import ReferenceModel
@@ -39,8 +40,8 @@ class StudyAnchors:
 
 
 def noisy(images: Array, sigma: float, *, seed: int, anchor: int, draw: int) -> Array:
-    generator = draw_generator("gaussian_noise", seed=seed, anchor=anchor, draw=draw)
-    normals = generator.standard_normal(images.shape, np.float32).astype(np.float64)
+    draws = Draws("gaussian_noise", [DrawKey(seed, anchor, draw)], torch.device("cpu"))
+    normals = draws.normals(images.shape).double().numpy()
     return pixels.noisy(images, normals, sigma)
 
 

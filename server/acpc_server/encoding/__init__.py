@@ -22,10 +22,13 @@ from acpc_server.encoding.receipt import (
     receipt_to_json,
 )
 from acpc_server.encoding.views import (
+    Draw,
     View,
     all_views,
     distinct_views,
-    perturbed_views,
+    draw_views,
+    format_digested,
+    unchanged,
     view_rows,
     views_digest,
 )

@@ -23,11 +23,15 @@ SHARD_ANCHORS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class AnchorJobSpec(JobSpec, ABC):
-    """A checkpoint, the anchors it is measured on, and the arithmetic of the network."""
+    """A checkpoint, the anchors it is measured on, and the arithmetic of the network.
+
+    A record without a draw format is of a release that had the first; its job finishes with it.
+    """
 
     checkpoint: CheckpointRef
     anchors: AnySource
     numeric_mode: NumericMode = NumericMode.FP32
+    draw_format: int = 1
 
     def shards(self) -> list[tuple[int, int]]:
         """Anchor ranges [start, stop) of the shards, in order."""

@@ -10,7 +10,7 @@ from acpc.contract import NumericMode, PerturbationSet
 from torch import Tensor
 
 from acpc_server.data import Anchors
-from acpc_server.encoding.views import distinct_views, perturbed_views
+from acpc_server.encoding.views import Draw, distinct_views, draw_views, unchanged
 from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel
@@ -48,6 +48,7 @@ class AnchorEncoder:
         history: Frames of history, the newest ones of each anchor.
         future: Future frames that are kept too, counted from 0.
         views: The views of every history; each anchor draws them for its own identity.
+        draw_format: How they are drawn.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class AnchorEncoder:
         history: int,
         future: Sequence[int],
         views: PerturbationSet,
+        draw_format: int,
     ) -> None:
         self._engine = engine
         self._model = model
@@ -69,6 +71,7 @@ class AnchorEncoder:
         now = anchors.history
         self._kept = [*range(now - history, now), *(now + step for step in future)]
         self._views = views
+        self._draw_format = draw_format
         self._view_count = len(distinct_views(views))
 
     def encode(self, start: int, stop: int, context: RequestContext) -> EncodedAnchors:
@@ -89,30 +92,26 @@ class AnchorEncoder:
     def _encode_group(self, group: range, context: RequestContext) -> tuple[Tensor, Tensor]:
         n, kept = len(group), len(self._kept)
         dtype = latent_dtype(self._mode)
-        clean = read_inputs(self._anchors, group, self._kept, self._model, dtype)
-        views = torch.stack(
-            [
-                perturbed_views(
-                    clean[row, : self._history],
-                    replace(self._views, anchor=int(self._anchors.anchor_ids[anchor])),
-                )
-                for row, anchor in enumerate(group)
-            ]
-        )  # (n, views, h, 3, height, width)
-        frames = torch.cat([clean.flatten(0, 1), views.flatten(0, 2)])
+        clean = read_inputs(
+            self._anchors, group, self._kept, self._model, dtype, self._engine.device
+        )
+        draws = [
+            Draw(row, replace(self._views, anchor=anchor), view, self._draw_format)
+            for row, anchor in enumerate(self._anchors.anchor_ids[list(group)].tolist())
+            for view in distinct_views(self._views)
+        ]
+        histories = clean[:, : self._history]
+        views = draw_views(histories, draws)  # (n * views, h, 3, height, width)
+        same = unchanged(views, histories, draws)
+        frames = torch.cat([clean.flatten(0, 1), views.flatten(0, 1)])
         latents = self._engine.encode(self._model, frames, context, self._mode)
         clean_latents = latents[: n * kept].reshape(n, kept, -1)
         view_latents = latents[n * kept :].reshape(n, self._view_count, self._history, -1)
-        unchanged = torch.tensor(
-            [
-                [torch.equal(view, seen) for view in own]
-                for seen, own in zip(clean[:, : self._history], views, strict=True)
-            ]
-        )  # (n, views)
-        if unchanged.any():
+        alike = same.to("cpu").view(n, self._view_count)  # after the encoder: nothing more waits
+        if alike.any():
             history = clean_latents[:, None, : self._history].expand_as(view_latents)
-            self._check_repeats(history[unchanged], view_latents[unchanged])
-            view_latents = torch.where(unchanged[..., None, None], history, view_latents)
+            self._check_repeats(history[alike], view_latents[alike])
+            view_latents = torch.where(alike[..., None, None], history, view_latents)
         return clean_latents, view_latents
 
     def _check_repeats(self, latents: Tensor, again: Tensor) -> None:
@@ -131,9 +130,14 @@ def read_inputs(
     kept: Sequence[int],
     model: FrozenWorldModel,
     dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
 ) -> Tensor:
-    """The kept frames of some anchors as model input, (n, kept, 3, height, width)."""
+    """The kept frames of some anchors as model input, (n, kept, 3, height, width).
+
+    They go to the device as bytes and are normalised there.
+    """
     raw = torch.from_numpy(anchors.read_frames(rows.start, rows.stop)[:, list(kept)])
+    raw = raw.to(device or raw.device, non_blocking=True)
     inputs = to_model_input(raw.flatten(0, 1), model.card.image_size, dtype)
     return inputs.reshape(*raw.shape[:2], *inputs.shape[1:])
 

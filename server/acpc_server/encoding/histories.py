@@ -13,7 +13,7 @@ import torch
 from acpc.contract import NumericMode, PerturbationSet, Views
 from torch import Tensor
 
-from acpc_server.encoding.views import View, distinct_views, draw_view
+from acpc_server.encoding.views import Draw, View, distinct_views, draw_views
 from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard
@@ -121,7 +121,7 @@ def _made(source: FrameSource, frames: Tensor) -> Tensor | AcpcError:
     if source.drawn is None:
         return frames[source.rows]
     try:
-        drawn = draw_view(frames, *source.drawn)
+        drawn = draw_views(frames[None], [Draw(0, *source.drawn)])[0]
     except InvalidArgument as error:
         return error.below("perturbations")
     except AcpcError as error:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from acpc.contract import PerturbationSet, Views
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from acpc_server.encoding.receipt import ArraysDigest, digest_json
 from acpc_server.errors import InvalidArgument
-from acpc_server.perturb import is_stochastic, perturb_frames
+from acpc_server.perturb import DRAW_FORMAT, DrawKey, is_stochastic, perturb_histories
 
 
 class View(NamedTuple):
@@ -40,12 +41,18 @@ def view_rows(views: Views) -> list[tuple[View, int]]:
     return [(view, rows.get(view, rows[View(view.spec_index, 0)])) for view in all_views(views)]
 
 
+def format_digested(draw_format: int) -> dict[str, int]:
+    """What a digest of draws holds of their format; the first release had no choice in it."""
+    return {} if draw_format == 1 else {"draw_format": draw_format}
+
+
 def views_digest(views: Views) -> str:
     """sha256 over specs, draws, seed and anchor, or over a caller's own frames."""
     if not isinstance(views, PerturbationSet):
         return ArraysDigest([("explicit_views", views)]).hex
     return digest_json(
         {
+            **format_digested(DRAW_FORMAT),
             "specs": [spec.digest for spec in views.specs],
             "draws": views.draws,
             "seed": views.seed,
@@ -54,19 +61,51 @@ def views_digest(views: Views) -> str:
     )
 
 
-def perturbed_views(
-    history: Float[Tensor, "history 3 height width"], plan: PerturbationSet
+class Draw(NamedTuple):
+    """One view to draw: of which of several histories, and how."""
+
+    history: int
+    plan: PerturbationSet
+    view: View
+    draw_format: int = DRAW_FORMAT
+
+
+def draw_views(
+    histories: Float[Tensor, "n history 3 height width"], draws: Sequence[Draw]
 ) -> Float[Tensor, "views history 3 height width"]:
-    """The distinct views of one history, in order."""
-    return torch.stack([draw_view(history, plan, view) for view in distinct_views(plan)])
+    """Views of several histories, on their device, each with the bits that it has alone.
+
+    Raises:
+        InvalidArgument, FailedPrecondition: As ``perturb.perturb_histories``; names the spec.
+    """
+    alike: dict[tuple[str, int], list[int]] = {}
+    for place, (_, plan, view, draw_format) in enumerate(draws):
+        alike.setdefault((plan.specs[view.spec_index].digest, draw_format), []).append(place)
+    drawn: dict[int, Tensor] = {}
+    for places in alike.values():
+        plan, view = draws[places[0]].plan, draws[places[0]].view
+        spec = plan.specs[view.spec_index]
+        given = [histories[draws[place].history] for place in places]
+        keys = [_key(draws[place]) for place in places]
+        try:
+            views = perturb_histories(given, spec, keys)
+        except InvalidArgument as error:
+            raise error.below(f"specs[{view.spec_index}].{spec.kind}") from error
+        drawn.update(zip(places, views, strict=True))
+    return torch.stack([drawn[place] for place in range(len(draws))])
 
 
-def draw_view(
-    history: Float[Tensor, "history 3 height width"], plan: PerturbationSet, view: View
-) -> Float[Tensor, "history 3 height width"]:
-    """One view of a history; raises as :func:`perturbed_views`."""
-    spec = plan.specs[view.spec_index]
-    try:
-        return perturb_frames(history, spec, seed=plan.seed, anchor=plan.anchor, draw=view.draw)
-    except InvalidArgument as error:
-        raise error.below(f"specs[{view.spec_index}].{spec.kind}") from error
+def unchanged(
+    views: Float[Tensor, "views history 3 height width"],
+    histories: Float[Tensor, "n history 3 height width"],
+    draws: Sequence[Draw],
+) -> Bool[Tensor, "views"]:
+    """Which views are the history itself, bit for bit; on their device, which nothing waits for."""
+    pairs = [(view, histories[draw.history]) for view, draw in zip(views, draws, strict=True)]
+    if views.device.type == "cpu":  # stops at the first difference
+        return torch.tensor([torch.equal(*pair) for pair in pairs])
+    return torch.stack([(view == history).all() for view, history in pairs])
+
+
+def _key(draw: Draw) -> DrawKey:
+    return DrawKey(draw.plan.seed, draw.plan.anchor, draw.view.draw, draw.draw_format)

@@ -11,12 +11,15 @@ from acpc_server.numerics.cem import (
 from acpc_server.numerics.consistency import horizon_weights
 from acpc_server.numerics.cost_bounds import Reduction, check_tolerance, elite_indices, goal_costs
 from acpc_server.numerics.geometry import local_geometry
-from acpc_server.numerics.keyed_random import keyed_generator, standard_normals
+from acpc_server.numerics.keyed_random import key_words, keyed_generator, standard_normals
+from acpc_server.numerics.normals import normals_from
 from acpc_server.numerics.pairing import Check, go_on, median_split_labels
+from acpc_server.numerics.philox import Key, host_philox, philox_words
 from acpc_server.numerics.pixels import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     input_size,
+    per_channel,
     to_model_input,
     to_pixels,
 )

@@ -15,10 +15,13 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 """Channel standard deviations of the input normalisation, RGB in [0, 1]."""
 
-_MEAN, _STD = (
-    torch.tensor(values, dtype=torch.float64).view(3, 1, 1)
-    for values in (IMAGENET_MEAN, IMAGENET_STD)
-)
+
+def per_channel(values: Sequence[float], like: Tensor) -> Float[Tensor, "3 1 1"]:
+    """A number for each channel, in the dtype and on the device of ``like``; nothing is copied."""
+    out = like.new_empty(3, 1, 1)
+    for place, value in zip(out, values, strict=True):
+        place.fill_(value)
+    return out
 
 
 def to_model_input(
@@ -26,7 +29,7 @@ def to_model_input(
     image_size: int,
     dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "n 3 model_height model_width"]:
-    """Normalises frames and resizes their shorter side to the model's image size.
+    """Normalises frames and resizes their shorter side to the model's image size, on their device.
 
     The order is the public training code's: divide by 255, subtract the ImageNet mean, divide by
     the ImageNet standard deviation, then resize (bilinear, antialiased). A frame that already has
@@ -41,8 +44,10 @@ def to_model_input(
         raise InvalidArgument("image_size", f"is {image_size}; give at least 1 pixel")
     if min(height, width) < 1:
         raise InvalidArgument("frames", f"are {height} x {width} pixels; no side may be empty")
-    pixels = frames.permute(0, 3, 1, 2).to(dtype) / 255  # (n, 3, height, width)
-    mean, std = _MEAN.to(pixels), _STD.to(pixels)
+    pixels = frames.permute(0, 3, 1, 2).to(dtype)  # (n, 3, height, width)
+    # By a tensor: a GPU multiplies by the rounded reciprocal of a number.
+    pixels = pixels / per_channel((255.0,) * 3, pixels)
+    mean, std = per_channel(IMAGENET_MEAN, pixels), per_channel(IMAGENET_STD, pixels)
     normalised = ((pixels - mean) / std).contiguous()
     size = input_size(frames.shape, image_size)
     if size == (height, width):
@@ -67,6 +72,6 @@ def to_pixels(
     Undoes the normalisation of :func:`to_model_input`, not its resize, rounds to the nearest
     integer and clips what a picture cannot show, as strong noise makes it.
     """
-    mean, std = _MEAN.to(model_input), _STD.to(model_input)
+    mean, std = (per_channel(values, model_input) for values in (IMAGENET_MEAN, IMAGENET_STD))
     levels = ((model_input * std + mean) * 255).round().clamp(0, 255)
     return levels.to(torch.uint8).permute(0, 2, 3, 1).contiguous()  # (n, height, width, 3)

@@ -5,6 +5,7 @@ plug-ins.
 """
 
 from acpc_server.perturb import blurs
+from acpc_server.perturb.draws import DRAW_FORMAT, DrawKey, Draws
 from acpc_server.perturb.photometric import IMAGE_CODEC
 from acpc_server.perturb.registry import (
     Perturbation,
@@ -14,13 +15,17 @@ from acpc_server.perturb.registry import (
     require_known,
     resolve,
 )
-from acpc_server.perturb.transforms import perturb_frames
+from acpc_server.perturb.transforms import perturb_frames, perturb_histories
 
 __all__ = [
+    "DRAW_FORMAT",
     "IMAGE_CODEC",
+    "DrawKey",
+    "Draws",
     "Perturbation",
     "is_stochastic",
     "perturb_frames",
+    "perturb_histories",
     "perturbation",
     "register",
     "require_known",

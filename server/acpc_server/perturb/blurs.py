@@ -10,19 +10,19 @@ from collections.abc import Iterable
 import torch
 from acpc.contract import DefocusBlur, GaussianBlur, MotionBlur
 from jaxtyping import Float
-from numpy.random import Generator
 from torch import Tensor
 from torch.nn import functional
 
 from acpc_server.errors import InvalidArgument
+from acpc_server.perturb.draws import Draws
 from acpc_server.perturb.registry import Frames, perturbation
 
 Taps = list[tuple[int, int, float]]
 """Row, column and weight of each tap, counted from the corner of the kernel."""
 
 
-@perturbation("gaussian_blur", parameters=GaussianBlur, stochastic=False)
-def gaussian_blur(frames: Frames, parameters: GaussianBlur, generator: Generator) -> Frames:
+@perturbation("gaussian_blur", parameters=GaussianBlur, stochastic=False, many=True)
+def gaussian_blur(frames: Frames, parameters: GaussianBlur, draws: Draws) -> Frames:
     """Separable Gaussian blur."""
     size = parameters.kernel_size
     reach = size // 2
@@ -43,8 +43,8 @@ def gaussian_blur(frames: Frames, parameters: GaussianBlur, generator: Generator
     return _weighted_sum(rows, down, frames.shape[2:]).to(frames.dtype)
 
 
-@perturbation("defocus_blur", parameters=DefocusBlur, stochastic=False)
-def defocus_blur(frames: Frames, parameters: DefocusBlur, generator: Generator) -> Frames:
+@perturbation("defocus_blur", parameters=DefocusBlur, stochastic=False, many=True)
+def defocus_blur(frames: Frames, parameters: DefocusBlur, draws: Draws) -> Frames:
     """Mean over a disk: a tap d pixels outside it weighs as 1 - d, at least 0."""
     radius = parameters.radius
     reach = _fitting_reach(radius, frames, "radius", radius)
@@ -53,8 +53,8 @@ def defocus_blur(frames: Frames, parameters: DefocusBlur, generator: Generator) 
     return _blurred(frames, reach, zip(offsets, beyond, strict=True))
 
 
-@perturbation("motion_blur", parameters=MotionBlur, stochastic=False)
-def motion_blur(frames: Frames, parameters: MotionBlur, generator: Generator) -> Frames:
+@perturbation("motion_blur", parameters=MotionBlur, stochastic=False, many=True)
+def motion_blur(frames: Frames, parameters: MotionBlur, draws: Draws) -> Frames:
     """Mean over a line: a tap d pixels away from it weighs as 1 - d, at least 0."""
     half = parameters.length / 2
     reach = _fitting_reach(half, frames, "length", parameters.length)

@@ -6,19 +6,22 @@ resize has rounded to just outside is clamped to itself, so that severity 0 chan
 
 import io
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from acpc.contract import Brightness, ColorJitter, Contrast, Jpeg
-from jaxtyping import UInt8
-from numpy.random import Generator
+from jaxtyping import Float, UInt8
 from PIL import Image, features
 from torch import Tensor
 
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, to_model_input
+from acpc_server.perturb.draws import Draws
 from acpc_server.perturb.registry import Frames, perturbation
 
 Matrix = list[list[float]]
+Recolouring = tuple[Matrix, float]
+"""A change matrix and an offset, the same for every channel."""
 
 IMAGE_CODEC = (
     f"libjpeg-turbo {features.version_feature('libjpeg_turbo')}"
@@ -39,32 +42,40 @@ JITTER_REACH = 0.8
 JITTER_TURNS = 0.2
 
 
-@perturbation("brightness", parameters=Brightness, stochastic=False)
-def brightness(frames: Frames, parameters: Brightness, generator: Generator) -> Frames:
+@perturbation("brightness", parameters=Brightness, stochastic=False, many=True)
+def brightness(frames: Frames, parameters: Brightness, draws: Draws) -> Frames:
     """``p (1 + change)``."""
-    return _recoloured(frames, _grey_scaling(parameters.change), 0.0)
+    return _recoloured(frames, [(_grey_scaling(parameters.change), 0.0)])
 
 
-@perturbation("contrast", parameters=Contrast, stochastic=False)
-def contrast(frames: Frames, parameters: Contrast, generator: Generator) -> Frames:
+@perturbation("contrast", parameters=Contrast, stochastic=False, many=True)
+def contrast(frames: Frames, parameters: Contrast, draws: Draws) -> Frames:
     """``0.5 + (p - 0.5) (1 + change)``."""
-    return _recoloured(frames, _grey_scaling(parameters.change), -0.5 * parameters.change)
+    return _recoloured(frames, [(_grey_scaling(parameters.change), -0.5 * parameters.change)])
 
 
-@perturbation("color_jitter", parameters=ColorJitter, stochastic=True)
-def color_jitter(frames: Frames, parameters: ColorJitter, generator: Generator) -> Frames:
+@perturbation("color_jitter", parameters=ColorJitter, stochastic=True, many=True)
+def color_jitter(frames: Frames, parameters: ColorJitter, draws: Draws) -> Frames:
     """Brightness, contrast, saturation and hue, one after the other, each by a uniform number."""
-    u = [2.0 * generator.random() - 1.0 for _ in range(4)]
-    light, spread, chroma = (JITTER_REACH * parameters.strength * number for number in u[:3])
-    turn = 2.0 * math.pi * JITTER_TURNS * parameters.strength * u[3]
-    view = _recoloured(frames, _grey_scaling(light), 0.0)
-    view = _recoloured(view, _grey_scaling(spread), -0.5 * spread)
-    view = _recoloured(view, _chroma_change(chroma, 0.0), 0.0)
-    return _recoloured(view, _chroma_change(math.cos(turn) - 1.0, math.sin(turn)), 0.0)
+    steps: list[list[Recolouring]] = []
+    for u in (2.0 * draws.numbers(4) - 1.0).tolist():
+        light, spread, chroma = (JITTER_REACH * parameters.strength * number for number in u[:3])
+        turn = 2.0 * math.pi * JITTER_TURNS * parameters.strength * u[3]
+        steps.append(
+            [
+                (_grey_scaling(light), 0.0),
+                (_grey_scaling(spread), -0.5 * spread),
+                (_chroma_change(chroma, 0.0), 0.0),
+                (_chroma_change(math.cos(turn) - 1.0, math.sin(turn)), 0.0),
+            ]
+        )
+    for together in zip(*steps, strict=True):
+        frames = _recoloured(frames, together)
+    return frames
 
 
-@perturbation("jpeg", parameters=Jpeg, stochastic=False)
-def jpeg(frames: Frames, parameters: Jpeg, generator: Generator) -> Frames:
+@perturbation("jpeg", parameters=Jpeg, stochastic=False, many=True)
+def jpeg(frames: Frames, parameters: Jpeg, draws: Draws) -> Frames:
     """Rounded to 8 bits, encoded with 4:2:0 chroma subsampling, and decoded, frame by frame."""
     if parameters.quality == 100:
         return frames.clone()
@@ -104,20 +115,32 @@ def _chroma_change(scale: float, sine: float) -> Matrix:
     ]
 
 
-def _recoloured(frames: Frames, change: Matrix, offset: float) -> Frames:
-    """``p + change @ p + offset`` at every pixel, saturating."""
+def _recoloured(frames: Frames, views: Sequence[Recolouring]) -> Frames:
+    """``p + change @ p + offset`` at every pixel, saturating; the frames of view after view."""
     wide = frames.to(torch.promote_types(frames.dtype, torch.float32))
     view = torch.empty_like(wide)
-    for channel, (row, std, mean) in enumerate(
-        zip(change, IMAGENET_STD, IMAGENET_MEAN, strict=True)
-    ):
+    for channel, (std, mean) in enumerate(zip(IMAGENET_STD, IMAGENET_MEAN, strict=True)):
         value = wide[:, channel]
-        constant = math.fsum(w * m for w, m in zip(row, IMAGENET_MEAN, strict=True)) + offset
-        total = torch.full_like(value, constant / std)
-        for other, (weight, other_std) in enumerate(zip(row, IMAGENET_STD, strict=True)):
-            total += wide[:, other] * (weight * other_std / std)
+        rows = [(change[channel], offset) for change, offset in views]
+        total = torch.empty_like(value)
+        constants = [
+            (math.fsum(w * m for w, m in zip(row, IMAGENET_MEAN, strict=True)) + offset) / std
+            for row, offset in rows
+        ]
+        total[:] = _by_view(constants, value)
+        for other, other_std in enumerate(IMAGENET_STD):
+            weights = [row[other] * other_std / std for row, _ in rows]
+            total += wide[:, other] * _by_view(weights, value)
         total += value
         black, white = -mean / std, (1.0 - mean) / std
         total = total.maximum(value.clamp(max=black)).minimum(value.clamp(min=white))
         view[:, channel] = total
     return view.to(frames.dtype)
+
+
+def _by_view(values: Sequence[float], frames: Float[Tensor, "n h w"]) -> Tensor | float:
+    """A number for every view, to be multiplied with its frames."""
+    if len(values) == 1:
+        return values[0]
+    repeated = [value for value in values for _ in range(len(frames) // len(values))]
+    return frames.new_tensor(repeated).view(-1, 1, 1)

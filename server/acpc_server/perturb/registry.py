@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
-import numpy as np
 from acpc.contract import Registered, VisualChange
 from jaxtyping import Float
 from pydantic import ValidationError
 from torch import Tensor
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.perturb.draws import Draws
 
 ENTRY_POINT_GROUP = "acpc.perturbations"
 
 Frames = Float[Tensor, "n 3 h w"]
-Apply = Callable[[Tensor, Any, np.random.Generator], Tensor]
+Apply = Callable[[Tensor, Any, Draws], Tensor]
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,20 @@ class Perturbation:
     Attributes:
         name: Unique name; also part of the key of its random draws.
         parameters: Class of its parameters: the contract's, or a plug-in's pydantic model.
-        stochastic: Whether two draws differ. If not, every call gets the same generator, so the
+        stochastic: Whether two draws differ. If not, every call gets the same numbers, so the
             result can depend on the frames and the parameters only.
-        apply: ``(frames (n, 3, h, w), parameters, generator) -> frames`` of the same shape and
-            dtype, on the same device; must not write to its input.
+        apply: ``(frames (n, 3, h, w), parameters, draws) -> frames`` of the same shape and
+            dtype, on the same device; must not write to its input. ``draws`` are a
+            :class:`Draws`, which is a ``numpy.random.Generator`` too.
+        many: Whether ``apply`` may be given the frames of several views at once, view after view,
+            and gives each the bits that it has alone.
     """
 
     name: str
     parameters: type[Any]
     stochastic: bool
     apply: Apply
+    many: bool = False
 
 
 _TABLE: dict[str, Perturbation] = {}
@@ -59,10 +63,10 @@ def register(entry: Perturbation) -> Perturbation:
 
 
 def perturbation(
-    name: str, *, parameters: type[Any], stochastic: bool
+    name: str, *, parameters: type[Any], stochastic: bool, many: bool = False
 ) -> Callable[[Apply], Perturbation]:
     """Decorator that registers a function as the perturbation ``name``."""
-    return lambda apply: register(Perturbation(name, parameters, stochastic, apply))
+    return lambda apply: register(Perturbation(name, parameters, stochastic, apply, many))
 
 
 def lookup(name: str) -> Perturbation:

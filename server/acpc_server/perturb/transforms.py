@@ -6,7 +6,7 @@ frame's result does not depend on the frames beside it. All frames of a history 
 position, as with dirt on a lens or a displaced camera.
 """
 
-from functools import lru_cache
+from collections.abc import Sequence
 
 import torch
 from acpc.contract import (
@@ -14,20 +14,18 @@ from acpc.contract import (
     Identity,
     Occlusion,
     RandomShift,
-    Registered,
     Resize,
     VisualChange,
 )
-from jaxtyping import Float
-from numpy.random import Generator
-from torch import Tensor
 from torch.nn import functional
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, keyed_generator, standard_normals
-from acpc_server.perturb.registry import Frames, perturbation, resolve
+from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel
+from acpc_server.perturb.draws import DRAW_FORMAT, DrawKey, Draws, draws_for
+from acpc_server.perturb.registry import Frames, Perturbation, perturbation, resolve
 
-_DOMAIN = b"acpc/draw/1\0"
+# Values that are perturbed at a time: a CPU's caches hold them, a device's memory does easily.
+CPU_VALUES, DEVICE_VALUES = 2**19, 2**25
 
 
 def perturb_frames(
@@ -37,8 +35,19 @@ def perturb_frames(
     seed: int,
     anchor: int,
     draw: int,
+    draw_format: int = DRAW_FORMAT,
 ) -> Frames:
-    """One perturbed view of the frames of one history.
+    """One perturbed view of the frames of one history; raises as :func:`perturb_histories`."""
+    return perturb_histories([frames], spec, [DrawKey(seed, anchor, draw, draw_format)])[0]
+
+
+def perturb_histories(
+    histories: Sequence[Frames], spec: VisualChange, keys: Sequence[DrawKey]
+) -> list[Frames]:
+    """A perturbed view of each history, all of one shape, each for its own key of one format.
+
+    A view has the bits that it has alone. Of a built-in kind it is made on the histories' device,
+    which nothing here waits for, but for ``jpeg``, whose codec runs on the host.
 
     Raises:
         InvalidArgument: A number out of range, an unknown registered name or its parameters, or a
@@ -46,57 +55,55 @@ def perturb_frames(
         FailedPrecondition: A plug-in that cannot be loaded or returns another shape or dtype.
     """
     entry, parameters = resolve(spec)
-    generator = draw_generator(entry.name, seed=seed, anchor=anchor, draw=draw)
-    if not entry.stochastic:  # one generator for all, so that one draw stands for every draw
-        generator = draw_generator(entry.name, seed=0, anchor=0, draw=0)
+    if not entry.stochastic:  # the same numbers for all, so that one draw stands for every draw
+        keys = [DrawKey(0, 0, 0, keys[0].draw_format)] * len(histories)
+    limit = CPU_VALUES if histories[0].device.type == "cpu" else DEVICE_VALUES
+    size = max(1, limit // max(1, histories[0].numel())) if entry.many else 1
+    views: list[Frames] = []
+    for start in range(0, len(histories), size):
+        rows = slice(start, start + size)
+        views += _perturbed(entry, parameters, histories[rows], keys[rows])
+    return views
+
+
+def _perturbed(
+    entry: Perturbation, parameters: object, histories: Sequence[Frames], keys: Sequence[DrawKey]
+) -> Sequence[Frames]:
+    """The views of some histories, in one call of the perturbation."""
+    dtype = histories[0].dtype
+    given = histories[0] if len(histories) == 1 else torch.cat([*histories])
     # Plug-ins are promised float32, whatever the network computes in.
-    wide = isinstance(spec, Registered) and frames.dtype is torch.float64
-    given = frames.float() if wide else frames
-    view = entry.apply(given, parameters, generator)
+    if dtype is torch.float64 and not issubclass(entry.parameters, VisualChange):
+        given = given.float()
+    view = entry.apply(given, parameters, draws_for(entry.name, keys, given.device))
     if view.shape != given.shape or view.dtype != given.dtype:
         raise FailedPrecondition(
             f"perturbation {entry.name!r} turned {given.dtype} {tuple(given.shape)} into "
             f"{view.dtype} {tuple(view.shape)}; it must keep dtype and shape"
         )
-    return view.to(frames.dtype)
+    return torch.split(view.to(dtype), len(histories[0]))
 
 
-def draw_generator(name: str, *, seed: int, anchor: int, draw: int) -> Generator:
-    """The generator of one draw; InvalidArgument where a number is not a uint64.
-
-    The key holds no severity: all severities of one kind share their numbers (common random
-    numbers), so that differences between severities carry no extra sampling noise. Numbers fill the
-    frames in C order, so a longer history keeps the numbers of its first frames.
-    """
-    return keyed_generator(_DOMAIN, {"seed": seed, "anchor": anchor, "draw": draw}, name)
-
-
-@perturbation("identity", parameters=Identity, stochastic=False)
-def identity(frames: Frames, parameters: Identity, generator: Generator) -> Frames:
+@perturbation("identity", parameters=Identity, stochastic=False, many=True)
+def identity(frames: Frames, parameters: Identity, draws: Draws) -> Frames:
     """A copy of the frames."""
     return frames.clone()
 
 
-@perturbation("gaussian_noise", parameters=GaussianNoise, stochastic=True)
-def gaussian_noise(frames: Frames, parameters: GaussianNoise, generator: Generator) -> Frames:
+@perturbation("gaussian_noise", parameters=GaussianNoise, stochastic=True, many=True)
+def gaussian_noise(frames: Frames, parameters: GaussianNoise, draws: Draws) -> Frames:
     """Adds noise of standard deviation ``sigma`` in [0, 1] pixel units, without clipping.
 
     Frames are normalised already, so sigma is divided by the channel's standard deviation.
     """
-    wide = torch.promote_types(frames.dtype, torch.float32)
-    scale = _noise_scale(parameters.sigma, wide).to(frames.device)
-    noise = standard_normals(generator, frames.shape, frames.device).to(wide).mul_(scale)
+    noise = draws.normals(frames.shape)
+    noise = noise.to(torch.promote_types(frames.dtype, torch.float32))
+    noise *= parameters.sigma / per_channel(IMAGENET_STD, noise)
     return noise.to(frames.dtype).add_(frames)
 
 
-@lru_cache(maxsize=256)
-def _noise_scale(sigma: float, dtype: torch.dtype) -> Float[Tensor, "3 1 1"]:
-    """Standard deviation of the noise in each normalised channel."""
-    return sigma / torch.tensor(IMAGENET_STD, dtype=dtype).view(3, 1, 1)
-
-
-@perturbation("resize", parameters=Resize, stochastic=False)
-def resize(frames: Frames, parameters: Resize, generator: Generator) -> Frames:
+@perturbation("resize", parameters=Resize, stochastic=False, many=True)
+def resize(frames: Frames, parameters: Resize, draws: Draws) -> Frames:
     """Bilinear down and back up, ``align_corners`` false, no antialiasing on either leg.
 
     ``round`` is Python's: a half goes to the even neighbour.
@@ -107,23 +114,27 @@ def resize(frames: Frames, parameters: Resize, generator: Generator) -> Frames:
     return functional.interpolate(down, size=(height, width), mode="bilinear")
 
 
-@perturbation("occlusion", parameters=Occlusion, stochastic=True)
-def occlusion(frames: Frames, parameters: Occlusion, generator: Generator) -> Frames:
+@perturbation("occlusion", parameters=Occlusion, stochastic=True, many=True)
+def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
     """A rectangle of mid-grey, ``round(side * size)`` pixels a side, entirely inside the frame.
 
     Its position is uniform over those where it fits; the row is drawn first, then the column.
     """
     height, width = frames.shape[2:]
     tall, wide = (round(side * parameters.size) for side in (height, width))
-    top, left = _below(generator, height - tall + 1), _below(generator, width - wide + 1)
-    grey = [(0.5 - m) / s for m, s in zip(IMAGENET_MEAN, IMAGENET_STD, strict=True)]
+    places = [
+        (_below(row, height - tall + 1), _below(column, width - wide + 1))
+        for row, column in draws.numbers(2).tolist()
+    ]
     view = frames.clone()
-    view[:, :, top : top + tall, left : left + wide] = view.new_tensor(grey).view(3, 1, 1)
+    grey = [(0.5 - m) / s for m, s in zip(IMAGENET_MEAN, IMAGENET_STD, strict=True)]
+    for seen, (top, left) in zip(torch.split(view, len(view) // len(places)), places, strict=True):
+        seen[:, :, top : top + tall, left : left + wide] = per_channel(grey, seen)
     return view
 
 
-@perturbation("random_shift", parameters=RandomShift, stochastic=True)
-def random_shift(frames: Frames, parameters: RandomShift, generator: Generator) -> Frames:
+@perturbation("random_shift", parameters=RandomShift, stochastic=True, many=True)
+def random_shift(frames: Frames, parameters: RandomShift, draws: Draws) -> Frames:
     """A shift down and right by whole pixels, each uniform from -pixels to pixels.
 
     Border pixels are repeated, as DrQ's random crop of a padded frame does.
@@ -135,15 +146,19 @@ def random_shift(frames: Frames, parameters: RandomShift, generator: Generator) 
             f"is {pixels}, but a shift of frames with a side of {shorter} pixels may be at most "
             f"{shorter - 1}",
         )
-    view = frames
-    for axis in (2, 3):
-        shift = _below(generator, 2 * pixels + 1) - pixels
+    by = [[_below(u, 2 * pixels + 1) - pixels for u in row] for row in draws.numbers(2).tolist()]
+    parts = torch.split(frames, len(frames) // draws.views)
+    return torch.cat([_shifted(part, shift) for part, shift in zip(parts, by, strict=True)])
+
+
+def _shifted(frames: Frames, by: Sequence[int]) -> Frames:
+    for axis, shift in zip((2, 3), by, strict=True):
         side = frames.shape[axis]
         source = (torch.arange(side, device=frames.device) - shift).clamp(0, side - 1)
-        view = view.index_select(axis, source)
-    return view
+        frames = frames.index_select(axis, source)
+    return frames
 
 
-def _below(generator: Generator, stop: int) -> int:
-    """An integer uniform in [0, stop) that grows with ``stop`` for the same random number."""
-    return int(generator.random() * stop)
+def _below(number: float, stop: int) -> int:
+    """An integer uniform in [0, stop) that grows with ``stop``, of a uniform number in [0, 1)."""
+    return int(number * stop)

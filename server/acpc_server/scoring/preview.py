@@ -58,6 +58,7 @@ def preview_anchors(
             seed=spec.protocol.seed,
             anchor=int(anchors.anchor_ids[index]),
             draw=draw,
+            draw_format=spec.draw_format,
         )
         other = None if partner[index] < 0 else _picture(history(int(partner[index])))
         previews.append(AnchorPreview(index, _picture(clean), _picture(perturbed), other))

@@ -107,6 +107,7 @@ def score_shard(
         history=history,
         future=range(protocol.horizon),
         views=PerturbationSet((spec.perturbation,), protocol.draws, protocol.seed),
+        draw_format=spec.draw_format,
     )
     latents = encoder.encode(*rows, context)
     clean = latents.clean  # (n, h + H, dim)

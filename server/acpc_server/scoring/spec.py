@@ -19,7 +19,7 @@ from acpc.contract import (
     to_plain,
 )
 
-from acpc_server.encoding import AnchorJobSpec, digest_json
+from acpc_server.encoding import AnchorJobSpec, digest_json, format_digested
 from acpc_server.errors import InvalidArgument
 from acpc_server.evidence import METHOD, SPENDING
 
@@ -120,6 +120,7 @@ class ScoreSpec(AnchorJobSpec):
         """sha256 over the shift, the draw count and the seed."""
         return digest_json(
             {
+                **format_digested(self.draw_format),
                 "specs": [self.perturbation.digest],
                 "draws": self.protocol.draws,
                 "seed": self.protocol.seed,

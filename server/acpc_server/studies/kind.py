@@ -21,7 +21,9 @@ from acpc.contract import (
 from acpc_server.encoding import (
     AnchorJobKind,
     AnchorSetSource,
-    perturbed_views,
+    Draw,
+    distinct_views,
+    draw_views,
     receipt_from_json,
     receipt_to_json,
 )
@@ -119,7 +121,7 @@ class StudyJobKind(AnchorJobKind):
         history, horizon = window(spec.study, checkpoint.model.card)
         readers = self.readers.of(tenant)
         anchors = readers.reopen(spec.anchors, opened, history=history, horizon=horizon)
-        bench = Bench(self.engine, checkpoint, anchors, spec.numeric_mode)
+        bench = Bench(self.engine, checkpoint, anchors, spec.numeric_mode, spec.draw_format)
         match spec.study:
             case DriftStudy():
                 return DriftMeasurement(bench, spec.study)
@@ -148,7 +150,8 @@ def _check_study(spec: StudySpec, card: ModelCard) -> None:
     if not isinstance(study, SensitivityStudy):
         frame = torch.zeros(1, 3, card.image_size, card.image_size)
         try:
-            perturbed_views(frame, replace(views_of(study), draws=1))
+            plan = replace(views_of(study), draws=1)
+            draw_views(frame[None], [Draw(0, plan, view) for view in distinct_views(plan)])
         except InvalidArgument as error:
             field = error.field.replace("specs", "shifts", 1)
             raise InvalidArgument(field, error.description, reason=error.reason) from error

@@ -23,7 +23,7 @@ from acpc.contract import (
     to_plain,
 )
 
-from acpc_server.encoding import AnchorJobSpec, digest_json, distinct_views
+from acpc_server.encoding import AnchorJobSpec, digest_json, distinct_views, format_digested
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import ModelCard
 
@@ -122,6 +122,7 @@ class StudySpec(AnchorJobSpec):
         """sha256 over shifts, draw count and seed; over the seed where there are no shifts."""
         digests: dict[str, object] = {"seed": self.study.seed}
         if not isinstance(self.study, SensitivityStudy):
+            digests |= format_digested(self.draw_format)
             digests["specs"] = [spec.digest for spec in self.study.shifts]
             digests["draws"] = self.study.draws
         return digest_json(digests)

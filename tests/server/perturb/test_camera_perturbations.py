@@ -20,11 +20,10 @@ from acpc.contract import (
 )
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.pixels import to_model_input
-from acpc_server.perturb import perturb_frames
-from acpc_server.perturb.transforms import draw_generator
+from acpc_server.perturb import DrawKey, Draws, perturb_frames
 from numpy.typing import NDArray
 
-KEY = {"seed": 9101, "anchor": 3, "draw": 1}
+KEY = {"seed": 9101, "anchor": 3, "draw": 2}
 
 
 def photos(count: int = 2, height: int = 11, width: int = 14, seed: int = 0) -> torch.Tensor:
@@ -35,7 +34,8 @@ def photos(count: int = 2, height: int = 11, width: int = 14, seed: int = 0) -> 
 
 
 def uniform(spec: VisualChange, count: int, **key: int) -> NDArray[np.float64]:
-    return draw_generator(spec.kind, **{**KEY, **key}).random(count)
+    (numbers,) = Draws(spec.kind, [DrawKey(**{**KEY, **key})], torch.device("cpu")).numbers(count)
+    return numbers
 
 
 def assert_close(frames: torch.Tensor, spec: VisualChange, expected: NDArray[np.float64]) -> None:

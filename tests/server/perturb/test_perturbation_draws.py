@@ -5,22 +5,187 @@ import math
 import struct
 import sys
 from collections.abc import Iterator
+from statistics import NormalDist
 
 import numpy as np
 import processes
 import pytest
 import torch
-from acpc.contract import GaussianNoise
+from acpc.contract import (
+    ColorJitter,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    Jpeg,
+    Occlusion,
+    RandomShift,
+    Resize,
+    VisualChange,
+)
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics.keyed_random import standard_normals
-from acpc_server.perturb import perturb_frames
-from acpc_server.perturb.transforms import draw_generator
+from acpc_server.numerics import normals_from, philox_words
+from acpc_server.perturb import DrawKey, Draws, perturb_frames, perturb_histories
+from acpc_server.perturb.draws import draws_for
 
 MASK = 2**64 - 1
+CPU = torch.device("cpu")
+
+
+def philox(counter: tuple[int, ...], key: tuple[int, ...]) -> tuple[int, ...]:
+    """Philox4x64-10 of the Random123 paper, in whole numbers."""
+    (a, b, c, d), (k0, k1) = counter, key
+    for _ in range(10):
+        high0, low0 = divmod(0xD2E7470EE14C6C93 * a, 2**64)
+        high1, low1 = divmod(0xCA5A826395121157 * c, 2**64)
+        a, b, c, d = high1 ^ b ^ k0, low1, high0 ^ d ^ k1, low0
+        k0, k1 = (k0 + 0x9E3779B97F4A7C15) & MASK, (k1 + 0xBB67AE8584CAA73B) & MASK
+    return a, b, c, d
+
+
+def words64(name: str, seed: int, anchor: int, draw: int) -> Iterator[int]:
+    """The words of a draw of format 2 from its documented key."""
+    text = b"acpc/draw/2\0" + struct.pack("<QQQ", seed, anchor, draw) + name.encode()
+    k0, k1, c2, c3 = struct.unpack("<4Q", hashlib.sha256(text).digest())
+    block = 0
+    while True:
+        block += 1
+        yield from philox((block, 0, c2, c3), (k0, k1))
+
+
+def draws(name: str = "gaussian_noise", seed: int = 1, anchor: int = 2, draw: int = 3) -> Draws:
+    return Draws(name, [DrawKey(seed, anchor, draw)], CPU)
+
+
+# kat_vectors of Random123: counter, key, output.
+KNOWN = [
+    (
+        (0, 0, 0, 0),
+        (0, 0),
+        (0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B),
+    ),
+    (
+        (MASK, MASK, MASK, MASK),
+        (MASK, MASK),
+        (0x87B092C3013FE90B, 0x438C3C67BE8D0224, 0x9CC7D7C69CD777B6, 0xA09CAEBF594F0BA0),
+    ),
+    (
+        (0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0, 0x082EFA98EC4E6C89),
+        (0x452821E638D01377, 0xBE5466CF34E90C6C),
+        (0xA528F45403E61D95, 0x38C72DBD566E9788, 0xA5A1610E72FD18B5, 0x57BD43B5E52B7FE6),
+    ),
+]
+
+
+@pytest.mark.parametrize(("counter", "key", "output"), KNOWN)
+def test_the_written_out_generator_gives_the_known_answers(
+    counter: tuple[int, ...], key: tuple[int, ...], output: tuple[int, ...]
+) -> None:
+    assert philox(counter, key) == output
+
+
+def test_words_of_a_device_are_the_generators() -> None:
+    """The tensor operations of a device, run here; and a carry out of every half."""
+    keys = [(1, 2, 3, 4), (MASK, 2**63, MASK, 2**32 - 1), (0, 0, 0, 0)]
+    found = philox_words(keys, 2**32 - 2, 6, CPU).numpy().view(np.uint64)
+    for row, (k0, k1, c2, c3) in zip(found, keys, strict=True):
+        blocks = (philox((2**32 - 2 + b, 0, c2, c3), (k0, k1)) for b in range(6))
+        assert row.tolist() == [word for block in blocks for word in block]
+
+
+def halves_of(words: Iterator[int], count: int) -> list[int]:
+    """Of so many words, the lower half first."""
+    return [half for _ in range(count) for w in [next(words)] for half in (w & 0xFFFFFFFF, w >> 32)]
+
+
+def exact_normal(half: int) -> float:
+    """The inverse distribution function in float64, from Python's own implementation."""
+    tail = ((half & 0x7FFFFFFF) + 0.5) / 2**32
+    return (-1 if half >> 31 else 1) * -NormalDist().inv_cdf(tail)
+
+
+@pytest.mark.parametrize("key", [(9101, 17, 4), (MASK, MASK, 0)])
+def test_normals_are_the_inverse_of_the_distribution_function(key: tuple[int, int, int]) -> None:
+    """Each of them, of words from whole numbers, lower half first."""
+    words = words64("gaussian_noise", *key)
+    halves = halves_of(words, 5000)
+    expected = np.array([exact_normal(half) for half in halves])
+    found = draws("gaussian_noise", *key).normals((10_000,)).double().numpy()
+    assert (np.abs(found - expected) <= 2.5e-7 + 1e-7 * np.abs(expected)).all()
+
+
+def test_the_ends_of_the_distribution_and_of_every_piece() -> None:
+    """M next to every power of two and to the first steps of every octave, with either sign."""
+    steps = [2**e + offset for e in range(31) for offset in (-2, -1, 0, 1, 2, 2**e // 1024)]
+    halves = np.array([m | sign for m in {*steps, 0, 2**31 - 1} if 0 <= m < 2**31
+                       for sign in (0, 2**31)], np.uint32)  # fmt: skip
+    found = normals_from(torch.from_numpy(halves.view(np.int32))).double().numpy()
+    expected = np.array([exact_normal(int(half)) for half in halves])
+    assert (np.abs(found - expected) <= 2.5e-7 + 1e-7 * np.abs(expected)).all()
+    assert 6.33 < np.abs(found).max() < 6.34
+
+
+def test_normals_are_these_bits_on_every_machine() -> None:
+    """A fused multiply-add, a logarithm of the platform or another table would change them."""
+    found = draws("gaussian_noise", 9101, 17, 4).normals((300_001,)).numpy()
+    assert found.dtype == np.float32
+    assert hashlib.sha256(found.astype("<f4").tobytes()).hexdigest() == GOLDEN
+
+
+GOLDEN = "37071ba7cb6d7d0099d6c7c311c0307de133cbfd30e1aa8de0643ae72cbe8e95"
+
+
+def test_a_host_and_a_device_make_the_same_bits() -> None:
+    """What a device computes in tensor operations, run here for several views at once."""
+    keys = [DrawKey(1, anchor, draw) for anchor in range(2) for draw in range(2)]
+    shape, together = (3, 5, 7), Draws("gaussian_noise", keys, CPU)
+    words = philox_words(together._keys, 1, 14, CPU).view(torch.int32)[:, :105]
+    pretended = normals_from(words.flatten()).view(4, *shape)
+    found = together.normals((12, 5, 7)).view(4, *shape)
+    assert torch.equal(found, pretended)
+    for view, key in zip(found, keys, strict=True):
+        assert torch.equal(view, Draws("gaussian_noise", [key], CPU).normals(shape))
+
+
+def test_uniform_numbers_are_upper_bits_of_the_words() -> None:
+    words = words64("occlusion", 9101, 17, 4)
+    numbers = draws("occlusion", 9101, 17, 4).numbers(1000)[0]
+    assert numbers.tolist() == [(next(words) >> 11) / 2**53 for _ in range(1000)]
+    words = words64("occlusion", 9101, 17, 4)
+    halves = halves_of(words, 50)
+    uniforms = draws("occlusion", 9101, 17, 4).uniforms((4, 25))
+    assert uniforms.flatten().tolist() == [(half >> 8) / 2**24 for half in halves]
+
+
+def test_each_request_for_numbers_takes_others() -> None:
+    one = draws()
+    first, second = one.normals((11,)), one.normals((11,))
+    assert torch.equal(second, draws().normals((27,))[16:])  # from the next block of eight
+    assert not torch.equal(first, second)
+    plug_in = one.standard_normal(4)
+    assert np.array_equal(plug_in, draws().standard_normal(4))  # a stream of its own
+
+
+SPECS: list[VisualChange] = [
+    Identity(), GaussianNoise(sigma=0.1), Occlusion(size=0.4), RandomShift(pixels=3),
+    ColorJitter(strength=0.7), GaussianBlur(kernel_size=5), Resize(scale=0.3), Jpeg(quality=30),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.kind)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_view_has_the_bits_that_it_has_alone(spec: VisualChange, dtype: torch.dtype) -> None:
+    """Many histories, with other seeds, anchors and draws, in one go."""
+    generator = torch.Generator().manual_seed(0)
+    histories = [torch.randn(2, 3, 24, 40, generator=generator).to(dtype) for _ in range(5)]
+    keys = [DrawKey(seed, 9 - seed, seed % 2) for seed in range(5)]
+    together = perturb_histories(histories, spec, keys)
+    for view, history, key in zip(together, histories, keys, strict=True):
+        alone = perturb_frames(history, spec, seed=key.seed, anchor=key.anchor, draw=key.draw)
+        assert torch.equal(view, alone) and view.dtype is dtype
 
 
 def words32(name: str, seed: int, anchor: int, draw: int) -> Iterator[int]:
-    """SFC64 (Doty-Humphrey) from the documented key, as 32-bit halves, low half first."""
+    """SFC64 (Doty-Humphrey) from the key of format 1, as 32-bit halves, low half first."""
     key = b"acpc/draw/1\0" + struct.pack("<QQQ", seed, anchor, draw) + name.encode()
     a, b, c, counter = struct.unpack("<4Q", hashlib.sha256(key).digest())
     while True:
@@ -80,30 +245,30 @@ class Ziggurat:
         return np.float32((next(words) >> 8) / 2**24)
 
 
-@pytest.mark.parametrize("key", [(9101, 17, 4), (2**64 - 1, 2**64 - 1, 0)])
-def test_normals_equal_a_written_out_generator_and_ziggurat(key: tuple[int, int, int]) -> None:
-    """If a NumPy release changed the stream, every published draw would change: fail loudly."""
-    seed, anchor, draw = key
-    ziggurat, words = Ziggurat(), words32("gaussian_noise", seed, anchor, draw)
+def earlier(name: str, seed: int, anchor: int, draw: int) -> Draws:
+    return draws_for(name, [DrawKey(seed, anchor, draw, draw_format=1)], CPU)
+
+
+@pytest.mark.parametrize("key", [(9101, 17, 4), (MASK, MASK, 0)])
+def test_format_1_equals_a_written_out_generator_and_ziggurat(key: tuple[int, int, int]) -> None:
+    """Jobs of earlier releases; had NumPy changed its normals, this would fail."""
+    ziggurat, words = Ziggurat(), words32("gaussian_noise", *key)
     expected = np.array([ziggurat.next(words) for _ in range(20_000)], np.float32)
-    generator = draw_generator("gaussian_noise", seed=seed, anchor=anchor, draw=draw)
-    found = standard_normals(generator, (20_000,), torch.device("cpu")).numpy()
+    found = earlier("gaussian_noise", *key).normals((20_000,)).numpy()
     assert np.abs(expected).max() > Ziggurat.R  # the tail was visited
     np.testing.assert_array_max_ulp(found, expected, maxulp=1)  # log1p may round either way
     assert (found == expected).mean() > 0.999
 
 
-def test_uniform_numbers_are_the_upper_53_bits_of_the_stream() -> None:
+def test_uniform_numbers_of_format_1_are_the_upper_53_bits_of_the_stream() -> None:
     words = words32("occlusion", 9101, 17, 4)
-    generator = draw_generator("occlusion", seed=9101, anchor=17, draw=4)
-    for _ in range(1000):
+    for number in earlier("occlusion", 9101, 17, 4).numbers(1000)[0]:
         low, high = next(words), next(words)
-        assert generator.random() == (high << 21 | low >> 11) / 2**53
+        assert number == (high << 21 | low >> 11) / 2**53
 
 
 def test_normals_are_standard_normal() -> None:
-    generator = draw_generator("gaussian_noise", seed=1, anchor=2, draw=3)
-    normals = standard_normals(generator, (1_000_000,), torch.device("cpu")).double()
+    normals = draws().normals((1_000_000,)).double()
     assert abs(normals.mean().item()) < 5e-3  # five standard errors
     assert abs(normals.var().item() - 1) < 7.1e-3
     assert abs((normals**3).mean().item()) < 2e-2
@@ -113,21 +278,21 @@ def test_normals_are_standard_normal() -> None:
         assert abs(inside - math.erf(bound / math.sqrt(2))) < 2.5e-3
 
 
-def test_every_part_of_the_key_changes_the_draw() -> None:
+@pytest.mark.parametrize("draw_format", [1, 2])
+def test_every_part_of_the_key_changes_the_draw(draw_format: int) -> None:
     base = {"name": "gaussian_noise", "seed": 5, "anchor": 6, "draw": 7}
     other = {"name": "fog", "seed": 6, "anchor": 5, "draw": 6}
-    draws = [base] + [{**base, part: other[part]} for part in base]
-    states = {draw_generator(**d).standard_normal(8).tobytes() for d in draws}
-    assert len(states) == 5
+    found = set()
+    for parts in [base] + [{**base, part: other[part]} for part in base]:
+        key = DrawKey(parts["seed"], parts["anchor"], parts["draw"], draw_format)
+        made = draws_for(str(parts["name"]), [key], CPU)
+        found |= {made.normals((8,)).numpy().tobytes(), made.standard_normal(8).tobytes()}
+    assert len(found) == 10
 
 
 def test_draws_of_neighbouring_keys_are_uncorrelated() -> None:
     rows = np.stack(
-        [
-            draw_generator("gaussian_noise", seed=0, anchor=a, draw=d).standard_normal(20_000)
-            for a in range(4)
-            for d in range(4)
-        ]
+        [draws(anchor=a, draw=d).normals((20_000,)).numpy() for a in range(4) for d in range(4)]
     )
     correlation = np.corrcoef(rows) - np.eye(16)
     assert np.abs(correlation).max() < 5 / math.sqrt(20_000)
@@ -136,9 +301,9 @@ def test_draws_of_neighbouring_keys_are_uncorrelated() -> None:
 @pytest.mark.parametrize("part", ["seed", "anchor", "draw"])
 @pytest.mark.parametrize("value", [-1, 2**64])
 def test_numbers_outside_uint64_are_refused(part: str, value: int) -> None:
-    key = {"seed": 0, "anchor": 0, "draw": 0, part: value}
+    key = DrawKey(**{"seed": 0, "anchor": 0, "draw": 0, part: value})
     with pytest.raises(InvalidArgument, match=f"{part}: is {value}"):
-        draw_generator("gaussian_noise", **key)
+        Draws("gaussian_noise", [key], CPU)
 
 
 PROGRAM = """

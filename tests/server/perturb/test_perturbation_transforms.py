@@ -8,8 +8,7 @@ import torch
 from acpc.contract import GaussianBlur, GaussianNoise, Identity, Resize, VisualChange
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.pixels import IMAGENET_STD
-from acpc_server.perturb import perturb_frames
-from acpc_server.perturb.transforms import draw_generator
+from acpc_server.perturb import DrawKey, Draws, perturb_frames
 
 KEY = {"seed": 9101, "anchor": 3, "draw": 1}
 ALL = [Identity(), GaussianNoise(sigma=0.08), GaussianBlur(kernel_size=5), Resize(scale=0.3)]
@@ -94,14 +93,15 @@ def test_resize_at_scale_one_and_identity_change_nothing() -> None:
 def test_noise_is_the_draw_over_the_channel_std_in_c_order() -> None:
     frames = frames_of(3, 3, 6, 7)
     found = perturb_frames(frames, GaussianNoise(sigma=0.08), **KEY)
-    generator = draw_generator("gaussian_noise", **KEY)
+    draws = Draws("gaussian_noise", [DrawKey(**KEY)], torch.device("cpu"))
+    normals = iter(draws.normals((frames.numel(),)).tolist())
     expected = frames.double().numpy()
     for frame in range(3):
         for channel in range(3):
             for y in range(6):
                 for x in range(7):
-                    normal = float(generator.standard_normal(dtype=np.float32))
-                    expected[frame, channel, y, x] += 0.08 * normal / IMAGENET_STD[channel]
+                    noise = 0.08 * next(normals) / IMAGENET_STD[channel]
+                    expected[frame, channel, y, x] += noise
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
 
 

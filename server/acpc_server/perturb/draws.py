@@ -1,0 +1,130 @@
+"""The random numbers of a perturbation's views, made where the frames are."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Float64
+from torch import Tensor
+
+from acpc_server.numerics import (
+    host_philox,
+    key_words,
+    keyed_generator,
+    normals_from,
+    philox_words,
+    standard_normals,
+)
+
+DRAW_FORMAT = 2
+"""How draws are made of their keys; receipts and the records of jobs hold it."""
+
+_BLOCK_VALUES = 8  # a block is four words of two halves
+_CHUNK = 2**15  # values made at a time on a CPU, whose second-level cache holds them
+_PLUG_IN_STREAM = 1
+
+
+class DrawKey(NamedTuple):
+    """What a draw depends on beside its kind: three uint64, and how numbers are made of them.
+
+    It holds no severity: all severities of one kind share their numbers (common random numbers), so
+    that differences between severities carry no extra sampling noise.
+    """
+
+    seed: int
+    anchor: int
+    draw: int
+    draw_format: int = DRAW_FORMAT
+
+
+class Draws(np.random.Generator):
+    """The random numbers of one view, or of several that are drawn at once.
+
+    :meth:`normals` and :meth:`uniforms` make tensors on the frames' device, with the same bits on
+    every device. It is a NumPy generator too, for what they do not offer: an independent stream of
+    its first view, on the host.
+
+    Args:
+        name: The perturbation's name; every name has its own numbers.
+        keys: One key a view; InvalidArgument where a number is not a uint64.
+        device: Where the frames are.
+
+    Attributes:
+        views: How many views the numbers are for.
+    """
+
+    def __init__(self, name: str, keys: Sequence[DrawKey], device: torch.device) -> None:
+        self._keys = [key_words(*_named(key), name) for key in keys]
+        self._device = device
+        self._next_block = 1
+        self.views = len(keys)
+        super().__init__(host_philox(self._keys[0], stream=_PLUG_IN_STREAM))
+
+    def normals(self, shape: Sequence[int]) -> Float32[Tensor, "..."]:
+        """Standard normals that fill ``shape`` in C order; its first axis is split over the views.
+
+        So a longer history keeps the numbers of its first frames.
+        """
+        first, count = self._take(math.prod(shape) // self.views)
+        if self._device.type != "cpu":
+            return normals_from(self._bits(first, count).flatten()).view(*shape)
+        out = torch.empty(self.views, count)
+        for row, key in zip(out, self._keys, strict=True):
+            words = host_philox(key, first=first)
+            for part in torch.split(row, _CHUNK):
+                raw = words.random_raw(-(-len(part) // 2)).view(np.int32)
+                normals_from(torch.from_numpy(raw)[: len(part)], out=part)
+        return out.view(*shape)
+
+    def uniforms(self, shape: Sequence[int]) -> Float32[Tensor, "..."]:
+        """Uniform numbers in [0, 1), multiples of 2**-24, in the order of :meth:`normals`."""
+        first, count = self._take(math.prod(shape) // self.views)
+        upper = (self._bits(first, count) >> 8) & (2**24 - 1)
+        return (upper.float() * 2.0**-24).reshape(*shape)
+
+    def numbers(self, count: int) -> Float64[np.ndarray, "views count"]:
+        """A few uniform numbers in [0, 1) for every view, multiples of 2**-53, on the host."""
+        first, _ = self._take(2 * count)
+        raw = np.stack([host_philox(key, first=first).random_raw(count) for key in self._keys])
+        return (raw >> np.uint64(11)) * 2.0**-53
+
+    def _take(self, count: int) -> tuple[int, int]:
+        """The first block of ``count`` 32-bit values that nothing else uses, and ``count``."""
+        first, self._next_block = self._next_block, self._next_block + -(-count // _BLOCK_VALUES)
+        return first, count
+
+    def _bits(self, first: int, count: int) -> Tensor:
+        """(views, count) int32, the lower half of each word first."""
+        blocks = -(-count // _BLOCK_VALUES)
+        return philox_words(self._keys, first, blocks, self._device).view(torch.int32)[:, :count]
+
+
+class EarlierDraws(Draws):
+    """Draws of format 1, which a job of an earlier release finishes with: NumPy's, on the host."""
+
+    def __init__(self, name: str, keys: Sequence[DrawKey], device: torch.device) -> None:
+        super().__init__(name, keys, device)
+        self._generators = [keyed_generator(*_named(key), name) for key in keys]
+        np.random.Generator.__init__(self, self._generators[0].bit_generator)
+
+    def normals(self, shape: Sequence[int]) -> Float32[Tensor, "..."]:
+        """NumPy's ziggurat on SFC64."""
+        one = (shape[0] // self.views, *shape[1:])
+        return torch.cat([standard_normals(g, one, self._device) for g in self._generators])
+
+    def numbers(self, count: int) -> Float64[np.ndarray, "views count"]:
+        """As of any format, from SFC64."""
+        return np.stack([generator.random(count) for generator in self._generators])
+
+
+def draws_for(name: str, keys: Sequence[DrawKey], device: torch.device) -> Draws:
+    """The draws of some keys, all of one format."""
+    return (EarlierDraws if keys[0].draw_format == 1 else Draws)(name, keys, device)
+
+
+def _named(key: DrawKey) -> tuple[bytes, dict[str, int]]:
+    """The domain and the numbers of a key."""
+    domain = f"acpc/draw/{key.draw_format}\0".encode()
+    return domain, {"seed": key.seed, "anchor": key.anchor, "draw": key.draw}
