@@ -22,6 +22,8 @@ QUEUE = "acpc-score"
 """The queue of the tenant "": jobs run in the order of their submission."""
 TENANT_QUEUE = "acpc-tenants"
 """The other tenants' queue, in which each has a partition of its own, named as it is."""
+TASK = "measure_parts"
+"""The name, in place of a kind's, of parts of a job that wait in its queue, after all jobs."""
 # DBOS's names of the states of a job.
 STATES = {
     "ENQUEUED": JobState.QUEUED,
@@ -196,8 +198,8 @@ class JobDatabase:
         """Jobs that wait for a host, of every tenant that has any."""
         jobs = self._jobs.c
         tenant, count = jobs.queue_partition_key, sa.func.count()
-        own = sa.select(sa.null().label("tenant"), count).where(*self._at("ENQUEUED", QUEUE))
-        others = sa.select(tenant, count).where(*self._at("ENQUEUED", TENANT_QUEUE))
+        own = sa.select(sa.null().label("tenant"), count).where(*self._waiting(QUEUE))
+        others = sa.select(tenant, count).where(*self._waiting(TENANT_QUEUE))
         others = others.where(tenant.is_not(None)).group_by(tenant)
         with self._begin() as connection:
             found = connection.execute(sa.union_all(own, others))
@@ -205,7 +207,7 @@ class JobDatabase:
 
     def oldest_wait(self) -> float:
         """Seconds since the submission of the oldest job that waits for a host; 0 without any."""
-        waiting = self._at("ENQUEUED", QUEUE, TENANT_QUEUE)
+        waiting = self._waiting(QUEUE, TENANT_QUEUE)
         query = sa.select(sa.func.min(self._jobs.c.created_at)).where(*waiting)
         with self._begin() as connection:
             created = connection.execute(query).scalar_one()
@@ -226,7 +228,7 @@ class JobDatabase:
         jobs = self._jobs.c
         queue = TENANT_QUEUE if owner.tenant else QUEUE
         query = sa.select(sa.func.count()).where(
-            *self._at("ENQUEUED", queue),
+            *self._waiting(queue),
             self._is_of(owner.tenant),
             jobs.attributes["caller"].as_string() == owner.caller,
         )
@@ -236,6 +238,9 @@ class JobDatabase:
     def _is_of(self, tenant: str) -> sa.ColumnElement[bool]:
         key = self._jobs.c.queue_partition_key
         return key == tenant if tenant else key.is_(None)
+
+    def _waiting(self, *queues: str) -> list[sa.ColumnElement[bool]]:
+        return [*self._at("ENQUEUED", *queues), self._jobs.c.name != TASK]
 
     def _at(self, status: str, *queues: str) -> list[sa.ColumnElement[bool]]:
         # Literals: SQLite uses the partial indexes of DBOS only for a status that it can read.
@@ -288,7 +293,7 @@ class JobDatabase:
             return float(connection.execute(sa.select(clocks[self._postgres])).scalar_one())
 
     def held(self) -> dict[str, str]:
-        """Ids of the jobs that a host has taken up and not ended, with the host's executor id."""
+        """Ids of the jobs and tasks that a host has taken up, with the host's executor id."""
         jobs = self._jobs.c
         query = sa.select(jobs.workflow_uuid, jobs.executor_id).where(
             *self._at("PENDING", QUEUE, TENANT_QUEUE)

@@ -7,14 +7,15 @@ one service at a time.
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple
 from datetime import datetime
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import dbos
 import structlog
@@ -35,6 +36,7 @@ from acpc_server.jobs.database import (
     POSTGRES_CONNECTION,
     QUEUE,
     STATES,
+    TASK,
     TENANT_QUEUE,
     first_line,
 )
@@ -46,6 +48,8 @@ QUEUE_SECONDS = 0.2
 WORKFLOW_VERSION = "2"
 # A job that takes its server down with it every time must not do so for ever.
 MAX_STARTS = 50
+# A task is given up sooner: the host that runs its job measures it then.
+MAX_TASK_STARTS = 5
 ENDED = [status for status, state in STATES.items() if state.done]
 RECORD_ERRORS = (SQLAlchemyError, dbos_error.DBOSException)
 """What the calls below raise when the job record cannot be reached."""
@@ -64,9 +68,10 @@ class Withdrawn(BaseException):
 
 @cache
 def workflow(kind: str) -> Callable[..., Json]:
-    """The durable body of the jobs of one kind; registered under the kind's name before launch."""
+    """The durable body of one kind's jobs, or of tasks; registered under its name before launch."""
+    most = MAX_TASK_STARTS if kind == TASK else MAX_STARTS
 
-    @DBOS.workflow(name=kind, max_recovery_attempts=MAX_STARTS)
+    @DBOS.workflow(name=kind, max_recovery_attempts=most)
     def run_job(spec: Json, stamp: str, *owner: str) -> Json:
         if _runner is None:
             raise RuntimeError("no job service is started in this process")
@@ -157,6 +162,63 @@ def enqueue(
         suppress(dbos_error.DBOSConflictingWorkflowError),
     ):
         DBOS.enqueue_workflow(queue, workflow(kind), spec, stamp, *given)
+
+
+T = TypeVar("T")
+
+
+def _apart(call: Callable[[], T]) -> T:
+    """What ``call`` gives, from within a step: DBOS would take its calls for steps of the job."""
+    try:
+        return contextvars.Context().run(call)
+    except SQLAlchemyError as error:
+        log.warning("job_database_away", cause=first_line(error))
+        raise Withdrawn from None
+
+
+def offer(task_id: str, order: int, task: Json, stamp: str, owner: Owner) -> None:
+    """Within a job: queue a task behind every job of its owner, those of low ``order`` first."""
+
+    def enqueue() -> None:
+        queue = TENANT_QUEUE if owner.tenant else QUEUE
+        with (
+            SetWorkflowID(task_id),
+            SetEnqueueOptions(priority=order, queue_partition_key=owner.tenant or None),
+            suppress(dbos_error.DBOSConflictingWorkflowError),
+        ):
+            DBOS.enqueue_workflow(queue, workflow(TASK), task, stamp, *astuple(owner))
+
+    _apart(enqueue)
+
+
+def offered(task_ids: Sequence[str]) -> dict[str, Json]:
+    """Within a job: what those tasks that are there were offered as, and their stamps."""
+    found = _apart(lambda: DBOS.list_workflows(workflow_ids=[*task_ids], load_output=False))
+    inputs: list[Any] = [status.input for status in found]
+    arguments = [given["args"][:2] for given in inputs]
+    return {
+        status.workflow_id: {"task": task, "stamp": stamp}
+        for status, (task, stamp) in zip(found, arguments, strict=True)
+    }
+
+
+def states(ids: Collection[str]) -> Mapping[str, JobState]:
+    """Within a job or a task: states of those jobs and tasks that are there."""
+    found = _apart(
+        lambda: DBOS.list_workflows(workflow_ids=[*ids], load_input=False, load_output=False)
+    )
+    return {status.workflow_id: STATES[status.status] for status in found}
+
+
+def outcomes(run_id: str, before: int = 0, limit: int | None = None) -> list[Json]:
+    """Within a job or a task: what the steps of a run have recorded, after the first ``before``."""
+    found = _apart(lambda: DBOS.list_workflow_steps(run_id, limit=limit, offset=before))
+    return [step["output"] for step in found if step["output"] is not None]
+
+
+def withdraw(task_ids: Collection[str]) -> None:
+    """Within a job: remove tasks; a host that has one at hand stops."""
+    _apart(lambda: delete(task_ids))
 
 
 def step(phase: str, work: Callable[[], Json]) -> Json:

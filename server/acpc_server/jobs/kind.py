@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from acpc.contract import JobState, Progress
@@ -14,9 +14,6 @@ from acpc.contract import JobState, Progress
 from acpc_server.scheduling import RequestContext
 
 Json: TypeAlias = dict[str, Any]
-Step: TypeAlias = Callable[[str, Callable[[], Json]], Json]
-"""``step(phase, work)``: does ``work`` and records its answer; when an earlier run has recorded
-one, returns that instead. ``phase`` says what is being done, for display."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +25,22 @@ class JobSpec:
 
 
 Spec = TypeVar("Spec", bound=JobSpec)
+
+
+@runtime_checkable
+class Step(Protocol):
+    """The steps of a job. ``phase`` says what is being done, for display."""
+
+    def __call__(self, phase: str, work: Callable[[], Json]) -> Json:
+        """Does ``work`` and records its answer; returns the one that an earlier run recorded."""
+        ...
+
+    def each(self, phase: str, given: Json, parts: Sequence[Json]) -> Iterator[Json]:
+        """A step for :meth:`JobKind.part` of each part, in order, on whatever hosts are free.
+
+        ``given`` is the latest answer of an earlier step's phase, itself and not a copy.
+        """
+        ...
 
 
 class JobKind(Protocol[Spec]):
@@ -52,7 +65,17 @@ class JobKind(Protocol[Spec]):
         ...
 
     def count_steps(self, spec: Spec) -> int:
-        """How often :meth:`run` calls ``step``."""
+        """How many steps :meth:`run` takes at most."""
+        ...
+
+    def part(self, spec: Spec, given: Json, part: Json, context: RequestContext) -> Json:
+        """One of the parts that :meth:`run` hands to ``step.each``.
+
+        They do not depend on each other, and any host of the record gives the same answer.
+
+        Raises:
+            AcpcError: It cannot be measured.
+        """
         ...
 
     def run(self, spec: Spec, stamp: str, step: Step, context: RequestContext) -> Json:

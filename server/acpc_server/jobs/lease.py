@@ -207,13 +207,16 @@ class Lease:
             name: (hosts[name].session, hosts[name].beat) if name in hosts else None
             for name in others
         }
+        alive = 0
         for name, repeats in self._others.count(marks).items():
             host = hosts.get(name)
             left = host is not None and not host.session
+            alive += not left and repeats < self._terms.beats and host is not None
             if left or self._due(repeats):
                 log.warning("host_gone", executor_id=name, jobs=durable.take_over(name))
                 if host is not None:
                     self._database.forget(host)
+        self._running.other_hosts = alive
         ours = self._running.ids()
         idle = {
             job: holder

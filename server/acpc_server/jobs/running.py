@@ -13,8 +13,9 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import structlog
@@ -33,6 +34,7 @@ from acpc_server.jobs import durable
 from acpc_server.jobs.database import first_line
 from acpc_server.jobs.durable import Withdrawn
 from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Owner, Progress
+from acpc_server.jobs.sharing import Offers, SharedParts, Task
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 
@@ -64,18 +66,27 @@ class StepFailed(BaseException):
 
 
 class JobRun:
-    """One run of one job in this process.
+    """One run of one job in this process: its steps, and what they leave in the record.
 
     Attributes:
         failure: Why the job failed, once it has.
+        whole: Whether it runs a job, and not some parts of one.
     """
 
-    def __init__(self, kind: JobKind[Any], spec: JobSpec, stamp: str, owner: Owner) -> None:
+    whole = True
+
+    def __init__(self, kind: JobKind[Any], spec: JobSpec, offers: Offers, metrics: Metrics) -> None:
+        owner = offers.owner
         self.context = RequestContext(Priority.JOB, caller=owner.caller, tenant=owner.tenant)
-        self._kind = kind
+        self.kind = kind
         self._spec = spec
-        self._stamp = stamp
+        self._offers = offers
+        self._shards = metrics.job_shards
         self._total = kind.count_steps(spec)
+        self._done = 0
+        self._before = 0  # steps before the parts at hand
+        self._shared: SharedParts | None = None
+        self._answers: dict[str, tuple[int, Json]] = {}  # of each phase the latest, and its step
         self.progress = Progress.at("waiting", 0, self._total)
         self._fresh_seconds = 0.0
         self._fresh_steps = 0
@@ -89,38 +100,118 @@ class JobRun:
                 measured so far is on record.
         """
         try:
-            return _value(
-                _outcome(lambda: self._kind.run(self._spec, self._stamp, self._step, self.context))
-            )
+            return _value(_outcome(self._all))
         except StepFailed as failed:
             self.failure = failed.failure
+            if self._shared is not None:
+                self._shared.close()
             durable.fail(failed.failure)
+
+    def _all(self) -> Json:
+        return self.kind.run(self._spec, self._offers.stamp, self, self.context)
+
+    def __call__(self, phase: str, work: Callable[[], Json]) -> Json:
+        """See :class:`~acpc_server.jobs.Step`."""
+        value = self._step(phase, lambda: self._measured(phase, work))
+        self._answers[phase] = self._done, value
+        return value
+
+    def each(self, phase: str, given: Json, parts: Sequence[Json]) -> Iterator[Json]:
+        """See :class:`~acpc_server.jobs.Step`."""
+        number = next(number for number, answer in self._answers.values() if answer is given)
+        self._before = self._done
+        self._shared = shared = self._offers.of(phase, number, self._done + 1, parts)
+        for part in parts:
+            work = partial(self.kind.part, self._spec, given, part, self.context)
+            yield self._step(phase, partial(self._part, phase, work))
+        if shared is not None:
+            shared.close()
+            self._fresh_steps += shared.elsewhere
+            self._shared = None
 
     def _step(self, phase: str, work: Callable[[], Json]) -> Json:
         if self.context.cancelled:
             raise Withdrawn
-        self._advance(phase, 0)
-
-        def measured() -> Json:
-            step = self.progress.completed + 1
-            log.info("job_step", step=step, steps=self._total, phase=phase)
-            started = time.monotonic()
-            with tracing.span(f"step {phase}", step=step):
-                outcome = _outcome(work)
-            self._fresh_seconds += time.monotonic() - started
-            self._fresh_steps += 1
-            return outcome
-
-        value = _value(durable.step(phase, measured))
-        self._advance(phase, 1)
+        self._show(phase)
+        value = _value(durable.step(phase, work))
+        self._done += 1
+        self._show(phase)
         return value
 
-    def _advance(self, phase: str, steps: int) -> None:
-        done = self.progress.completed + steps
-        rate = None
-        if self._fresh_steps:
-            rate = self._fresh_steps / max(self._fresh_seconds, 1e-9)
+    def _part(self, phase: str, work: Callable[[], Json]) -> Json:
+        """The outcome of a part, measured here unless another host has."""
+        if self._shared is not None:
+            started = time.monotonic()
+            answer = self._shared.answer(self._done - self._before, self.context)
+            self._fresh_seconds += time.monotonic() - started
+            if answer is not None:
+                return answer
+        self._shards.labels(self.kind.name, "own" if self.whole else "other").inc()
+        return self._measured(phase, work)
+
+    def _measured(self, phase: str, work: Callable[[], Json]) -> Json:
+        step = self._done + 1
+        log.info("job_step", step=step, steps=self._total, phase=phase)
+        started = time.monotonic()
+        with tracing.span(f"step {phase}", step=step):
+            outcome = _outcome(work)
+        self._fresh_seconds += time.monotonic() - started
+        self._fresh_steps += 1
+        return outcome
+
+    def _show(self, phase: str) -> None:
+        done, fresh, rate = self._done, self._fresh_steps, None
+        if self._shared is not None:
+            done += self._shared.ahead(self._done - self._before)
+            fresh += self._shared.elsewhere
+        if fresh:
+            rate = fresh / max(self._fresh_seconds, 1e-9)
         self.progress = Progress.at(phase, done, self._total, rate)
+
+
+class TaskRun(JobRun):
+    """One run of some parts of a job that another run has offered; see :mod:`.sharing`."""
+
+    whole = False
+
+    def __init__(
+        self, kind: JobKind[Any], spec: JobSpec, task: Task, owner: Owner, metrics: Metrics
+    ) -> None:
+        alone = Offers(task.job, task.kind, task.spec, "", owner, others=lambda: 0)
+        super().__init__(kind, spec, alone, metrics)
+        self._task = task
+        self._done = task.first - 1
+
+    def run(self) -> Json:
+        """Every part in order, up to one that fails; the answers are the steps of the run.
+
+        Raises:
+            Withdrawn: As a job's run does.
+        """
+        task = self._task
+        state = durable.states([task.job]).get(task.job)
+        given = durable.outcomes(task.job, task.given - 1, 1)
+        if state is None or state.done or not given:
+            return {}  # nobody will ask for them
+        for part in task.parts:
+            work = partial(self.kind.part, self._spec, _value(given[0]), part, self.context)
+            try:
+                self._step(task.phase, partial(self._part, task.phase, work))
+            except StepFailed as failed:  # the job's host measures it again, and judges
+                failure = failed.failure
+                log.warning("job_task_failed", code=failure.code, message=failure.message)
+                break
+        return {}
+
+
+def _readable(kind: JobKind[Any], spec: Json) -> JobSpec:
+    try:
+        read: JobSpec = from_plain(kind.spec_type, spec)
+    except InvalidArgument:
+        # Written by a newer release; the lease queues it again for a host that can read it.
+        log.warning("job_unreadable")
+        raise Withdrawn from None
+    return read
 
 
 def _outcome(work: Callable[[], Json]) -> Json:
@@ -148,7 +239,11 @@ def _value(outcome: Json) -> Json:
 
 
 class RunningJobs:
-    """Runs jobs, and counts how they end."""
+    """Runs jobs and tasks, and counts how jobs end.
+
+    Attributes:
+        other_hosts: Further hosts that the record has now.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -158,45 +253,53 @@ class RunningJobs:
         self.draining = threading.Event()
         self._closed = threading.Event()
         self._pause = FIRST_PAUSE_SECONDS
+        self.other_hosts = 0
 
     def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
         """Run a job to its end, in the calling thread."""
+        offers = Offers(job_id, kind.name, spec, stamp, owner, lambda: self.other_hosts)
         with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
-            try:
-                run = JobRun(kind, from_plain(kind.spec_type, spec), stamp, owner)
-            except InvalidArgument:
-                # Written by a newer release; the lease queues it again for a host that can read it.
-                log.warning("job_unreadable")
-                raise Withdrawn from None
+            run = JobRun(kind, _readable(kind, spec), offers, self._metrics)
             log.info("job_started")
-            with self._changed:
-                self._runs[job_id] = run
-                self._count("running", 1)
-                if self.draining.is_set():
-                    run.context.cancel()
-            end, started, host_failed = "withdrawn", time.monotonic(), False
-            try:
-                result = run.run()
-                end = "succeeded"
-                return result
-            except HostFailed as failed:
-                host_failed = True
-                log.warning("job_set_aside", cause=str(failed))
-                raise
-            except Exception:
-                end = "failed"
-                code = run.failure.code if run.failure else "INTERNAL"
-                self._metrics.job_failures.labels(kind.name, code).inc()
-                raise
-            finally:
+            return self._hold(job_id, run)
+
+    def run_task(self, kind: JobKind[Any], task_id: str, task: Task, owner: Owner) -> Json:
+        """Run some parts of a job that another host runs, in the calling thread."""
+        with structlog.contextvars.bound_contextvars(job=task.job, kind=kind.name):
+            run = TaskRun(kind, _readable(kind, task.spec), task, owner, self._metrics)
+            log.info("job_task_started", first=task.first, parts=len(task.parts))
+            return self._hold(task_id, run)
+
+    def _hold(self, run_id: str, run: JobRun) -> Json:
+        with self._changed:
+            self._runs[run_id] = run
+            self._count(run, "running", 1)
+            if self.draining.is_set():
+                run.context.cancel()
+        end, started, host_failed = "withdrawn", time.monotonic(), False
+        try:
+            result = run.run()
+            end = "succeeded"
+            return result
+        except HostFailed as failed:
+            host_failed = True
+            log.warning("job_set_aside", cause=str(failed))
+            raise
+        except Exception:
+            end = "failed"
+            code = run.failure.code if run.failure else "INTERNAL"
+            self._metrics.job_failures.labels(run.kind.name, code).inc()
+            raise
+        finally:
+            if run.whole:
                 seconds = time.monotonic() - started
-                self._metrics.job_seconds.labels(kind.name, end).observe(seconds)
-                self._leave(job_id, run, end)
-                log.info("job_ended", end=end)
-                if host_failed:
-                    self._set_aside(job_id)
-                if end == "withdrawn" and self.draining.is_set():
-                    self._closed.wait()  # keeps the queue's slot, so that no further job starts
+                self._metrics.job_seconds.labels(run.kind.name, end).observe(seconds)
+            self._leave(run_id, run, end)
+            log.info("job_ended" if run.whole else "job_task_ended", end=end)
+            if host_failed:
+                self._set_aside(run_id)
+            if end == "withdrawn" and self.draining.is_set():
+                self._closed.wait()  # keeps the queue's slot, so that no further job starts
 
     def _set_aside(self, job_id: str) -> None:
         """Queue a job again that this host failed, and keep its slot, so that others are spared."""
@@ -212,20 +315,21 @@ class RunningJobs:
         with self._changed:
             if self._runs.get(job_id) is run:  # and not a successor with the same request id
                 del self._runs[job_id]
-            self._count("running", -1)
+            self._count(run, "running", -1)
             if end != "withdrawn" and not run.context.cancelled:
                 now = time.monotonic()
                 lately = {i: t for i, t in self._ended.items() if now - t < UNRECORDED_SECONDS}
                 self._ended = {**lately, job_id: now}
                 self._pause = FIRST_PAUSE_SECONDS
-                self._count(end, 1)
+                self._count(run, end, 1)
             self._changed.notify_all()
 
-    def _count(self, state: str, change: int) -> None:
-        self._metrics.jobs.labels(state).inc(change)
+    def _count(self, run: JobRun, state: str, change: int) -> None:
+        if run.whole:
+            self._metrics.jobs.labels(state).inc(change)
 
     def ids(self) -> set[str]:
-        """The jobs that run here now."""
+        """The jobs and tasks that run here now."""
         with self._changed:
             return set(self._runs)
 
@@ -261,7 +365,7 @@ class RunningJobs:
             if run is not None:
                 run.context.cancel()
             cancel()
-            self._count("cancelled", 1)
+            self._metrics.jobs.labels("cancelled").inc()
             return True
 
     def forget(self, job_id: str) -> None:

@@ -27,7 +27,14 @@ from acpc_server.errors import (
     Unavailable,
 )
 from acpc_server.jobs import durable
-from acpc_server.jobs.database import QUEUE, TENANT_QUEUE, JobDatabase, first_line, no_room
+from acpc_server.jobs.database import (
+    QUEUE,
+    TASK,
+    TENANT_QUEUE,
+    JobDatabase,
+    first_line,
+    no_room,
+)
 from acpc_server.jobs.following import Changed, JobFollowers
 from acpc_server.jobs.kind import (
     NOBODY,
@@ -42,6 +49,7 @@ from acpc_server.jobs.lease import Lease, LeaseTerms
 from acpc_server.jobs.reader import JobReader
 from acpc_server.jobs.retention import Retention
 from acpc_server.jobs.running import RunningJobs
+from acpc_server.jobs.sharing import Task, task_ids
 from acpc_server.jobs.state_folder import StateFolder
 from acpc_server.observe import Metrics
 
@@ -96,7 +104,7 @@ class JobService:
     ) -> None:
         self._kinds = {kind.name: kind for kind in kinds}
         self._kind_of = {kind.spec_type: kind for kind in kinds}
-        for name in self._kinds:
+        for name in (*self._kinds, TASK):
             durable.workflow(name)
         self._options = options
         self._tenants_served = False
@@ -106,7 +114,8 @@ class JobService:
         self._metrics = metrics
         self._reader = JobReader(self._kinds, self._running, self._database)
         self._followers = JobFollowers(self._look)
-        self._retention = Retention(list(self._kinds), options.retention_days, self._database.now)
+        names = [*self._kinds, TASK]
+        self._retention = Retention(names, options.retention_days, self._database.now)
         self._lease = Lease(
             self._database,
             self._running,
@@ -266,11 +275,16 @@ class JobService:
         durable.serve_tenants(self._options.concurrency, self._options.max_running)
         self._tenants_served = True
 
-    def _run(self, kind: str, job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
+    def _run(self, kind: str, run_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
+        task = Task(**spec) if kind == TASK else None
+        job_id = run_id if task is None else task.job
         try:
             waited, trace = self._database.origin(job_id)
         except SQLAlchemyError:  # neither is worth a job
             waited, trace = None, ""
+        if task is not None:
+            with tracing.span(f"task {task.kind}", trace, job=job_id, first=task.first):
+                return self._running.run_task(self._kinds[task.kind], run_id, task, owner)
         if waited is not None:
             self._metrics.first_step.observe(waited)
         with tracing.span(f"job {kind}", trace, job=job_id):
@@ -297,17 +311,23 @@ class JobService:
                 cancel=lambda: durable.cancel(job_id),
             )
         if cancelled:
+            self._delete([], self.get(job_id, tenant))
             log.info("job_cancelled", job=job_id)
 
     def delete(self, job_id: str, tenant: str = "") -> None:
         """Forget a finished job; FailedPrecondition while it is not done."""
-        if not self.get(job_id, tenant).state.done:
+        job = self.get(job_id, tenant)
+        if not job.state.done:
             raise FailedPrecondition(
                 f"operations/{job_id} is not done; cancel it first", reason="OPERATION_RUNNING"
             )
-        with self._record():
-            durable.delete([job_id])
+        self._delete([job_id], job)
         self._running.forget(job_id)  # its request id may be used again
+
+    def _delete(self, job_ids: Sequence[str], of: Job) -> None:
+        """Remove jobs, and whatever tasks there are of one."""
+        with self._record():
+            durable.delete([*job_ids, *task_ids(of.job_id, of.progress.total)])
 
     def follow(self, job_id: str, changed: Changed, tenant: str = "") -> Callable[[], None]:
         """Have ``changed`` told of a job until it is done; see :meth:`JobFollowers.follow`."""

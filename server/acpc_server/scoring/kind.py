@@ -96,7 +96,7 @@ class ScoreJobKind(AnchorJobKind):
         opened = step("reading anchors", lambda: self.open(spec, stamp, context))
         scores: dict[Role, Json] = {}
         for role in spec.roles():
-            shards = self._measured(spec, opened, role, {}, step, context)
+            shards = self._measured(spec, opened, role, {}, step)
             scores[role] = self._separated(spec, opened, role, shards, step, context)
         return self.conclude(spec, opened, scores, check=context.check)
 
@@ -112,7 +112,7 @@ class ScoreJobKind(AnchorJobKind):
             read = partial(self.open, part, stamp, context, before and before["anchors"], last)
             opened = step("reading anchors", read)
             for role in spec.roles():
-                shards[role] = self._measured(part, opened, role, shards[role], step, context)
+                shards[role] = self._measured(part, opened, role, shards[role], step)
             look = partial(self.look, spec, opened, shards, seen, count, context)
             seen.append(from_plain(Seen, step(f"judging {count} anchors", look)))
             if seen[-1].decided:
@@ -131,16 +131,14 @@ class ScoreJobKind(AnchorJobKind):
         role: Role,
         known: Shards,
         step: Step,
-        context: RequestContext,
     ) -> Shards:
         """Every shard of one checkpoint; a step for each that is not known."""
-
-        def measured(rows: tuple[int, int]) -> ShardRecord:
-            shard = partial(self.shard, spec, opened, role, *rows, context)
-            return ShardRecord.from_json(step(f"measuring the {role}", shard))
-
+        fresh = [rows for rows in spec.shards() if rows not in known]
+        parts = [{"role": role, "anchors": spec.anchors.count, "rows": rows} for rows in fresh]
+        measured = step.each(f"measuring the {role}", opened, parts)
         # Read at once: the record's text is a third longer than its numbers.
-        return {rows: known.get(rows) or measured(rows) for rows in spec.shards()}
+        shards = {**known, **dict(zip(fresh, map(ShardRecord.from_json, measured), strict=True))}
+        return {rows: shards[rows] for rows in spec.shards()}
 
     def _separated(
         self,
@@ -192,19 +190,12 @@ class ScoreJobKind(AnchorJobKind):
             "seen": {"history": card.history, "image_size": card.image_size},
         }
 
-    def shard(
-        self,
-        spec: ScoreSpec,
-        opened: Json,
-        role: Role,
-        start: int,
-        stop: int,
-        context: RequestContext,
-    ) -> Json:
-        """One shard of one checkpoint."""
-        model = self.loaded(spec.named(role)).model
-        anchors = self._anchors(spec, opened, model.card, context.tenant)
-        return score_shard(self.engine, model, anchors, spec, (start, stop), context).to_json()
+    def part(self, spec: ScoreSpec, given: Json, part: Json, context: RequestContext) -> Json:
+        """One shard of one checkpoint, of the anchors that there are by then."""
+        seen, (start, stop) = spec.first(part["anchors"]), part["rows"]
+        model = self.loaded(seen.named(part["role"])).model
+        anchors = self._anchors(seen, given, model.card, context.tenant)
+        return score_shard(self.engine, model, anchors, seen, (start, stop), context).to_json()
 
     def summarise(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -88,11 +87,9 @@ class StudyJobKind(AnchorJobKind):
     def run(self, spec: StudySpec, stamp: str, step: Step, context: RequestContext) -> Json:
         """Every step of a study, in order; see :class:`~acpc_server.jobs.JobKind`."""
         opened = step("reading anchors", lambda: self._open(spec, stamp, context))
-        phase = f"measuring {spec.study.kind}"
-        parts = [
-            Table.from_json(step(phase, partial(self._part, spec, opened, start, stop, context)))
-            for start, stop in spec.shards()
-        ]
+        shards = [{"rows": rows} for rows in spec.shards()]
+        measured = step.each(f"measuring {spec.study.kind}", opened, shards)
+        parts = [Table.from_json(part) for part in measured]
         measurement = self._measurement(spec, opened, context.tenant)
         table = measurement.conclude(Table.join(parts))
         return {
@@ -110,10 +107,10 @@ class StudyJobKind(AnchorJobKind):
         )  # rejects anchors that the study cannot use
         return identity
 
-    def _part(
-        self, spec: StudySpec, opened: Json, start: int, stop: int, context: RequestContext
-    ) -> Json:
-        measurement = self._measurement(spec, opened, context.tenant)
+    def part(self, spec: StudySpec, given: Json, part: Json, context: RequestContext) -> Json:
+        """The rows of one shard of anchors."""
+        start, stop = part["rows"]
+        measurement = self._measurement(spec, given, context.tenant)
         return measurement.measure(start, stop, context).to_json()
 
     def _measurement(self, spec: StudySpec, opened: Json, tenant: str) -> Measurement[Any]:

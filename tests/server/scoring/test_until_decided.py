@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,15 +98,21 @@ class Desk:
         record = [] if recorded is None else recorded
         replayed = iter(list(record))
 
-        def step(phase: str, work: Callable[[], Json]) -> Json:
-            known = next(replayed, None)
-            if known is None:
-                known = json.loads(json.dumps(work()))
-                record.append(known)
-            return known
+        kind, context = self.kind(), RequestContext(Priority.JOB)
 
-        kind = self.kind()
-        result = kind.run(spec, kind.stamp(spec), step, RequestContext(Priority.JOB))
+        class Steps:
+            def __call__(self, phase: str, work: Callable[[], Json]) -> Json:
+                known = next(replayed, None)
+                if known is None:
+                    known = json.loads(json.dumps(work()))
+                    record.append(known)
+                return known
+
+            def each(self, phase: str, given: Json, parts: Sequence[Json]) -> Iterator[Json]:
+                for part in parts:
+                    yield self(phase, lambda part=part: kind.part(spec, given, part, context))
+
+        result = kind.run(spec, kind.stamp(spec), Steps(), context)
         return json.loads(json.dumps(result))
 
     def answer(self, spec: ScoreSpec, result: Json) -> Score:
