@@ -95,6 +95,7 @@ bench: $(READY) ## Measure (an hour, needs PostgreSQL); writes build/benchmarks/
 	@$(BIN)/python benchmarks/rolling.py
 	@$(BIN)/python benchmarks/door.py
 	@$(BIN)/python benchmarks/durability.py
+	@$(BIN)/python benchmarks/shared_job.py
 	@$(BIN)/python benchmarks/two_tenants.py
 
 train-demo: $(READY) ## Train the demo's checkpoints again (a few minutes)

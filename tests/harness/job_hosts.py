@@ -24,6 +24,22 @@ def small(request_id: str, seed: int) -> pb.ScoreCheckpointRequest:
     )
 
 
+def large(request_id: str, anchors: int, draws: int) -> pb.ScoreCheckpointRequest:
+    """A job of enough anchors to be shared, of the dataset that :func:`write_large` writes."""
+    return job(
+        request_id,
+        dataset={**ROOMS, "dataset": "many.h5", "count": anchors},
+        reference=None,
+        protocol={"draws": draws},
+    )
+
+
+def write_large(world: JobWorld) -> JobWorld:
+    """The world, with episodes enough for two thousand anchors beside what it has."""
+    world.write_dataset(seed=5, name="many.h5", episodes=24)
+    return world
+
+
 class Hosts:
     """Servers of one record, started together while the ``with`` block lasts; a caller of each.
 

@@ -47,11 +47,11 @@ class JobWorld:
         for fresh in write_checkpoint(self.root / "fresh", public_config(), seed=seed).iterdir():
             fresh.replace(folder / fresh.name)
 
-    def write_dataset(self, seed: int) -> None:
-        """Put other episodes into ``rooms.h5``, as a new file under the old name."""
+    def write_dataset(self, seed: int, name: str = "rooms.h5", episodes: int = 6) -> None:
+        """Put other episodes into a dataset, as a new file under the old name."""
         fresh = self.datasets / "fresh"
-        write_public_dataset(fresh, public_columns([150] * 6, side=28, seed=seed))
-        fresh.replace(self.datasets / "rooms.h5")
+        write_public_dataset(fresh, public_columns([150] * episodes, side=28, seed=seed))
+        fresh.replace(self.datasets / name)
 
 
 def write_job_world(root: Path) -> JobWorld:
