@@ -2,7 +2,7 @@
 
     python benchmarks/shared_job.py [--anchors 2000] [--draws 8]
 
-Needs PostgreSQL's programs (apt-get install postgresql), and two cores that have nothing else to do.
+Needs PostgreSQL's programs (apt-get install postgresql), and two idle cores.
 Ends with 1 when a promise is broken: other bytes, or a shard lost or measured twice.
 """
 
