@@ -24,12 +24,12 @@ class CompilationFailed(Exception):
 
 
 def compile_module(
-    module: nn.Module, inputs: tuple[Tensor, ...], folder: Path, threads: int
+    module: nn.Module, inputs: tuple[Tensor, ...], folder: Path, threads: int, *, reduced: bool
 ) -> Compute:
     """The compiled module for contiguous inputs of these very shapes, on ``threads`` CPU threads.
 
-    Every weight that ``module`` reads must be registered with it. Blocks for a minute or more and
-    needs a C++ compiler.
+    With ``reduced`` it computes as under bfloat16 autocast. Every weight that ``module`` reads must
+    be registered with it. Blocks for a minute or more and needs a C++ compiler.
 
     Raises:
         CompilationFailed: The module cannot be sent to the compiler, or not be compiled.
@@ -44,7 +44,7 @@ def compile_module(
     # Not a fork: the server has threads, and OpenMP does not survive one.
     child = multiprocessing.get_context("spawn").Process(
         target=_compile,
-        args=(str(sent), str(package), threads),
+        args=(str(sent), str(package), threads, reduced),
         name="compiler",
         daemon=True,
     )
@@ -59,11 +59,11 @@ def compile_module(
     return compiled
 
 
-def _compile(sent: str, package: str, threads: int) -> None:
+def _compile(sent: str, package: str, threads: int, reduced: bool) -> None:
     torch.set_num_threads(threads)
     # Classes of a private file that the parent has just written.
     module, inputs = torch.load(sent, weights_only=False)
-    with torch.no_grad():
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=reduced):
         program = torch.export.export(module.eval(), inputs)
         torch._inductor.aoti_compile_and_package(
             program, package_path=package, inductor_configs={"freezing": True}

@@ -169,7 +169,7 @@ class DeviceEngine:
         def compute(part: Tensor) -> Tensor:
             starts, before = (to_device(x, self.device, latent_dtype(mode)) for x in shared)
             inputs = starts, before, part.transpose(0, 1)
-            what = pool_computation(self._for_mode(model, mode), mode, self.device)
+            what = pool_computation(self._for_mode(model, mode), mode)
             if interactive and what is not None:
                 out = self._fast.compute(what, *inputs)
             else:

@@ -51,6 +51,7 @@ class Computation:
         module: The same as a module with every weight it reads, for the compiler; None when the
             model's family shows no network.
         tolerance: Largest difference from the eager answer, relative to its largest number.
+        reduced: Whether it is computed under bfloat16 autocast.
     """
 
     primitive: str
@@ -58,6 +59,7 @@ class Computation:
     eager: Compute
     module: Callable[[], nn.Module] | None
     tolerance: float
+    reduced: bool = False
 
 
 @dataclass
@@ -181,7 +183,9 @@ class FastPaths:
             try:
                 if what.module is None:
                     raise CompilationFailed("the model's family does not show its network")
-                path.fast = compile_module(what.module(), inputs, Path(folder), self._threads)
+                path.fast = compile_module(
+                    what.module(), inputs, Path(folder), self._threads, reduced=what.reduced
+                )
             except (CompilationFailed, RuntimeError, OSError) as error:
                 log.warning("compilation_failed", primitive=what.primitive, error=str(error))
 
