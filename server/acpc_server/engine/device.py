@@ -89,9 +89,7 @@ class DeviceEngine:
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
         admission = admission or AdmissionController()
         self._queue = BatchQueue(metrics, admission, self.limiter)
-        self._fast = FastPaths(
-            device, metrics, after=compile_after, threads=threads or torch.get_num_threads()
-        )
+        self._fast = FastPaths(device, metrics, after=compile_after)
         self.owner = DeviceOwner(
             device, metrics, self._queue, admission.latency, threads=threads, on_failed=on_failed
         )

@@ -84,14 +84,12 @@ class FastPaths:
 
     Args:
         after: Calls of one key before a fast path is made for it; 0: never.
-        threads: CPU threads a compiled path computes on.
     """
 
-    def __init__(self, device: torch.device, metrics: Metrics, *, after: int, threads: int) -> None:
+    def __init__(self, device: torch.device, metrics: Metrics, *, after: int) -> None:
         self._device = device
         self._metrics = metrics
         self._after = after
-        self._threads = threads
         self._paths: OrderedDict[Hashable, _Path] = OrderedDict()
         self._ended: set[Hashable] = set()  # few: each took a minute to make
         self._compiling = threading.Lock()  # one at a time: it takes a core
@@ -173,10 +171,13 @@ class FastPaths:
             except RuntimeError as error:
                 log.warning("graph_capture_failed", primitive=what.primitive, error=str(error))
             return
-        target = partial(self._compile, what, path, inputs)
+        # As many threads as this call has, which its shape alone decides.
+        target = partial(self._compile, what, path, inputs, torch.get_num_threads())
         threading.Thread(target=target, name="compiler", daemon=True).start()
 
-    def _compile(self, what: Computation, path: _Path, inputs: tuple[Tensor, ...]) -> None:
+    def _compile(
+        self, what: Computation, path: _Path, inputs: tuple[Tensor, ...], threads: int
+    ) -> None:
         shapes = [tuple(x.shape) for x in inputs]
         with self._compiling, tempfile.TemporaryDirectory(prefix="acpc-compiler-") as folder:
             log.info("fast_path_compiling", primitive=what.primitive, shapes=shapes)
@@ -184,7 +185,7 @@ class FastPaths:
                 if what.module is None:
                     raise CompilationFailed("the model's family does not show its network")
                 path.fast = compile_module(
-                    what.module(), inputs, Path(folder), self._threads, reduced=what.reduced
+                    what.module(), inputs, Path(folder), threads, reduced=what.reduced
                 )
             except (CompilationFailed, RuntimeError, OSError) as error:
                 log.warning("compilation_failed", primitive=what.primitive, error=str(error))
