@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import structlog
 import torch
@@ -21,6 +22,7 @@ from acpc.v1 import (
 )
 from google.longrunning import operations_pb2
 from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
+from grpc import ServerCredentials
 from grpc_health.v1 import health_pb2
 
 from acpc_server.access import AccessControl, is_local
@@ -61,6 +63,7 @@ from acpc_server.rpc import (
     Reflection,
     ScoringServicer,
     StudyServicer,
+    claimed,
     reflection_versions,
 )
 from acpc_server.scheduling import AdmissionController, Held, WorkerPool
@@ -108,7 +111,7 @@ class Server:
     """The service of one process.
 
     Attributes:
-        port: Port gRPC is bound to, known after :meth:`start`.
+        port: Port gRPC is bound to, known after :meth:`start`; -1 where it has sockets alone.
         metrics_port: Port of ``/metrics``, or None when it is off.
         access: Who may call; reads its files again when told to.
     """
@@ -135,6 +138,7 @@ class Server:
         self._device = choose_device(settings.device)
         self.metrics = Metrics()
         self.access = AccessControl(access_options(settings), self.metrics)
+        _require_plain_callers(settings, self.access)
         self.metrics.set_build(
             version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
         )
@@ -301,6 +305,7 @@ class Server:
             "worker_serving" if self._shares_port else "serving",
             host=settings.host,
             port=self.port,
+            sockets=settings.listen,
             metrics_port=self.metrics_port,
             device=device_name(self._device),
             version=CODE_VERSION,
@@ -325,13 +330,26 @@ class Server:
                 return
 
     def _bind(self) -> int:
-        settings = self._settings
-        address = f"{settings.host}:{settings.port}"
+        """Listen, and return the port; on the sockets in plain text, which leaves no host."""
+        settings, port = self._settings, self._settings.port
+        if port >= 0:
+            port = self._listen(
+                f"{settings.host}:{port}",
+                self.access.port_credentials(),
+                "another --port, 0 picks a free one",
+            )
+        for address in settings.listen:
+            path, mode = Path(address.removeprefix("unix:")), int(settings.socket_mode, 8)
+            with claimed(path, mode, settings.socket_group):
+                self._listen(address, None, "another --listen")
+        return port
+
+    def _listen(self, address: str, credentials: ServerCredentials | None, else_: str) -> int:
         try:
-            return self._door.bind(address, self.access.port_credentials())
+            return self._door.bind(address, credentials)
         except RuntimeError as error:
             raise FailedPrecondition(
-                f"cannot listen on {address} ({error}); choose another --port, 0 picks a free one"
+                f"cannot listen on {address} ({error}); choose {else_}"
             ) from error
 
     def stop(self, hurry: threading.Event | None = None) -> None:
@@ -375,9 +393,18 @@ def _make_state_folder(settings: Settings) -> None:
         ) from error
 
 
+def _require_plain_callers(settings: Settings, access: AccessControl) -> None:
+    """FailedPrecondition when nobody could call over the sockets, which carry no certificates."""
+    if settings.listen and access.by_certificate_alone:
+        raise FailedPrecondition(
+            f"--listen {settings.listen[0]}: callers over a Unix socket have no certificate, and "
+            "nothing else would say who they are; add --keys-file, or issuers to --access-file"
+        )
+
+
 def _warn_of_exposure(settings: Settings) -> None:
     """Log what anyone on the network can do, as its owner may have forgotten."""
-    if settings.insecure and not is_local(settings.host):
+    if settings.insecure and settings.port >= 0 and not is_local(settings.host):
         log.warning("insecure", host=settings.host, hint="whoever reaches the port may call it")
     served = settings.metrics_port >= 0 and not is_local(settings.metrics_host)
     if served and settings.metrics_token_file is None:

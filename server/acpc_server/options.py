@@ -18,7 +18,8 @@ from acpc_server.settings import MEBIBYTE, Settings
 # Calls under way on one connection; gRPC counts some that have just ended, and rejects further ones
 # without a reason, so that limits of calls are to be met first.
 CONNECTION_STREAMS = 1024
-
+# What a server without a port counts as listening on.
+LOOPBACK = "127.0.0.1"
 
 # Files a process opens at most, where the system sets no limit of its own.
 OPEN_FILES = 65_536
@@ -104,7 +105,7 @@ def access_options(settings: Settings) -> AccessOptions:
         quota=caller_quota(settings),
     )
     require_guarded(
-        settings.host,
+        settings.host if settings.port >= 0 else LOOPBACK,
         authenticated=options.authenticated,
         encrypted=options.encrypted,
         insecure=settings.insecure,

@@ -51,6 +51,7 @@ def _flags() -> Iterator[inspect.Parameter]:
         group = GROUPS.get(name, group)
         dashed = name.replace("_", "-")
         switch = field.annotation is bool
+        repeated = get_origin(field.annotation) is tuple
         option = typer.Option(
             f"--{dashed}/--no-{dashed}" if switch else f"--{dashed}",
             help=escape(f"{field.description}{_default(field)}"),
@@ -58,13 +59,15 @@ def _flags() -> Iterator[inspect.Parameter]:
             show_default=False,
             rich_help_panel=group,
         )
-        kind: Any = bool | None if switch else str | None
+        kind: Any = bool | None if switch else (list[str] if repeated else str) | None
         annotation = Annotated[kind, option]
         yield inspect.Parameter(name, _KEYWORD, default=None, annotation=annotation)
 
 
 def _metavar(field: FieldInfo) -> str:
     """What stands for the value; it is read by pydantic, as that of a variable is."""
+    if get_origin(field.annotation) is tuple:
+        return "unix:PATH"
     if get_origin(field.annotation) is not None:
         choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
         return "|".join(choices) or "PATH"
@@ -78,7 +81,7 @@ def _default(field: FieldInfo) -> str:
     usual = field.default
     if isinstance(usual, bool):
         usual = "on" if usual else "off"
-    return "" if usual in (None, "") else f" (default {usual})"
+    return "" if usual in (None, "", ()) else f" (default {usual})"
 
 
 def problems(error: ValidationError, flags: Mapping[str, Any], config: Path | None) -> list[str]:

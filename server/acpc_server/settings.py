@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from acpc.contract import did_you_mean
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -33,8 +43,33 @@ def _file(path: Path) -> Path:
     return path
 
 
+def _split(value: object) -> object:
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list):
+        return value
+    return [part.strip() for text in given for part in str(text).split(",") if part.strip()]
+
+
+def _socket(address: str) -> str:
+    """The path of ``unix:/path`` or ``unix:///path``."""
+    found = re.fullmatch(r"unix:(?://)?(/[^/].*)", address)
+    if found is None:
+        raise ValueError(
+            f"found {address!r}, wanted unix: and an absolute path, as unix:/run/acpc/acpc.sock; "
+            "--host and --port are for TCP"
+        )
+    size = len(os.fsencode(found[1]))
+    if size > SOCKET_PATH_BYTES:
+        raise ValueError(f"{found[1]} has {size} bytes; a socket's path has {SOCKET_PATH_BYTES}")
+    return os.path.normpath(found[1])
+
+
 Folder = Annotated[Path, AfterValidator(_folder)]
 File = Annotated[Path, AfterValidator(_file)]
+# In a variable and in one flag with commas between, in several flags, or as an array of the file.
+Several = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+# Longest path of a Unix socket, bytes.
+SOCKET_PATH_BYTES = 107
 
 
 class Settings(BaseSettings):
@@ -58,7 +93,24 @@ class Settings(BaseSettings):
         "kept in the state folder",
     )
     host: str = Field("127.0.0.1", description="address gRPC listens on")
-    port: int = Field(50051, ge=0, le=65535, description="port gRPC listens on; 0 picks one")
+    port: int = Field(
+        50051,
+        ge=-1,
+        le=65535,
+        description="port gRPC listens on; 0 picks one, -1 leaves it to the sockets of --listen",
+    )
+    listen: Several = Field(
+        (),
+        validate_default=True,
+        description="Unix socket gRPC listens on besides, as unix:/run/acpc/acpc.sock; may be "
+        "given again",
+    )
+    socket_mode: str = Field(
+        "660", pattern="^0?[0-7]{3}$", description="who may open these sockets, as chmod takes it"
+    )
+    socket_group: str = Field(
+        "", description="group of these sockets; default is that of the server's process"
+    )
     metrics_host: str = Field(
         "127.0.0.1", description="address /metrics, /livez and /readyz listen on"
     )
@@ -276,6 +328,16 @@ class Settings(BaseSettings):
             raise ValueError(f"there is no setting {key!r}; {guess}")
         return values
 
+    @field_validator("listen")
+    @classmethod
+    def _listen(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if not value and info.data.get("port") == -1:
+            raise ValueError("without a port there must be a socket: unix:/run/acpc/acpc.sock")
+        sockets = tuple(f"unix:{_socket(address)}" for address in value)
+        if len(set(sockets)) < len(sockets):
+            raise ValueError("a socket is named twice")
+        return sockets
+
     @field_validator("device")
     @classmethod
     def _device(cls, value: str) -> str:
@@ -375,7 +437,7 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
     class Read(Settings):
         model_config = SettingsConfigDict(toml_file=file)
 
-    return Read(**{name: value for name, value in flags.items() if value is not None})
+    return Read(**{name: value for name, value in flags.items() if value not in (None, [])})
 
 
 # What --help calls the settings from this one on, in the order of the fields.

@@ -166,7 +166,10 @@ def test_several_addresses_are_one_target() -> None:
 @pytest.mark.parametrize(
     ("target", "wanted"),
     [
-        ("unix:", "the name of a socket, as unix:/run/acpc.sock"),
+        ("unix:", "the path of a socket, as unix:/run/acpc/acpc.sock"),
+        ("unix://", "the path of a socket"),
+        ("unix://run/acpc.sock", "the path of a socket"),
+        ("unix:/run/" + 103 * "a", "a path of at most 107 bytes"),
         ("unix-abstract:", "the name of a socket"),
         ("ipv4:", "IP addresses, each with its port, as ipv4:10.0.0.1:50051"),
         ("ipv4:1.2.3:1", "IP addresses, each with its port"),
@@ -189,8 +192,12 @@ def test_a_target_that_names_no_server_is_rejected(target: str, wanted: str) -> 
 
 
 @pytest.mark.parametrize(
-    "target", ["gpu", "gpu:1", "::1", "[::1]:1", "dns:///gpu:1", "unix:///run/acpc", "xds:///acpc"]
-)
+    "target",
+    [
+        "gpu", "gpu:1", "::1", "[::1]:1", "dns:///gpu:1", "xds:///acpc",
+        "unix:/run/acpc", "unix:///run/acpc", "unix:acpc.sock", "unix:/run/a,b",
+    ],
+)  # fmt: skip
 def test_a_target_that_may_name_a_server_is_left_as_it_is(target: str) -> None:
     assert resolved(target) == target
 
@@ -202,6 +209,11 @@ def test_a_socket_that_is_not_there_is_told() -> None:
     ):
         client.checkpoints.get("a")
     assert "--target" in raised.value.message
+
+
+def test_a_socket_speaks_no_tls() -> None:
+    with pytest.raises(ArgumentError, match="tls: unix:/run/acpc is a Unix socket"):
+        AcpcClient("unix:/run/acpc", tls=Tls())
 
 
 def test_the_environment_means_what_the_flags_mean(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ FILES = (
 PATHS = {*FOLDERS, *FILES}
 CHOSEN = {
     "device": "cpu",
+    "socket_mode": "600",
     "devices": "cuda:0,cuda:1",
     "jobs_url": "sqlite:////elsewhere/jobs.sqlite",
     "host": "0.0.0.0",  # noqa: S104
@@ -59,6 +60,8 @@ def other_value(name: str, field: FieldInfo, tmp_path: Path) -> object:
         return tmp_path / ("file" if name in FILES else "other")
     if name in CHOSEN:
         return CHOSEN[name]
+    if name == "listen":
+        return ("unix:/run/acpc.sock",)
     if typing.get_origin(field.annotation) is typing.Literal:
         return next(v for v in typing.get_args(field.annotation) if v != field.default)
     others = {
@@ -107,11 +110,12 @@ def test_a_setting_is_a_flag_and_a_variable_and_the_flag_wins(
     wanted = other_value(name, field, tmp_path)
     usual = getattr(parse(needed), name)
     assert wanted != usual
-    assert getattr(parse({**needed, name: str(wanted)}), name) == wanted
+    text = ",".join(wanted) if isinstance(wanted, tuple) else str(wanted)
+    assert getattr(parse({**needed, name: text}), name) == wanted
 
-    monkeypatch.setenv(f"ACPC_{name.upper()}", str(wanted))
+    monkeypatch.setenv(f"ACPC_{name.upper()}", text)
     assert getattr(parse({k: v for k, v in needed.items() if k != name}), name) == wanted
-    if name not in ("jobs_url", "executor_id", "devices"):  # whose default is nothing
+    if name not in ("jobs_url", "executor_id", "devices", "listen"):  # whose default is nothing
         assert getattr(parse({**needed, name: str(usual)}), name) == usual
 
 
@@ -283,7 +287,7 @@ def test_a_wrong_file_is_one_line(line: str, told: str, config: Path) -> None:
 def test_what_wins_over_the_file_is_named_instead_of_it(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config.write_text(config.read_text().replace("port = 1", "port = -1"))
+    config.write_text(config.read_text().replace("port = 1", "port = -2"))
 
     def told(*more: str) -> str:
         return CliRunner().invoke(app, ["serve", "--config", str(config), *more]).stderr
@@ -292,6 +296,27 @@ def test_what_wins_over_the_file_is_named_instead_of_it(
     assert told("--port", "x").startswith("--port (ACPC_PORT): Input should be")
     monkeypatch.setenv("ACPC_PORT", "x")
     assert told().startswith("--port (ACPC_PORT): Input should be")
+
+
+def test_sockets_are_named_by_several_flags_or_with_commas(needed: dict[str, str]) -> None:
+    given = parse(needed, "--listen", "unix:///a,unix:/b/../c", "--listen", "unix:/d", "--port=-1")
+    assert given.listen == ("unix:/a", "unix:/c", "unix:/d")
+
+
+@pytest.mark.parametrize(
+    ("listen", "told"),
+    [
+        ("tcp:1", "wanted unix: and an absolute path"),
+        ("unix:acpc.sock", "wanted unix: and an absolute path"),
+        ("unix://run/acpc.sock", "wanted unix: and an absolute path"),
+        ("unix:/" + 107 * "a", "108 bytes"),
+        ("unix:/a,unix:///a", "named twice"),
+        ("", "there must be a socket"),
+    ],
+)
+def test_what_is_no_socket_is_told(listen: str, told: str, needed: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=told):
+        parse({**needed, "listen": listen, "port": "-1"})
 
 
 def test_a_file_that_is_no_text_is_one_line(config: Path) -> None:

@@ -17,6 +17,8 @@ Token = str | Path | Callable[[], str]
 """A bearer token or an API key; a file of one, read again when it changes; or what gives one."""
 
 LAST_PORT = 65535
+# Longest path of a Unix socket.
+SOCKET_PATH_BYTES = 107
 _TARGET = re.compile(r"(?:(dns|ipv4|ipv6|unix|unix-abstract):)?(?://[^/]*/)?(.*)")
 
 
@@ -149,7 +151,7 @@ def resolved(target: str | Sequence[str]) -> str:
             address with a port.
     """
     several = target.split(",") if isinstance(target, str) else list(target)
-    if len(several) < 2 or several[0].startswith(("ipv4:", "ipv6:")):
+    if len(several) < 2 or several[0].startswith(("ipv4:", "ipv6:", "unix:")):
         one = ",".join(several)
         if wanted := _lacking(one):
             raise ArgumentError("target", f"found {one or 'nothing'}, wanted {wanted}")
@@ -168,8 +170,14 @@ def _lacking(target: str) -> str:
     """What a target would have to be; empty when it can name a server."""
     found = _TARGET.fullmatch(target)
     scheme, rest = found.groups() if found else (None, "")
-    if scheme in ("unix", "unix-abstract"):
-        return "" if rest else f"the name of a socket, as {scheme}:/run/acpc.sock"
+    if scheme == "unix-abstract":
+        return "" if rest else "the name of a socket, as unix-abstract:acpc"
+    if scheme == "unix":
+        path = target.removeprefix("unix:").removeprefix("//")
+        if not path or (target.startswith("unix://") and not path.startswith("/")):
+            return "the path of a socket, as unix:/run/acpc/acpc.sock"
+        fits = len(os.fsencode(path)) <= SOCKET_PATH_BYTES
+        return "" if fits else f"a path of at most {SOCKET_PATH_BYTES} bytes"
     if scheme in ("ipv4", "ipv6"):
         fits = all(_version(address) == int(scheme[-1]) for address in rest.split(","))
         example = {"ipv4": "10.0.0.1:50051,10.0.0.2:50051", "ipv6": "[::1]:50051"}[scheme]
@@ -188,11 +196,16 @@ def _version(address: str) -> int:
         return 0
 
 
+def is_socket(target: str) -> bool:
+    """Whether a target is a Unix socket."""
+    return target.startswith(("unix:", "unix-abstract:"))
+
+
 def is_local(target: str) -> bool:
     """Whether every address of a target is on this host."""
-    scheme, rest = _TARGET.fullmatch(target).groups()  # type: ignore[union-attr]
-    if scheme in ("unix", "unix-abstract"):
+    if is_socket(target):
         return True
+    _, rest = _TARGET.fullmatch(target).groups()  # type: ignore[union-attr]
     return all(_is_loopback(_host(address)) for address in rest.split(","))
 
 

@@ -11,7 +11,7 @@ import grpc
 from acpc_client.calls import Method, check_options
 from acpc_client.errors import AcpcError, ArgumentError, ClientClosed, from_rpc_error
 from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
-from acpc_client.transport.access import ClientOptions, bearer, is_local, resolved
+from acpc_client.transport.access import ClientOptions, bearer, is_local, is_socket, resolved
 from acpc_client.transport.channel import CHANNEL_OPTIONS
 from acpc_client.transport.connections import Connections
 from acpc_client.transport.traced import start_tracing, traced
@@ -24,7 +24,8 @@ class Transport(ABC):
     """Channel, deadlines, retries and stubs of a client.
 
     Args:
-        target: ``host:port`` of the server, any gRPC target, or addresses of several servers.
+        target: ``host:port`` of the server, ``unix:/path`` of its socket, any gRPC target, or
+            addresses of several servers.
         options: See ``ClientOptions``.
 
     Raises:
@@ -40,6 +41,8 @@ class Transport(ABC):
         self.timeout = check_timeout(options.get("timeout"))
         self.policy = options.get("retry") or RetryPolicy()
         tls = options.get("tls")
+        if tls is not None and is_socket(self.target):
+            raise ArgumentError("tls", f"{self.target} is a Unix socket: plain text; leave TLS out")
         self.options = options
         self.credentials: grpc.ChannelCredentials | None = tls.credentials() if tls else None
         self.channel_options = CHANNEL_OPTIONS

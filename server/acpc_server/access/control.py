@@ -121,6 +121,13 @@ class AccessControl:
         """Credentials of the port; None when it speaks no TLS."""
         return self._tls.credentials() if self._tls else None
 
+    @property
+    def by_certificate_alone(self) -> bool:
+        """Whether callers must say who they are, and only a certificate can."""
+        options = self._options
+        by_header = options.keys_file is not None or bool(self._rules.value.content.issuers)
+        return options.authenticated and not by_header
+
     def identify(
         self, method: str, metadata: Metadata, auth_context: AuthContext, peer: str = ""
     ) -> Principal:
@@ -230,7 +237,7 @@ class AccessControl:
     def _require_callers(self) -> None:
         """Raise FailedPrecondition when nobody could ever be admitted."""
         options, content = self._options, self._rules.value.content
-        if not options.authenticated or options.keys_file is not None or content.issuers:
+        if not self.by_certificate_alone:
             return
         if options.tls is None or options.tls.client_ca is None:
             raise FailedPrecondition(

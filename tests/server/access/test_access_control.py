@@ -351,6 +351,15 @@ def test_options_with_which_nobody_could_call(tmp_path: Path) -> None:
         control(tls=tls_files(tmp_path))
 
 
+def test_whether_anything_but_a_certificate_says_who_calls(tmp_path: Path) -> None:
+    assert not control().by_certificate_alone
+    listed = "tenants: {lab: {}}\nprincipals: [{name: a, tenant: lab, roles: [read], dns: [a.b]}]"
+    certificates = {"tls": tls_files(tmp_path), "access_file": access_file(tmp_path, listed)}
+    assert control(**certificates).by_certificate_alone
+    make_key(tmp_path / "keys.json")
+    assert not control(**certificates, keys_file=tmp_path / "keys.json").by_certificate_alone
+
+
 def test_a_key_of_another_certificate(tmp_path: Path) -> None:
     files = tls_files(tmp_path)
     _, other = ROOT.issue("localhost").write(tmp_path, "other")

@@ -1,0 +1,70 @@
+"""Unix sockets: whose name may be taken, and who may open them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from acpc_server.errors import FailedPrecondition
+
+# How long a server that has the name may take to be heard of, seconds.
+ANSWER_SECONDS = 1.0
+
+
+@contextmanager
+def claimed(path: Path, mode: int, group: str) -> Iterator[None]:
+    """Within it a socket may be bound to ``path``; then ``mode`` and ``group`` say who opens it.
+
+    gRPC takes a name from whoever has it, so that of a living server is refused here. What a dead
+    one left is removed.
+
+    Raises:
+        FailedPrecondition: Something else has the name, or it cannot be given, or not to the group.
+    """
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise _refused(path, f"folder {path.parent}: {error.strerror}") from error
+    # No other thread makes files meanwhile that it would want others to open.
+    mask = os.umask(0o177)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # of two servers that start together, one is the first
+        _forget(path)
+        yield
+        if group:
+            shutil.chown(path, group=int(group) if group.isdecimal() else group)
+        path.chmod(mode)
+    except (OSError, LookupError) as error:
+        raise _refused(path, getattr(error, "strerror", None) or str(error)) from error
+    finally:
+        os.umask(mask)
+        os.close(folder)
+
+
+def _forget(path: Path) -> None:
+    """Remove the socket of a server that is no more."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise _refused(path, "there is a file of this name, which is no socket")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(ANSWER_SECONDS)
+        try:
+            asking.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except OSError as error:
+            raise _refused(path, f"there is a socket that cannot be asked: {error}") from error
+    raise _refused(path, "another server listens there")
+
+
+def _refused(path: Path, why: str) -> FailedPrecondition:
+    return FailedPrecondition(f"cannot listen on unix:{path} ({why}); choose another --listen")
