@@ -6,7 +6,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import structlog
 import torch
@@ -22,7 +21,6 @@ from acpc.v1 import (
 )
 from google.longrunning import operations_pb2
 from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
-from grpc import ServerCredentials
 from grpc_health.v1 import health_pb2
 
 from acpc_server.access import AccessControl, is_local
@@ -49,6 +47,7 @@ from acpc_server.options import (
     health_lane,
     job_options,
     lane,
+    listen,
     metrics_token,
 )
 from acpc_server.rpc import (
@@ -63,7 +62,6 @@ from acpc_server.rpc import (
     Reflection,
     ScoringServicer,
     StudyServicer,
-    claimed,
     reflection_versions,
 )
 from acpc_server.scheduling import AdmissionController, Held, WorkerPool
@@ -138,7 +136,6 @@ class Server:
         self._device = choose_device(settings.device)
         self.metrics = Metrics()
         self.access = AccessControl(access_options(settings), self.metrics)
-        _require_plain_callers(settings, self.access)
         self.metrics.set_build(
             version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
         )
@@ -296,7 +293,7 @@ class Server:
                     f"cannot serve /metrics on {where} ({error.strerror}); choose another "
                     "--metrics-port, 0 picks a free one"
                 ) from error
-        self.port = self._bind()
+        self.port = listen(self._door, settings, self.access)
         self.access.start()
         self._door.start()
         self._watchdog.start()
@@ -328,29 +325,6 @@ class Server:
                 log.exception("tidy_failed")
             if self._stopping.wait(TIDY_SECONDS):
                 return
-
-    def _bind(self) -> int:
-        """Listen, and return the port; on the sockets in plain text, which leaves no host."""
-        settings, port = self._settings, self._settings.port
-        if port >= 0:
-            port = self._listen(
-                f"{settings.host}:{port}",
-                self.access.port_credentials(),
-                "another --port, 0 picks a free one",
-            )
-        for address in settings.listen:
-            path, mode = Path(address.removeprefix("unix:")), int(settings.socket_mode, 8)
-            with claimed(path, mode, settings.socket_group):
-                self._listen(address, None, "another --listen")
-        return port
-
-    def _listen(self, address: str, credentials: ServerCredentials | None, else_: str) -> int:
-        try:
-            return self._door.bind(address, credentials)
-        except RuntimeError as error:
-            raise FailedPrecondition(
-                f"cannot listen on {address} ({error}); choose {else_}"
-            ) from error
 
     def stop(self, hurry: threading.Event | None = None) -> None:
         """Leave: health says NOT_SERVING, and calls are taken until load balancers know: lame duck.
@@ -391,15 +365,6 @@ def _make_state_folder(settings: Settings) -> None:
             f"cannot make the state folder {settings.state_dir} ({error.strerror}); choose "
             "another --state-dir"
         ) from error
-
-
-def _require_plain_callers(settings: Settings, access: AccessControl) -> None:
-    """FailedPrecondition when nobody could call over the sockets, which carry no certificates."""
-    if settings.listen and access.by_certificate_alone:
-        raise FailedPrecondition(
-            f"--listen {settings.listen[0]}: callers over a Unix socket have no certificate, and "
-            "nothing else would say who they are; add --keys-file, or issuers to --access-file"
-        )
 
 
 def _warn_of_exposure(settings: Settings) -> None:

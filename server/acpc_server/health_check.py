@@ -16,11 +16,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 
 def health(
-    host: Annotated[str, typer.Option(help="address of the server")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="address of the server; of a socket unix:/run/acpc/acpc.sock")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="gRPC port", envvar="ACPC_PORT")] = 50051,
-    target: Annotated[
-        str, typer.Option(help="gRPC target instead of these two, as unix:/run/acpc/acpc.sock")
-    ] = "",
     service: Annotated[
         str, typer.Option(help="full name of a gRPC service; the whole server when empty")
     ] = "",
@@ -49,7 +48,7 @@ def health(
     if http_port is not None:
         _ask_http(host, http_port, "/livez" if live else "/readyz", timeout)
         return
-    target = target or f"{host}:{port}"
+    target = host if host.startswith("unix:") else f"{host}:{port}"
     channel = _channel(target, tls_ca, tls_name)
     with channel:
         try:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from acpc_server.access import AccessOptions, TlsFiles, read_secret, require_guarded
+from acpc_server.access import AccessControl, AccessOptions, TlsFiles, read_secret, require_guarded
 from acpc_server.data.anchor_sets import AnchorLimits
+from acpc_server.errors import FailedPrecondition
 from acpc_server.evidence import DriftTerms
 from acpc_server.interactive import DriftMonitor
 from acpc_server.jobs import JobOptions, LeaseTerms
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Lane, Receiver
+from acpc_server.rpc import Door, Lane, Receiver, claimed
 from acpc_server.scheduling import CallerLimits, Quota
 from acpc_server.settings import MEBIBYTE, Settings
 
@@ -111,6 +114,37 @@ def access_options(settings: Settings) -> AccessOptions:
         insecure=settings.insecure,
     )
     return options
+
+
+def listen(door: Door, settings: Settings, access: AccessControl) -> int:
+    """Listen, and return the port; on the sockets in plain text, which leaves no host.
+
+    Raises:
+        FailedPrecondition: An address cannot be had, or nobody could call over the sockets.
+    """
+    port = settings.port
+    if port >= 0:
+        address, choose = f"{settings.host}:{port}", "another --port, 0 picks a free one"
+        port = _bind(door, address, choose, access.port_credentials())
+    if settings.listen and access.by_certificate_alone:
+        raise FailedPrecondition(
+            f"--listen {settings.listen[0]}: callers over a Unix socket have no certificate, and "
+            "nothing else would say who they are; add --keys-file, or issuers to --access-file"
+        )
+    for address in settings.listen:
+        path, mode = Path(address.removeprefix("unix:")), int(settings.socket_mode, 8)
+        with claimed(path, mode, settings.socket_group):
+            _bind(door, address, "another --listen")
+    return port
+
+
+def _bind(door: Door, address: str, choose: str, credentials: Any = None) -> int:  # noqa: ANN401
+    try:
+        return door.bind(address, credentials)
+    except RuntimeError as error:
+        raise FailedPrecondition(
+            f"cannot listen on {address} ({error}); choose {choose}"
+        ) from error
 
 
 def metrics_token(settings: Settings) -> Callable[[], str] | None:

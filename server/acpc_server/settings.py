@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from acpc.contract import did_you_mean
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     Field,
     ValidationInfo,
     field_validator,
@@ -19,7 +15,6 @@ from pydantic import (
 )
 from pydantic_settings import (
     BaseSettings,
-    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -27,49 +22,10 @@ from pydantic_settings import (
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from acpc_server.setting_types import File, Folder, Sockets
+
 MEBIBYTE = 1024 * 1024
 ACCELERATORS = ("cuda", "xpu", "mps")
-
-
-def _folder(path: Path) -> Path:
-    if not path.is_dir():
-        raise ValueError(f"{path} is not a folder")
-    return path.resolve()
-
-
-def _file(path: Path) -> Path:
-    if not path.is_file():
-        raise ValueError(f"{path} is not a file")
-    return path
-
-
-def _split(value: object) -> object:
-    given = [value] if isinstance(value, str) else value
-    if not isinstance(given, list):
-        return value
-    return [part.strip() for text in given for part in str(text).split(",") if part.strip()]
-
-
-def _socket(address: str) -> str:
-    """The path of ``unix:/path`` or ``unix:///path``."""
-    found = re.fullmatch(r"unix:(?://)?(/[^/].*)", address)
-    if found is None:
-        raise ValueError(
-            f"found {address!r}, wanted unix: and an absolute path, as unix:/run/acpc/acpc.sock; "
-            "--host and --port are for TCP"
-        )
-    size = len(os.fsencode(found[1]))
-    if size > SOCKET_PATH_BYTES:
-        raise ValueError(f"{found[1]} has {size} bytes; a socket's path has {SOCKET_PATH_BYTES}")
-    return os.path.normpath(found[1])
-
-
-Folder = Annotated[Path, AfterValidator(_folder)]
-File = Annotated[Path, AfterValidator(_file)]
-# In a variable and in one flag with commas between, in several flags, or as an array of the file.
-Several = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-# Longest path of a Unix socket, bytes.
-SOCKET_PATH_BYTES = 107
 
 
 class Settings(BaseSettings):
@@ -99,7 +55,7 @@ class Settings(BaseSettings):
         le=65535,
         description="port gRPC listens on; 0 picks one, -1 leaves it to the sockets of --listen",
     )
-    listen: Several = Field(
+    listen: Sockets = Field(
         (),
         validate_default=True,
         description="Unix socket gRPC listens on besides, as unix:/run/acpc/acpc.sock; may be "
@@ -333,10 +289,7 @@ class Settings(BaseSettings):
     def _listen(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if not value and info.data.get("port") == -1:
             raise ValueError("without a port there must be a socket: unix:/run/acpc/acpc.sock")
-        sockets = tuple(f"unix:{_socket(address)}" for address in value)
-        if len(set(sockets)) < len(sockets):
-            raise ValueError("a socket is named twice")
-        return sockets
+        return value
 
     @field_validator("device")
     @classmethod

@@ -57,7 +57,7 @@ def test_both_clients_and_the_probe_and_what_a_dead_server_left(
 
         two = asyncio.run(ask())
         assert one.results == two.results
-        probed = processes.run([*PROBE, "--target", f"unix:{path}"])
+        probed = processes.run([*PROBE, "--host", f"unix:{path}"])
         assert "SERVING" in probed.stdout
         with pytest.raises(RuntimeError, match="another server listens there"):
             server(world, tmp_path / "second", listen=f"unix:{path}").start()

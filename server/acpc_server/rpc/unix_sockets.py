@@ -21,7 +21,7 @@ ANSWER_SECONDS = 1.0
 def claimed(path: Path, mode: int, group: str) -> Iterator[None]:
     """Within it a socket may be bound to ``path``; then ``mode`` and ``group`` say who opens it.
 
-    gRPC takes a name from whoever has it, so that of a living server is refused here. What a dead
+    gRPC takes a name from whoever has it, so that of a living server is kept here. What a dead
     one left is removed.
 
     Raises:
@@ -30,7 +30,7 @@ def claimed(path: Path, mode: int, group: str) -> Iterator[None]:
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise _refused(path, f"folder {path.parent}: {error.strerror}") from error
+        raise _cannot(path, f"folder {path.parent}: {error.strerror}") from error
     # No other thread makes files meanwhile that it would want others to open.
     mask = os.umask(0o177)
     try:
@@ -41,7 +41,7 @@ def claimed(path: Path, mode: int, group: str) -> Iterator[None]:
             shutil.chown(path, group=int(group) if group.isdecimal() else group)
         path.chmod(mode)
     except (OSError, LookupError) as error:
-        raise _refused(path, getattr(error, "strerror", None) or str(error)) from error
+        raise _cannot(path, getattr(error, "strerror", None) or str(error)) from error
     finally:
         os.umask(mask)
         os.close(folder)
@@ -51,7 +51,7 @@ def _forget(path: Path) -> None:
     """Remove the socket of a server that is no more."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise _refused(path, "there is a file of this name, which is no socket")
+            raise _cannot(path, "there is a file of this name, which is no socket")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX) as asking:
@@ -62,9 +62,9 @@ def _forget(path: Path) -> None:
             path.unlink()
             return
         except OSError as error:
-            raise _refused(path, f"there is a socket that cannot be asked: {error}") from error
-    raise _refused(path, "another server listens there")
+            raise _cannot(path, f"there is a socket that cannot be asked: {error}") from error
+    raise _cannot(path, "another server listens there")
 
 
-def _refused(path: Path, why: str) -> FailedPrecondition:
+def _cannot(path: Path, why: str) -> FailedPrecondition:
     return FailedPrecondition(f"cannot listen on unix:{path} ({why}); choose another --listen")

@@ -1,0 +1,60 @@
+"""Types of settings: folders, files, names of Unix sockets."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator
+from pydantic_settings import NoDecode
+
+# Longest path of a socket.
+PATH_BYTES = 107
+
+
+def _folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise ValueError(f"{path} is not a folder")
+    return path.resolve()
+
+
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file")
+    return path
+
+
+def _split(value: object) -> object:
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list):
+        return value
+    return [part.strip() for text in given for part in str(text).split(",") if part.strip()]
+
+
+def _socket(address: str) -> str:
+    """The path of ``unix:/path`` or ``unix:///path``."""
+    found = re.fullmatch(r"unix:(?://)?(/[^/].*)", address)
+    if found is None:
+        raise ValueError(
+            f"found {address!r}, wanted unix: and an absolute path, as unix:/run/acpc/acpc.sock; "
+            "--host and --port are for TCP"
+        )
+    size = len(os.fsencode(found[1]))
+    if size > PATH_BYTES:
+        raise ValueError(f"{found[1]} has {size} bytes; a socket's path has {PATH_BYTES}")
+    return os.path.normpath(found[1])
+
+
+def _named_once(value: tuple[str, ...]) -> tuple[str, ...]:
+    sockets = tuple(f"unix:{_socket(address)}" for address in value)
+    if len(set(sockets)) < len(sockets):
+        raise ValueError("a socket is named twice")
+    return sockets
+
+
+# In a variable and in one flag with commas between, in several flags, or as an array of the file.
+Sockets = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_named_once)]
+Folder = Annotated[Path, AfterValidator(_folder)]
+File = Annotated[Path, AfterValidator(_file)]
