@@ -14,7 +14,22 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from rich.markup import escape
 
-from acpc_server.settings import GROUPS, Settings
+from acpc_server.settings import Settings
+
+# What --help calls the settings from this one on, in the order of the fields.
+GROUPS = {
+    "checkpoint_root": "Files",
+    "jobs_url": "Job record",
+    "host": "Addresses",
+    "tls_certificate": "Access",
+    "device": "Device",
+    "rpc_threads": "Load",
+    "job_concurrency": "Jobs",
+    "anchor_dir": "Anchor sets",
+    "drift_alpha": "Drift of live planning",
+    "lame_duck_seconds": "Stopping",
+    "otlp_endpoint": "Telling",
+}
 
 Config = Annotated[
     Path | None,

@@ -391,19 +391,3 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
         model_config = SettingsConfigDict(toml_file=file)
 
     return Read(**{name: value for name, value in flags.items() if value not in (None, [])})
-
-
-# What --help calls the settings from this one on, in the order of the fields.
-GROUPS = {
-    "checkpoint_root": "Files",
-    "jobs_url": "Job record",
-    "host": "Addresses",
-    "tls_certificate": "Access",
-    "device": "Device",
-    "rpc_threads": "Load",
-    "job_concurrency": "Jobs",
-    "anchor_dir": "Anchor sets",
-    "drift_alpha": "Drift of live planning",
-    "lame_duck_seconds": "Stopping",
-    "otlp_endpoint": "Telling",
-}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import typer
 from acpc_server.cli import app
-from acpc_server.serve_flags import with_settings
-from acpc_server.settings import GROUPS, Settings, read_settings
+from acpc_server.serve_flags import GROUPS, with_settings
+from acpc_server.settings import Settings, read_settings
 from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
