@@ -170,12 +170,17 @@ def _unary() -> list[PoolCase]:
 
 def _streams() -> list[PoolCase]:
     start, good = planning.start(), planning.proposed()
+    frame = pb.PlanRequest(frame=pb.PlanFrame(history=wire.tensor(wire.frames(1)), keep=99))
     cases = [
         PoolCase("none", [], INVALID, "start"),
         PoolCase("empty-first", [pb.PlanRequest()], INVALID, "start"),
         PoolCase("pool-first", [good], INVALID, "start"),
         PoolCase("start-twice", [start, start], INVALID, "pool"),
         PoolCase("empty-later", [start, good, pb.PlanRequest()], INVALID, "pool"),
+        PoolCase("frame-first", [frame], INVALID, "start"),
+        PoolCase("empty-frame", [start, pb.PlanRequest(frame=pb.PlanFrame())], INVALID,
+                 "frame.history"),
+        PoolCase("frame-keeps-more", [start, frame], INVALID, "frame.keep"),
         PoolCase("no-pool", [start, pb.PlanRequest(pool=pb.PlanPool())], INVALID,
                  "pool.candidates"),
     ]  # fmt: skip

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
-from acpc.contract import PoolCertificate, SampledPool
+from acpc.contract import PoolCertificate, Receipt, SampledPool
 from acpc.v1 import diagnostic_service_pb2 as pb
 from numpy.typing import NDArray
 
 from acpc_client.calls import planning
 from acpc_client.errors import AcpcError, DeadlineExceeded
 from acpc_client.results import read_answer
-from acpc_client.transport import GOODBYE_S, SessionBase
+from acpc_client.transport import GOODBYE_S, ReadAnswer, SessionBase
+
+T = TypeVar("T")
 
 
 class AsyncPlanSession(SessionBase):
@@ -45,6 +48,22 @@ class AsyncPlanSession(SessionBase):
             await self.close()
         else:
             self._hang_up("it was left by an exception")
+
+    async def move(
+        self,
+        history: NDArray[Any],
+        *,
+        keep: int = 0,
+        past_blocks: NDArray[Any] | None = None,
+        goal: NDArray[Any] | None = None,
+        views: NDArray[Any] | None = None,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """See ``PlanSession.move``."""
+        request = planning.frame(
+            history, keep=keep, past_blocks=past_blocks, goal=goal, views=views
+        )
+        return await self._answered(lambda: request, self._moved, timeout)
 
     async def certify(
         self, candidates: NDArray[Any], *, timeout: float | None = None
@@ -82,16 +101,20 @@ class AsyncPlanSession(SessionBase):
         self._stream.cancel()
 
     async def _ask(self, pool: pb.PlanPool, timeout: float | None) -> pb.PlanCertificate:
+        return await self._answered(lambda: self._numbered(pool), self._certified, timeout)
+
+    async def _answered(
+        self, make: Callable[[], pb.PlanRequest], read: ReadAnswer[T], timeout: float | None
+    ) -> T:
         limit = self._limit(timeout)
         self._check(fresh=False)
         async with self._turn:
             self._check(fresh=False)
-            request = self._numbered(pool)
+            request = make()
             try:
-                answer = await self._exchange(request, limit)
-                return planning.certificate(answer, request.pool.iteration)
+                return read(await self._exchange(request, limit), request)
             except BaseException as failure:
-                # The next answer would be this pool's.
+                # The next answer would be this message's.
                 self._hang_up(self._told(failure))
                 raise
 

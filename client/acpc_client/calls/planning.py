@@ -11,6 +11,7 @@ from acpc.contract import (
     OwnPool,
     PairedPlans,
     PairedRequest,
+    PlanFrame,
     PlanStart,
     Proposal,
 )
@@ -43,6 +44,25 @@ def start(
     """
     check_options(options, CertifyOptions)
     return message(PlanStart(**moment(checkpoint, history, goal, options), **selection(options)))
+
+
+def frame(
+    history: NDArray[Any],
+    *,
+    keep: int,
+    past_blocks: NDArray[Any] | None,
+    goal: NDArray[Any] | None,
+    views: NDArray[Any] | None,
+) -> pb.PlanRequest:
+    """The message that moves a session on.
+
+    Raises:
+        ArgumentError: An argument cannot be sent as it is.
+    """
+    moved = PlanFrame(
+        history=history, keep=keep, past_blocks=past_blocks, goal=goal, explicit_views=views
+    )
+    return pb.PlanRequest(frame=message(moved))
 
 
 def pool(candidates: NDArray[Any]) -> pb.PlanPool:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
-from acpc.contract import PoolCertificate, SampledPool
+from acpc.contract import PoolCertificate, Receipt, SampledPool
 from acpc.v1 import diagnostic_service_pb2 as pb
 from numpy.typing import NDArray
 
 from acpc_client.calls import planning
 from acpc_client.errors import AcpcError, DeadlineExceeded
 from acpc_client.results import read_answer
-from acpc_client.transport import GOODBYE_S, SessionBase
+from acpc_client.transport import GOODBYE_S, ReadAnswer, SessionBase
+
+T = TypeVar("T")
 
 
 class PlanSession(SessionBase):
@@ -63,6 +65,43 @@ class PlanSession(SessionBase):
             self.close()
         else:
             self._hang_up("it was left by an exception")
+
+    def move(
+        self,
+        history: NDArray[Any],
+        *,
+        keep: int = 0,
+        past_blocks: NDArray[Any] | None = None,
+        goal: NDArray[Any] | None = None,
+        views: NDArray[Any] | None = None,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Go on at the planner's next moment; later pools are answered as in a new session there.
+
+        All else stays as the session was opened with, the seed and number of draws too. Kept
+        frames and a goal that stays are neither sent nor encoded again.
+
+        Args:
+            history: Frames that follow the kept ones, uint8 (n, height, width, 3).
+            keep: How many of the session's latest frames stay, ahead of these.
+            past_blocks: Blocks that leave the earlier frames, float32 (keep + n - 1, block width).
+            goal: As of ``client.plan``; None: the one before.
+            views: The new history's, where the session has views of the caller's.
+            timeout: Seconds for the answer; None: the session's ``message_timeout``.
+
+        Returns:
+            What the session computes with from now on.
+
+        Raises:
+            ArgumentError: An argument cannot be sent as it is; the session goes on.
+            SessionClosed: The session is not open.
+            AcpcError: What the server rejected, or could not do; the session has ended. One of an
+                earlier release does not know of this: InvalidArgument.
+        """
+        request = planning.frame(
+            history, keep=keep, past_blocks=past_blocks, goal=goal, views=views
+        )
+        return self._answered(lambda: request, self._moved, timeout)
 
     def certify(self, candidates: NDArray[Any], *, timeout: float | None = None) -> PoolCertificate:
         """Can the visual change alter the planner's choice among these candidates?
@@ -122,16 +161,20 @@ class PlanSession(SessionBase):
             self._turn.release()
 
     def _ask(self, pool: pb.PlanPool, timeout: float | None) -> pb.PlanCertificate:
+        return self._answered(lambda: self._numbered(pool), self._certified, timeout)
+
+    def _answered(
+        self, make: Callable[[], pb.PlanRequest], read: ReadAnswer[T], timeout: float | None
+    ) -> T:
         limit = self._limit(timeout)
         self._check(fresh=False)
         with self._turn:
             self._check(fresh=False)
-            request = self._numbered(pool)
+            request = make()
             try:
-                answer = self._exchange(request, limit)
-                return planning.certificate(answer, request.pool.iteration)
+                return read(self._exchange(request, limit), request)
             except BaseException as failure:
-                # The next answer would be this pool's.
+                # The next answer would be this message's.
                 self._hang_up(self._told(failure))
                 raise
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
 
 from acpc.contract import CoverageGoal, Receipt, bounds_of
 from acpc.v1 import diagnostic_service_pb2 as pb
@@ -13,6 +14,9 @@ from acpc_client.results import read_answer
 from acpc_client.retries import Attempts
 from acpc_client.transport.base import Transport, check_timeout
 
+T = TypeVar("T")
+# Reads the answer to a message of a stream; None: the stream has ended.
+ReadAnswer: TypeAlias = Callable[[pb.PlanResponse | None, pb.PlanRequest], T]
 # A stream has no request id of its own; the header gives its errors and log lines the session's.
 REQUEST_ID_HEADER = "x-request-id"
 # How long a session waits for the server's goodbye before it hangs up.
@@ -71,8 +75,18 @@ class SessionBase:
         )
 
     def _entered(self, answer: pb.PlanResponse | None) -> None:
-        self._receipt = read_answer(Receipt, planning.started(answer).receipt)
+        self._moved(answer)
         self._why_closed = ""
+
+    def _moved(self, answer: pb.PlanResponse | None, *_: pb.PlanRequest) -> Receipt:
+        """What the session computes with, from the answer to its start or to a frame."""
+        self._receipt = read_answer(Receipt, planning.started(answer).receipt)
+        return self._receipt
+
+    @staticmethod
+    def _certified(answer: pb.PlanResponse | None, request: pb.PlanRequest) -> pb.PlanCertificate:
+        """The answer to a pool."""
+        return planning.certificate(answer, request.pool.iteration)
 
     def _options(self, attempts: Attempts) -> dict[str, Any]:
         """Options of the stream; an id that fits no header travels in the first message only."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -190,6 +190,49 @@ class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
                 f"found {self.coverage_goal.max_draws} of {len(self.views.specs)} specs, wanted at "
                 f"most {most}: {MAX_VIEWS} views in all",
             )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PlanFrame(Request, Wire[pb.PlanFrame]):
+    """Moves a planning session to the planner's next moment.
+
+    Attributes:
+        history: Clean frames that follow the kept ones, uint8 (n, height, width, 3), n >= 1.
+        keep: How many of the session's latest frames stay, ahead of these.
+        past_blocks: Normalised blocks that leave the earlier frames, float32 (h - 1, block width),
+            h = keep + n; None when h is 1.
+        goal: As of the start; None: the one before.
+        explicit_views: Where the start has views of the caller's: those of the new history, uint8
+            (views, h, height, width, 3).
+    """
+
+    history: NDArray[Any] = frames("n, height, width, 3")
+    keep: int = bounded(0, ge=0, le=UINT32)
+    past_blocks: NDArray[Any] | None = floats("h - 1, block width", None)
+    goal: Goal | None = None
+    explicit_views: NDArray[Any] | None = frames("views, h, height, width, 3", None)
+
+    def after(self, before: PlanStart) -> PlanStart:
+        """The start of a new session at this moment.
+
+        Raises:
+            ArgumentError: It does not follow ``before``.
+        """
+        kept = len(before.history)
+        if self.keep > kept:
+            raise ArgumentError("keep", f"found {self.keep}, but the session has {kept} frames")
+        _check_same("history", self.history.shape[1:], before.history.shape[1:])
+        drawn = isinstance(before.views, PerturbationSet)
+        if drawn != (self.explicit_views is None):
+            wanted = "none" if drawn else "those of the new history"
+            raise ArgumentError("explicit_views", f"wanted {wanted}, as the start had")
+        return replace(
+            before,
+            history=np.concatenate([before.history[kept - self.keep :], self.history]),
+            past_blocks=self.past_blocks,
+            goal=before.goal if self.goal is None else self.goal,
+            views=before.views if drawn else self.explicit_views,
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

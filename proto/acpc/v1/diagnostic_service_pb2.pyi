@@ -1044,29 +1044,87 @@ class PlanRequest(_message.Message):
 
     START_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
+    FRAME_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___PlanStart:
         """First message of a stream."""
 
     @_builtins.property
     def pool(self) -> Global___PlanPool:
-        """Every later message."""
+        """A pool to certify."""
+
+    @_builtins.property
+    def frame(self) -> Global___PlanFrame:
+        """The planner's next moment; pools that follow are of it."""
 
     def __init__(
         self,
         *,
         start: Global___PlanStart | None = ...,
         pool: Global___PlanPool | None = ...,
+        frame: Global___PlanFrame | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "pool", b"pool", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "message", b"message", "pool", b"pool", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "pool", b"pool", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "message", b"message", "pool", b"pool", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["start", "pool"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["start", "pool", "frame"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___PlanRequest: _TypeAlias = PlanRequest  # noqa: Y015
+
+@_typing.final
+class PlanFrame(_message.Message):
+    """Moves a session on, as a new one with the same start but for what is given
+    here, and with the same draws. It is answered as a start is.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HISTORY_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    PAST_BLOCKS_FIELD_NUMBER: _builtins.int
+    GOAL_FIELD_NUMBER: _builtins.int
+    EXPLICIT_VIEWS_FIELD_NUMBER: _builtins.int
+    keep: _builtins.int
+    """How many of the latest frames of the session stay, ahead of these; their
+    latents do, too. Range: 0 to 4294967295; default 0.
+    """
+    @_builtins.property
+    def history(self) -> _tensor_pb2.Tensor:
+        """Clean frames that follow the kept ones, uint8 (n, height, width, 3), n >= 1."""
+
+    @_builtins.property
+    def past_blocks(self) -> _tensor_pb2.Tensor:
+        """As in CertifyPoolRequest, float32 (h - 1, block width), h = keep + n."""
+
+    @_builtins.property
+    def goal(self) -> Global___Goal:
+        """Absent: the goal stays."""
+
+    @_builtins.property
+    def explicit_views(self) -> _tensor_pb2.Tensor:
+        """Where the start has explicit views: those of the new history, uint8
+        (views, h, height, width, 3).
+        """
+
+    def __init__(
+        self,
+        *,
+        history: _tensor_pb2.Tensor | None = ...,
+        keep: _builtins.int = ...,
+        past_blocks: _tensor_pb2.Tensor | None = ...,
+        goal: Global___Goal | None = ...,
+        explicit_views: _tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "past_blocks", b"past_blocks"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "keep", b"keep", "past_blocks", b"past_blocks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanFrame: _TypeAlias = PlanFrame  # noqa: Y015
 
 @_typing.final
 class PlanStart(_message.Message):
@@ -1241,7 +1299,7 @@ class PlanResponse(_message.Message):
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___PlanStarted:
-        """Answer to the start."""
+        """Answer to the start, and to a frame."""
 
     @_builtins.property
     def certificate(self) -> Global___PlanCertificate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -223,17 +223,20 @@ class HistoryEncoder:
         asked: Sequence[HistorySources],
         context: RequestContext,
         mode: NumericMode,
+        held: Mapping[bytes, Tensor] | None = None,
     ) -> list[EncodedHistories | AcpcError]:
         """Latents of all that is asked for, frames of one size; an error is that request's alone.
 
         It is InvalidArgument for a perturbation that does not fit the frames, FailedPrecondition
-        for a plug-in perturbation that breaks its promise.
+        for a plug-in perturbation that breaks its promise. ``held`` are latents by the keys of
+        their sources, which are not encoded again.
 
         Raises:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        wanted = [source for sources in asked for source in sources.all]
-        found = self._latents(model, wanted, context, mode)
+        found: _Found = {**(held or {})}
+        wanted = [s for sources in asked for s in sources.all if s.key not in found]
+        found |= self._latents(model, wanted, context, mode)
         return [_encoded(sources, found) for sources in asked]
 
     def encode_draws(

@@ -18,6 +18,7 @@ from acpc.contract import (
     CoverageOutcome,
     NumericMode,
     PerturbationSet,
+    PlanFrame,
     PlannerMoment,
     PlanStart,
     Receipt,
@@ -93,13 +94,28 @@ class Planner:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
         with session.slot(context):
+            sources = self._sources(session)
             (latents,) = self._encoder.encode(
-                session.checkpoint.model, [self._sources(session)], context, session.mode
+                session.checkpoint.model, [sources], context, session.mode, session.held
             )
         if isinstance(latents, AcpcError):
             raise latents
         check_predictions(latents.clean, latents.views, latents.extra)
+        held = [source.key for source in (*sources.clean, *sources.extra)]
+        frames = torch.cat([latents.clean, latents.extra])[:, None]
+        session.held = dict(zip(held, frames, strict=True))
         session.adopt(latents)
+
+    def move(self, session: PlanningSession, frame: PlanFrame) -> PlanningSession:
+        """A session at the next moment, to be encoded: kept frames and the goal are not, again.
+
+        Raises:
+            InvalidArgument: The moment does not follow, or does not fit the checkpoint.
+        """
+        assert isinstance(session.request, PlanStart)  # noqa: S101 - Plan alone moves sessions
+        moved = self.prepare(session.checkpoint, frame.after(session.request))
+        moved.held = session.held
+        return moved
 
     def _sources(self, session: PlanningSession) -> HistorySources:
         request = session.request
@@ -132,6 +148,7 @@ class PlanningSession:
         view_rows: Every view asked for, and its row of ``views``.
         pools: How many pools it has certified.
         drift: Observes it, if any does.
+        held: Latents (1, dim) of its frames, by the keys of their sources.
     """
 
     clean: Tensor
@@ -161,6 +178,7 @@ class PlanningSession:
         self.endpoint_tolerance = request.endpoint_tolerance
         self.weights = selecting.weights if selecting else ()
         self.pools = 0
+        self.held: dict[bytes, Tensor] = {}
         self.coverage_goal = selecting.coverage_goal if selecting else None
         self.step: dict[tuple[int, str], CoverageOutcome] = {}
 

@@ -11,6 +11,7 @@ from acpc.contract import (
     OwnPool,
     PairedRequest,
     PairRequest,
+    PlanFrame,
     PlannerMoment,
     PlanStart,
     PoolRequest,
@@ -107,7 +108,7 @@ class DiagnosticServicer:
         return replace(answer, request_id=identity, timing=_spent(admitted)).to_message()
 
     def Plan(self, _messages: None, context: Call) -> Conversation:
-        """One session, then a pool a message; the first that is rejected ends the stream."""
+        """One session, then pools and frames; the first that is rejected ends the stream."""
         return Conversation(
             self._planned(context),
             self._idle_seconds,
@@ -122,6 +123,12 @@ class DiagnosticServicer:
             session, started = self._start(message or pb.PlanRequest(), admitted)
         message = yield pb.PlanResponse(started=started)
         while message is not None:
+            if message.WhichOneof("message") == "frame":
+                with requests.admitted() as admitted:
+                    session = self._move(session, message.frame, admitted)
+                    moved = _started(session, started.request_id, admitted)
+                message = yield pb.PlanResponse(started=moved)
+                continue
             with requests.admitted() as admitted:
                 pool = _certify_next(session, message, admitted)
             answer = cover_pool(session, pool, admitted, _draws_of(requests))
@@ -172,11 +179,25 @@ class DiagnosticServicer:
             self._planner.encode(session, context)
         except InvalidArgument as error:
             raise error.below("start") from error
-        return session, pb.PlanStarted(
-            request_id=identity,
-            receipt=session.receipt(session.selection).to_message(),
-            timing=_spent(context).to_message(),
-        )
+        return session, _started(session, identity, context)
+
+    def _move(
+        self, session: PlanningSession, frame: pb.PlanFrame, context: RequestContext
+    ) -> PlanningSession:
+        try:
+            moved = self._planner.move(session, read(PlanFrame, frame))
+            self._planner.encode(moved, context)
+        except InvalidArgument as error:
+            raise error.below("frame") from error
+        return moved
+
+
+def _started(session: PlanningSession, identity: str, context: RequestContext) -> pb.PlanStarted:
+    return pb.PlanStarted(
+        request_id=identity,
+        receipt=session.receipt(session.selection).to_message(),
+        timing=_spent(context).to_message(),
+    )
 
 
 def _draws_of(requests: CallRequests) -> Callable[[float], AbstractContextManager[RequestContext]]:
@@ -192,7 +213,7 @@ def _certify_next(
     session: PlanningSession, message: pb.PlanRequest, context: RequestContext
 ) -> MeasuredPool:
     if message.WhichOneof("message") != "pool":
-        raise InvalidArgument("pool", "every message after the start is a pool")
+        raise InvalidArgument("pool", "every message after the start is a pool or a frame")
     pool = message.pool
     try:
         if pool.WhichOneof("pool") is None:
