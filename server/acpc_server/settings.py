@@ -306,6 +306,8 @@ class Settings(BaseSettings):
         names = [name.strip() for name in value.split(",")] if value else []
         if names and info.data.get("device", "auto") != "auto":
             raise ValueError("give --device or --devices, not both")
+        if value and info.data.get("listen"):
+            raise ValueError("workers share a port, not a socket: leave --listen out")
         for name in names:
             kind, _, index = name.partition(":")
             if name != "cpu" and not (kind in ACCELERATORS and index.isdecimal()):
