@@ -98,9 +98,17 @@ def pinned(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory()
 
 
-def to_device(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """The tensor on the device: the one way in. Nobody waits where it was :func:`pinned`."""
-    return tensor.to(device, dtype, non_blocking=True)
+def to_device(device: torch.device, dtype: torch.dtype, *tensors: Tensor) -> list[Tensor]:
+    """The tensors on the device, as ``dtype``: the one way in.
+
+    Several take one copy together. They are converted there, because a copy that converts does so
+    on the host first, in memory that is not :func:`pinned`, and waits.
+    """
+    if device.type == "cpu" or len(tensors) == 1:
+        return [pinned(x, device).to(device, non_blocking=True).to(dtype) for x in tensors]
+    flat = pinned(torch.cat([x.flatten() for x in tensors]), device)
+    parts = flat.to(device, non_blocking=True).to(dtype).split([x.numel() for x in tensors])
+    return [part.view(x.shape) for part, x in zip(parts, tensors, strict=True)]
 
 
 def to_host(tensor: Tensor) -> Tensor:

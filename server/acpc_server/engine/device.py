@@ -161,11 +161,10 @@ class DeviceEngine:
         parts = [(part,) for part in torch.split(by_candidate, size)]
         kind = (id(model), tuple(histories.shape), tuple(by_candidate.shape[1:]))
 
-        shared = tuple(pinned(x, self.device) for x in (histories, past))
         interactive = context.priority is Priority.INTERACTIVE  # a job's bytes must not change
 
         def compute(part: Tensor) -> Tensor:
-            starts, before = (to_device(x, self.device, latent_dtype(mode)) for x in shared)
+            starts, before = to_device(self.device, latent_dtype(mode), histories, past)
             inputs = starts, before, part.transpose(0, 1)
             what = pool_computation(self._for_mode(model, mode), mode)
             if interactive and what is not None:
@@ -261,8 +260,7 @@ class DeviceEngine:
 
         def once(*inputs: Tensor) -> Tensor:
             with arithmetic(mode, self.device):
-                on_device = [to_device(pinned(x, self.device), self.device, dtype) for x in inputs]
-                return to_host(compute(*on_device).to(dtype))
+                return to_host(compute(*to_device(self.device, dtype, *inputs)).to(dtype))
 
         in_mode = partial(repeatable, once, primitive, self.metrics)
 

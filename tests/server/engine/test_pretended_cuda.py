@@ -1,0 +1,172 @@
+"""The device's code on a pretended CUDA device: nothing mixed, nothing waited for, few copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from acpc.contract import NumericMode
+from acpc_server.engine import DeviceEngine
+from acpc_server.engine.accelerator import to_device, to_host
+from acpc_server.engine.owner import DeviceOwner
+from acpc_server.models import FrozenJepa
+from acpc_server.models.loader import load_checkpoint
+from acpc_server.numerics import consistency
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext
+from pretended_cuda import (
+    CUDA,
+    HiddenSynchronisation,
+    MixedDevices,
+    Watch,
+    on_pretended,
+    pretended_cuda,
+)
+from public_checkpoint import write_checkpoint
+from torch import Tensor
+
+FRAMES, ROWS, VIEWS, CANDIDATES, STEPS, SIDE, DIM, WIDTH = 5, 4, 2, 6, 4, 28, 16, 10
+PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenJepa:
+    root = tmp_path_factory.mktemp("checkpoints")
+    write_checkpoint(root / "model")
+    loaded = load_checkpoint(root, "model", device=torch.device("cpu"))
+    assert isinstance(loaded, FrozenJepa)
+    return loaded
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceEngine]:
+    """An engine whose device's thread is the test's: a pretended device is one thread's alone."""
+    monkeypatch.setattr(DeviceOwner, "is_here", True)
+    # It looks at rows on the host, which have no values here.
+    for name, found in (("share_rows", lambda rows, *_: rows), ("equal_rows", lambda *_: None)):
+        monkeypatch.setattr(f"acpc_server.engine.device.{name}", found)
+    engine = DeviceEngine(CUDA, Metrics())
+    yield engine
+    engine.close()
+
+
+def context() -> RequestContext:
+    return RequestContext(Priority.INTERACTIVE)
+
+
+@pytest.mark.parametrize("mode", [m for m in NumericMode if m is not NumericMode.SERVER_DEFAULT])
+def test_a_device_call_is_one_copy_in_and_one_out(
+    engine: DeviceEngine, model: FrozenJepa, mode: NumericMode
+) -> None:
+    wide = 8 if mode is NumericMode.FP64 else 4
+    with pretended_cuda() as watch:
+        there = on_pretended(model)
+        frames = torch.zeros(FRAMES, 3, SIDE, SIDE)
+        latents = engine.encode(there, frames, context(), mode)
+        assert (watch.copies_in, watch.copies_out) == ([frames.nbytes], [FRAMES * DIM * wide])
+        histories, blocks = torch.zeros(ROWS, 3, DIM), torch.zeros(ROWS, 2 + STEPS, WIDTH)
+        rolled = engine.rollout(there, histories, blocks, context(), mode)
+        assert watch.copies_in[1:] == [histories.nbytes + blocks.nbytes], "packed into one"
+        assert watch.copies_out[1:] == [ROWS * STEPS * DIM * wide]
+        shared = torch.zeros(VIEWS, 3, DIM), torch.zeros(2, WIDTH)
+        pool = torch.zeros(1, CANDIDATES, STEPS, WIDTH)
+        ends = engine.rollout_pool(there, *shared, pool, context(), mode)
+        assert watch.copies_in[2:] == [pool.nbytes, shared[0].nbytes + shared[1].nbytes]
+        assert watch.copies_out[2:] == [VIEWS * CANDIDATES * STEPS * DIM * wide]
+        assert watch.waiting == [], "copies come from pinned memory and are not waited for"
+        for answer in (latents, rolled, ends):
+            assert answer.device.type == "cpu"
+            assert answer.dtype is (torch.float64 if wide == 8 else torch.float32)
+    used = {kind for (name, kind) in watch.operations if name in PRODUCTS}
+    kinds = {NumericMode.BF16: torch.bfloat16, NumericMode.FP64: torch.float64}
+    assert used == {kinds.get(mode, torch.float32)}, "every product in the type of its mode"
+
+
+def test_distances_are_measured_where_the_latents_are() -> None:
+    with pretended_cuda() as watch:
+        clean, views = (
+            torch.zeros(1, 8, STEPS, DIM, device=CUDA),
+            torch.zeros(3, 8, STEPS, DIM, device=CUDA),
+        )
+        weights = torch.full((STEPS,), 1 / STEPS, dtype=torch.float64, device=CUDA)
+        steps = consistency.step_distances(clean, views)
+        radius = consistency.acpc(steps, weights)
+        shift = consistency.encoder_shift(clean, views)
+        assert {x.device for x in (steps, radius, shift)} == {CUDA}
+        assert (watch.copies_in, watch.copies_out) == ([], [])
+
+
+def _mask(x: Tensor) -> Tensor:
+    return x[x > 0]
+
+
+FAULTS: dict[str, tuple[Callable[[Tensor], object], type[AssertionError]]] = {
+    "item": (lambda x: x.sum().item(), HiddenSynchronisation),
+    "float": (lambda x: float(x.sum()), HiddenSynchronisation),
+    "bool": (lambda x: bool((x > 0).all()), HiddenSynchronisation),
+    "tolist": (lambda x: x.tolist(), HiddenSynchronisation),
+    "equal": (lambda x: torch.equal(x, x), HiddenSynchronisation),
+    "nonzero": (lambda x: x.nonzero(), HiddenSynchronisation),
+    "mask": (_mask, HiddenSynchronisation),
+    "unique": (lambda x: x.unique(), HiddenSynchronisation),
+    "cpu": (lambda x: x.cpu(), HiddenSynchronisation),
+    "copy from the host": (lambda x: x.copy_(torch.zeros(4, 8)), HiddenSynchronisation),
+    "a constant sent in every call": (lambda x: x + x.new_tensor([1.0] * 8), HiddenSynchronisation),
+    "host tensor": (lambda x: x + torch.zeros(4, 8), MixedDevices),
+    "host index": (lambda x: x[torch.arange(2)], MixedDevices),
+    "host scalar": (lambda x: x + torch.tensor(1.0), None),
+    "assignment by a mask": (lambda x: x.masked_fill_(x > 0, 0.0), None),
+    "slices": (lambda x: x[1:, None].sum(), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_and_what_is_none_is_not(name: str) -> None:
+    planted, wanted = FAULTS[name]
+    with pretended_cuda() as watch:
+        x = torch.zeros(4, 8, device=CUDA)
+        if wanted is None:
+            planted(x)
+            assert (watch.copies_in, watch.copies_out) == ([], [])
+            return
+        with pytest.raises(wanted, match=r"test_pretended_cuda\.py:\d+ in"):
+            planted(x)
+
+
+class Faulty(FrozenJepa):
+    """A model with a fault of the kind that a processor hides."""
+
+    def encode(self, frames: Tensor) -> Tensor:
+        latents = super().encode(frames)
+        return latents if bool(torch.isfinite(latents).all()) else latents * 0
+
+
+def test_a_fault_planted_in_a_model_is_found_in_a_device_call(
+    engine: DeviceEngine, model: FrozenJepa
+) -> None:
+    with pretended_cuda():
+        good = on_pretended(model)
+        faulty = Faulty(good.network, good.card, CUDA)
+        with pytest.raises(HiddenSynchronisation, match="in encode"):
+            engine.encode(faulty, torch.zeros(1, 3, SIDE, SIDE), context(), NumericMode.FP32)
+
+
+def test_memory_that_is_not_pinned_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pretended_cuda() as watch:
+        to_device(CUDA, torch.float32, torch.zeros(3))
+        assert watch.waiting == []
+        monkeypatch.setattr("acpc_server.engine.accelerator.pinned", lambda x, _: x)
+        (there,) = to_device(CUDA, torch.float64, torch.zeros(3))
+        assert len(watch.waiting) == 1
+        assert (there.dtype, watch.copies_in) == (torch.float64, [12, 12]), "widened there"
+        assert to_host(there).device.type == "cpu"
+
+
+def test_the_pretended_device_ends_with_its_block() -> None:
+    with pretended_cuda() as watch:
+        assert isinstance(watch, Watch)
+    assert not torch.cuda.is_available()
+    with pytest.raises((RuntimeError, AssertionError)):
+        torch.zeros(1, device=CUDA)
+    assert torch.nn.Linear(2, 2).to(torch.float64).weight.dtype is torch.float64
