@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from acpc_server.engine.accelerator import to_host
+
 # What torch says when the accelerator or its driver fails. After most of these every further call
 # of the process fails too, so nobody is asked again.
 _ACCELERATOR = re.compile(
-    r"\b(CUDA|HIP)( driver)? error|cuDNN error|CUDNN_STATUS|CUBLAS_STATUS|CUSOLVER_STATUS",
+    r"\b(CUDA|HIP|SYCL|MPS|Level.?Zero)( (driver|backend))? error|cuDNN error"
+    r"|CUDNN_STATUS|CUBLAS_STATUS|CUSOLVER_STATUS",
     re.IGNORECASE,
 )
 # A call that asked for the impossible leaves the accelerator as it was.
@@ -38,7 +41,7 @@ def wrong_answer(device: torch.device) -> str:
     folded = functional.conv2d(ones, torch.ones(CHANNELS, CHANNELS, KERNEL, KERNEL, device=device))
     rows: Tensor = folded.flatten(2)[0] @ torch.ones((size - KERNEL + 1) ** 2, 2, device=device)
     wanted = CHANNELS * KERNEL**2 * (size - KERNEL + 1) ** 2
-    found = rows.cpu()
+    found = to_host(rows)
     if torch.allclose(found, torch.full_like(found, wanted), rtol=1e-3):
         return ""
     return f"a product of whole numbers came out as {found.flatten()[0]:g} instead of {wanted}"

@@ -165,7 +165,7 @@ class FastPaths:
         del self._paths[path.key]
 
     def _make(self, what: Computation, path: _Path, inputs: tuple[Tensor, ...]) -> None:
-        if self._device.type == "cuda":
+        if self._device.type != "cpu":
             try:
                 path.fast = capture(what.eager, inputs)
             except RuntimeError as error:
