@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
 .PHONY: help setup demo sweep-demo study-demo closed-loop-demo test test-fast test-all fuzz coverage lint format \
-	types proto docs docs-serve monitoring-rules release-check bench train-demo clean
+	types proto docs docs-serve gpu-check monitoring-rules release-check bench train-demo clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | \
@@ -78,6 +78,9 @@ docs-serve: $(READY) ## Serve the documentation site while you write
 monitoring-rules: $(READY) ## Write the alerts' rules for the Prometheus operator from rules.yml
 	@$(BIN)/python deploy/prometheus_rule.py
 
+gpu-check: $(READY) ## Try a device (DEVICE=cuda): doctor, agreement tests, benchmark; JSON in build/gpu-check
+	@$(BIN)/python benchmarks/gpu_check.py --device $(or $(DEVICE),cuda)
+
 release-check: $(READY) ## Build sdist and wheel, install them apart, and make a call between them
 	@$(BIN)/python deploy/release_check.py
 
@@ -97,6 +100,7 @@ bench: $(READY) ## Measure (an hour, needs PostgreSQL); writes build/benchmarks/
 	@$(BIN)/python benchmarks/durability.py
 	@$(BIN)/python benchmarks/shared_job.py
 	@$(BIN)/python benchmarks/two_tenants.py
+	@$(BIN)/python benchmarks/device_floors.py
 
 train-demo: $(READY) ## Train the demo's checkpoints again (a few minutes)
 	@$(BIN)/python examples/two_room/train.py

@@ -1,4 +1,4 @@
-"""acpc-server: serve, keys, health, check-checkpoint, convert."""
+"""acpc-server: serve, keys, health, doctor, check-checkpoint, convert."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from acpc_server.doctor_command import doctor
 from acpc_server.encoding import CODE_VERSION
 from acpc_server.errors import AcpcError
 from acpc_server.health_check import health
@@ -36,6 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(health)
+app.command()(doctor)
 app.add_typer(keys, name="keys")
 # One line a message, however narrow the terminal or the pipe.
 error_console = Console(stderr=True, soft_wrap=True, highlight=False)

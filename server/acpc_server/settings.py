@@ -107,6 +107,11 @@ class Settings(BaseSettings):
         description="several devices, as cuda:0,cuda:1: a worker process each behind one port; "
         "instead of --device",
     )
+    examine_device: bool = Field(
+        True,
+        description="try every numeric mode of the device at the start, and turn off one that "
+        "fails",
+    )
     device_call_seconds: float = Field(
         300.0,
         gt=0,

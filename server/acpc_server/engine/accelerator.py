@@ -107,7 +107,8 @@ def to_device(device: torch.device, dtype: torch.dtype, *tensors: Tensor) -> lis
     if device.type == "cpu" or len(tensors) == 1:
         return [pinned(x, device).to(device, non_blocking=True).to(dtype) for x in tensors]
     flat = pinned(torch.cat([x.flatten() for x in tensors]), device)
-    parts = flat.to(device, non_blocking=True).to(dtype).split([x.numel() for x in tensors])
+    there = flat.to(device, non_blocking=True).to(dtype)
+    parts = torch.split(there, [x.numel() for x in tensors])
     return [part.view(x.shape) for part, x in zip(parts, tensors, strict=True)]
 
 

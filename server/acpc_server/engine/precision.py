@@ -9,12 +9,31 @@ import torch
 from acpc.contract import NumericMode
 
 from acpc_server.engine.accelerator import computes_float64, computes_tf32
-from acpc_server.errors import InvalidArgument
+from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, Widens
+
+# Modes at which a device of this process has failed, and how.
+TURNED_OFF: dict[tuple[torch.device, NumericMode], str] = {}
+
+
+def turn_off(mode: NumericMode, device: torch.device, why: str) -> None:
+    """Have :func:`require_mode` refuse a mode of ``device`` from now on."""
+    TURNED_OFF[device, mode] = why
 
 
 def require_mode(mode: NumericMode, device: torch.device, model: FrozenWorldModel) -> None:
-    """Raise InvalidArgument when ``device`` or ``model`` cannot compute in this mode."""
+    """Refuse a mode that ``device`` or ``model`` cannot compute in.
+
+    Raises:
+        InvalidArgument: One of them has no such mode.
+        FailedPrecondition: The device has it and failed at it when it was tried.
+    """
+    if (why := TURNED_OFF.get((device, mode))) is not None:
+        raise FailedPrecondition(
+            f"numeric_mode {mode!s} is turned off on this server: {why}; ask for another mode, or "
+            "have the operator run acpc-server doctor",
+            reason="NUMERIC_MODE_OFF",
+        )
     if mode is NumericMode.TF32 and not computes_tf32(device):
         raise InvalidArgument(
             "numeric_mode", f"tf32 needs a CUDA device, the server runs on {device.type}"

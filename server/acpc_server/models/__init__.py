@@ -20,6 +20,7 @@ from acpc_server.models.frozen import (
 from acpc_server.models.jepa import JepaModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.rollout import rollout, rollout_pool
+from acpc_server.models.sample import sample_model
 
 __all__ = [
     "CheckpointEntry",
@@ -36,4 +37,5 @@ __all__ = [
     "load_checkpoint",
     "rollout",
     "rollout_pool",
+    "sample_model",
 ]

@@ -135,6 +135,8 @@ class Metrics:
         self.fast_paths_ended = counter("acpc_fast_paths_ended", text, ("primitive", "reason"))
         text = "Device calls whose answer was not finite, by whether that repeated."
         self.not_finite = counter("acpc_not_finite", text, ("primitive", "outcome"))
+        text = "Numeric modes turned off, because the device failed at them at the start."
+        self.modes_off = gauge("acpc_numeric_mode_off", text, ("mode",))
         text = "Time to read, check and place a checkpoint on the device."
         self.checkpoint_load = seconds("acpc_checkpoint_load_seconds", text)
         self.checkpoints_loaded = gauge("acpc_checkpoints_loaded", "Checkpoints on the device.")

@@ -1,0 +1,79 @@
+"""acpc-server doctor: whether this machine's device computes what the server says it does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from acpc_server.engine import DeviceEngine, Examined, choose_device, examine, keep_freed_memory
+from acpc_server.models import FrozenWorldModel, load_checkpoint, sample_model
+from acpc_server.observe import Metrics
+
+CPU = torch.device("cpu")
+
+
+def doctor(
+    device: Annotated[
+        str, typer.Option(help="cpu, cuda, cuda:1 and so on, xpu, mps, or auto")
+    ] = "auto",
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="checkpoint folder to try it on; without one, a small network made on the spot",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="file for the same as JSON", dir_okay=False)
+    ] = None,
+) -> None:
+    """Try a device: does it compute what it should, and how fast?
+
+    Every numeric mode is set beside float64 on the CPU, every kind of draw beside the CPU's, and a
+    captured graph beside the computation it stands for. Speeds are told, not judged: compare
+    encode and pools with the matrix product's rate, which is what the device can do at best.
+
+    Exit code 1 when anything fails. Nothing else should compute on the device meanwhile: run it
+    before the server, not beside it. With --checkpoint the errors are those of your model; without
+    it they are those of a network that fits anywhere.
+
+    acpc-server doctor --device cuda --checkpoint checkpoints/pusht --json doctor.json
+    """
+    keep_freed_memory()
+    chosen = choose_device(device)
+    engine = DeviceEngine(chosen, Metrics())
+    try:
+        found = examine(engine, _model(checkpoint, chosen), _model(checkpoint, CPU))
+    finally:
+        engine.close()
+    _print(found)
+    if json_file is not None:
+        json_file.write_text(json.dumps([asdict(one) for one in found], indent=2) + "\n")
+    if any(one.failed for one in found):
+        raise typer.Exit(1)
+
+
+def _model(checkpoint: Path | None, device: torch.device) -> FrozenWorldModel:
+    if checkpoint is None:
+        return sample_model(device)
+    folder = checkpoint.absolute()
+    return load_checkpoint(folder.parent, folder.name, device=device)
+
+
+def _print(found: list[Examined]) -> None:
+    table = Table("what", "measured", "expected at most", "verdict")
+    for one in found:
+        table.add_row(one.what, one.measured, one.expected, one.verdict)
+    console = Console(markup=False, emoji=False, highlight=False)
+    console.print(table)
+    for one in found:
+        if one.failed:
+            console.print(f"{one.what}: {one.advice}", soft_wrap=True)
