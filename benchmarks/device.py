@@ -9,6 +9,7 @@ encoded a second and the share of the matrix-product peak that is; and benchmark
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import numpy as np
 import torch
 from acpc.contract import NumericMode
 from acpc_client import AcpcClient
+from acpc_server.engine import choose_device, device_name
 from acpc_server.numerics.pixels import to_model_input
 from common import parser, publish
 from load import quantiles
@@ -93,7 +95,7 @@ def eager(device: str, bf16: bool, calls: int) -> dict[str, Any]:
     public = PublicWay(random_state_dict(config), config)
     public.encoder.to(device)
     public.network.to(device)
-    cast = torch.autocast(device, torch.bfloat16) if bf16 else nullcontext()
+    cast = torch.autocast(torch.device(device).type, torch.bfloat16) if bf16 else nullcontext()
     seconds = []
     for seed in range(calls):
         frames, goal, past, pool = scene(seed % FRESH)
@@ -115,8 +117,9 @@ def encoding(device: str, batch: int, rounds: int) -> dict[str, Any]:
     flops = count_flops(model, make_anchors(1, model.card.image_size))["encode_frame"]
     frames = torch.randn(batch, 3, SIDE, SIDE, device=device)
     report: dict[str, Any] = {"batch": batch, "flops_per_frame": flops}
+    kind = torch.device(device).type
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        with torch.autocast(device, torch.bfloat16, enabled=dtype is torch.bfloat16):
+        with torch.autocast(kind, torch.bfloat16, enabled=dtype is torch.bfloat16):
             best = np.inf
             for _ in range(rounds):
                 started = time.perf_counter()
@@ -146,10 +149,15 @@ def job(device: str, anchors: int) -> dict[str, Any]:
 def main() -> None:
     """Command line entry."""
     arguments = parser(__doc__, "device")
-    arguments.add_argument("--device", default="cuda", help="cpu or cuda")
+    arguments.add_argument("--device", default="cuda", help="cpu, cuda, cuda:1, xpu or mps")
     arguments.add_argument("--calls", type=int, default=500, help="certificates of each kind")
     arguments.add_argument("--batch", type=int, default=256, help="frames of one encoder call")
     arguments.add_argument("--anchors", type=int, default=100, help="anchors of the job")
+    arguments.add_argument("--rounds", type=int, default=20, help="encoder calls timed")
+    arguments.add_argument(
+        "--fast", action=argparse.BooleanOptionalAction, default=True,
+        help="also with repeated pools compiled or captured",
+    )  # fmt: skip
     options = arguments.parse_args()
     device, calls = options.device, options.calls
     config = public_config("paper")
@@ -164,13 +172,13 @@ def main() -> None:
                 "served": served(root, device, mode, False, calls),
                 "eager": eager(device, mode is NumericMode.BF16, calls),
             }
-            if device != "cpu" or mode is NumericMode.FP32:  # what repeats may be compiled for
+            repeats = device != "cpu" or mode is NumericMode.FP32  # what may be compiled for
+            if options.fast and repeats:
                 certificates[name]["served_repeated"] = served(root, device, mode, True, calls)
     report = {
-        "device": torch.cuda.get_device_name() if device == "cuda" else device,
-        "torch": torch.__version__,
+        "device": device_name(choose_device(device)),
         "certify_64x5": certificates,
-        "encoding": encoding(device, options.batch, 20),
+        "encoding": encoding(device, options.batch, options.rounds),
         "job": job(device, options.anchors),
     }
     publish(report, options.out)

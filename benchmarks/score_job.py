@@ -22,6 +22,7 @@ import torch
 from acpc.contract import AnchorSource, CheckpointRef, GaussianNoise, ScoreProtocol
 from acpc_server.data import AnchorBatch
 from acpc_server.engine import DeviceEngine
+from acpc_server.engine.accelerator import synchronise
 from acpc_server.engine.allocator import keep_freed_memory
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
@@ -142,8 +143,7 @@ def matmul_peak(device: str, dtype: torch.dtype = torch.float32) -> float:
 
     def product() -> None:
         a @ b
-        if device != "cpu":
-            torch.cuda.synchronize()
+        synchronise(torch.device(device))
 
     best = min(timed(product)[0] for _ in range(12))
     return 2 * side**3 / best
@@ -209,7 +209,7 @@ def main() -> None:
     arguments.add_argument(
         "--batch", type=int, default=55, help="straightforward path: frames a batch"
     )
-    arguments.add_argument("--device", default="cpu", help="cpu or cuda")
+    arguments.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, xpu or mps")
     options = arguments.parse_args()
     count = options.anchors
     ours = cast("dict[str, Any]", elsewhere(measure_server, count, options.device))

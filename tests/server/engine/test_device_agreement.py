@@ -1,0 +1,99 @@
+"""Numbers of a device against independent float64 computations: ACPC_TEST_DEVICE, else the CPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from acpc.contract import (
+    GaussianBlur,
+    GaussianNoise,
+    NumericMode,
+    RandomShift,
+    Resize,
+    VisualChange,
+)
+from acpc_server.engine import DeviceEngine, choose_device
+from acpc_server.engine.accelerator import computes_float64, computes_tf32, to_device, to_host
+from acpc_server.models import FrozenWorldModel
+from acpc_server.models.loader import load_checkpoint
+from acpc_server.observe import Metrics
+from acpc_server.perturb import perturb_frames
+from acpc_server.scheduling import Priority, RequestContext
+from public_checkpoint import public_config, write_checkpoint
+from reference_model import ReferenceModel
+
+pytestmark = pytest.mark.device
+# Relative to the largest number; TF32 by mistake is off by 1e-3.
+ALLOWED = {
+    NumericMode.FP64: 1e-10,
+    NumericMode.FP32: 1e-4,
+    NumericMode.TF32: 2e-2,
+    NumericMode.BF16: 1e-1,
+}
+
+
+@pytest.fixture(scope="module")
+def device() -> torch.device:
+    return choose_device(os.environ.get("ACPC_TEST_DEVICE", "cpu"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, device: torch.device) -> FrozenWorldModel:
+    root = tmp_path_factory.mktemp("checkpoints")
+    write_checkpoint(root / "model")
+    return load_checkpoint(root, "model", device=device)
+
+
+@pytest.fixture(scope="module")
+def engine(device: torch.device) -> Iterator[DeviceEngine]:
+    engine = DeviceEngine(device, Metrics(), compile_after=0 if device.type == "cpu" else 2)
+    yield engine
+    engine.close()
+
+
+def close(found: torch.Tensor, wanted: np.ndarray, allowed: float) -> None:
+    assert np.abs(found.double().numpy() - wanted).max() <= allowed * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("mode", list(ALLOWED))
+def test_latents_rollouts_and_pools_are_the_references(
+    engine: DeviceEngine, model: FrozenWorldModel, mode: NumericMode
+) -> None:
+    has = {NumericMode.FP64: computes_float64, NumericMode.TF32: computes_tf32}
+    if mode in has and not has[mode](engine.device):
+        pytest.skip(f"{engine.device.type} has no {mode!s}")
+    asked, allowed = (RequestContext(Priority.INTERACTIVE), mode), ALLOWED[mode]
+    reference = ReferenceModel.of(public_config(), 0)
+    generator = torch.Generator().manual_seed(6)
+    frames = torch.randn(3, 3, 28, 28, generator=generator)
+    blocks = torch.randn(6, 10, generator=generator)
+    histories = torch.randn(1, 3, 16, generator=generator)
+    wanted = reference.encode(frames.double().numpy())
+    close(engine.encode(model, frames, *asked), wanted, allowed)
+    ends = reference.rollout(histories[0].double().numpy(), blocks.double().numpy())
+    close(engine.rollout(model, histories, blocks[None], *asked)[0], ends, allowed)
+    for _ in range(5):  # a graph of the pool serves the last of them, where there are graphs
+        pooled = engine.rollout_pool(model, histories, blocks[:2], blocks[None, None, 2:], *asked)
+        close(pooled[0, 0], ends, allowed)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        GaussianNoise(sigma=0.1),
+        GaussianBlur(kernel_size=5),
+        Resize(scale=0.5),
+        RandomShift(pixels=2),
+    ],
+    ids=lambda spec: spec.kind,
+)
+def test_a_view_is_the_processors(device: torch.device, spec: VisualChange) -> None:
+    frames = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(7))
+    (there,) = to_device(device, torch.float32, frames)
+    key = {"seed": 1, "anchor": 2, "draw": 3}
+    found = to_host(perturb_frames(there, spec, **key))
+    torch.testing.assert_close(found, perturb_frames(frames, spec, **key), rtol=0, atol=1e-5)
