@@ -38,7 +38,7 @@ from acpc_server.engine import (
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobFilter, JobService, JobState
-from acpc_server.models import CheckpointLimits, sample_model
+from acpc_server.models import CheckpointLimits
 from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
 from acpc_server.options import (
     access_options,
@@ -283,7 +283,7 @@ class Server:
                 raise FailedPrecondition(f"--otlp-endpoint: {error}") from error
         _warn_of_exposure(settings)
         if settings.examine_device:
-            self._examine()
+            turn_off_failing(self._engine)
         self.health.watch(self._tell_health)
         self._jobs.start()
         threading.Thread(target=self._tidy, name="tidy", daemon=True).start()
@@ -310,23 +310,6 @@ class Server:
             device=device_name(self._device),
             version=CODE_VERSION,
         )
-
-    def _examine(self) -> None:
-        """Turn off the numeric modes at which the device fails on a small network."""
-        started = time.perf_counter()
-        failed = turn_off_failing(
-            self._engine, sample_model(self._device), sample_model(torch.device("cpu"))
-        )
-        for one in failed:
-            self.metrics.modes_off.labels(one.what).set(1)
-            log.error(
-                "numeric_mode_turned_off",
-                mode=one.what,
-                measured=one.measured,
-                allowed=one.expected,
-                hint=one.advice,
-            )
-        log.info("device_examined", seconds=time.perf_counter() - started, failed=len(failed))
 
     def _in_use(self, digest: str, tenant: str | None = None) -> bool:
         """Whether the spec of a job that has not ended, of a tenant or of any, names a digest."""

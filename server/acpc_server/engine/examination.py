@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import structlog
 import torch
 from acpc.contract import (
     Brightness,
@@ -36,10 +37,11 @@ from acpc_server.engine.device import DeviceEngine
 from acpc_server.engine.graphs import capture
 from acpc_server.engine.precision import arithmetic, turn_off
 from acpc_server.errors import AcpcError
-from acpc_server.models import FrozenWorldModel, Widens, rollout, rollout_pool
+from acpc_server.models import FrozenWorldModel, Widens, rollout, rollout_pool, sample_model
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 
+log = structlog.get_logger("acpc.engine")
 # Largest error of a mode, relative to the largest number of the answer. Float32 that is multiplied
 # in TF32 by mistake is off by some 1e-3.
 TOLERANCES = {
@@ -139,14 +141,22 @@ def examine_modes(
 
 
 def turn_off_failing(
-    engine: DeviceEngine, model: FrozenWorldModel, exact: FrozenWorldModel
+    engine: DeviceEngine, make: Callable[[torch.device], FrozenWorldModel] = sample_model
 ) -> list[Examined]:
-    """Turn off every mode that fails on ``model``; what failed, with the mode as ``what``."""
-    failed = [one for one in examine_modes(engine, model, exact) if one.failed]
+    """Turn off every mode at which the device fails; what failed, with the mode as ``what``.
+
+    ``make`` gives the model that it is tried on, and the same on the CPU.
+    """
+    started = time.perf_counter()
+    found = examine_modes(engine, make(engine.device), make(torch.device("cpu")))
+    failed = [one for one in found if one.failed]
+    where = device_name(engine.device)
     for one in failed:
-        where = device_name(engine.device)
         why = f"on {where} it is off by {one.measured}, and may by {one.expected}"
         turn_off(NumericMode[one.what.upper()], engine.device, why)
+        engine.metrics.modes_off.labels(one.what).set(1)
+        log.error("numeric_mode_turned_off", mode=one.what, why=why, hint=one.advice)
+    log.info("device_examined", seconds=time.perf_counter() - started, failed=len(failed))
     return failed
 
 

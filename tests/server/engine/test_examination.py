@@ -64,7 +64,10 @@ def test_every_mode_of_a_sound_device_holds(engine: DeviceEngine) -> None:
 def test_a_mode_that_is_off_is_turned_off_with_words(engine: DeviceEngine) -> None:
     good = sample_model(CPU)
     bad = Rounding(good.network, good.card, CPU)
-    failed = turn_off_failing(engine, bad, good)
+    models = iter([bad, good])
+    failed = turn_off_failing(engine, lambda _: next(models))
+    off = engine.metrics.registry.get_sample_value("acpc_numeric_mode_off", {"mode": "fp32"})
+    assert off == 1
     assert [one.what for one in failed] == ["fp32"]
     assert "TF32" in failed[0].advice
     with pytest.raises(FailedPrecondition, match=r"fp32 .*is off by .*ask for another") as refused:
