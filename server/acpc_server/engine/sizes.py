@@ -63,7 +63,7 @@ def encoding_work(card: ModelCard, height: int, width: int) -> float:
 
 def rollout_work(card: ModelCard, blocks: int) -> float:
     """Parameters x tokens of one history under this many action blocks."""
-    return max(1, card.parameter_count) * card.history * blocks
+    return float(max(1, card.parameter_count) * card.history * blocks)
 
 
 def _place(device: str) -> str:
