@@ -13,7 +13,7 @@ import torch
 from acpc.contract import NumericMode, PerturbationSet, Views
 from torch import Tensor
 
-from acpc_server.encoding.views import Draw, View, distinct_views, draw_views
+from acpc_server.encoding.views import Draw, View, distinct_views, draw_views, unchanged
 from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard
@@ -108,7 +108,11 @@ class FrameSources:
             to_model_input(pixels, self._size, self._dtype), [len(x) for x in arrays.values()]
         )
         inputs = dict(zip(arrays, parts, strict=True))
-        return [_made(source, inputs[id(source.pixels)]) for source in sources]
+        drawn = iter(_drawn([source for source in sources if source.drawn], inputs))
+        return [
+            next(drawn) if source.drawn else inputs[id(source.pixels)][source.rows]
+            for source in sources
+        ]
 
     def _key(self, role: bytes, frames: np.ndarray) -> bytes:
         content = hashlib.blake2b(self._prefix + role, digest_size=KEY_BYTES)
@@ -117,16 +121,23 @@ class FrameSources:
         return content.digest()
 
 
-def _made(source: FrameSource, frames: Tensor) -> Tensor | AcpcError:
-    if source.drawn is None:
-        return frames[source.rows]
+def _drawn(
+    sources: Sequence[FrameSource], inputs: Mapping[int, Tensor]
+) -> list[Tensor | AcpcError]:
+    """Views of histories of one length, together; one by one where one of them cannot be drawn."""
+    if not sources:
+        return []
+    places = {key: place for place, key in enumerate({id(source.pixels) for source in sources})}
+    histories = torch.stack([inputs[key] for key in places])
+    draws = [Draw(places[id(s.pixels)], *s.drawn) for s in sources if s.drawn]
     try:
-        drawn = draw_views(frames[None], [Draw(0, *source.drawn)])[0]
-    except InvalidArgument as error:
-        return error.below("perturbations")
+        views = draw_views(histories, draws)
     except AcpcError as error:
-        return error
-    return drawn[:0] if torch.equal(drawn, frames) else drawn
+        if len(sources) > 1:
+            return [found for source in sources for found in _drawn([source], inputs)]
+        return [error.below("perturbations") if isinstance(error, InvalidArgument) else error]
+    same = unchanged(views, histories, draws).tolist()
+    return [view[:0] if is_same else view for view, is_same in zip(views, same, strict=True)]
 
 
 # The shorter side becomes the model's image size, so a thin frame would become a huge one.
