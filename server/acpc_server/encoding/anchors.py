@@ -10,6 +10,7 @@ from acpc.contract import NumericMode, PerturbationSet
 from torch import Tensor
 
 from acpc_server.data import Anchors
+from acpc_server.encoding.ahead import prepared_ahead
 from acpc_server.encoding.views import Draw, distinct_views, draw_views, unchanged
 from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype
 from acpc_server.errors import FailedPrecondition
@@ -43,6 +44,8 @@ class EncodedAnchors:
 
 class AnchorEncoder:
     """Encodes anchors for jobs: nothing cached, and cut by its own shape alone.
+
+    While the device computes a call's worth of frames, those of the next are read and drawn.
 
     Args:
         history: Frames of history, the newest ones of each anchor.
@@ -84,13 +87,14 @@ class AnchorEncoder:
         """
         frames = len(self._kept) + self._view_count * self._history
         groups = anchor_groups(self._engine, self._model, start, stop, frames)
-        parts = [self._encode_group(group, context) for group in groups]
+        with prepared_ahead(self._prepare, groups) as inputs:
+            parts = [self._encode_inputs(*one, context) for one in inputs]
         return EncodedAnchors(
             torch.cat([clean for clean, _ in parts]), torch.cat([views for _, views in parts])
         )
 
-    def _encode_group(self, group: range, context: RequestContext) -> tuple[Tensor, Tensor]:
-        n, kept = len(group), len(self._kept)
+    def _prepare(self, group: range) -> tuple[Tensor, Tensor]:
+        """Frames of a group as model input, and which views (n, views) equal their history."""
         dtype = latent_dtype(self._mode)
         clean = read_inputs(
             self._anchors, group, self._kept, self._model, dtype, self._engine.device
@@ -104,10 +108,16 @@ class AnchorEncoder:
         views = draw_views(histories, draws)  # (n * views, h, 3, height, width)
         same = unchanged(views, histories, draws)
         frames = torch.cat([clean.flatten(0, 1), views.flatten(0, 1)])
+        return frames, same.view(len(group), self._view_count)
+
+    def _encode_inputs(
+        self, frames: Tensor, same: Tensor, context: RequestContext
+    ) -> tuple[Tensor, Tensor]:
+        n, kept = len(same), len(self._kept)
         latents = self._engine.encode(self._model, frames, context, self._mode)
         clean_latents = latents[: n * kept].reshape(n, kept, -1)
         view_latents = latents[n * kept :].reshape(n, self._view_count, self._history, -1)
-        alike = same.to("cpu").view(n, self._view_count)  # after the encoder: nothing more waits
+        alike = same.to("cpu")  # after the encoder: nothing more waits
         if alike.any():
             history = clean_latents[:, None, : self._history].expand_as(view_latents)
             self._check_repeats(history[alike], view_latents[alike])
