@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from contextvars import copy_context
@@ -24,7 +24,7 @@ def prepared_ahead(prepare: Callable[[T], U], items: Sequence[T]) -> Iterator[It
         yield results
 
 
-def _ahead(prepare: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
+def _ahead(prepare: Callable[[T], U], items: Sequence[T]) -> Generator[U, None, None]:
     if len(items) < 2:
         yield from map(prepare, items)
         return
