@@ -27,9 +27,13 @@ from load import HISTORY, HORIZON, SIDE, WIDTH, elsewhere, fresh_seed
 from server_process import ServerProcess
 
 MODEL = "two-room-base"
+# As their clients are told to have; more cost a single worker something.
+CONNECTIONS = {"cpu": 1, "cpu,cpu": 8}
 
 
-def asked(address: str, callers: int, seconds: float, draws: int) -> tuple[int, float, float]:
+def asked(
+    address: str, callers: int, seconds: float, draws: int, connections: int
+) -> tuple[int, float, float]:
     """Calls of the client's that were answered, the seconds they took, and its processor time."""
 
     def caller(index: int) -> int:
@@ -49,7 +53,10 @@ def asked(address: str, callers: int, seconds: float, draws: int) -> tuple[int, 
             calls += 1
         return calls
 
-    with AcpcClient(address) as client, ThreadPoolExecutor(callers) as pool:
+    with (
+        AcpcClient(address, connections=connections) as client,
+        ThreadPoolExecutor(callers) as pool,
+    ):
         began, used = time.perf_counter(), time.process_time()
         end = began + seconds
         calls = sum(pool.map(caller, range(callers)))
@@ -66,10 +73,12 @@ def processor_seconds(server: ServerProcess) -> list[float]:
     return found
 
 
-def part(server: ServerProcess, callers: int, seconds: float, draws: int) -> dict[str, float]:
+def part(
+    server: ServerProcess, callers: int, seconds: float, draws: int, connections: int
+) -> dict[str, float]:
     """One closed loop: calls a second, and processor time a call, milliseconds."""
     before = processor_seconds(server)
-    calls, wall, client = elsewhere(asked, server.address, callers, seconds, draws)  # type: ignore[misc]
+    calls, wall, client = elsewhere(asked, server.address, callers, seconds, draws, connections)  # type: ignore[misc]
     used = [b - a for a, b in zip(before, processor_seconds(server), strict=True)]
     return {
         "calls_per_second": calls / wall,
@@ -87,7 +96,7 @@ def main() -> None:
     arguments.add_argument("--callers", type=int, default=32)
     arguments.add_argument("--draws", type=int, default=4, help="views of each pair")
     given = arguments.parse_args()
-    seen: dict[str, list[dict[str, float]]] = {"cpu": [], "cpu,cpu": []}
+    seen: dict[str, list[dict[str, float]]] = {devices: [] for devices in CONNECTIONS}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         root = Path(folder)
         servers = {
@@ -97,10 +106,11 @@ def main() -> None:
             for devices in seen
         }
         for server in servers.values():  # checkpoints are loaded, and connections tried
-            part(server, given.callers, 1.0, given.draws)
+            part(server, given.callers, 1.0, given.draws, 1)
         for _ in range(given.rounds):
             for devices, server in servers.items():
-                seen[devices].append(part(server, given.callers, given.seconds, given.draws))
+                load = given.callers, given.seconds, given.draws, CONNECTIONS[devices]
+                seen[devices].append(part(server, *load))
     report = {
         devices: {name: statistics.median(one[name] for one in parts) for name in parts[0]}
         for devices, parts in seen.items()

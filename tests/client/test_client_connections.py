@@ -6,7 +6,11 @@ from collections import Counter
 
 import pytest
 from acpc_client.calls import Method
-from acpc_client.transport.connections import BUSY_CALLS, MAX_CONNECTIONS, Connection, Connections
+from acpc_client.errors import ArgumentError
+from acpc_client.sync.client import AcpcClient
+from acpc_client.transport.connections import BUSY_CALLS, Connection, Connections
+
+MAX_CONNECTIONS = 8
 
 
 def connections() -> tuple[Connections, list[bool]]:
@@ -16,7 +20,7 @@ def connections() -> tuple[Connections, list[bool]]:
         apart.append(alone)
         return object()
 
-    return Connections(opened), apart
+    return Connections(opened, MAX_CONNECTIONS), apart
 
 
 def test_few_calls_have_one_connection() -> None:
@@ -60,3 +64,12 @@ def test_a_call_that_has_failed_is_not_under_way() -> None:
     with pytest.raises(ConnectionError):
         one.call(Method(Broken, "Plan", timeout=1.0))(iter(()))
     assert one.under_way == 0
+
+
+def test_a_client_has_one_connection_unless_it_is_told() -> None:
+    one = Connections(lambda _: object())
+    first = one.least_busy()
+    first.under_way = 10 * BUSY_CALLS
+    assert one.least_busy() is first
+    with pytest.raises(ArgumentError, match="connections: found 0, wanted 1 or more"):
+        AcpcClient("localhost:1", connections=0)

@@ -55,7 +55,9 @@ class Transport(ABC):
         self._on_away = options.get("on_away")
         self.contact = Contact(self.target)
         self._closed = False
-        self._connections = Connections(self._another)
+        self._connections = Connections(
+            self._another, check_connections(options.get("connections"))
+        )
 
     @abstractmethod
     def _open(self, options: Sequence[tuple[str, int | str]]) -> Any:  # noqa: ANN401
@@ -107,6 +109,17 @@ class Transport(ABC):
         """
         given = self._patience if patience is None else check_patience(patience)
         return Absence(self.contact, given, on_away or self._on_away, timeout)
+
+
+def check_connections(connections: int | None) -> int:
+    """``connections`` itself, or 1 where none is given.
+
+    Raises:
+        ArgumentError: It is not positive.
+    """
+    if connections is not None and connections < 1:
+        raise ArgumentError("connections", f"found {connections}, wanted 1 or more")
+    return connections or 1
 
 
 def check_timeout(timeout: float | None) -> float | None:

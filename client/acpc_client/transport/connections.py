@@ -11,8 +11,6 @@ import grpc.aio
 
 from acpc_client.calls import Method
 
-# A connection stays with one process of its server, and a server may have several behind a port.
-MAX_CONNECTIONS = 8
 # Calls under way on every connection when another one is opened.
 BUSY_CALLS = 4
 
@@ -53,14 +51,18 @@ class Connection:
 
 
 class Connections:
-    """Opened as they are needed, up to ``MAX_CONNECTIONS``; safe to use from any thread.
+    """Opened as they are needed; safe to use from any thread.
+
+    A connection stays with one process of its server, which may have several behind its port.
 
     Args:
         opened: Makes a channel, which shares no connection with the others when told so.
+        most: How many there may be.
     """
 
-    def __init__(self, opened: Callable[[bool], Any]) -> None:
+    def __init__(self, opened: Callable[[bool], Any], most: int = 1) -> None:
         self._opened = opened
+        self._most = most
         self._open: list[Connection] = []
         self._lock = threading.Lock()
 
@@ -68,7 +70,7 @@ class Connections:
         """The connection for the next call: an asyncio channel belongs to the loop that runs."""
         with self._lock:
             best = min(self._open, key=lambda one: one.under_way, default=None)
-            if best is None or (best.under_way >= BUSY_CALLS and len(self._open) < MAX_CONNECTIONS):
+            if best is None or (best.under_way >= BUSY_CALLS and len(self._open) < self._most):
                 best = Connection(self._opened(bool(self._open)))
                 self._open.append(best)
             return best
