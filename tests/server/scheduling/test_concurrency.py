@@ -196,3 +196,15 @@ def test_under_many_threads_no_slot_is_lost_or_made() -> None:
     with ThreadPoolExecutor(24) as pool:
         list(pool.map(work, range(300)))
     assert_free(limiter, 2)
+
+
+def test_of_those_that_are_answered_at_once_as_many_wake_as_there_are_slots() -> None:
+    limiter, answer = ConcurrencyLimiter(1), Future[str]()
+    with ThreadPoolExecutor(1) as pool:
+        with limiter.slot(context()):
+            woken = pool.submit(limiter.result, answer, context())
+            answer.set_result("measured")
+            wait_until(lambda: limiter.waiting == 1)
+            assert not woken.done()
+        assert woken.result(GENEROUS_SECONDS) == "measured"
+    assert not limiter.busy, "it keeps no slot"

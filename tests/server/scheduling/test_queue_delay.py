@@ -28,8 +28,13 @@ def limiter() -> ConcurrencyLimiter:
 
 
 @pytest.fixture
-def queue(limiter: ConcurrencyLimiter) -> BatchQueue:
-    return BatchQueue(Metrics(), AdmissionController(), limiter)
+def admission() -> AdmissionController:
+    return AdmissionController()
+
+
+@pytest.fixture
+def queue(limiter: ConcurrencyLimiter, admission: AdmissionController) -> BatchQueue:
+    return BatchQueue(Metrics(), admission, limiter)
 
 
 @pytest.fixture
@@ -172,3 +177,17 @@ def test_work_that_takes_long_delays_nobody(
     with limiter.slot(RequestContext(INTERACTIVE, EVER)):
         put(queue, first)
         assert take().result(SOON) == [first]
+
+
+@pytest.mark.usefixtures("no_limits")
+def test_a_request_that_is_under_way_and_not_in_line_is_waited_for(
+    admission: AdmissionController, queue: BatchQueue, take: Take
+) -> None:
+    first, second = chunk(), chunk()
+    requests = [admission.request("ComparePair", one.context) for one in (first, second)]
+    with requests[0], requests[1]:
+        put(queue, first)
+        taken = take()
+        assert_delayed(taken)
+        put(queue, second)
+        assert taken.result(SOON) == [first, second], "nobody else is under way"
