@@ -29,10 +29,12 @@ DEFAULTS = {"OMP_NUM_THREADS": str(os.cpu_count())}
 
 @contextlib.contextmanager
 def busy_machine(processes: int) -> Iterator[None]:
-    """So many processes compute until the block ends."""
-    started = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
-    ]
+    """So many processes compute until the block ends, each in a session of its own.
+
+    Linux may share a processor between sessions first; the server has one of its own, too.
+    """
+    command = [sys.executable, "-c", "while True: pass"]
+    started = [subprocess.Popen(command, start_new_session=True) for _ in range(processes)]
     try:
         yield
     finally:
