@@ -6,14 +6,23 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from acpc.contract import NumericMode
+from acpc.contract import (
+    ColorJitter,
+    GaussianBlur,
+    NumericMode,
+    Occlusion,
+    RandomShift,
+    Resize,
+    VisualChange,
+)
 from acpc_server.engine import DeviceEngine
 from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.owner import DeviceOwner
 from acpc_server.models import FrozenJepa
 from acpc_server.models.loader import load_checkpoint
-from acpc_server.numerics import consistency
+from acpc_server.numerics import consistency, to_model_input
 from acpc_server.observe import Metrics
+from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 from pretended_cuda import (
     CUDA,
@@ -96,6 +105,25 @@ def test_distances_are_measured_where_the_latents_are() -> None:
         shift = consistency.encoder_shift(clean, views)
         assert {x.device for x in (steps, radius, shift)} == {CUDA}
         assert (watch.copies_in, watch.copies_out) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        GaussianBlur(kernel_size=5),
+        Resize(scale=0.5),
+        ColorJitter(strength=0.3),
+        Occlusion(size=0.25),
+        RandomShift(pixels=2),
+    ],
+    ids=lambda spec: spec.kind,
+)
+def test_frames_become_views_where_they_are(spec: VisualChange) -> None:
+    with pretended_cuda() as watch:
+        frames = torch.zeros(2, SIDE, SIDE, 3, dtype=torch.uint8, device=CUDA)
+        view = perturb_frames(to_model_input(frames, 32), spec, seed=1, anchor=2, draw=3)
+        assert (view.device, view.shape) == (CUDA, (2, 3, 32, 32))
+        assert (watch.copies_in, watch.copies_out) == ([], []), "not even a constant"
 
 
 def _mask(x: Tensor) -> Tensor:
