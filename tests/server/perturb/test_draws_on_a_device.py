@@ -1,0 +1,65 @@
+"""Views are drawn where the frames are: the host neither computes nor waits, only sends keys."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from acpc.contract import (
+    Brightness,
+    ColorJitter,
+    GaussianBlur,
+    GaussianNoise,
+    Occlusion,
+    PerturbationSet,
+    RandomShift,
+    Resize,
+    VisualChange,
+)
+from acpc_server.encoding import Draw, draw_views, unchanged
+from acpc_server.encoding.views import View
+from acpc_server.numerics import to_model_input
+from torch.utils._python_dispatch import TorchDispatchMode
+
+DEVICE = torch.device("meta")  # computes shapes, and cannot tell what a value is
+KINDS: list[VisualChange] = [
+    GaussianNoise(sigma=0.1), Occlusion(size=0.4), RandomShift(pixels=3), ColorJitter(strength=0.7),
+    GaussianBlur(kernel_size=5), Resize(scale=0.3), Brightness(change=0.2),
+]  # fmt: skip
+
+
+class HostWork(TorchDispatchMode):
+    """Bytes of tensors that the host makes or sends while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self,
+        func,  # noqa: ANN001
+        types,  # noqa: ANN001
+        args=(),  # noqa: ANN001
+        kwargs=None,  # noqa: ANN001
+    ) -> object:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.device.type == "cpu":
+            self.bytes += found.numel() * found.element_size()
+        return found
+
+
+@pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.kind)
+def test_the_host_sends_frames_as_bytes_and_keys(spec: VisualChange) -> None:
+    """A wait for the device would raise; what is sent beside the frames is 200 bytes a view."""
+    frames = torch.zeros(2 * 3, 224, 224, 3, dtype=torch.uint8)
+    plan = PerturbationSet((spec,), 4, 1, 2)
+    draws = [Draw(row, plan, View(0, draw)) for row in range(2) for draw in range(4)]
+    frames = frames.to(DEVICE)  # the one copy of frames
+    work = HostWork()
+    table = 2 * 4 * (32 * 1024 + 1)  # of the normals, sent once in a process
+    with work:
+        histories = to_model_input(frames, 224).reshape(2, 3, 3, 224, 224)
+        views = draw_views(histories, draws)
+        same = unchanged(views, histories, draws)
+    assert views.shape == (8, 3, 3, 224, 224) and views.device == DEVICE
+    assert same.shape == (8,) and same.device == DEVICE
+    assert work.bytes <= 200 * len(draws) + (table if spec.kind == "gaussian_noise" else 0)
