@@ -351,6 +351,12 @@ SECTIONS = (
     _section("CertifyPool", AcpcClient.certify_pool, "certify"),
     _section("PlanPaired", AcpcClient.plan_paired, "plan-paired"),
     _section("Plan.start", AcpcClient.plan, title="the start"),
+    _section(
+        "Plan.frame",
+        PlanSession.move,
+        title="a frame",
+        arguments=(("explicit_views", "views"),),
+    ),
     _section("Plan.pool", PlanSession.certify, title="a pool", leaves_out=("proposal",)),
     _section("Plan.pool.proposal", PlanSession.certify_proposal, title="a proposal"),
     *_studies(),

@@ -179,7 +179,7 @@ def _streams() -> list[PoolCase]:
         PoolCase("empty-later", [start, good, pb.PlanRequest()], INVALID, "pool"),
         PoolCase("frame-first", [frame], INVALID, "start"),
         PoolCase("empty-frame", [start, pb.PlanRequest(frame=pb.PlanFrame())], INVALID,
-                 "frame.history"),
+                 "frame.history.dtype"),
         PoolCase("frame-keeps-more", [start, frame], INVALID, "frame.keep"),
         PoolCase("no-pool", [start, pb.PlanRequest(pool=pb.PlanPool())], INVALID,
                  "pool.candidates"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple
@@ -44,6 +45,9 @@ from acpc_server.jobs.kind import NOBODY, JobFailure, JobState, Json, Owner, Row
 
 log = structlog.get_logger("acpc.jobs")
 QUEUE_SECONDS = 0.2
+# The same once nothing has run or been queued here for a while: each look costs milliseconds.
+IDLE_QUEUE_SECONDS = 1.0
+IDLE_AFTER_SECONDS = 30.0
 # Workflows of this version resume after an upgrade; raise it when the steps of a job change.
 WORKFLOW_VERSION = "2"
 # A job that takes its server down with it every time must not do so for ever.
@@ -57,6 +61,7 @@ RECORD_ERRORS = (SQLAlchemyError, dbos_error.DBOSException)
 Runner = Callable[[str, str, Json, str, Owner], Json]
 """Runs a job, by its kind, id and spec, the stamp it was accepted with, and its owner."""
 _runner: Runner | None = None
+_busy_until = 0.0
 
 
 class Withdrawn(BaseException):
@@ -105,12 +110,42 @@ def launch(url: str, executor_id: str, concurrency: int, runner: Runner) -> None
     library.propagate = True
     library.addFilter(_is_fault)
     DBOS.launch()
+    _rest_when_idle()
     DBOS.register_queue(
         QUEUE,
         worker_concurrency=concurrency,
         polling_interval_sec=QUEUE_SECONDS,
         on_conflict="always_update",
     )
+
+
+def _rest_when_idle() -> None:
+    """Look at the queues less often while there is no work.
+
+    Private in DBOS 3.4, whose public interval is the same for all hosts of a record, busy or not.
+    """
+    found = dbos._dbos._dbos_global_instance
+    system, active = found._sys_db, found._active_workflows_set  # type: ignore[union-attr]
+    # Nothing of ours comes by DBOS's own queue.
+    found._registry.get_internal_queue()._polling_interval_sec = 60.0  # type: ignore[union-attr]
+    read = system.get_queue
+    _wake()
+
+    def get_queue(name: str, **given: Any) -> Any:  # noqa: ANN401
+        queue = read(name, **given)
+        if active.activeList():
+            _wake()
+        if queue is not None and time.monotonic() > _busy_until:
+            queue._polling_interval_sec = IDLE_QUEUE_SECONDS
+        return queue
+
+    system.get_queue = get_queue
+
+
+def _wake() -> None:
+    """Look at the queues often for a while."""
+    global _busy_until  # noqa: PLW0603  one job service a process
+    _busy_until = time.monotonic() + IDLE_AFTER_SECONDS
 
 
 def close() -> None:
@@ -152,6 +187,7 @@ def enqueue(
 
     One without an owner is recorded as before there were tenants.
     """
+    _wake()
     queue, given = (TENANT_QUEUE if owner.tenant else QUEUE), ()
     if owner != NOBODY:
         given, labels = astuple(owner), {**labels, "caller": owner.caller}

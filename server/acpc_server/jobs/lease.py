@@ -177,7 +177,8 @@ class Lease:
 
     def _look_after_own(self) -> None:
         """Withdraw runs whose job was cancelled or taken over, and report on the others."""
-        self._on_queued(self._database.queued(), self._database.oldest_wait())
+        waiting = self._database.queued()
+        self._on_queued(waiting, self._database.oldest_wait() if waiting else 0.0)
         ours = self._running.ids()
         if ours:
             held = self._database.held()
