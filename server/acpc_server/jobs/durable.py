@@ -139,7 +139,7 @@ def _rest_when_idle() -> None:
             queue._polling_interval_sec = IDLE_QUEUE_SECONDS
         return queue
 
-    system.get_queue = get_queue
+    system.get_queue = get_queue  # type: ignore[method-assign]
 
 
 def _wake() -> None:
