@@ -124,10 +124,11 @@ def _rest_when_idle() -> None:
 
     Private in DBOS 3.4, whose public interval is the same for all hosts of a record, busy or not.
     """
-    found = dbos._dbos._dbos_global_instance
-    system, active = found._sys_db, found._active_workflows_set  # type: ignore[union-attr]
+    system = dbos._dbos._dbos_global_instance._sys_db  # type: ignore[union-attr]
+    active = dbos._dbos._dbos_global_instance._active_workflows_set  # type: ignore[union-attr]
+    registry = dbos._dbos._dbos_global_instance._registry  # type: ignore[union-attr]
     # Nothing of ours comes by DBOS's own queue.
-    found._registry.get_internal_queue()._polling_interval_sec = 60.0  # type: ignore[union-attr]
+    registry.get_internal_queue()._polling_interval_sec = 60.0
     read = system.get_queue
     _wake()
 
