@@ -58,7 +58,11 @@ def scripts(npm: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ran(
-    *command: str, cwd: Path, code: int = 0, environment: dict[str, str] | None = None
+    *command: str,
+    cwd: Path,
+    code: int = 0,
+    environment: dict[str, str] | None = None,
+    seconds: float = GENEROUS_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """A command that ended, with this exit code."""
     ended = subprocess.run(
@@ -67,7 +71,7 @@ def ran(
         env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=GENEROUS_SECONDS,
+        timeout=seconds,
         check=False,
     )
     assert ended.returncode == code, ended.stdout + ended.stderr
@@ -105,6 +109,30 @@ def test_node_tells_what_is_wrong_in_a_line(scripts: Path, server: ServerProcess
     told = node(scripts, server, "compare.mjs", "lwem", code=1)
     assert told.stderr.startswith("NOT_FOUND: checkpoint 'lwem'")
     assert len(told.stderr.splitlines()) == 1
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The C++ example, built from the contract alone."""
+    if not (shutil.which("grpc_cpp_plugin") and shutil.which("g++")):
+        missing(
+            "grpc++", "g++ make pkg-config libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc"
+        )
+    root = tmp_path_factory.mktemp("cpp")
+    folder = root / "examples/clients/cpp"
+    shutil.copytree(ROOT / "examples/clients/cpp", folder)
+    shutil.copytree(ROOT / "proto", root / "proto")
+    ran("make", "clean", "build/plan", cwd=folder, seconds=900.0)
+    return folder / "build/plan"
+
+
+def test_a_control_loop_in_cpp_keeps_one_stream(program: Path, server: ServerProcess) -> None:
+    target = {"ACPC_TARGET": server.address}
+    told = ran(str(program), "lewm", cwd=program.parent, environment=target).stdout.splitlines()
+    assert [line.split(":")[0] for line in told] == [f"step {step}" for step in range(5)]
+    server.wait_for_log(lambda line: line.get("method") == "Plan" and line["code"] == "OK")
+    wrong = ran(str(program), "lwem", cwd=program.parent, environment=target, code=1)
+    assert wrong.stderr.startswith("5: checkpoint 'lwem'")
 
 
 def test_buf_curl_asks_by_reflection(npm: str, server: ServerProcess, tmp_path: Path) -> None:

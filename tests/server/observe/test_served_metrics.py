@@ -189,8 +189,9 @@ def test_a_deadline_is_the_servers_to_meet_when_it_left_time_enough(
 
 
 def test_device_work_is_told_apart_by_priority(scraped: dict[str, Metric]) -> None:
-    for priority in ("interactive", "job"):
-        for primitive in ("encode", "rollout"):
+    calls = {"interactive": ("pair", "encode", "pool"), "job": ("encode", "rollout")}
+    for priority, primitives in calls.items():
+        for primitive in primitives:
             labels = {"priority": priority, "primitive": primitive}
             assert values(scraped["acpc_compute_seconds"], "_count", **labels) > 0
         assert values(scraped["acpc_queue_wait_seconds"], "_count", priority=priority) > 0
