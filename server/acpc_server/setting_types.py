@@ -41,6 +41,8 @@ def _socket(address: str) -> str:
             f"found {address!r}, wanted unix: and an absolute path, as unix:/run/acpc/acpc.sock; "
             "--host and --port are for TCP"
         )
+    if unfit := re.findall(r"[%?#]", found[1]):
+        raise ValueError(f"{found[1]} has a {unfit[0]}, which means something else in an address")
     size = len(os.fsencode(found[1]))
     if size > PATH_BYTES:
         raise ValueError(f"{found[1]} has {size} bytes; a socket's path has {PATH_BYTES}")

@@ -186,7 +186,10 @@ def test_the_clients_timeout_is_each_answers_and_not_the_sessions(
     assert left is not None
     assert 500 < left < 620
     counterparty.stalled.set()
-    (overdue,) = side.converse(scene, certify, timeout=2.0)
+    try:
+        (overdue,) = side.converse(scene, certify, timeout=2.0)
+    except DeadlineExceeded as error:  # on a busy machine the start's answer may be as late
+        overdue = error
     assert "no answer within 2 s" in str(overdue)
 
 

@@ -310,6 +310,8 @@ def test_sockets_are_named_by_several_flags_or_with_commas(needed: dict[str, str
         ("unix:acpc.sock", "wanted unix: and an absolute path"),
         ("unix://run/acpc.sock", "wanted unix: and an absolute path"),
         ("unix:/" + 107 * "a", "108 bytes"),
+        ("unix:/a%41", "has a %"),
+        ("unix:/a#b", "has a #"),
         ("unix:/a,unix:///a", "named twice"),
         ("", "there must be a socket"),
     ],
