@@ -35,6 +35,7 @@ class Counting:
     """The kind.
 
     Attributes:
+        arithmetic: What rounds its numbers.
         stamped: What its data looks like at the moment.
         held_at: Steps from this one on do not end, until it is set to None.
         fault: Raised by the third step, when there is one.
@@ -43,6 +44,7 @@ class Counting:
 
     name = "counting"
     spec_type: type[CountingPlan] = CountingPlan
+    arithmetic = "exact"
     stamped = "fresh"
     held_at: int | None = None
     fault: Exception | None = None
@@ -91,6 +93,7 @@ class CountingParts(Counting):
     """The same in parts that any host may count.
 
     Attributes:
+        arithmetic_by_now: Its arithmetic from the moment that a job runs.
         begun: How often each part was begun.
         failing_once: Parts that fail at first, and then do not.
     """
@@ -100,6 +103,7 @@ class CountingParts(Counting):
 
     def __init__(self) -> None:
         super().__init__()
+        self.arithmetic_by_now = self.arithmetic
         self.begun: Counter[int] = Counter()
         self.failing_once: set[int] = set()
 
@@ -107,6 +111,7 @@ class CountingParts(Counting):
         return 1 + plan.steps
 
     def run(self, plan: CountingPlan, stamp: str, step: Step, context: RequestContext) -> Json:
+        self.arithmetic = self.arithmetic_by_now
         given = step("opening", lambda: {"from": 100})
         parts = [{"index": index} for index in range(plan.steps)]
         seen = list(step.each("counting", given, parts))

@@ -46,6 +46,11 @@ def device_name(device: torch.device) -> str:
     return f"{device} {named(device)}" if named else str(device)
 
 
+def device_model(device: torch.device) -> str:
+    """The same without its number: ``"cuda NVIDIA H200"``; devices of one model round alike."""
+    return device_name(device).replace(str(device), device.type, 1)
+
+
 def computes_float64(device: torch.device) -> bool:
     """Whether the device has float64."""
     return device.type not in _NO_FLOAT64

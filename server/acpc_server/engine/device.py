@@ -13,7 +13,7 @@ from acpc.contract import NumericMode
 from jaxtyping import Float
 from torch import Tensor
 
-from acpc_server.engine.accelerator import pinned, to_device, to_host
+from acpc_server.engine.accelerator import device_model, pinned, to_device, to_host
 from acpc_server.engine.equal_rows import equal_rows, share_rows
 from acpc_server.engine.fast_paths import FastPaths
 from acpc_server.engine.latents import LatentCache
@@ -85,6 +85,7 @@ class DeviceEngine:
         self.limiter = ConcurrencyLimiter()
         self.metrics = metrics
         self._merge = merge
+        self._threads = threads
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
         admission = admission or AdmissionController()
@@ -92,6 +93,16 @@ class DeviceEngine:
         self._fast = FastPaths(device, metrics, after=compile_after)
         self.owner = DeviceOwner(
             device, metrics, self._queue, admission.latency, threads=threads, on_failed=on_failed
+        )
+
+    @property
+    def arithmetic(self) -> str:
+        """What rounds a job's numbers: release of torch, device, processor, threads."""
+        threads = self._threads or torch.get_num_threads()
+        processor = torch.backends.cpu.get_cpu_capability()
+        return (
+            f"torch {torch.__version__}, {device_model(self.device)}, {processor}, "
+            f"{threads} CPU threads"
         )
 
     def encode(

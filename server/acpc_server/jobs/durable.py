@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextvars
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple
@@ -42,12 +41,9 @@ from acpc_server.jobs.database import (
     first_line,
 )
 from acpc_server.jobs.kind import NOBODY, JobFailure, JobState, Json, Owner, Row
+from acpc_server.jobs.pacing import FREE_QUEUE_SECONDS, QUEUE_SECONDS, Pace
 
 log = structlog.get_logger("acpc.jobs")
-QUEUE_SECONDS = 0.2
-# The same once nothing has run or been queued here for a while: each look costs milliseconds.
-IDLE_QUEUE_SECONDS = 1.0
-IDLE_AFTER_SECONDS = 30.0
 # Workflows of this version resume after an upgrade; raise it when the steps of a job change.
 WORKFLOW_VERSION = "2"
 # A job that takes its server down with it every time must not do so for ever.
@@ -61,7 +57,7 @@ RECORD_ERRORS = (SQLAlchemyError, dbos_error.DBOSException)
 Runner = Callable[[str, str, Json, str, Owner], Json]
 """Runs a job, by its kind, id and spec, the stamp it was accepted with, and its owner."""
 _runner: Runner | None = None
-_busy_until = 0.0
+_pace = Pace()
 
 
 class Withdrawn(BaseException):
@@ -80,7 +76,10 @@ def workflow(kind: str) -> Callable[..., Json]:
     def run_job(spec: Json, stamp: str, *owner: str) -> Json:
         if _runner is None:
             raise RuntimeError("no job service is started in this process")
-        return _runner(kind, DBOS.workflow_id or "", spec, stamp, Owner(*owner))
+        try:
+            return _runner(kind, DBOS.workflow_id or "", spec, stamp, Owner(*owner))
+        finally:
+            _pace.freed()
 
     return run_job
 
@@ -110,7 +109,7 @@ def launch(url: str, executor_id: str, concurrency: int, runner: Runner) -> None
     library.propagate = True
     library.addFilter(_is_fault)
     DBOS.launch()
-    _rest_when_idle()
+    _set_pace()
     DBOS.register_queue(
         QUEUE,
         worker_concurrency=concurrency,
@@ -119,38 +118,42 @@ def launch(url: str, executor_id: str, concurrency: int, runner: Runner) -> None
     )
 
 
-def _rest_when_idle() -> None:
-    """Look at the queues less often while there is no work.
+def _set_pace() -> None:
+    """Have the threads of the queues rest as :class:`Pace` says.
 
-    Private in DBOS 3.4, whose public interval is the same for all hosts of a record, busy or not.
+    Private in DBOS 3.4, whose public interval is the same for all hosts of a record, busy or not,
+    and which comes back to it only by and by.
     """
+    global _pace  # noqa: PLW0603  one job service a process
+    pace = _pace = Pace()
     system = dbos._dbos._dbos_global_instance._sys_db  # type: ignore[union-attr]
     active = dbos._dbos._dbos_global_instance._active_workflows_set  # type: ignore[union-attr]
     registry = dbos._dbos._dbos_global_instance._registry  # type: ignore[union-attr]
     # Nothing of ours comes by DBOS's own queue.
     registry.get_internal_queue()._polling_interval_sec = 60.0
     read = system.get_queue
-    _wake()
 
     def get_queue(name: str, **given: Any) -> Any:  # noqa: ANN401
+        if threading.current_thread().name == _thread_of(name):  # once before each look
+            if active.activeList():
+                pace.busy()
+            pace.rest()
         queue = read(name, **given)
-        if active.activeList():
-            _wake()
-        if queue is not None and time.monotonic() > _busy_until:
-            queue._polling_interval_sec = IDLE_QUEUE_SECONDS
+        if queue is not None:
+            queue._polling_interval_sec = FREE_QUEUE_SECONDS  # DBOS's own rest, after ours
         return queue
 
     system.get_queue = get_queue  # type: ignore[method-assign]
 
 
-def _wake() -> None:
-    """Look at the queues often for a while."""
-    global _busy_until  # noqa: PLW0603  one job service a process
-    _busy_until = time.monotonic() + IDLE_AFTER_SECONDS
+def _thread_of(queue: str) -> str:
+    """The name that DBOS gives the thread of a queue."""
+    return f"queue-worker-{queue}"
 
 
 def close() -> None:
     """Stop taking jobs and drop every connection."""
+    _pace.close()
     DBOS.destroy()
 
 
@@ -173,7 +176,7 @@ def serve_tenants(concurrency: int, total: int) -> None:
 def stopped_queues(queues: Collection[str]) -> list[str]:
     """Queues of which no job starts here any more, because DBOS's thread for them has ended."""
     alive = {thread.name for thread in threading.enumerate()}
-    return [queue for queue in queues if f"queue-worker-{queue}" not in alive]
+    return [queue for queue in queues if _thread_of(queue) not in alive]
 
 
 def tenants_known() -> bool:
@@ -188,7 +191,6 @@ def enqueue(
 
     One without an owner is recorded as before there were tenants.
     """
-    _wake()
     queue, given = (TENANT_QUEUE if owner.tenant else QUEUE), ()
     if owner != NOBODY:
         given, labels = astuple(owner), {**labels, "caller": owner.caller}
@@ -199,6 +201,7 @@ def enqueue(
         suppress(dbos_error.DBOSConflictingWorkflowError),
     ):
         DBOS.enqueue_workflow(queue, workflow(kind), spec, stamp, *given)
+    _pace.queued()
 
 
 T = TypeVar("T")

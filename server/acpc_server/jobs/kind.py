@@ -56,6 +56,11 @@ class JobKind(Protocol[Spec]):
         """Type of its job descriptions; no other kind has the same."""
         ...
 
+    @property
+    def arithmetic(self) -> str:
+        """What rounds its numbers here; hosts with unlike ones do not share a job."""
+        ...
+
     def stamp(self, spec: Spec) -> str:
         """Changes when the data that the job reads is replaced or written to."""
         ...

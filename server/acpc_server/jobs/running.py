@@ -177,7 +177,7 @@ class TaskRun(JobRun):
     def __init__(
         self, kind: JobKind[Any], spec: JobSpec, task: Task, owner: Owner, metrics: Metrics
     ) -> None:
-        alone = Offers(task.job, task.kind, task.spec, "", owner, others=lambda: 0)
+        alone = Offers(task.job, task.kind, task.spec, "", "", owner, others=lambda: 0)
         super().__init__(kind, spec, alone, metrics)
         self._task = task
         self._done = task.first - 1
@@ -188,7 +188,10 @@ class TaskRun(JobRun):
         Raises:
             Withdrawn: As a job's run does.
         """
-        task = self._task
+        task, here = self._task, self.kind.arithmetic
+        if task.arithmetic != here:
+            log.warning("job_task_left", wanted=task.arithmetic, here=here)
+            return {}
         state = durable.states([task.job]).get(task.job)
         given = durable.outcomes(task.job, task.given - 1, 1)
         if state is None or state.done or not given:
@@ -257,7 +260,8 @@ class RunningJobs:
 
     def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
         """Run a job to its end, in the calling thread."""
-        offers = Offers(job_id, kind.name, spec, stamp, owner, lambda: self.other_hosts)
+        alike = job_id, kind.name, spec, kind.arithmetic
+        offers = Offers(*alike, stamp, owner, lambda: self.other_hosts)
         with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
             run = JobRun(kind, _readable(kind, spec), offers, self._metrics)
             log.info("job_started")

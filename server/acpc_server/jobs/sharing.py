@@ -9,7 +9,8 @@ measured, and whoever takes the job or one of its tasks over goes on with the fi
 no answer.
 
 A part that fails elsewhere is measured again by the job's host, whose answer counts: a host that
-lacks a file costs time and no job.
+lacks a file costs time and no job. A host whose arithmetic is another ends its task at once. After
+either, the job's host offers nothing more of the phase.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Task:
         job: Id of the job.
         kind: Name of its kind.
         spec: Its spec, as recorded.
+        arithmetic: What rounds the numbers of the job's host, see :class:`JobKind`.
         phase: What is being done, for display.
         given: Number of the job's step that answered what the parts are given.
         first: Number of the job's step for the first of them.
@@ -54,6 +56,7 @@ class Task:
     job: str
     kind: str
     spec: Json
+    arithmetic: str
     phase: str
     given: int
     first: int
@@ -75,6 +78,11 @@ class _Open:
         at = index - self.start
         return self.answers[at] if at < len(self.answers) else None
 
+    def complete(self) -> bool:
+        """Whether a task that has ended has answered every part."""
+        last = durable.outcomes(self.task_id, self.stop - self.start - 1, 1)
+        return bool(last) and "failure" not in last[0]
+
     def read(self) -> None:
         """Read further answers, up to one that is a failure."""
         for found in durable.outcomes(self.task_id, len(self.answers)):
@@ -94,6 +102,7 @@ class Offers:
     job: str
     kind: str
     spec: Json
+    arithmetic: str
     stamp: str
     owner: Owner
     others: Callable[[], int]
@@ -102,7 +111,8 @@ class Offers:
         """The parts of one phase; None when they are too few to be shared."""
         if len(parts) < SHARED_PARTS:
             return None
-        return SharedParts(self, Task(self.job, self.kind, self.spec, phase, given, first, parts))
+        alike = self.job, self.kind, self.spec, self.arithmetic
+        return SharedParts(self, Task(*alike, phase, given, first, parts))
 
 
 class SharedParts:
@@ -171,7 +181,10 @@ class SharedParts:
         for task in self._tasks:
             before, task.state = task.state, states.get(task.task_id, JobState.CANCELLED)
             if task.state is JobState.SUCCEEDED is not before:
-                self.elsewhere += task.stop - task.start
+                if task.complete():
+                    self.elsewhere += task.stop - task.start
+                else:
+                    self._trusted = False
         self._offer(index)
 
     def _offer(self, index: int) -> None:

@@ -124,6 +124,19 @@ def test_a_part_that_fails_elsewhere_is_measured_by_the_jobs_own_host(
     assert desk.tasks() == 0
 
 
+def test_a_place_of_other_arithmetic_leaves_the_parts_to_the_jobs_own_host(
+    desk: Shared, alone: Json
+) -> None:
+    desk.neighbour()
+    desk.kind.arithmetic_by_now = "of another processor"
+    service = desk.started()
+    job_id = service.submit(plan(), "").job_id
+    done = ended(service, job_id)
+    assert done.result == alone
+    assert (desk.shards("own"), desk.shards("other")) == (PARTS, 0)
+    assert desk.tasks() == 0
+
+
 def test_a_part_that_fails_everywhere_fails_the_job_once(desk: Shared) -> None:
     desk.neighbour()
     service = desk.started()
