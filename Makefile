@@ -91,6 +91,7 @@ bench: $(READY) ## Measure (an hour, needs PostgreSQL); writes build/benchmarks/
 	@$(BIN)/python benchmarks/anchors.py
 	@$(BIN)/python benchmarks/planning.py
 	@$(BIN)/python benchmarks/interactive.py
+	@$(BIN)/python benchmarks/control_loop.py
 	@$(BIN)/python benchmarks/idle.py
 	@$(BIN)/python benchmarks/access.py
 	@$(BIN)/python benchmarks/fairness.py

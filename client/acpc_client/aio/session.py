@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from acpc_client.calls import planning
 from acpc_client.errors import AcpcError, DeadlineExceeded
 from acpc_client.results import read_answer
-from acpc_client.transport import GOODBYE_S, ReadAnswer, SessionBase
+from acpc_client.retries import Attempts
+from acpc_client.transport import EPISODE_S, GOODBYE_S, ReadAnswer, SessionBase
 
 T = TypeVar("T")
 
@@ -29,13 +30,37 @@ class AsyncPlanSession(SessionBase):
     async def __aenter__(self) -> AsyncPlanSession:
         """See ``PlanSession.__enter__``."""
         self._check(fresh=True)
-        self._turn = asyncio.Lock()
+        await self._open(self._transport.attempts(planning.PLAN, self._timeout))
+        return self
+
+    async def enter_after(self, before: AsyncPlanSession | None) -> AsyncPlanSession:
+        """See ``PlanSession.enter_after``."""
+        self._check(fresh=True)
         attempts = self._transport.attempts(planning.PLAN, self._timeout)
+        if before is not None:
+            if (request := before._frame_to(self)) is not None:
+                try:
+                    limit = self._opening_limit(attempts)
+                    await before._answered(lambda: request, before._moved, limit)
+                except AcpcError as error:
+                    await asyncio.sleep(self._unmoved(error, attempts))
+                else:
+                    before._adopt(self)
+                    return before
+            await before.close()
+        await self._open(attempts, EPISODE_S)
+        return self
+
+    async def _open(self, attempts: Attempts, lasting: float = 0.0) -> None:
+        """Open the stream, which may last longer than the call that opens it."""
+        self._turn = asyncio.Lock()
         while True:
-            self._stream = self._transport.rpc(planning.PLAN)(**self._options(attempts))
+            options = self._options(attempts, lasting)
+            self._stream = self._transport.rpc(planning.PLAN)(**options)
             try:
-                self._entered(await self._exchange(self._first, self._message_timeout))
-                return self
+                limit = self._opening_limit(attempts)
+                self._entered(await self._exchange(self._first, limit))
+                return
             except AcpcError as error:
                 self._hang_up(error.message)
                 delay = attempts.after(error)
@@ -63,6 +88,7 @@ class AsyncPlanSession(SessionBase):
         request = planning.frame(
             history, keep=keep, past_blocks=past_blocks, goal=goal, views=views
         )
+        self._ends = 0.0  # for ``enter_after``: its start no longer says where it is
         return await self._answered(lambda: request, self._moved, timeout)
 
     async def certify(

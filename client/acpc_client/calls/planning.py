@@ -65,6 +65,33 @@ def frame(
     return pb.PlanRequest(frame=message(moved))
 
 
+# What a frame may change of a start.
+_MOVING = {"request_id", "history", "past_blocks", "goal", "explicit_views"}
+
+
+def frame_between(before: pb.PlanStart, after: pb.PlanStart) -> pb.PlanRequest | None:
+    """The message that moves a session from one start to another; None: they differ too much."""
+
+    def rest(start: pb.PlanStart) -> list[tuple[str, Any]]:
+        return [(f.name, value) for f, value in start.ListFields() if f.name not in _MOVING]
+
+    old, new = before.history, after.history
+    if rest(before) != rest(after) or old.shape[1:] != new.shape[1:] or not new.shape[0]:
+        return None
+    each, count = len(new.data) // new.shape[0], new.shape[0]
+    most = min(old.shape[0], count - 1)
+    keep = next(k for k in range(most, -1, -1) if old.data.endswith(new.data[: k * each]))
+    newest = type(new)(
+        dtype=new.dtype, shape=[count - keep, *new.shape[1:]], data=new.data[keep * each :]
+    )
+    goal = None if before.goal == after.goal else after.goal
+    moved = pb.PlanFrame(history=newest, keep=keep, goal=goal)
+    for name in ("past_blocks", "explicit_views"):
+        if after.HasField(name):
+            getattr(moved, name).CopyFrom(getattr(after, name))
+    return pb.PlanRequest(frame=moved)
+
+
 def pool(candidates: NDArray[Any]) -> pb.PlanPool:
     """The message that carries a pool of the caller's own; its iteration is set when it is sent.
 

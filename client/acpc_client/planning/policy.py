@@ -15,7 +15,31 @@ Frame = TypeVar("Frame")
 
 
 class Policy(PolicyRule):
-    """Decides the control steps of a planner that asks through the blocking client."""
+    """Decides the control steps of a planner that asks through the blocking client.
+
+    In a ``with`` block the steps, one after another, keep one stream: the session of a step is
+    moved to the frame of the next where only frames, past blocks, goal or views of the caller's
+    differ. Where anything else does, as after REFINE, where the stream has broken, and with servers
+    of earlier releases a new one is opened. Answers are the same, but for their request id.
+    """
+
+    def __enter__(self) -> Policy:
+        """Begins an episode."""
+        self.episode.lasts = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.episode.lasts = False
+        kept, self.episode.session = self.episode.session, None
+        if kept is not None:
+            kept.close()
+
+    def _enter(self, wanted: PlanSession, before: PlanSession | None) -> PlanSession:
+        if self.episode.lasts:
+            return wanted.enter_after(before)
+        if before is not None:
+            before.close()
+        return wanted.__enter__()
 
     def step(
         self,
@@ -40,18 +64,16 @@ class Policy(PolicyRule):
         """
         steps = Control(self, pools).steps()
         frame: Frame
-        session: PlanSession | None = None
+        session, self.episode.session = self.episode.session, None
         command: Command = next(steps)
         try:
             while True:
                 answer = None
                 try:
                     if isinstance(command, Look):
-                        if session is not None:
-                            session.close()
                         if command.fresh:
                             frame = observe()
-                        session = look(frame, **command.options).__enter__()
+                        session = self._enter(look(frame, **command.options), session)
                     else:
                         assert session is not None  # noqa: S101 - a look comes first
                         answer = session.certify(command.pool, timeout=command.timeout)
@@ -60,6 +82,8 @@ class Policy(PolicyRule):
                 else:
                     command = steps.send(answer)
         except StopIteration as ended:
+            if self.episode.lasts:
+                self.episode.session, session = session, None
             return self.count(ended.value)
         finally:
             if session is not None:
@@ -67,7 +91,27 @@ class Policy(PolicyRule):
 
 
 class AsyncPolicy(PolicyRule):
-    """See ``Policy``; for the asyncio client."""
+    """See ``Policy``; for the asyncio client, and ``async with``."""
+
+    async def __aenter__(self) -> AsyncPolicy:
+        """Begins an episode."""
+        self.episode.lasts = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.episode.lasts = False
+        kept, self.episode.session = self.episode.session, None
+        if kept is not None:
+            await kept.close()
+
+    async def _enter(
+        self, wanted: AsyncPlanSession, before: AsyncPlanSession | None
+    ) -> AsyncPlanSession:
+        if self.episode.lasts:
+            return await wanted.enter_after(before)
+        if before is not None:
+            await before.close()
+        return await wanted.__aenter__()
 
     async def step(
         self,
@@ -78,18 +122,16 @@ class AsyncPolicy(PolicyRule):
         """See ``Policy.step``."""
         steps = Control(self, pools).steps()
         frame: Frame
-        session: AsyncPlanSession | None = None
+        session, self.episode.session = self.episode.session, None
         command: Command = next(steps)
         try:
             while True:
                 answer = None
                 try:
                     if isinstance(command, Look):
-                        if session is not None:
-                            await session.close()
                         if command.fresh:
                             frame = observe()
-                        session = await look(frame, **command.options).__aenter__()
+                        session = await self._enter(look(frame, **command.options), session)
                     else:
                         assert session is not None  # noqa: S101 - a look comes first
                         answer = await session.certify(command.pool, timeout=command.timeout)
@@ -98,6 +140,8 @@ class AsyncPolicy(PolicyRule):
                 else:
                     command = steps.send(answer)
         except StopIteration as ended:
+            if self.episode.lasts:
+                self.episode.session, session = session, None
             return self.count(ended.value)
         finally:
             if session is not None:

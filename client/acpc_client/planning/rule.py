@@ -89,6 +89,19 @@ class ControlStep(Record):
 _REMEDIES = {Decision.SHRINK, Decision.REFINE, Decision.EARLIER, Decision.REPLAN}
 
 
+@dataclass
+class Episode:
+    """What a ``with`` block around control steps keeps from one to the next.
+
+    Attributes:
+        lasts: Whether one is under way.
+        session: The one to move to the next frame.
+    """
+
+    lasts: bool = False
+    session: Any = None
+
+
 @dataclass(frozen=True)
 class PolicyRule:
     """The rule of a policy, and what it has decided so far.
@@ -115,6 +128,7 @@ class PolicyRule:
         clock: Seconds, monotonic.
         decided: Control steps by decision.
         failed: Control steps without an answer, by the code of the error.
+        episode: The stream that is kept, in a ``with`` block.
 
     Raises:
         ArgumentError: A number or a remedy that can never work.
@@ -130,6 +144,7 @@ class PolicyRule:
     clock: Callable[[], float] = field(default=time.perf_counter, repr=False)
     decided: Counter[Decision] = field(default_factory=Counter, init=False)
     failed: Counter[str] = field(default_factory=Counter, init=False)
+    episode: Episode = field(default_factory=Episode, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, least in (("budget_ms", 0.0), ("attempts", 0)):

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from acpc_client.calls import planning
 from acpc_client.errors import AcpcError, DeadlineExceeded
 from acpc_client.results import read_answer
-from acpc_client.transport import GOODBYE_S, ReadAnswer, SessionBase
+from acpc_client.retries import Attempts
+from acpc_client.transport import EPISODE_S, GOODBYE_S, ReadAnswer, SessionBase
 
 T = TypeVar("T")
 
@@ -43,16 +44,47 @@ class PlanSession(SessionBase):
             SessionClosed: The session was entered before.
         """
         self._check(fresh=True)
-        self._turn = threading.Lock()
+        self._open(self._transport.attempts(planning.PLAN, self._timeout))
+        return self
+
+    def enter_after(self, before: PlanSession | None) -> PlanSession:
+        """Enters this session for an episode; returns ``before``, moved here, where it can be.
+
+        It can be where only frames, past blocks, goal and views of the caller's differ; answers
+        keep its request id. Otherwise, and where its stream has broken or its server is of an
+        earlier release, it is closed and a stream opened for this one. The stream may last an hour:
+        ``timeout`` covers this call alone, and each later message has its own.
+
+        Raises:
+            AcpcError: As of entering.
+        """
+        self._check(fresh=True)
         attempts = self._transport.attempts(planning.PLAN, self._timeout)
+        if before is not None:
+            if (request := before._frame_to(self)) is not None:
+                try:
+                    limit = self._opening_limit(attempts)
+                    before._answered(lambda: request, before._moved, limit)
+                except AcpcError as error:
+                    time.sleep(self._unmoved(error, attempts))
+                else:
+                    before._adopt(self)
+                    return before
+            before.close()
+        self._open(attempts, EPISODE_S)
+        return self
+
+    def _open(self, attempts: Attempts, lasting: float = 0.0) -> None:
+        """Open the stream, which may last longer than the call that opens it."""
+        self._turn = threading.Lock()
         while True:
             # A queue per attempt: the thread that sent for a broken stream may still be reading.
             self._requests = SimpleQueue()
             rpc = self._transport.rpc(planning.PLAN)
-            self._stream = rpc(iter(self._requests.get, None), **self._options(attempts))
+            self._stream = rpc(iter(self._requests.get, None), **self._options(attempts, lasting))
             try:
-                self._entered(self._exchange(self._first, self._message_timeout))
-                return self
+                self._entered(self._exchange(self._first, self._opening_limit(attempts)))
+                return
             except AcpcError as error:
                 self._hang_up(error.message)
                 delay = attempts.after(error)
@@ -101,6 +133,7 @@ class PlanSession(SessionBase):
         request = planning.frame(
             history, keep=keep, past_blocks=past_blocks, goal=goal, views=views
         )
+        self._ends = 0.0  # for ``enter_after``: its start no longer says where it is
         return self._answered(lambda: request, self._moved, timeout)
 
     def certify(self, candidates: NDArray[Any], *, timeout: float | None = None) -> PoolCertificate:

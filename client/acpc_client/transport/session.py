@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
@@ -9,7 +10,16 @@ from acpc.contract import CoverageGoal, Receipt, bounds_of
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 from acpc_client.calls import planning
-from acpc_client.errors import SessionClosed, Unavailable, extended
+from acpc_client.errors import (
+    AcpcError,
+    ArgumentError,
+    DeadlineExceeded,
+    InvalidArgument,
+    ResourceExhausted,
+    SessionClosed,
+    Unavailable,
+    extended,
+)
 from acpc_client.results import read_answer
 from acpc_client.retries import Attempts
 from acpc_client.transport.base import Transport, check_timeout
@@ -24,6 +34,8 @@ GOODBYE_S = 1.0
 # Share of the time for an answer that the draws of a pool may take, where the goal sets no limit:
 # the server does not know how long a message may take.
 DRAWING_SHARE = 0.7
+# What a stream that is kept for an episode may last beyond the time of its first session.
+EPISODE_S = 3600.0
 
 
 class SessionBase:
@@ -56,6 +68,8 @@ class SessionBase:
             goal.time_limit.FromMilliseconds(max(1, int(1000 * limit)))
         self._receipt: Receipt | None = None
         self._iteration = 0
+        self._ends = 0.0  # when the stream's deadline passes
+        self._follows = True  # whether the server can move sessions, as far as is known
         self._why_closed = "it was not entered; use: with client.plan(...) as session"
 
     @property
@@ -88,11 +102,49 @@ class SessionBase:
         """The answer to a pool."""
         return planning.certificate(answer, request.pool.iteration)
 
-    def _options(self, attempts: Attempts) -> dict[str, Any]:
+    def _frame_to(self, wanted: SessionBase) -> pb.PlanRequest | None:
+        """The message that moves this session to where another begins; None: it cannot be moved."""
+        wanted._follows = self._follows
+        expired = time.monotonic() + wanted._timeout >= self._ends
+        elsewhere = wanted._transport is not self._transport
+        if self._why_closed or expired or elsewhere or not self._follows:
+            return None
+        return planning.frame_between(self._first.start, wanted._first.start)
+
+    def _adopt(self, wanted: SessionBase) -> None:
+        """Take the place of a session to whose moment this one was moved."""
+        self._first, self._message_timeout = wanted._first, wanted._message_timeout
+
+    def _unmoved(self, error: AcpcError, attempts: Attempts) -> float:
+        """Seconds until a stream is opened, after one that did not move.
+
+        Raises:
+            AcpcError: ``error``, where no time or no patience is left for another stream.
+        """
+        late = isinstance(error, DeadlineExceeded) and not error.reason
+        if late or isinstance(error, ArgumentError) or attempts.over():
+            raise error
+        # A server of an earlier release takes a frame for a bad pool. Whoever was wrong, a new
+        # stream tells.
+        self._follows = not isinstance(error, InvalidArgument)
+        if not isinstance(error, ResourceExhausted):
+            return 0.0
+        delay = attempts.after(error)
+        if delay is None:
+            raise error
+        return delay
+
+    def _options(self, attempts: Attempts, lasting: float) -> dict[str, Any]:
         """Options of the stream; an id that fits no header travels in the first message only."""
+        timeout = (attempts.remaining() or 0.0) + lasting
+        self._ends = time.monotonic() + timeout
         fits = self.request_id.isascii() and self.request_id.isprintable()
         header = ((REQUEST_ID_HEADER, self.request_id),) if fits else ()
-        return {"timeout": attempts.remaining(), "metadata": header}
+        return {"timeout": timeout, "metadata": header}
+
+    def _opening_limit(self, attempts: Attempts) -> float:
+        """Seconds for the answer to the start."""
+        return min(self._message_timeout, attempts.remaining() or self._message_timeout)
 
     def _check(self, *, fresh: bool) -> None:
         """Reject a second entry, and pools for a session that is not open.

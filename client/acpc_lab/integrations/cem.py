@@ -28,6 +28,9 @@ With ``coverage_goal=CoverageGoal(pools=30)`` among the session's options (the s
 each iteration's ``certificate.coverage`` says with confidence how many of all draws leave its
 choice unchanged, and its ``step`` what holds of all iterations so far.
 
+In a ``with certificates:`` block the solves of an episode keep one stream for each environment,
+which moves to the next solve's frames; every solve is told the same as without.
+
 The hook sees the solver's iterations but cannot change them: what to do with a plan that is not
 certified is for the caller to decide, after ``solve``.
 
@@ -112,6 +115,20 @@ class CemCertificates:
         self.history: list[list[dict[str, Any]]] = []
         self._sessions: list[PlanSession | AcpcError] = []
         self._first_env = 0
+        self._keeps = False
+        self._kept: dict[int, PlanSession] = {}
+
+    def __enter__(self) -> CemCertificates:
+        """Begins an episode: its solves keep their streams where ``Policy`` would keep one."""
+        self._keeps = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._keeps = False
+        self._close_sessions()
+        for session in self._kept.values():
+            session.close()
+        self._kept = {}
 
     def first_uncertified(self, env: int = 0) -> int | None:
         """Step of the first iteration that is not certified; None: all are."""
@@ -176,7 +193,10 @@ class CemCertificates:
 
     def _enter(self, env: int) -> PlanSession | AcpcError:
         try:
-            return self._open_session(env).__enter__()
+            session = self._open_session(env)
+            if self._keeps:
+                return session.enter_after(self._kept.pop(env, None))
+            return session.__enter__()
         except AcpcError as error:
             return self._denied(error)
 
@@ -236,10 +256,14 @@ class CemCertificates:
         )
 
     def _close_sessions(self) -> None:
-        self._first_env += len(self._sessions)
-        for session in self._sessions:
-            if isinstance(session, PlanSession):
+        for env, session in enumerate(self._sessions, self._first_env):
+            if not isinstance(session, PlanSession):
+                continue
+            if self._keeps:
+                self._kept[env] = session
+            else:
                 session.close()
+        self._first_env += len(self._sessions)
         self._sessions = []
 
 

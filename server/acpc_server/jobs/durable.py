@@ -99,6 +99,8 @@ def launch(url: str, executor_id: str, concurrency: int, runner: Runner) -> None
         executor_id=executor_id,
         serializer=DBOSPortableJSONSerializer(),
         log_level="WARNING",
+        # Messages between workflows, which jobs do not send: ten milliseconds would be 100 wakes.
+        notification_coalesce_sec=0.5,
     )
     if url.startswith("postgresql"):
         config["db_engine_kwargs"] = {"connect_args": POSTGRES_CONNECTION}
