@@ -38,18 +38,23 @@ class AsyncPlanSession(SessionBase):
         self._check(fresh=True)
         attempts = self._transport.attempts(planning.PLAN, self._timeout)
         if before is not None:
-            if (request := before._frame_to(self)) is not None:
-                try:
-                    limit = self._opening_limit(attempts)
-                    await before._answered(lambda: request, before._moved, limit)
-                except AcpcError as error:
-                    await asyncio.sleep(self._unmoved(error, attempts))
-                else:
-                    before._adopt(self)
+            try:
+                if await before._moved_to(self, self._opening_limit(attempts)):
                     return before
+            except AcpcError as error:
+                await asyncio.sleep(self._unmoved(error, attempts))
             await before.close()
         await self._open(attempts, EPISODE_S)
         return self
+
+    async def _moved_to(self, wanted: AsyncPlanSession, limit: float) -> bool:
+        """Whether this session can be, and is now, where another begins."""
+        request = self._frame_to(wanted)
+        if request is None:
+            return False
+        await self._answered(lambda: request, self._moved, limit)
+        self._adopt(wanted)
+        return True
 
     async def _open(self, attempts: Attempts, lasting: float = 0.0) -> None:
         """Open the stream, which may last longer than the call that opens it."""

@@ -61,18 +61,23 @@ class PlanSession(SessionBase):
         self._check(fresh=True)
         attempts = self._transport.attempts(planning.PLAN, self._timeout)
         if before is not None:
-            if (request := before._frame_to(self)) is not None:
-                try:
-                    limit = self._opening_limit(attempts)
-                    before._answered(lambda: request, before._moved, limit)
-                except AcpcError as error:
-                    time.sleep(self._unmoved(error, attempts))
-                else:
-                    before._adopt(self)
+            try:
+                if before._moved_to(self, self._opening_limit(attempts)):
                     return before
+            except AcpcError as error:
+                time.sleep(self._unmoved(error, attempts))
             before.close()
         self._open(attempts, EPISODE_S)
         return self
+
+    def _moved_to(self, wanted: PlanSession, limit: float) -> bool:
+        """Whether this session can be, and is now, where another begins."""
+        request = self._frame_to(wanted)
+        if request is None:
+            return False
+        self._answered(lambda: request, self._moved, limit)
+        self._adopt(wanted)
+        return True
 
     def _open(self, attempts: Attempts, lasting: float = 0.0) -> None:
         """Open the stream, which may last longer than the call that opens it."""
