@@ -273,7 +273,7 @@ class DeviceEngine:
             with arithmetic(mode, self.device):
                 return to_host(compute(*to_device(self.device, dtype, *inputs)).to(dtype))
 
-        in_mode = partial(repeatable, once, primitive, self.metrics)
+        in_mode = partial(repeatable, once, primitive, self.device, self.metrics)
 
         # Pinned in the caller's thread, so that the device's spends no time on copies.
         ready = (tuple(pinned(x, self.device) for x in part) for part in parts)

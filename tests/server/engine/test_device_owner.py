@@ -12,9 +12,15 @@ import torch
 from acpc.contract import NumericMode
 from acpc_server.engine import DeviceEngine
 from acpc_server.engine.canary import wrong_answer
-from acpc_server.errors import DeviceFailed, HostShortage, InvalidArgument, shortage
+from acpc_server.errors import (
+    DeviceFailed,
+    HostShortage,
+    InvalidArgument,
+    Unavailable,
+    shortage,
+)
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import Priority, RequestContext
+from acpc_server.scheduling import RETRY_SECONDS, Priority, RequestContext
 from plain_model import Held, PlainModel, frames
 from torch import Tensor
 from waiting import GENEROUS_SECONDS, wait_until
@@ -91,11 +97,42 @@ def test_nan_that_repeats_is_the_checkpoints(bench: Bench) -> None:
     assert (not_finite(bench, "repeated"), bench.failures) == (1, [])
 
 
-def test_nan_that_does_not_repeat_is_the_devices(bench: Bench) -> None:
-    with pytest.raises(DeviceFailed, match="not finite"):
-        encode(bench, Spoiled(1), frames(1.0))
+def test_nan_that_does_not_repeat_is_tried_again(bench: Bench) -> None:
+    """A model may be at fault, which must not end the server."""
+    model = Spoiled(1)
+    with pytest.raises(Unavailable) as told:
+        encode(bench, model, frames(1.0))
+    assert (told.value.reason, told.value.retry_after) == ("ANSWER_CHANGED", RETRY_SECONDS)
     assert not_finite(bench, "changed") == 1
+    assert encode(bench, model, frames(1.0)).isfinite().all()
+    assert bench.failures == []
+
+
+def test_nan_that_does_not_repeat_is_the_devices_when_its_canary_fails(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acpc_server.engine.repeatable.wrong_answer", lambda _: "2 instead of 3")
+    with pytest.raises(DeviceFailed, match="2 instead of 3"):
+        encode(bench, Spoiled(1), frames(1.0))
     assert len(bench.failures) == 1
+
+
+class SpoiledOnce(Spoiled):
+    """Encodes black frames to NaN each time, and others at first."""
+
+    def encode(self, frames: Tensor) -> Tensor:
+        black = (frames == 0).flatten(1).all(dim=1, keepdim=True)
+        return super().encode(frames).masked_fill(black, torch.nan)
+
+
+def test_rows_beside_one_that_diverges_are_looked_at_as_well(bench: Bench) -> None:
+    """NaN of a row that another's hides is no more the checkpoint's than NaN alone."""
+    model = SpoiledOnce(1)
+    together = torch.cat([frames(0.0), frames(1.0)])
+    with pytest.raises(Unavailable):
+        encode(bench, model, together)
+    assert encode(bench, model, together).isnan().any(dim=1).tolist() == [True, False]
+    assert not_finite(bench, "repeated") == 1
 
 
 def test_frames_that_are_not_finite_are_computed_once(bench: Bench) -> None:

@@ -232,17 +232,12 @@ class Widened(Float32Model):
         self.in_float64 = twin
 
 
-class FirstNotFinite(Float32Model):
-    """A float64 model that gives no numbers for the first frames it encodes."""
+class NotFinite(Float32Model):
+    """A float64 model that gives no numbers."""
 
     def __init__(self, model: FrozenWorldModel) -> None:
         super().__init__(model)
-        self.good = model.encode
-        self.encode = self.first
-
-    def first(self, frames: torch.Tensor) -> torch.Tensor:
-        self.encode = self.good
-        return self.good(frames) * torch.nan
+        self.encode = lambda frames: model.encode(frames) * torch.nan
 
 
 def no_room() -> FrozenWorldModel:
@@ -255,7 +250,7 @@ def test_a_score_stands_without_its_floor_where_float64_cannot_measure_it(
 ) -> None:
     asked = plan(GaussianNoise(sigma=0.01))
     found = measured(engine, model, anchors, asked)
-    wide = FirstNotFinite(cast(FrozenJepa, model).in_float64())
+    wide = NotFinite(cast(FrozenJepa, model).in_float64())
     narrow = Widened(model, no_room if trouble == "memory" else lambda: wide)
     with structlog.testing.capture_logs() as lines:
         floor = score.rounding_floor(
