@@ -36,7 +36,7 @@ from acpc_server.engine.accelerator import (
 from acpc_server.engine.device import DeviceEngine
 from acpc_server.engine.graphs import capture
 from acpc_server.engine.precision import arithmetic, turn_off
-from acpc_server.errors import AcpcError
+from acpc_server.errors import AcpcError, ResourceExhausted
 from acpc_server.models import FrozenWorldModel, Widens, rollout, rollout_pool, sample_model
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
@@ -145,6 +145,8 @@ def turn_off_failing(
 ) -> list[Examined]:
     """Turn off every mode at which the device fails; what failed, with the mode as ``what``.
 
+    A mode that cannot be tried for want of memory stays on.
+
     ``make`` gives the model that it is tried on, and the same on the CPU.
     """
     started = time.perf_counter()
@@ -199,7 +201,10 @@ def _mode(
             engine.rollout_pool(model, trial.histories, trial.past, trial.pools, *asked),
         ]
     except (AcpcError, RuntimeError) as error:
-        return Examined(name, f"{type(error).__name__}: {error}", "an answer", FAILS, advice)
+        told = f"{type(error).__name__}: {error}"
+        if isinstance(error, ResourceExhausted):  # of which its arithmetic is innocent
+            return Examined(name, told, "an answer")
+        return Examined(name, told, "an answer", FAILS, advice)
     worst = max(_apart(*pair) for pair in zip(found, wanted, strict=True))
     held = worst <= allowed  # NaN is not
     verdict = (OK, "") if held else (FAILS, advice)

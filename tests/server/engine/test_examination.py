@@ -76,6 +76,21 @@ def test_a_mode_that_is_off_is_turned_off_with_words(engine: DeviceEngine) -> No
     require_mode(NumericMode.FP64, CPU, good)
 
 
+class Crowded(FrozenJepa):
+    """A model on a device whose memory others hold."""
+
+    def encode(self, frames: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError
+
+
+def test_a_mode_that_memory_was_short_for_stays_on(engine: DeviceEngine) -> None:
+    good = sample_model(CPU)
+    models = iter([Crowded(good.network, good.card, CPU), good])
+    assert turn_off_failing(engine, lambda _: next(models)) == []
+    for mode in (NumericMode.FP32, NumericMode.FP64):
+        require_mode(mode, CPU, good)
+
+
 def test_the_command_says_what_it_found(tmp_path: Path) -> None:
     told = tmp_path / "doctor.json"
     result = CliRunner().invoke(app, ["doctor", "--device", "cpu", "--json", str(told)])
