@@ -3,7 +3,7 @@
 ``python -m acpc_server.serving`` is a worker. Its settings come as one line of JSON on standard
 input, and what it is to do as further lines: ``stop``, ``hurry``, ``reload``, ``others 0|1``.
 The end of that input is the end of its supervisor, whom it does not outlive. On standard output it
-tells a line of JSON whenever its readiness changes.
+tells a line of JSON whenever its readiness changes, and after ``others``.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def _obey(
             server.access.reload()
         elif word == "others":
             server.know_others(ready=value == "1")
+            _tell(server)
     if not stop.is_set():
         log.warning("supervisor_gone")
     stop.set()
@@ -102,7 +103,7 @@ def _obey(
 
 def _tell(server: Server) -> None:
     line = {"ready": server.health.ready, "metrics_port": server.metrics_port}
-    print(json.dumps(line), flush=True)
+    print(json.dumps(line) + "\n", end="", flush=True)  # in one go: two threads tell
 
 
 def supervise(settings: Settings) -> NoReturn:
@@ -117,6 +118,7 @@ def supervise(settings: Settings) -> NoReturn:
     with os.fdopen(text, "w") as file:
         file.write(settings.model_dump_json(exclude_unset=True))
     os.dup2(given, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # kept over the next line, until it is handled
     os.execv(sys.executable, [sys.executable, "-m", "acpc_server.supervisor"])  # noqa: S606
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import queue
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -47,11 +48,13 @@ class Supervisor:
         self._kept = _keep_port(settings.host, settings.port)
         self.port = int(self._kept.getsockname()[1])
         self.health = ServerHealth()
-        self._woken = threading.Event()
+        # Handlers of signals may interrupt anything here, so they take no lock.
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._signals = 0
+        self._reload = False
         devices = settings.devices.split(",")
         self.workers = [
-            WorkerProcess(name, COMMAND, self._first(number, name), self._woken.set)
+            WorkerProcess(name, COMMAND, self._first(number, name), self._wake)
             for number, name in enumerate(_names(devices))
         ]
         registry = CollectorRegistry()
@@ -67,7 +70,7 @@ class Supervisor:
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signalled)
-        signal.signal(signal.SIGHUP, lambda *_: self._tell_all("reload"))
+        signal.signal(signal.SIGHUP, self._hung_up)
         metrics_port = self._listen()
         # The first one makes the job record, before others come to it.
         self.workers[0].start()
@@ -86,9 +89,7 @@ class Supervisor:
                     metrics_port=metrics_port,
                     workers=[worker.name for worker in self.workers],
                 )
-            self._woken.wait(WAKE_SECONDS)
-            self._woken.clear()
-            self._tell_health()
+            self._look()
         code = 0 if self._signals else self._failure()
         left = self._stop()
         self._http.stop()
@@ -108,7 +109,25 @@ class Supervisor:
 
     def _signalled(self, *_: object) -> None:
         self._signals += 1
-        self._woken.set()
+        self._wake()
+
+    def _hung_up(self, *_: object) -> None:
+        self._reload = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._wakes.put(None)
+
+    def _look(self) -> None:
+        """Wait for a change or a moment, and tell workers what they are to know."""
+        with suppress(queue.Empty):
+            self._wakes.get(timeout=WAKE_SECONDS)
+            while True:
+                self._wakes.get_nowait()
+        if self._reload:
+            self._reload = False
+            self._tell_all("reload")
+        self._tell_health()
 
     def _stop(self) -> int:
         """Have all leave, sooner after a further signal; the highest of their exit codes."""
@@ -119,9 +138,7 @@ class Supervisor:
         end = time.monotonic() + settings.lame_duck_seconds + settings.drain_seconds + LEAVE_SECONDS
         hurried = False
         while any(not worker.over for worker in self.workers):
-            self._woken.wait(WAKE_SECONDS)
-            self._woken.clear()
-            self._tell_health()
+            self._look()
             if not hurried and self._signals > max(before, 1):
                 hurried = True
                 self._tell_all("hurry")
@@ -144,7 +161,7 @@ class Supervisor:
         else:
             self.health.block("workers", "no worker takes calls")
         for worker in self.workers:
-            worker.tell(f"others {int(bool(ready - {worker.name}))}")
+            worker.ask(f"others {int(bool(ready - {worker.name}))}")
 
     def _listen(self) -> int | None:
         settings = self._settings

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import IO, Any
 
 import structlog
@@ -16,6 +17,8 @@ import structlog
 log = structlog.get_logger("acpc.supervisor")
 STDERR = 2
 READ_BYTES = 2**16
+# What a worker wrote before its end is read for so long.
+LAST_WORDS_SECONDS = 2.0
 _writing = threading.Lock()
 
 
@@ -29,6 +32,7 @@ class WorkerProcess:
         back_off: Seconds until the second start, twice as long each further time.
         steady: Seconds it must have served for its death to count as the first again.
         most: Deaths in a row after which it is given up.
+        most_unanswered: Questions in a row without an answer after which it is killed.
 
     Attributes:
         ready: Whether it takes calls.
@@ -50,6 +54,7 @@ class WorkerProcess:
         back_off: float = 1.0,
         steady: float = 60.0,
         most: int = 5,
+        most_unanswered: int = 60,
     ) -> None:
         self.name = name
         self._command = list(command)
@@ -62,6 +67,9 @@ class WorkerProcess:
         self.exit_code: int | None = None
         self.given_up = False
         self.served = False
+        # Questions since it last spoke; none while its process is starting, and reads none.
+        self._most_unanswered = most_unanswered
+        self._unanswered: int | None = None
         self._stopping = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._telling = threading.Lock()
@@ -101,6 +109,19 @@ class WorkerProcess:
             except (OSError, ValueError):  # it has just died, and that is seen elsewhere
                 pass
 
+    def ask(self, line: str) -> None:
+        """Say a line that it answers with its state; one that answers no more is killed."""
+        with self._telling:
+            if self._unanswered is None:
+                return
+            self._unanswered += 1
+            hung = self._unanswered > self._most_unanswered
+        if hung:
+            log.error("worker_hung", of=self.name)
+            self.kill()
+        else:
+            self.tell(line)
+
     def _keep(self) -> None:
         deaths = 0
         while not self._stopping.is_set():
@@ -124,47 +145,60 @@ class WorkerProcess:
     def _live(self) -> None:
         """One process, from its start to its end."""
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        started: Any = subprocess.Popen(self._command, text=True, **pipes)  # noqa: S603
-        with started as process:
-            pump = threading.Thread(target=_pass_on, args=(process.stderr,), daemon=True)
+        process: Any = subprocess.Popen(self._command, text=True, **pipes)  # noqa: S603
+        pumps = [
+            threading.Thread(target=_pass_on, args=(process.stderr,), daemon=True),
+            threading.Thread(target=self._listen, args=(process.stdout,), daemon=True),
+        ]
+        for pump in pumps:
             pump.start()
-            with self._telling:
-                self._process = process
-            self.starts += 1
-            log.info("worker_started", of=self.name, pid=process.pid)
-            self.tell(self._first.rstrip())
-            if self._stopping.is_set():
-                self.tell("stop")
-            for line in process.stdout:
-                self._hear(line)
-            code = process.wait()
-            pump.join()
-            with self._telling:
-                self._process = None
+        with self._telling:
+            self._process = process
+        self.starts += 1
+        log.info("worker_started", of=self.name, pid=process.pid)
+        self.tell(self._first.rstrip())
+        if self._stopping.is_set():
+            self.tell("stop")
+        code = process.wait()
+        # A process that it started may outlive it and keep the pipes open.
+        for pump in pumps:
+            pump.join(LAST_WORDS_SECONDS)
+        with self._telling, suppress(OSError):
+            self._process, self._unanswered = None, None
+            process.stdin.close()
         self.exit_code = 128 - code if code < 0 else code
         self.ready, self.metrics_port = False, None
 
+    def _listen(self, source: IO[str]) -> None:
+        with source:
+            for line in source:
+                self._hear(line)
+
     def _hear(self, line: str) -> None:
+        before = self.ready, self.metrics_port
         try:
             state = json.loads(line)
             self.ready, self.metrics_port = state["ready"], state["metrics_port"]
         except (ValueError, KeyError, TypeError):  # a library that prints
             _write(line.encode())
             return
+        self._unanswered = 0
         self.served = self.served or self.ready
-        self._on_change()
+        if before != (self.ready, self.metrics_port):
+            self._on_change()
 
 
 def _pass_on(source: IO[str]) -> None:
     """Write a process's log to our own, whole lines at a time, so that those of two never mix."""
     kept = b""
-    while data := os.read(source.fileno(), READ_BYTES):
-        lines, end, rest = data.rpartition(b"\n")
-        if end:
-            _write(kept + lines + end)
-            kept = rest
-        else:
-            kept += data
+    with source:
+        while data := os.read(source.fileno(), READ_BYTES):
+            lines, end, rest = data.rpartition(b"\n")
+            if end:
+                _write(kept + lines + end)
+                kept = rest
+            else:
+                kept += data
     if kept:
         _write(kept + b"\n")
 

@@ -18,6 +18,19 @@ print("a library prints this", flush=True)
 print(json.dumps({"ready": True, "metrics_port": first["port"]}), flush=True)
 """
 UNTIL_STOPPED = SERVE + "sys.exit(0 if sys.stdin.readline() == 'stop\\n' else 3)"
+ANSWERING = """
+import json, sys
+for line in sys.stdin:
+    port = 7 if line.startswith("{") else int(line.split()[1])
+    print(json.dumps({"ready": True, "metrics_port": port}), flush=True)
+"""
+WITH_HEIR = """
+import json, signal, subprocess, sys
+sys.stdin.readline()
+subprocess.Popen([sys.executable, "-c", "input(); input()"])
+print(json.dumps({"ready": True, "metrics_port": 7}), flush=True)
+signal.pause()
+"""
 DIE_SOON = SERVE + "print('dying', file=sys.stderr, end=''); sys.exit(9)"
 
 
@@ -76,3 +89,31 @@ def test_it_writes_whole_lines_to_our_log(capfd: pytest.CaptureFixture[str]) -> 
     lines = capfd.readouterr().err.splitlines()
     assert lines.count("dying") == 2
     assert lines.count("a library prints this") == 2
+
+
+def test_one_that_answers_no_more_is_killed_and_started_again() -> None:
+    mute = SERVE + "[sys.stdin.readline() for _ in iter(int, 1)]"
+    with worker(mute, most_unanswered=3) as one:
+        one.ask("too early to be heard")
+        wait_until(lambda: one.ready)
+        for _ in range(3):
+            one.ask("well?")
+        assert one.starts == 1
+        one.ask("well?")
+        wait_until(lambda: one.starts == 2 and one.ready)
+
+
+def test_one_that_answers_is_asked_for_ever() -> None:
+    with worker(ANSWERING, most_unanswered=1) as one:
+        wait_until(lambda: one.ready)
+        for port in range(8, 20):
+            one.ask(f"port {port}")
+            wait_until(lambda port=port: one.metrics_port == port)
+        assert one.starts == 1
+
+
+def test_its_end_is_seen_though_a_process_that_it_started_holds_its_pipes() -> None:
+    with worker(WITH_HEIR) as one:
+        wait_until(lambda: one.ready)
+        one.kill()
+        wait_until(lambda: one.starts == 2)
