@@ -21,7 +21,7 @@ from acpc_lab.integrations import CemCertificates
 from public_cem import PublicCem
 from served_world import write_world
 from server_process import ServerProcess
-from waiting import GENEROUS_SECONDS
+from waiting import GENEROUS_SECONDS, wait_until
 
 FRAMES = wire.frames(6)
 GOALS = wire.frames(2, seed=5)
@@ -114,6 +114,8 @@ def test_an_episode_outlives_its_server(server: ServerProcess) -> None:
         first = told(policy.step(*asked(client, 0)))
         server.kill()
         server.restart()
+        # A channel that lost its server waits before it connects again; such steps brake.
+        wait_until(lambda: policy.step(*asked(client, 0)).error is None)
         again = told(policy.step(*asked(client, 0)))
         assert again == first
         assert told(policy.step(*asked(client, 1)))["winner"] >= 0
