@@ -104,7 +104,10 @@ class Supervisor:
 
     def _failure(self) -> int:
         (*_, last) = [worker for worker in self.workers if worker.given_up]
-        log.error("no_worker_left" if last.served else "worker_cannot_start", of=last.name)
+        if last.served:
+            log.error("no_worker_left", of=last.name)
+        else:
+            log.error("worker_cannot_start", of=last.name)
         return last.exit_code or 1
 
     def _signalled(self, *_: object) -> None:

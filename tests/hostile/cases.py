@@ -20,6 +20,7 @@ from acpc.v1 import (
     scoring_service_pb2,
     study_service_pb2,
 )
+from acpc_server.rpc import reflection_versions
 from google.longrunning import operations_pb2
 from google.protobuf import duration_pb2
 from google.protobuf.descriptor import MethodDescriptor
@@ -30,12 +31,13 @@ from mutations import Mutator
 
 FILES = (
     *(anchor_service_pb2, checkpoint_service_pb2, dataset_service_pb2, diagnostic_service_pb2),
-    *(scoring_service_pb2, study_service_pb2, operations_pb2, health_pb2, reflection_pb2),
+    *(scoring_service_pb2, study_service_pb2, operations_pb2, health_pb2),
 )
+DESCRIPTORS = (*(file.DESCRIPTOR for file in FILES), *reflection_versions())
 METHODS: dict[str, MethodDescriptor] = {
     f"/{service.full_name}/{method.name}": method
-    for file in FILES
-    for service in file.DESCRIPTOR.services_by_name.values()
+    for file in DESCRIPTORS
+    for service in file.services_by_name.values()
     for method in service.methods
 }
 # A whole call that takes longer hangs, whatever it asks for.

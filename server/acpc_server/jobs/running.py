@@ -299,7 +299,10 @@ class RunningJobs:
                 seconds = time.monotonic() - started
                 self._metrics.job_seconds.labels(run.kind.name, end).observe(seconds)
             self._leave(run_id, run, end)
-            log.info("job_ended" if run.whole else "job_task_ended", end=end)
+            if run.whole:
+                log.info("job_ended", end=end)
+            else:
+                log.info("job_task_ended", end=end)
             if host_failed:
                 self._set_aside(run_id)
             if end == "withdrawn" and self.draining.is_set():
