@@ -12,7 +12,7 @@ from torch import Tensor
 from acpc_server.data import Anchors
 from acpc_server.encoding.ahead import prepared_ahead
 from acpc_server.encoding.views import Draw, distinct_views, draw_views, unchanged
-from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype
+from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype, to_device, to_host
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel
 from acpc_server.numerics import to_model_input
@@ -117,7 +117,7 @@ class AnchorEncoder:
         latents = self._engine.encode(self._model, frames, context, self._mode)
         clean_latents = latents[: n * kept].reshape(n, kept, -1)
         view_latents = latents[n * kept :].reshape(n, self._view_count, self._history, -1)
-        alike = same.to("cpu")  # after the encoder: nothing more waits
+        alike = to_host(same)  # after the encoder: nothing more waits
         if alike.any():
             history = clean_latents[:, None, : self._history].expand_as(view_latents)
             self._check_repeats(history[alike], view_latents[alike])
@@ -147,7 +147,8 @@ def read_inputs(
     They go to the device as bytes and are normalised there.
     """
     raw = torch.from_numpy(anchors.read_frames(rows.start, rows.stop)[:, list(kept)])
-    raw = raw.to(device or raw.device, non_blocking=True)
+    if device is not None:
+        (raw,) = to_device(device, torch.uint8, raw)
     inputs = to_model_input(raw.flatten(0, 1), model.card.image_size, dtype)
     return inputs.reshape(*raw.shape[:2], *inputs.shape[1:])
 

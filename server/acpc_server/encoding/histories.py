@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,133 +12,16 @@ import torch
 from acpc.contract import NumericMode, PerturbationSet, Views
 from torch import Tensor
 
-from acpc_server.encoding.views import Draw, View, distinct_views, draw_views, unchanged
-from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype
+from acpc_server.encoding.frame_sources import FrameSource, FrameSources
+from acpc_server.encoding.views import View, distinct_views
+from acpc_server.engine import DeviceEngine, frames_per_call, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard
-from acpc_server.numerics import input_size, to_model_input
+from acpc_server.numerics import input_size
 from acpc_server.scheduling import Priority, RequestContext
 
-KEY_BYTES = 16
 # Latents by key, or why there are none.
 _Found: TypeAlias = "dict[bytes, Tensor | AcpcError]"
-
-
-@dataclass(frozen=True)
-class FrameSource:
-    """Frames that are encoded together: one of a request's, a view it sends, or one drawn of them.
-
-    Attributes:
-        key: Equal for equal latents: covers checkpoint, arithmetic and content.
-        pixels: The request's frames, uint8 (m, height, width, 3).
-        rows: Which of them.
-        drawn: Which view is drawn of them; None for the frames as they are.
-    """
-
-    key: bytes
-    pixels: np.ndarray
-    rows: slice
-    drawn: tuple[PerturbationSet, View] | None = None
-
-    @property
-    def count(self) -> int:
-        """How many frames."""
-        return len(self.pixels[self.rows])
-
-
-class FrameSources:
-    """Sources for one checkpoint in one arithmetic."""
-
-    def __init__(self, card: ModelCard, mode: NumericMode) -> None:
-        self._size = card.image_size
-        self._dtype = latent_dtype(mode)
-        self._prefix = f"{card.digest}:{mode!s}:".encode()
-
-    def frames(self, frames: np.ndarray) -> list[FrameSource]:
-        """A source per frame of uint8 (n, height, width, 3)."""
-        return [
-            FrameSource(self._key(b"frame", frame), frames, slice(row, row + 1))
-            for row, frame in enumerate(frames)
-        ]
-
-    def views(self, history: np.ndarray, views: Views) -> list[FrameSource | None]:
-        """A source per distinct view of a history, uint8 (h, height, width, 3).
-
-        None stands for the history itself: its latents must be the same bits, or rounding would
-        make an unchanged view look changed.
-        """
-        if not isinstance(views, PerturbationSet):
-            return [
-                None
-                if np.array_equal(view, history)
-                else FrameSource(self._key(b"view", view), view, slice(None))
-                for view in views
-            ]
-        return self.draws(history, views, distinct_views(views))
-
-    def draws(
-        self, history: np.ndarray, views: PerturbationSet, which: Sequence[View]
-    ) -> list[FrameSource | None]:
-        """A source per view of ``which``, as :meth:`views`; a draw may be any of the spec's."""
-        content = self._key(b"history", history)
-        specs = [spec.digest for spec in views.specs]
-
-        def key(view: View) -> bytes:
-            text = f"{specs[view.spec_index]}:{views.seed}:{views.anchor}:{view.draw}".encode()
-            return hashlib.blake2b(content + text, digest_size=KEY_BYTES).digest()
-
-        return [
-            None
-            if views.specs[view.spec_index].changes_nothing
-            else FrameSource(key(view), history, slice(None), (views, view))
-            for view in which
-        ]
-
-    def make(self, sources: Sequence[FrameSource]) -> list[Tensor | AcpcError]:
-        """The frames of sources of one size as model input, (n, 3, height, width) each.
-
-        None (n = 0) of a view that turns out to be the history itself; an error where a view cannot
-        be drawn.
-        """
-        arrays = {id(source.pixels): source.pixels for source in sources}
-        # Joining copies: a message's bytes are read-only, and torch has no read-only tensors.
-        pixels = torch.from_numpy(np.concatenate([*arrays.values()]))
-        parts = torch.split(
-            to_model_input(pixels, self._size, self._dtype), [len(x) for x in arrays.values()]
-        )
-        inputs = dict(zip(arrays, parts, strict=True))
-        drawn = iter(_drawn([source for source in sources if source.drawn], inputs))
-        return [
-            next(drawn) if source.drawn else inputs[id(source.pixels)][source.rows]
-            for source in sources
-        ]
-
-    def _key(self, role: bytes, frames: np.ndarray) -> bytes:
-        content = hashlib.blake2b(self._prefix + role, digest_size=KEY_BYTES)
-        content.update(str(frames.shape).encode())
-        content.update(np.ascontiguousarray(frames).data)
-        return content.digest()
-
-
-def _drawn(
-    sources: Sequence[FrameSource], inputs: Mapping[int, Tensor]
-) -> list[Tensor | AcpcError]:
-    """Views of histories of one length, together; one by one where one of them cannot be drawn."""
-    if not sources:
-        return []
-    places = {key: place for place, key in enumerate({id(source.pixels) for source in sources})}
-    histories = torch.stack([inputs[key] for key in places])
-    draws = [Draw(places[id(s.pixels)], *s.drawn) for s in sources if s.drawn]
-    try:
-        views = draw_views(histories, draws)
-    except AcpcError as error:
-        if len(sources) > 1:
-            return [found for source in sources for found in _drawn([source], inputs)]
-        return [error.below("perturbations") if isinstance(error, InvalidArgument) else error]
-    same = unchanged(views, histories, draws).tolist()
-    return [view[:0] if is_same else view for view, is_same in zip(views, same, strict=True)]
-
-
 # The shorter side becomes the model's image size, so a thin frame would become a huge one.
 MAX_ASPECT = 8
 MAX_HORIZON = 1024
@@ -216,7 +98,7 @@ class HistoryEncoder:
         count = len(distinct_views(views) if isinstance(views, PerturbationSet) else views)
         field = "perturbations.draws" if drawn else "explicit_views.shape"
         self._check_frames(count, len(history), 0 if extra is None else len(extra), field)
-        sources = FrameSources(model.card, mode)
+        sources = FrameSources(model.card, mode, self._engine.device)
         return HistorySources(
             sources.frames(history),
             sources.views(history, views),
@@ -267,7 +149,7 @@ class HistoryEncoder:
         Raises:
             AcpcError: As :meth:`encode` answers or raises.
         """
-        sources = FrameSources(model.card, mode).draws(history, views, which)
+        sources = FrameSources(model.card, mode, self._engine.device).draws(history, views, which)
         found = self._latents(model, [*filter(None, sources)], context, mode)
         return torch.stack([_latents_of(source, found, clean) for source in sources])
 
@@ -282,24 +164,24 @@ class HistoryEncoder:
         cache = self._engine.latents
         found: _Found = {**cache.get([source.key for source in sources])}
         missing = {source.key: source for source in sources if source.key not in found}
-        maker = FrameSources(model.card, mode)
+        maker = FrameSources(model.card, mode, self._engine.device)
         for group in self._grouped(model.card, missing.values(), context):
-            made = maker.make(group)
+            made, same = maker.make(group)
             frames = [x for x in made if isinstance(x, Tensor)]
             encoded = torch.empty(0, model.card.latent_dim)
-            if any(map(len, frames)):
+            if frames:
                 encoded = self._engine.encode(model, torch.cat(frames), context, mode)
             parts = iter(torch.split(encoded, [*map(len, frames)]))
-            fresh = {
-                source.key: next(parts)
-                for source, x in zip(group, made, strict=True)
-                if isinstance(x, Tensor)
-            }
+            alike = to_host(same).tolist()  # after the encoder: nothing more waits
+            fresh: dict[bytes, Tensor] = {}
+            for source, x, is_history in zip(group, made, alike, strict=True):
+                if isinstance(x, AcpcError):
+                    found[source.key] = x
+                else:
+                    latents = next(parts)
+                    fresh[source.key] = latents[:0] if source.drawn and is_history else latents
             cache.put(fresh)
             found |= fresh
-            found |= {
-                s.key: x for s, x in zip(group, made, strict=True) if not isinstance(x, Tensor)
-            }
         return found
 
     def _grouped(

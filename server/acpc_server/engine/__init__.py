@@ -1,6 +1,12 @@
 """Sole owner of the accelerator: queue, chunks, priorities, loaded checkpoints."""
 
-from acpc_server.engine.accelerator import choose_device, computes_float64, device_name
+from acpc_server.engine.accelerator import (
+    choose_device,
+    computes_float64,
+    device_name,
+    to_device,
+    to_host,
+)
 from acpc_server.engine.allocator import keep_freed_memory, report_memory
 from acpc_server.engine.checkpoints import (
     CheckpointCache,

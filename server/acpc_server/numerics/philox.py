@@ -35,8 +35,10 @@ def philox_words(
     keys: Sequence[Key], first: int, blocks: int, device: torch.device
 ) -> Int64[Tensor, "keys words"]:
     """The words of blocks ``first`` and following, four a block, for every key; nothing waits."""
-    bits = torch.tensor([[_signed(word) for word in key] for key in keys], device=device)
-    k0, k1, c2, c3 = bits.unsqueeze(-1).unbind(1)  # (keys, 1) each
+    bits = torch.empty(len(keys), 4, 1, dtype=torch.int64, device=device)
+    for place, word in zip(bits.flatten(), (word for key in keys for word in key), strict=True):
+        place.fill_(_signed(word))  # an argument of a kernel: no copy to wait for
+    k0, k1, c2, c3 = bits.unbind(1)  # (keys, 1) each
     c0 = torch.arange(first, first + blocks, device=device).unsqueeze(0)
     c1 = torch.zeros_like(c0)
     for _ in range(_ROUNDS):

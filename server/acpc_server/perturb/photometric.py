@@ -142,5 +142,7 @@ def _by_view(values: Sequence[float], frames: Float[Tensor, "n h w"]) -> Tensor 
     """A number for every view, to be multiplied with its frames."""
     if len(values) == 1:
         return values[0]
-    repeated = [value for value in values for _ in range(len(frames) // len(values))]
-    return frames.new_tensor(repeated).view(-1, 1, 1)
+    numbers = frames.new_empty(len(frames), 1, 1)
+    for rows, value in zip(torch.split(numbers, len(frames) // len(values)), values, strict=True):
+        rows.fill_(value)  # an argument of a kernel: no copy to wait for
+    return numbers

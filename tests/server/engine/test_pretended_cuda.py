@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
 from acpc.contract import (
+    Brightness,
     ColorJitter,
     GaussianBlur,
+    GaussianNoise,
     NumericMode,
     Occlusion,
+    PerturbationSet,
     RandomShift,
     Resize,
     VisualChange,
 )
+from acpc_server.encoding import EncodedHistories, HistoryEncoder, distinct_views
 from acpc_server.engine import DeviceEngine
 from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.owner import DeviceOwner
@@ -124,6 +129,39 @@ def test_frames_become_views_where_they_are(spec: VisualChange) -> None:
         view = perturb_frames(to_model_input(frames, 32), spec, seed=1, anchor=2, draw=3)
         assert (view.device, view.shape) == (CUDA, (2, 3, 32, 32))
         assert (watch.copies_in, watch.copies_out) == ([], []), "not even a constant"
+
+
+KINDS: list[VisualChange] = [
+    GaussianNoise(sigma=0.1), Occlusion(size=0.4), RandomShift(pixels=3), ColorJitter(strength=0.7),
+    GaussianBlur(kernel_size=5), Resize(scale=0.3), Brightness(change=0.2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.kind)
+def test_views_are_drawn_and_encoded_without_the_host(
+    engine: DeviceEngine,
+    model: FrozenJepa,
+    spec: VisualChange,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A whole call: frames come as bytes, once; latents and which views are unchanged go."""
+    history = np.zeros((3, SIDE, SIDE, 3), np.uint8)
+    views = PerturbationSet((spec,), 4, 1, 2)
+    count = len(distinct_views(views))
+    with pretended_cuda() as watch:
+        # The table of the normals is there: a process sends it once.
+        table = torch.empty(2, 2**15 + 1, device=CUDA).unbind()
+        monkeypatch.setattr("acpc_server.numerics.normals._table_on", lambda _: table)
+        there = on_pretended(model)
+        encoder = HistoryEncoder(engine, max_frames=100)
+        asked = encoder.sources(there, history, views, None, NumericMode.FP32)
+        (encoded,) = encoder.encode(there, [asked], context(), NumericMode.FP32)
+        assert isinstance(encoded, EncodedHistories)
+        assert encoded.views.shape == (count, 3, DIM)
+        assert encoded.views.device.type == "cpu"
+        assert watch.waiting == []
+        assert watch.copies_in == [history.nbytes]
+        assert watch.copies_out == [(3 + 3 * count) * DIM * 4, 3 + count]
 
 
 def _mask(x: Tensor) -> Tensor:

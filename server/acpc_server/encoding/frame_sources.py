@@ -1,0 +1,148 @@
+"""Frames to encode together: a request's own, views that it sends, and views drawn of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from acpc.contract import NumericMode, PerturbationSet, Views
+from torch import Tensor
+
+from acpc_server.encoding.views import Draw, View, distinct_views, draw_views, unchanged
+from acpc_server.engine import latent_dtype, to_device
+from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.models import ModelCard
+from acpc_server.numerics import to_model_input
+
+KEY_BYTES = 16
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """Frames that are encoded together: one of a request's, a view it sends, or one drawn of them.
+
+    Attributes:
+        key: Equal for equal latents: covers checkpoint, arithmetic and content.
+        pixels: The request's frames, uint8 (m, height, width, 3).
+        rows: Which of them.
+        drawn: Which view is drawn of them; None for the frames as they are.
+    """
+
+    key: bytes
+    pixels: np.ndarray
+    rows: slice
+    drawn: tuple[PerturbationSet, View] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many frames."""
+        return len(self.pixels[self.rows])
+
+
+class FrameSources:
+    """Sources for one checkpoint in one arithmetic; their frames are made on ``device``."""
+
+    def __init__(self, card: ModelCard, mode: NumericMode, device: torch.device) -> None:
+        self._device = device
+        self._size = card.image_size
+        self._dtype = latent_dtype(mode)
+        self._prefix = f"{card.digest}:{mode!s}:".encode()
+
+    def frames(self, frames: np.ndarray) -> list[FrameSource]:
+        """A source per frame of uint8 (n, height, width, 3)."""
+        return [
+            FrameSource(self._key(b"frame", frame), frames, slice(row, row + 1))
+            for row, frame in enumerate(frames)
+        ]
+
+    def views(self, history: np.ndarray, views: Views) -> list[FrameSource | None]:
+        """A source per distinct view of a history, uint8 (h, height, width, 3).
+
+        None stands for the history itself: its latents must be the same bits, or rounding would
+        make an unchanged view look changed.
+        """
+        if not isinstance(views, PerturbationSet):
+            return [
+                None
+                if np.array_equal(view, history)
+                else FrameSource(self._key(b"view", view), view, slice(None))
+                for view in views
+            ]
+        return self.draws(history, views, distinct_views(views))
+
+    def draws(
+        self, history: np.ndarray, views: PerturbationSet, which: Sequence[View]
+    ) -> list[FrameSource | None]:
+        """A source per view of ``which``, as :meth:`views`; a draw may be any of the spec's."""
+        content = self._key(b"history", history)
+        specs = [spec.digest for spec in views.specs]
+
+        def key(view: View) -> bytes:
+            text = f"{specs[view.spec_index]}:{views.seed}:{views.anchor}:{view.draw}".encode()
+            return hashlib.blake2b(content + text, digest_size=KEY_BYTES).digest()
+
+        return [
+            None
+            if views.specs[view.spec_index].changes_nothing
+            else FrameSource(key(view), history, slice(None), (views, view))
+            for view in which
+        ]
+
+    def make(self, sources: Sequence[FrameSource]) -> tuple[list[Tensor | AcpcError], Tensor]:
+        """The frames of sources of one size as model input, (n, 3, height, width) each.
+
+        They go to the device as bytes; all else is done there, and nothing waits for it. An error
+        where a view cannot be drawn. Beside them, bool (sources,) on the device: which views turned
+        out to be the history itself.
+        """
+        arrays = {id(source.pixels): source.pixels for source in sources}
+        # Joining copies: a message's bytes are read-only, and torch has no read-only tensors.
+        pixels = torch.from_numpy(np.concatenate([*arrays.values()]))
+        (there,) = to_device(self._device, torch.uint8, pixels)
+        parts = torch.split(
+            to_model_input(there, self._size, self._dtype), [len(x) for x in arrays.values()]
+        )
+        inputs = dict(zip(arrays, parts, strict=True))
+        no = torch.zeros(1, dtype=torch.bool, device=self._device)
+        drawn = iter(_drawn([source for source in sources if source.drawn], inputs, no))
+        made, same = zip(
+            *(
+                next(drawn) if source.drawn else (inputs[id(source.pixels)][source.rows], no)
+                for source in sources
+            ),
+            strict=True,
+        )
+        return [*made], torch.cat(same)
+
+    def _key(self, role: bytes, frames: np.ndarray) -> bytes:
+        content = hashlib.blake2b(self._prefix + role, digest_size=KEY_BYTES)
+        content.update(str(frames.shape).encode())
+        content.update(np.ascontiguousarray(frames).data)
+        return content.digest()
+
+
+def _drawn(
+    sources: Sequence[FrameSource], inputs: Mapping[int, Tensor], no: Tensor
+) -> list[tuple[Tensor | AcpcError, Tensor]]:
+    """Views of histories of one length, together; one by one where one of them cannot be drawn.
+
+    With each, bool (1,): whether it is the history; ``no`` for an error.
+    """
+    if not sources:
+        return []
+    places = {key: place for place, key in enumerate({id(source.pixels) for source in sources})}
+    histories = torch.stack([inputs[key] for key in places])
+    draws = [Draw(places[id(s.pixels)], *s.drawn) for s in sources if s.drawn]
+    try:
+        views = draw_views(histories, draws)
+    except AcpcError as error:
+        if len(sources) > 1:
+            return [found for source in sources for found in _drawn([source], inputs, no)]
+        if isinstance(error, InvalidArgument):
+            error = error.below("perturbations")
+        return [(error, no)]
+    same = unchanged(views, histories, draws)
+    return [*zip(views, torch.split(same, 1), strict=True)]
