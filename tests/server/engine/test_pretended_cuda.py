@@ -145,7 +145,7 @@ def test_views_are_drawn_and_encoded_without_the_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A whole call: frames come as bytes, once; latents and which views are unchanged go."""
-    history = np.zeros((3, SIDE, SIDE, 3), np.uint8)
+    history = np.arange(3 * SIDE * SIDE * 3).astype(np.uint8).reshape(3, SIDE, SIDE, 3)
     views = PerturbationSet((spec,), 4, 1, 2)
     count = len(distinct_views(views))
     with pretended_cuda() as watch:
