@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from acpc_server.engine import DeviceEngine, Examined, choose_device, examine, keep_freed_memory
+from acpc_server.engine import (
+    UNTRIED,
+    DeviceEngine,
+    Examined,
+    choose_device,
+    examine,
+    keep_freed_memory,
+)
 from acpc_server.models import FrozenWorldModel, load_checkpoint, sample_model
 from acpc_server.observe import Metrics
 
@@ -31,6 +39,13 @@ def doctor(
             file_okay=False,
         ),
     ] = None,
+    fast_path: Annotated[
+        bool | None,
+        typer.Option(
+            help="also try what stands in for pools that come often: a graph, on a CPU code that "
+            "is compiled for a minute; by default on accelerators alone"
+        ),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="file for the same as JSON", dir_okay=False)
     ] = None,
@@ -38,12 +53,13 @@ def doctor(
     """Try a device: does it compute what it should, and how fast?
 
     Every numeric mode is set beside float64 on the CPU, every kind of draw beside the CPU's, and a
-    captured graph beside the computation it stands for. Speeds are told, not judged: compare
-    encode and pools with the matrix product's rate, which is what the device can do at best.
+    captured graph or compiled code beside the computation it stands for. Rates of encode and pools
+    are set beside the matrix product's, which is what the device can do at best; one that is low is
+    told and fails nothing.
 
-    Exit code 1 when anything fails. Nothing else should compute on the device meanwhile: run it
-    before the server, not beside it. With --checkpoint the errors are those of your model; without
-    it they are those of a network that fits anywhere.
+    Exit code 1 when anything fails or could not be tried. Nothing else should compute on the device
+    meanwhile: run it before the server, not beside it. With --checkpoint the errors and shares are
+    those of your model; without it they are those of a network that fits anywhere.
 
     acpc-server doctor --device cuda --checkpoint checkpoints/pusht --json doctor.json
     """
@@ -51,13 +67,21 @@ def doctor(
     chosen = choose_device(device)
     engine = DeviceEngine(chosen, Metrics())
     try:
-        found = examine(engine, _model(checkpoint, chosen), _model(checkpoint, CPU))
+        found = list(
+            examine(
+                engine,
+                _model(checkpoint, chosen),
+                _model(checkpoint, CPU),
+                judged=checkpoint is not None,
+                fast_path=chosen.type != "cpu" if fast_path is None else fast_path,
+            )
+        )
     finally:
         engine.close()
     _print(found)
     if json_file is not None:
-        json_file.write_text(json.dumps([asdict(one) for one in found], indent=2) + "\n")
-    if any(one.failed for one in found):
+        json_file.write_text(json.dumps([_plain(one) for one in found], indent=2) + "\n")
+    if any(one.failed or one.verdict == UNTRIED for one in found):
         raise typer.Exit(1)
 
 
@@ -68,12 +92,18 @@ def _model(checkpoint: Path | None, device: torch.device) -> FrozenWorldModel:
     return load_checkpoint(folder.parent, folder.name, device=device)
 
 
+def _plain(one: Examined) -> dict[str, str | float | None]:
+    """As JSON has it, which knows no NaN."""
+    finite = one.value is not None and math.isfinite(one.value)
+    return {**asdict(one), "value": one.value if finite else None}
+
+
 def _print(found: list[Examined]) -> None:
-    table = Table("what", "measured", "expected at most", "verdict")
+    table = Table("what", "measured", "expected", "verdict")
     for one in found:
         table.add_row(one.what, one.measured, one.expected, one.verdict)
     console = Console(markup=False, emoji=False, highlight=False)
     console.print(table)
     for one in found:
-        if one.failed:
+        if one.advice:
             console.print(f"{one.what}: {one.advice}", soft_wrap=True)

@@ -6,6 +6,7 @@ which device a tensor is.
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
 import torch
@@ -49,6 +50,31 @@ def device_name(device: torch.device) -> str:
 def device_model(device: torch.device) -> str:
     """The same without its number: ``"cuda NVIDIA H200"``; devices of one model round alike."""
     return device_name(device).replace(str(device), device.type, 1)
+
+
+def software(device: torch.device) -> str:
+    """Releases of what computes on the device: runtime and driver, or instructions and threads."""
+    if device.type == "cpu":
+        threads = torch.get_num_threads()
+        return f"{torch.backends.cpu.get_cpu_capability()}, {threads} threads"
+    told = [f"{name} {found}" for name in ("cuda", "hip", "xpu")
+            if (found := getattr(torch.version, name, None))]  # fmt: skip
+    driver = _nvidia_driver() if device.type == "cuda" and torch.version.cuda else None
+    if device.type == "xpu":
+        driver = _module(device).get_device_properties(device).driver_version
+    return ", ".join([*told, f"driver {driver or 'unknown'}"])
+
+
+def _nvidia_driver() -> str | None:
+    """As nvidia-smi tells it; torch does not."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, check=True, timeout=30
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return told.stdout.strip().partition("\n")[0] or None
 
 
 def computes_float64(device: torch.device) -> bool:

@@ -17,8 +17,10 @@ from acpc_server.engine import (
     require_mode,
     turn_off_failing,
 )
+from acpc_server.engine.compiler import CompilationFailed
+from acpc_server.engine.rates import examine_fast_path, examine_rates
 from acpc_server.errors import FailedPrecondition
-from acpc_server.models import FrozenJepa, check_model, sample_model
+from acpc_server.models import FrozenJepa, check_model, rollout_pool, sample_model
 from acpc_server.observe import Metrics
 from torch import Tensor
 from typer.testing import CliRunner
@@ -36,6 +38,7 @@ def engine() -> Iterator[DeviceEngine]:
 @pytest.fixture(autouse=True)
 def modes_are_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acpc_server.engine.precision.TURNED_OFF", {})
+    monkeypatch.setattr("acpc_server.engine.examination._FAILED", {})
 
 
 class Rounding(FrozenJepa):
@@ -63,9 +66,7 @@ def test_every_mode_of_a_sound_device_holds(engine: DeviceEngine) -> None:
 
 def test_a_mode_that_is_off_is_turned_off_with_words(engine: DeviceEngine) -> None:
     good = sample_model(CPU)
-    bad = Rounding(good.network, good.card, CPU)
-    models = iter([bad, good])
-    failed = turn_off_failing(engine, lambda _: next(models))
+    failed = turn_off_failing(engine, lambda _: Rounding(good.network, good.card, CPU))
     off = engine.metrics.registry.get_sample_value("acpc_numeric_mode_off", {"mode": "fp32"})
     assert off == 1
     assert [one.what for one in failed] == ["fp32"]
@@ -76,29 +77,64 @@ def test_a_mode_that_is_off_is_turned_off_with_words(engine: DeviceEngine) -> No
     require_mode(NumericMode.FP64, CPU, good)
 
 
-class Crowded(FrozenJepa):
-    """A model on a device whose memory others hold."""
+def test_a_device_is_tried_once_in_a_process_and_every_engine_is_told() -> None:
+    good, made = sample_model(CPU), []
+
+    def make(device: torch.device) -> FrozenJepa:
+        made.append(device)
+        return Rounding(good.network, good.card, device)
+
+    for _ in range(2):
+        another = DeviceEngine(CPU, Metrics())
+        try:
+            assert [one.what for one in turn_off_failing(another, make)] == ["fp32"]
+        finally:
+            another.close()
+        off = another.metrics.registry.get_sample_value("acpc_numeric_mode_off", {"mode": "fp32"})
+        assert off == 1
+    assert made == [CPU]
+
+
+class Full(FrozenJepa):
+    """A model on a device that others have filled."""
 
     def encode(self, frames: Tensor) -> Tensor:
         raise torch.OutOfMemoryError
 
 
-def test_a_mode_that_memory_was_short_for_stays_on(engine: DeviceEngine) -> None:
+class Missing(FrozenJepa):
+    """A model on a device without one of its kernels."""
+
+    def encode(self, frames: Tensor) -> Tensor:
+        raise NotImplementedError("no kernel image is available")
+
+
+def test_a_device_without_room_keeps_its_modes_and_one_without_kernels_does_not(
+    engine: DeviceEngine,
+) -> None:
     good = sample_model(CPU)
-    models = iter([Crowded(good.network, good.card, CPU), good])
-    assert turn_off_failing(engine, lambda _: next(models)) == []
-    for mode in (NumericMode.FP32, NumericMode.FP64):
-        require_mode(mode, CPU, good)
+    full, missing = (kind(good.network, good.card, CPU) for kind in (Full, Missing))
+    tried, failed = (
+        {one.what: one for one in examine_modes(engine, model, good)}["fp32"]
+        for model in (full, missing)
+    )
+    assert (tried.verdict, tried.failed) == ("not tried", False)
+    assert "out of memory" in tried.measured
+    assert (failed.verdict, failed.failed) == ("FAILS", True)
 
 
-def test_the_command_says_what_it_found(tmp_path: Path) -> None:
+def test_the_command_says_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = tmp_path / "doctor.json"
+    monkeypatch.setattr("acpc_server.engine.rates._fast_path", lambda *_: pytest.fail("a minute"))
     result = CliRunner().invoke(app, ["doctor", "--device", "cpu", "--json", str(told)])
     assert result.exit_code == 0, result.output
     found = {one["what"]: one for one in json.loads(told.read_text())}
     assert {"device", "fp32", "draw gaussian_noise", "encode fp32"} <= found.keys()
     assert found["fp32"]["verdict"] == "ok"
-    assert found["draw gaussian_noise"]["value"] == 0.0
+    assert found["draw gaussian_noise"]["value"] == found["normals"]["value"] == 0.0
+    assert {"encode bf16 of matmul", "pool fp32 of matmul", "software"} <= found.keys()
+    assert found["pool fp32 of matmul"]["value"] > 0
+    assert "--checkpoint" in found["pool fp32 of matmul"]["advice"]
     assert "fp32" in result.output
 
 
@@ -114,3 +150,38 @@ def test_the_command_fails_where_the_device_does(monkeypatch: pytest.MonkeyPatch
 def test_a_device_that_is_not_there_is_named() -> None:
     with pytest.raises(FailedPrecondition, match="--device xpu"):
         choose_device("xpu")
+
+
+@pytest.mark.parametrize("factor, verdicts", [(1.0, "ok"), (1.001, "FAILS")])
+def test_compiled_code_is_set_beside_what_it_stands_for(
+    monkeypatch: pytest.MonkeyPatch, factor: float, verdicts: str
+) -> None:
+    model = sample_model(CPU)
+    compiled = lambda *_: lambda *inputs: rollout_pool(model, *inputs) * factor  # noqa: E731
+    monkeypatch.setattr("acpc_server.engine.rates._fast_path", compiled)
+    answer, speed = examine_fast_path(CPU, model)
+    assert (answer.what, answer.verdict) == ("compiled", verdicts)
+    assert speed.verdict in ("ok", "low")
+
+
+def test_without_a_compiler_the_doctor_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_compiler(*_: object) -> None:
+        raise CompilationFailed("the compiling process ended with 1")
+
+    monkeypatch.setattr("acpc_server.engine.rates.compile_module", lambda *_, **__: no_compiler())
+    (found,) = examine_fast_path(CPU, sample_model(CPU))
+    assert found.failed and "g++" in found.advice
+
+
+@pytest.mark.parametrize("share, verdict", [(0.5, "ok"), (0.01, "low")])
+def test_a_low_share_is_told_and_fails_nothing(
+    engine: DeviceEngine, monkeypatch: pytest.MonkeyPatch, share: float, verdict: str
+) -> None:
+    model = sample_model(CPU)
+    monkeypatch.setattr("acpc_server.engine.rates.flops", lambda _: 1.0)
+    monkeypatch.setattr("acpc_server.engine.rates.best_seconds", lambda *_: 1.0)
+    monkeypatch.setattr("acpc_server.engine.rates.matmul_peak", lambda *_: 1 / share)
+    found = {one.what: one for one in examine_rates(engine, model, model, judged=True)}
+    pool = found["pool fp32 of matmul"]
+    assert (pool.verdict, bool(pool.advice)) == (verdict, verdict == "low")
+    assert not any(one.failed for one in found.values())

@@ -1,0 +1,169 @@
+"""How fast a device is, beside the best that it shows at the time: shares of a matrix product.
+
+A rate that is low is told with what to do about it. It fails nothing: a machine may be busy.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from acpc.contract import NumericMode
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from acpc_server.engine.accelerator import synchronise, to_device, to_host
+from acpc_server.engine.compiler import CompilationFailed, Compute, compile_module
+from acpc_server.engine.device import DeviceEngine
+from acpc_server.engine.examined import FAILS, LOW, OK, TOLD, Examined, Trial, apart
+from acpc_server.engine.graphs import capture
+from acpc_server.engine.pools import TOLERANCE, pool_computation
+from acpc_server.engine.precision import arithmetic
+from acpc_server.engine.sizes import frames_per_call
+from acpc_server.models import FrozenWorldModel, rollout_pool
+from acpc_server.scheduling import Priority, RequestContext
+
+INTERACTIVE = RequestContext(Priority.INTERACTIVE)
+# Shares of the matrix product's rate, and bytes a second, below which something is in the way.
+LOW_ENCODE, LOW_POOL, LOW_COPY = 0.25, 0.05, 4e9
+POOL = 64
+BUSY = "end what else computes here, look at clocks and power limits, and try again"
+NARROW = "look at the card's slot (lanes, generation) and at the limit of locked memory"
+DTYPES = {NumericMode.FP32: torch.float32, NumericMode.BF16: torch.bfloat16}
+
+
+def examine_rates(
+    engine: DeviceEngine, model: FrozenWorldModel, exact: FrozenWorldModel, *, judged: bool
+) -> Iterator[Examined]:
+    """Encoding and pools in float32 and bfloat16, copies; ``exact`` is the model on the CPU.
+
+    Without ``judged`` shares have no verdict: a small model's say nothing of its device.
+    """
+    device, trial = engine.device, Trial.of(model)
+    side = model.card.image_size
+    count = frames_per_call(device.type, Priority.INTERACTIVE, side, side)
+    frames = trial.frames[:1].repeat(min(count, 256), 1, 1, 1)
+    pools = trial.pools[:, :1].repeat(1, POOL, 1, 1).add_(torch.arange(POOL)[:, None, None] / POOL)
+    work = {"encode": len(frames) * flops(lambda: exact.encode(trial.frames[:1]))}
+    work["pool"] = flops(lambda: rollout_pool(exact, trial.histories, trial.past, pools))
+    for mode, dtype in DTYPES.items():
+        asked = (INTERACTIVE, mode)
+        calls = {
+            "encode": lambda asked=asked: engine.encode(model, frames, *asked),
+            "pool": lambda asked=asked: engine.rollout_pool(
+                model, trial.histories, trial.past, pools, *asked
+            ),
+        }
+        peak = matmul_peak(device, dtype)
+        yield Examined(f"matmul {mode!s}", f"{peak / 1e9:.0f} GFLOP/s", value=peak)
+        for name, low, per_call, unit in (
+            ("encode", LOW_ENCODE, len(frames), "frames"),
+            ("pool", LOW_POOL, 1, f"pools of {POOL} x {trial.pools.shape[2]}, 2 views,"),
+        ):
+            seconds = best_seconds(calls[name], device)
+            yield Examined(
+                f"{name} {mode!s}", f"{per_call / seconds:.1f} {unit} a second",
+                value=per_call / seconds,
+            )  # fmt: skip
+            share = work[name] / seconds / peak
+            yield _share(f"{name} {mode!s} of matmul", share, low, judged=judged)
+    yield from _copies(device)
+
+
+def _share(what: str, share: float, low: float, *, judged: bool) -> Examined:
+    if not judged:
+        small = "give --checkpoint: this network is too small to keep a device busy"
+        return Examined(what, f"{share:.1%}", "", TOLD, small, share)
+    verdict = (OK, "") if share >= low else (LOW, BUSY)
+    return Examined(what, f"{share:.1%}", f"at least {low:.0%}", *verdict, share)
+
+
+def _copies(device: torch.device) -> Iterator[Examined]:
+    """64 MiB to an accelerator and back."""
+    if device.type == "cpu":
+        return
+    block = torch.zeros(2**24, dtype=torch.float32)
+    (there,) = to_device(device, torch.float32, block)
+    ways: dict[str, Callable[[], object]] = {
+        "copy in": lambda: to_device(device, torch.float32, block),
+        "copy out": lambda: to_host(there),
+    }
+    for name, work in ways.items():
+        rate = block.nbytes / best_seconds(work, device)
+        verdict = (OK, "") if rate >= LOW_COPY else (LOW, NARROW)
+        at_least = f"at least {LOW_COPY / 1e9:.0f} GB/s"
+        yield Examined(name, f"{rate / 1e9:.1f} GB/s", at_least, *verdict, rate)
+
+
+def examine_fast_path(device: torch.device, model: FrozenWorldModel) -> list[Examined]:
+    """A pool as a fast path of the device, a graph or compiled, beside the pool itself.
+
+    To compile takes a minute and a C++ compiler.
+    """
+    name, trial = ("compiled" if device.type == "cpu" else "graph"), Trial.of(model)
+    advice = "serve without --compile-pools-after"
+    with arithmetic(NumericMode.FP32, device):
+        inputs = to_device(device, torch.float32, trial.histories, trial.past, trial.pools)
+        given = tuple(x.contiguous().clone() for x in inputs)
+
+        def eager() -> Tensor:
+            return to_host(rollout_pool(model, *given))
+
+        try:
+            fast = _fast_path(device, model, given)
+            worst = apart(to_host(fast(*given)), eager())
+        except (RuntimeError, CompilationFailed) as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            hint = "" if device.type != "cpu" else "; it needs a C++ compiler (g++) on PATH"
+            return [Examined(name, why, "an answer", FAILS, advice + hint)]
+        times = best_seconds(eager, device)
+        times /= best_seconds(lambda: to_host(fast(*given)), device)
+    verdict = (OK, "") if worst <= TOLERANCE else (FAILS, advice)
+    quick = (OK, "") if times >= 1 else (LOW, advice)
+    return [
+        Examined(name, f"{worst:.1e}", f"{TOLERANCE:.0e}", *verdict, worst),
+        Examined(f"{name} against eager", f"{times:.2f} x", "at least 1 x", *quick, times),
+    ]
+
+
+def _fast_path(device: torch.device, model: FrozenWorldModel, given: tuple[Tensor, ...]) -> Compute:
+    if device.type != "cpu":
+        return capture(lambda *x: rollout_pool(model, *x), given)
+    what = pool_computation(model, NumericMode.FP32)
+    if what is None or what.module is None:
+        raise CompilationFailed("the checkpoint's family shows no network to compile")
+    with tempfile.TemporaryDirectory(prefix="acpc-doctor-") as folder:
+        return compile_module(
+            what.module(), given, Path(folder), torch.get_num_threads(), reduced=False
+        )
+
+
+def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
+    """Best rate of a matrix product on this device now, FLOP/s."""
+    side = 1024 if device.type == "cpu" else 8192
+    with arithmetic(NumericMode.FP32, device):
+        a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+        return 2 * side**3 / best_seconds(lambda: a @ b, device)
+
+
+@torch.inference_mode()
+def flops(work: Callable[[], object]) -> int:
+    """Floating-point operations of ``work``; attention is spelled out to be counted."""
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        work()
+    return counter.get_total_flops()
+
+
+def best_seconds(work: Callable[[], object], device: torch.device, rounds: int = 5) -> float:
+    """Shortest of some rounds, after one that does not count."""
+    seconds = []
+    for _ in range(rounds + 1):
+        started = time.perf_counter()
+        work()
+        synchronise(device)
+        seconds.append(time.perf_counter() - started)
+    return min(seconds[1:])
