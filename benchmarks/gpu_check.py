@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-import processes
 from common import ROOT
+from processes import running
 
 # Seconds that each part may take; 20 minutes together.
 LIMITS = {"doctor": 240.0, "agreement": 240.0, "figures": 720.0}
@@ -24,7 +24,7 @@ LIMITS = {"doctor": 240.0, "agreement": 240.0, "figures": 720.0}
 
 def run(command: list[str], environment: dict[str, str], seconds: float) -> int | None:
     """Exit code; None where it took longer, in which case its servers are ended with it."""
-    with processes.running(command, cwd=ROOT, env=environment) as process:
+    with running(command, cwd=ROOT, env=environment) as process:
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:
