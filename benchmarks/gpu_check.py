@@ -43,7 +43,7 @@ def main() -> None:
     options = arguments.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     device, out = f"--device={options.device}", options.out
-    small = ["--calls=3", "--batch=2", "--anchors=1", "--rounds=2", "--no-fast"]
+    small = ["--calls=3", "--batch=2", "--anchors=2", "--rounds=2", "--no-fast"]
     chosen = [f"--checkpoint={options.checkpoint}"] if options.checkpoint else []
     parts = {
         "doctor": ["-m", "acpc_server", "doctor", device, f"--json={out / 'doctor.json'}", *chosen],

@@ -155,7 +155,7 @@ def flops(work: Callable[[], object]) -> int:
     """Floating-point operations of ``work``; attention is spelled out to be counted."""
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         work()
-    return counter.get_total_flops()
+    return int(counter.get_total_flops())
 
 
 def best_seconds(work: Callable[[], object], device: torch.device, rounds: int = 5) -> float:
