@@ -40,7 +40,7 @@ OWN = ROOT / "examples" / "bring_your_own"
 # again and again. deploy/prometheus/rules_test.yml has them. Drift is in tests/e2e.
 UNIT_TESTED = {
     *("AcpcJobsStuck", "AcpcJobWaitsLong", "AcpcServerRestarting", "AcpcDrift"),
-    "AcpcFastPathEnded",
+    *("AcpcFastPathEnded", "AcpcWorkerDown"),
 }
 FAULTS = {"AcpcErrorRatioHigh", "AcpcInternalError", "AcpcJobsFailing"}
 SLOWNESS = {"AcpcInteractiveLatencyHigh", "AcpcQueueWaitHigh"}

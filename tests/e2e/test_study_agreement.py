@@ -253,7 +253,7 @@ def test_planner(
         SHIFTS,
         seed=SEED,
         budget=CemBudget(*budget),
-        sampling_seed=2,
+        sampling_seed=4,
         history=history,
         goal_offset=2,
     )
@@ -268,7 +268,7 @@ def test_planner(
         study_reference.Budget(*budget),
         draws=1,
         seed=SEED,
-        sampling_seed=2,
+        sampling_seed=4,
         history=history,
         goal_offset=2,
     )
