@@ -40,8 +40,8 @@ CANDIDATES, HORIZON, ELITES = 64, 5, 8
 CALLERS, VIEWS = 32, (1, 4)  # of ComparePair, merged and not; views of each pair
 
 
-def pool_overhead(address: str, rounds: int) -> dict[str, Any]:
-    """CertifyPool of 64 candidates x 5 steps: the call, and the same computation in process."""
+def pool_overhead(address: str, sockets: str, rounds: int) -> dict[str, Any]:
+    """CertifyPool of 64 candidates x 5 steps by TCP and by a Unix socket, and in process."""
     rng = np.random.default_rng(0)
     history = rng.integers(0, 256, (HISTORY, SIDE, SIDE, 3), dtype=np.uint8)
     past = rng.standard_normal((HISTORY - 1, WIDTH)).astype(np.float32)
@@ -76,9 +76,9 @@ def pool_overhead(address: str, rounds: int) -> dict[str, Any]:
         certify_pool(session, pool, context)
         return time.perf_counter() - started
 
-    with AcpcClient(address) as client:
+    with AcpcClient(address) as by_port, AcpcClient(sockets) as by_socket:
 
-        def over_wire(seed: int, pool: np.ndarray) -> float:
+        def over_wire(client: AcpcClient, seed: int, pool: np.ndarray) -> float:
             started = time.perf_counter()
             client.certify_pool(
                 MODEL,
@@ -92,19 +92,19 @@ def pool_overhead(address: str, rounds: int) -> dict[str, Any]:
             )
             return time.perf_counter() - started
 
-        local: list[float] = []
-        remote: list[float] = []
-        # In turn, so that both see the same machine.
+        # In turn, so that all see the same machine; no seed twice, so that none is in the cache.
+        seen: dict[str, list[float]] = {"wire": [], "unix": [], "in_process": []}
         for seed, pool in enumerate(pools):
-            remote.append(over_wire(seed, pool))
-            local.append(in_process(seed, pool))
+            seen["wire"].append(over_wire(by_port, 2 * seed, pool))
+            seen["unix"].append(over_wire(by_socket, 2 * seed + 1, pool))
+            seen["in_process"].append(in_process(2 * seed, pool))
     engine.close()
-    warm = rounds // 10
-    wire, inside = quantiles(remote[warm:]), quantiles(local[warm:])
+    found = {way: quantiles(seconds[rounds // 10 :]) for way, seconds in seen.items()}
+    inside = found["in_process"]["p50_ms"]
     return {
-        "wire": wire,
-        "in_process": inside,
-        "overhead_p50_ms": wire["p50_ms"] - inside["p50_ms"],
+        **found,
+        "overhead_p50_ms": found["wire"]["p50_ms"] - inside,
+        "unix_overhead_p50_ms": found["unix"]["p50_ms"] - inside,
     }
 
 
@@ -219,8 +219,10 @@ def main() -> None:
                 report["unbatched"][str(views)] = shared(server, options.seconds, views)
         # A small cache of latents, full before the overload, whose memory is to stay flat.
         small_cache = {"ACPC_LATENT_CACHE_MIB": "4"}
-        with ServerProcess(*roots, root / "state", environment=small_cache) as server:
-            report["pool_64x5"] = pool_overhead(server.address, options.rounds)
+        sockets = f"unix:{root / 'acpc.sock'}"
+        flags = {"environment": small_cache, "listen": sockets}
+        with ServerProcess(*roots, root / "state", **flags) as server:
+            report["pool_64x5"] = pool_overhead(server.address, sockets, options.rounds)
             throughput(server.address, 4, 2.0, 4)  # warm
             for views in VIEWS:
                 merged = shared(server, options.seconds, views)

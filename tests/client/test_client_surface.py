@@ -167,7 +167,7 @@ METHODS = {
     Checkpoints: ["get", "list", "load", "unload"],
     Datasets: ["list", "tasks"],
     Operations: ["cancel", "delete", "get", "list", "wait", "watch"],
-    PlanSession: ["certify", "certify_proposal", "close", "move", "receipt"],
+    PlanSession: ["certify", "certify_proposal", "close", "enter_after", "move", "receipt"],
     ScoreJob: ["cancel", "operation", "progress", "result", "watch"],
     StudyJob: ["cancel", "operation", "progress", "result", "watch"],
 }  # fmt: skip

@@ -16,6 +16,7 @@ from acpc_server.engine import latent_dtype, to_device
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import to_model_input
+from acpc_server.perturb import is_stochastic
 
 KEY_BYTES = 16
 
@@ -78,10 +79,12 @@ class FrameSources:
     ) -> list[FrameSource | None]:
         """A source per view of ``which``, as :meth:`views`; a draw may be any of the spec's."""
         content = self._key(b"history", history)
-        specs = [spec.digest for spec in views.specs]
+        specs = [(spec.digest, is_stochastic(spec)) for spec in views.specs]
 
         def key(view: View) -> bytes:
-            text = f"{specs[view.spec_index]}:{views.seed}:{views.anchor}:{view.draw}".encode()
+            digest, stochastic = specs[view.spec_index]
+            draw = f"{views.seed}:{views.anchor}:{view.draw}" if stochastic else ""
+            text = f"{digest}:{draw}".encode()
             return hashlib.blake2b(content + text, digest_size=KEY_BYTES).digest()
 
         return [
