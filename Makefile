@@ -88,6 +88,7 @@ bench: $(READY) ## Measure (an hour, needs PostgreSQL); writes build/benchmarks/
 	@$(BIN)/python benchmarks/score_job.py
 	@$(BIN)/python benchmarks/scaling.py
 	@$(BIN)/python benchmarks/neighbour.py
+	@$(BIN)/python benchmarks/draws.py
 	@$(BIN)/python benchmarks/anchors.py
 	@$(BIN)/python benchmarks/planning.py
 	@$(BIN)/python benchmarks/interactive.py
