@@ -95,7 +95,10 @@ def seeds(names: Names) -> dict[str, list[Message]]:
         "ComparePair": [wire.pair()],
         "ComparePairs": [pairs(pair_id=str(n), pair=wire.pair()) for n in range(2)],
         "CertifyPool": [planning_wire.certify()],
-        "Plan": [planning_wire.start(), planning_wire.proposed(), planning_wire.proposed(1)],
+        "Plan": [
+            *(planning_wire.start(), planning_wire.proposed()),
+            *(planning_wire.moved(), planning_wire.proposed(1)),
+        ],
         "PlanPaired": [planning_wire.paired()],
         "ScoreCheckpoint": [wire.score(request_id="fuzz")],
         "RunStudy": [study],
