@@ -54,7 +54,7 @@ class Shared(Desk):
         return service
 
     def shards(self, whose: str) -> float:
-        labels = {"kind": self.kind.name, "job": whose}
+        labels = {"kind": self.kind.name, "origin": whose}
         return self.metrics.registry.get_sample_value("acpc_job_shards_total", labels) or 0
 
     def tasks(self) -> int:
