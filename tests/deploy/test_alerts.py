@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -42,6 +43,8 @@ UNIT_TESTED = {
     *("AcpcJobsStuck", "AcpcJobWaitsLong", "AcpcServerRestarting", "AcpcDrift"),
     *("AcpcFastPathEnded", "AcpcWorkerDown"),
 }
+# Series that begin with what does not happen here: compiled code, a device that errs, workers.
+RARE = re.compile(r"acpc_(fast_paths|not_finite|numeric_mode_off|worker_)")
 FAULTS = {"AcpcErrorRatioHigh", "AcpcInternalError", "AcpcJobsFailing"}
 SLOWNESS = {"AcpcInteractiveLatencyHigh", "AcpcQueueWaitHigh"}
 WINDOW = "10s"
@@ -257,7 +260,7 @@ def test_alerts_fire_for_their_causes_and_clear(site: Site, watched: Monitoring)
 
 
 def _check_history(watched: Monitoring, begun: float) -> None:
-    """Afterwards: the neighbour raised nothing, all rules work, all panels have something."""
+    """Afterwards: the neighbour raised nothing, all rules work, panels but rare ones have something."""
     asked = {"start": begun, "end": time.time(), "step": "2s"}
     fired = watched.ask("query_range", query='ALERTS{alertstate="firing"}', **asked)["result"]
     assert {series["metric"]["job"] for series in fired} == {"acpc"}
@@ -267,7 +270,7 @@ def _check_history(watched: Monitoring, begun: float) -> None:
     assert len(states) == len(rules())
     silent = [
         query for query in dashboard_queries()
-        if not any(
+        if not RARE.search(query) and not any(
             not math.isnan(float(value))
             for series in watched.ask("query_range", query=_filled_in(query), **asked)["result"]
             for _, value in series["values"]
