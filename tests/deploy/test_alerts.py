@@ -260,7 +260,7 @@ def test_alerts_fire_for_their_causes_and_clear(site: Site, watched: Monitoring)
 
 
 def _check_history(watched: Monitoring, begun: float) -> None:
-    """Afterwards: the neighbour raised nothing, all rules work, panels but rare ones have something."""
+    """Afterwards: the neighbour raised nothing, rules work, panels but rare ones show something."""
     asked = {"start": begun, "end": time.time(), "step": "2s"}
     fired = watched.ask("query_range", query='ALERTS{alertstate="firing"}', **asked)["result"]
     assert {series["metric"]["job"] for series in fired} == {"acpc"}
