@@ -25,11 +25,8 @@ def test_the_walk_through_changes_lines_that_are_there() -> None:
 
 def test_every_make_target_a_page_names_exists() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
-    named = {
-        target
-        for page in pages
-        for target in re.findall(r"(?:`|^|&& )make (?!-C )([a-z-]+)", page.read_text(), re.MULTILINE)
-    }
+    command = re.compile(r"(?:`|^|&& )make (?!-C )([a-z-]+)", re.MULTILINE)
+    named = {target for page in pages for target in command.findall(page.read_text())}
     assert {"setup", "demo", "test", "docs-serve", "release-check"} <= named <= TARGETS
 
 
