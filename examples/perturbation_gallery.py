@@ -29,6 +29,8 @@ GRIDS = (
     "random_shift:4,8,16",
     "defocus_blur:1,2,4",
     "motion_blur:5,9,17@30",
+    "shadow:0.3,0.6,0.9",
+    "gamma:1.5,2.2,4",
 )
 DRAW = 11
 GAP, CAPTION, COLUMNS = 6, 17, 2

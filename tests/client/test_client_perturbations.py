@@ -8,6 +8,7 @@ from acpc.contract import (
     ColorJitter,
     Contrast,
     DefocusBlur,
+    Gamma,
     GaussianBlur,
     GaussianNoise,
     Identity,
@@ -18,6 +19,7 @@ from acpc.contract import (
     RandomShift,
     Registered,
     Resize,
+    Shadow,
     example,
     parse,
     parse_grid,
@@ -39,6 +41,9 @@ SPECS = {
     "defocus_blur:2.5": (DefocusBlur(2.5), {"defocus_blur": {"radius": 2.5}}),
     "motion_blur:9": (MotionBlur(9), {"motion_blur": {"length": 9}}),
     "motion_blur:9@22.5": (MotionBlur(9, 22.5), {"motion_blur": {"length": 9, "angle": 22.5}}),
+    "shadow:0.5": (Shadow(0.5), {"shadow": {"strength": 0.5, "softness": 0.25}}),
+    "shadow:0.5@0": (Shadow(0.5, 0.0), {"shadow": {"strength": 0.5, "softness": 0.0}}),
+    "gamma:1.5": (Gamma(1.5), {"gamma": {"exponent": 1.5}}),
     "identity": (Identity(), {"identity": {}}),
 }
 

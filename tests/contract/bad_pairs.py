@@ -180,6 +180,9 @@ PERTURBATIONS = [
             ("random_shift", "pixels", {}, (28, 2**32 - 1)),
             ("defocus_blur", "radius", {}, (-1.0, 27.5, 33.0, NAN)),
             ("motion_blur", "length", {}, (-1.0, 54.5, 1e300, NAN)),
+            ("shadow", "strength", {}, (-0.1, 1.1, NAN)),
+            ("shadow", "softness", {"strength": 0.5}, (-0.1, 1.1, NAN)),
+            ("gamma", "exponent", {}, (0.0, 0.05, 11.0, NAN)),
             ("motion_blur", "angle", {"length": 3.0}, (-1.0, 180.0, NAN)),
         )
         for value in values

@@ -12,6 +12,7 @@ GRIDS = [
     "identity", "gaussian_noise:0..0.08/5", "gaussian_blur:1,5,15", "resize:1,0.5,0.25",
     "brightness:-0.3,0,0.3", "contrast:-0.3,0,0.3", "color_jitter:0..1/3", "jpeg:100,95,10",
     "occlusion:0..0.5/3", "random_shift:0,4,8", "defocus_blur:0..4/3", "motion_blur:0,5,9@30",
+    "shadow:0,0.5,1@0.1", "gamma:1,1.5,0.5",
 ]  # fmt: skip
 
 

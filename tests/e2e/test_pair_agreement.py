@@ -12,6 +12,7 @@ from acpc.contract import (
     ColorJitter,
     Contrast,
     DefocusBlur,
+    Gamma,
     GaussianBlur,
     GaussianNoise,
     Identity,
@@ -21,6 +22,7 @@ from acpc.contract import (
     Perturbation,
     RandomShift,
     Resize,
+    Shadow,
 )
 from acpc_client import PairComparison
 from acpc_client.sync.client import AcpcClient
@@ -41,6 +43,8 @@ SHIFTS: tuple[Perturbation, ...] = (
     RandomShift(3),
     DefocusBlur(1.6),
     MotionBlur(5, 30),
+    Shadow(0.6),
+    Gamma(1.8),
 )
 # Rounds to bytes: what float32 and float64 leave beside a half may go either way, and a resize
 # leaves such values.

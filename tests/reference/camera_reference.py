@@ -114,6 +114,25 @@ def shifted(images: Array, reach: int, uniform: Sequence[float]) -> Array:
     return out
 
 
+def shaded(images: Array, strength: float, softness: float, uniform: Sequence[float]) -> Array:
+    """The line's point is in the middle half; it is darker in the direction drawn, y downwards."""
+    height, width = images.shape[2:]
+    edge = max(1.0, softness * min(height, width))
+    y0, x0 = (0.25 + uniform[0] / 2) * height, (0.25 + uniform[1] / 2) * width
+    angle = 2 * math.pi * uniform[2]
+    out = pixels(images)
+    for y, x in np.ndindex(height, width):
+        depth = (x + 0.5 - x0) * math.cos(angle) + (y + 0.5 - y0) * math.sin(angle)
+        out[:, :, y, x] *= 1 - strength * min(max(0.5 + depth / edge, 0.0), 1.0)
+    return normalised(out)
+
+
+def powered(images: Array, exponent: float) -> Array:
+    levels = np.arange(256)
+    curve = (levels / 255) ** exponent
+    return normalised(np.interp(pixels(images) * 255, levels, curve))
+
+
 def defocused(images: Array, radius: float) -> Array:
     return _blurred(images, lambda x, y: max(0.0, (x * x + y * y) ** 0.5 - radius))
 

@@ -54,6 +54,10 @@ def perturbed(
         "jpeg": lambda: camera.compressed(images, chosen.quality),
         "occlusion": lambda: camera.occluded(images, chosen.size, draws.numbers(2)[0]),
         "random_shift": lambda: camera.shifted(images, chosen.pixels, draws.numbers(2)[0]),
+        "shadow": lambda: camera.shaded(
+            images, chosen.strength, chosen.softness, draws.numbers(3)[0]
+        ),
+        "gamma": lambda: camera.powered(images, chosen.exponent),
         "defocus_blur": lambda: camera.defocused(images, chosen.radius),
         "motion_blur": lambda: camera.moved(images, chosen.length, chosen.angle),
     }

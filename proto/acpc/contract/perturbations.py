@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, TypeAlias, get_args
 
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import bounded, check, sized
+from acpc.contract.fields import bounded, changed, check, sized
 from acpc.contract.messages import Codec, Wire
 from acpc.contract.normal_form import normalise
 from acpc.contract.plain import to_plain
@@ -67,7 +68,7 @@ class VisualChange:
 
     def __str__(self) -> str:
         """The short form; ``acpc.contract.parse`` reads it."""
-        return f"{self.kind}:{shown(self._first())}"
+        return f"{self.kind}:" + "@".join(map(shown, changed(self).values()))
 
 
 @dataclass(frozen=True)
@@ -258,8 +259,39 @@ class MotionBlur(VisualChange, Wire[pb.MotionBlur]):
     length: float = bounded(ge=0, le=256, unit="pixels")
     angle: float = bounded(0.0, ge=0, lt=180, unit="degrees")
 
-    def __str__(self) -> str:
-        return f"{super().__str__()}@{shown(self.angle)}" if self.angle else super().__str__()
+
+@dataclass(frozen=True)
+class Shadow(VisualChange, Wire[pb.Shadow]):
+    """A soft-edged shadow at a random place, in a random direction; one for all frames of a draw.
+
+    Attributes:
+        strength: How dark it is, in [0, 1]; 1 is black.
+        softness: Width of its edge as a fraction of the frame's shorter side, in [0, 1]; at least
+            one pixel.
+    """
+
+    kind = "shadow"
+    example = 0.5
+    strength: float = bounded(ge=0, le=1)
+    softness: float = bounded(0.25, ge=0, le=1)
+
+
+@dataclass(frozen=True)
+class Gamma(VisualChange, Wire[pb.Gamma]):
+    """Every pixel to a power: exact at the 256 byte values, linear between them.
+
+    Attributes:
+        exponent: Above 1 is darker, below 1 brighter, in [0.1, 10].
+    """
+
+    kind = "gamma"
+    example = 1.5
+    exponent: float = bounded(ge=0.1, le=10)
+
+    @property
+    def severity(self) -> float:
+        """``|log2(exponent)|``: a grid of both directions is one grid."""
+        return abs(math.log2(self.exponent))
 
 
 @dataclass(frozen=True)
@@ -303,6 +335,8 @@ Perturbation: TypeAlias = (
     | RandomShift
     | DefocusBlur
     | MotionBlur
+    | Shadow
+    | Gamma
     | Registered
 )
 KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in get_args(Perturbation)}

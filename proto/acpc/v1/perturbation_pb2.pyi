@@ -38,6 +38,8 @@ class PerturbationSpec(_message.Message):
     RANDOM_SHIFT_FIELD_NUMBER: _builtins.int
     DEFOCUS_BLUR_FIELD_NUMBER: _builtins.int
     MOTION_BLUR_FIELD_NUMBER: _builtins.int
+    SHADOW_FIELD_NUMBER: _builtins.int
+    GAMMA_FIELD_NUMBER: _builtins.int
     REGISTERED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def identity(self) -> Global___Identity:
@@ -88,6 +90,14 @@ class PerturbationSpec(_message.Message):
         """Mean over a line."""
 
     @_builtins.property
+    def shadow(self) -> Global___Shadow:
+        """A soft-edged shadow."""
+
+    @_builtins.property
+    def gamma(self) -> Global___Gamma:
+        """Another tone curve."""
+
+    @_builtins.property
     def registered(self) -> Global___RegisteredPerturbation:
         """Any perturbation the server has registered, by name."""
 
@@ -106,13 +116,15 @@ class PerturbationSpec(_message.Message):
         random_shift: Global___RandomShift | None = ...,
         defocus_blur: Global___DefocusBlur | None = ...,
         motion_blur: Global___MotionBlur | None = ...,
+        shadow: Global___Shadow | None = ...,
+        gamma: Global___Gamma | None = ...,
         registered: Global___RegisteredPerturbation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "defocus_blur", b"defocus_blur", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "defocus_blur", b"defocus_blur", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "shadow", b"shadow"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "defocus_blur", b"defocus_blur", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "defocus_blur", b"defocus_blur", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "shadow", b"shadow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["identity", "gaussian_noise", "gaussian_blur", "resize", "brightness", "contrast", "color_jitter", "jpeg", "occlusion", "random_shift", "defocus_blur", "motion_blur", "registered"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["identity", "gaussian_noise", "gaussian_blur", "resize", "brightness", "contrast", "color_jitter", "jpeg", "occlusion", "random_shift", "defocus_blur", "motion_blur", "shadow", "gamma", "registered"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -413,6 +425,69 @@ class MotionBlur(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MotionBlur: _TypeAlias = MotionBlur  # noqa: Y015
+
+@_typing.final
+class Shadow(_message.Message):
+    """A shadow over one side of a straight edge, at a random place and in a random
+    direction, the same in all frames of a draw: there every pixel times
+    1 - strength.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STRENGTH_FIELD_NUMBER: _builtins.int
+    SOFTNESS_FIELD_NUMBER: _builtins.int
+    strength: _builtins.float
+    """How dark it is, in [0, 1]; 1 is black. The severity.
+    Range: [0, 1].
+    """
+    softness: _builtins.float
+    """Width of the edge, over which it fades linearly, as a fraction of the frame's
+    shorter side; at least one pixel.
+    Range: [0, 1]; default 0.25.
+    """
+    def __init__(
+        self,
+        *,
+        strength: _builtins.float = ...,
+        softness: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_softness", b"_softness", "softness", b"softness"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_softness", b"_softness", "softness", b"softness", "strength", b"strength"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__softness: _TypeAlias = _typing.Literal["softness"]  # noqa: Y015
+    _WhichOneofArgType__softness: _TypeAlias = _typing.Literal["_softness", b"_softness"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__softness) -> _WhichOneofReturnType__softness | None: ...
+
+Global___Shadow: _TypeAlias = Shadow  # noqa: Y015
+
+@_typing.final
+class Gamma(_message.Message):
+    """Every pixel to the power of exponent, as a display or camera of another tone
+    curve shows it: exact at the 256 byte values, linear between them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPONENT_FIELD_NUMBER: _builtins.int
+    exponent: _builtins.float
+    """Exponent in [0.1, 10]; above 1 is darker, 1 is the identity. Severity is the
+    size of its logarithm to base 2.
+    Range: [0.1, 10].
+    """
+    def __init__(
+        self,
+        *,
+        exponent: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exponent", b"exponent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Gamma: _TypeAlias = Gamma  # noqa: Y015
 
 @_typing.final
 class RegisteredPerturbation(_message.Message):

@@ -14,12 +14,14 @@ import structlog
 import torch
 from acpc.contract import (
     Brightness,
+    Gamma,
     GaussianBlur,
     GaussianNoise,
     NumericMode,
     Occlusion,
     RandomShift,
     Resize,
+    Shadow,
     VisualChange,
 )
 from torch import Tensor
@@ -60,6 +62,7 @@ _TRYING = threading.Lock()
 KINDS: tuple[VisualChange, ...] = (
     GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=5), Resize(scale=0.5),
     Brightness(change=0.2), Occlusion(size=0.25), RandomShift(pixels=2),
+    Shadow(strength=0.5), Gamma(exponent=2.0),
 )  # fmt: skip
 
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from acpc.contract import Brightness, ColorJitter, Contrast, Jpeg
+from acpc.contract import Brightness, ColorJitter, Contrast, Gamma, Jpeg, Shadow
 from jaxtyping import Float, UInt8
 from PIL import Image, features
 from torch import Tensor
 
-from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, to_model_input
+from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel, to_model_input
 from acpc_server.perturb.draws import Draws
 from acpc_server.perturb.registry import Frames, perturbation
 
@@ -89,6 +89,45 @@ def jpeg(frames: Frames, parameters: Jpeg, draws: Draws) -> Frames:
     wide = torch.promote_types(frames.dtype, torch.float32)
     view = to_model_input(torch.from_numpy(decoded), min(frames.shape[2:]), wide)
     return view.to(frames.device, frames.dtype)
+
+
+@perturbation("gamma", parameters=Gamma, stochastic=False, many=True)
+def gamma(frames: Frames, parameters: Gamma, draws: Draws) -> Frames:
+    """``p ** exponent`` at the 256 byte values, linear between them.
+
+    A power's last bit depends on where its number lies in memory; a curve's depends on nothing.
+    """
+    if parameters.exponent == 1.0:
+        return frames.clone()
+    wide = frames.to(torch.promote_types(frames.dtype, torch.float32))
+    std, mean = per_channel(IMAGENET_STD, wide), per_channel(IMAGENET_MEAN, wide)
+    levels = ((wide * std + mean) * 255.0).clamp(0.0, 255.0)
+    curve = (torch.arange(256, dtype=wide.dtype, device=wide.device) / 255.0) ** parameters.exponent
+    below = levels.floor().clamp(max=254.0)
+    start, end = curve[below.long()], curve[below.long() + 1]
+    return ((start + (end - start) * (levels - below) - mean) / std).to(frames.dtype)
+
+
+@perturbation("shadow", parameters=Shadow, stochastic=True, many=True)
+def shadow(frames: Frames, parameters: Shadow, draws: Draws) -> Frames:
+    """``p (1 - strength)`` on one side of a line through the middle half of the frame.
+
+    The line's row is drawn first, then its column, then the direction in which it gets darker.
+    """
+    height, width = frames.shape[2:]
+    edge = max(1.0, parameters.softness * min(height, width))
+    view = frames.to(torch.promote_types(frames.dtype, torch.float32), copy=True)
+    black = per_channel([-m / s for m, s in zip(IMAGENET_MEAN, IMAGENET_STD, strict=True)], view)
+    rows, columns = (
+        torch.arange(side, dtype=view.dtype, device=view.device) + 0.5 for side in (height, width)
+    )
+    parts = torch.split(view, len(view) // draws.views)
+    for seen, (row, column, turn) in zip(parts, draws.numbers(3).tolist(), strict=True):
+        down = (rows - (0.25 + 0.5 * row) * height) * (math.sin(2.0 * math.pi * turn) / edge)
+        right = (columns - (0.25 + 0.5 * column) * width) * (math.cos(2.0 * math.pi * turn) / edge)
+        shade = (down[:, None] + right + 0.5).clamp(0.0, 1.0) * -parameters.strength
+        seen.add_((seen - black) * shade)
+    return view.to(frames.dtype)
 
 
 def _compressed(frame: UInt8[Tensor, "3 h w"], quality: int) -> UInt8[np.ndarray, "h w 3"]:

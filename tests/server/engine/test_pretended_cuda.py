@@ -10,6 +10,7 @@ import torch
 from acpc.contract import (
     Brightness,
     ColorJitter,
+    Gamma,
     GaussianBlur,
     GaussianNoise,
     NumericMode,
@@ -17,6 +18,7 @@ from acpc.contract import (
     PerturbationSet,
     RandomShift,
     Resize,
+    Shadow,
     VisualChange,
 )
 from acpc_server.encoding import EncodedHistories, HistoryEncoder, distinct_views
@@ -120,6 +122,8 @@ def test_distances_are_measured_where_the_latents_are() -> None:
         ColorJitter(strength=0.3),
         Occlusion(size=0.25),
         RandomShift(pixels=2),
+        Shadow(strength=0.5),
+        Gamma(exponent=2.0),
     ],
     ids=lambda spec: spec.kind,
 )
@@ -134,6 +138,7 @@ def test_frames_become_views_where_they_are(spec: VisualChange) -> None:
 KINDS: list[VisualChange] = [
     GaussianNoise(sigma=0.1), Occlusion(size=0.4), RandomShift(pixels=3), ColorJitter(strength=0.7),
     GaussianBlur(kernel_size=5), Resize(scale=0.3), Brightness(change=0.2),
+    Shadow(strength=0.5), Gamma(exponent=2.0),
 ]  # fmt: skip
 
 

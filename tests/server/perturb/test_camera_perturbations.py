@@ -12,10 +12,12 @@ from acpc.contract import (
     ColorJitter,
     Contrast,
     DefocusBlur,
+    Gamma,
     Jpeg,
     MotionBlur,
     Occlusion,
     RandomShift,
+    Shadow,
     VisualChange,
 )
 from acpc_server.errors import InvalidArgument
@@ -111,6 +113,29 @@ def test_random_shift(pixels: int) -> None:
     frames, spec = photos(), RandomShift(pixels=pixels)
     expected = reference.shifted(frames.double().numpy(), pixels, uniform(spec, 2))
     assert_close(frames, spec, expected)
+
+
+@pytest.mark.parametrize(("strength", "softness"), [(0.3, 0.25), (1.0, 0.0), (0.6, 1.0)])
+def test_shadow(strength: float, softness: float) -> None:
+    frames, spec = photos(), Shadow(strength=strength, softness=softness)
+    drawn = uniform(spec, 3)
+    expected = reference.shaded(frames.double().numpy(), strength, softness, drawn)
+    assert_close(frames, spec, expected)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 0.9, 1.1, 2.2, 10.0])
+def test_gamma(exponent: float) -> None:
+    frames = photos()
+    assert_close(
+        frames, Gamma(exponent=exponent), reference.powered(frames.double().numpy(), exponent)
+    )
+
+
+def test_gamma_is_the_power_at_every_byte() -> None:
+    ramp = torch.arange(256, dtype=torch.uint8).view(1, 16, 16, 1).expand(1, 16, 16, 3)
+    view = perturb_frames(to_model_input(ramp, 16), Gamma(exponent=2.2), **KEY)
+    found = reference.pixels(view.double().numpy())[0, 0].flatten()
+    np.testing.assert_allclose(found, (np.arange(256) / 255) ** 2.2, atol=1e-6)
 
 
 @pytest.mark.parametrize("radius", [0.3, 1.0, 2.5, 10.0])

@@ -7,12 +7,14 @@ import torch
 from acpc.contract import (
     Brightness,
     ColorJitter,
+    Gamma,
     GaussianBlur,
     GaussianNoise,
     Occlusion,
     PerturbationSet,
     RandomShift,
     Resize,
+    Shadow,
     VisualChange,
 )
 from acpc_server.encoding import Draw, draw_views, unchanged
@@ -24,6 +26,7 @@ DEVICE = torch.device("meta")  # computes shapes, and cannot tell what a value i
 KINDS: list[VisualChange] = [
     GaussianNoise(sigma=0.1), Occlusion(size=0.4), RandomShift(pixels=3), ColorJitter(strength=0.7),
     GaussianBlur(kernel_size=5), Resize(scale=0.3), Brightness(change=0.2),
+    Shadow(strength=0.5), Gamma(exponent=2.0),
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from acpc.contract import (
     ColorJitter,
+    Gamma,
     GaussianBlur,
     GaussianNoise,
     Identity,
@@ -20,6 +21,7 @@ from acpc.contract import (
     Occlusion,
     RandomShift,
     Resize,
+    Shadow,
     VisualChange,
 )
 from acpc_server.errors import InvalidArgument
@@ -168,6 +170,7 @@ def test_each_request_for_numbers_takes_others() -> None:
 SPECS: list[VisualChange] = [
     Identity(), GaussianNoise(sigma=0.1), Occlusion(size=0.4), RandomShift(pixels=3),
     ColorJitter(strength=0.7), GaussianBlur(kernel_size=5), Resize(scale=0.3), Jpeg(quality=30),
+    Shadow(strength=0.5), Gamma(exponent=2.2),
 ]  # fmt: skip
 
 
@@ -317,7 +320,7 @@ for spec in (
     GaussianNoise(sigma=0.08), GaussianBlur(kernel_size=15), Resize(scale=0.25),
     Brightness(change=0.3), Contrast(change=-0.3), ColorJitter(strength=0.5), Jpeg(quality=20),
     Occlusion(size=0.3), RandomShift(pixels=4), DefocusBlur(radius=3.5),
-    MotionBlur(length=9.0, angle=30.0),
+    MotionBlur(length=9.0, angle=30.0), Shadow(strength=0.5), Gamma(exponent=2.2),
 ):
     view = perturb_frames(frames, spec, seed=11, anchor=12, draw=3)
     digest.update(view.numpy().tobytes())

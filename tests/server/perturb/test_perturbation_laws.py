@@ -10,6 +10,7 @@ from acpc.contract import (
     ColorJitter,
     Contrast,
     DefocusBlur,
+    Gamma,
     GaussianBlur,
     GaussianNoise,
     Identity,
@@ -19,6 +20,7 @@ from acpc.contract import (
     Perturbation,
     RandomShift,
     Resize,
+    Shadow,
     from_plain,
     to_plain,
 )
@@ -36,13 +38,13 @@ STRONG: list[Perturbation] = [
     GaussianNoise(sigma=0.3), GaussianBlur(kernel_size=5), Resize(scale=0.3),
     Brightness(change=-0.5), Contrast(change=-0.5), ColorJitter(strength=1.0), Jpeg(quality=10),
     Occlusion(size=0.5), RandomShift(pixels=11), DefocusBlur(radius=2.0),
-    MotionBlur(length=5.0, angle=30.0),
+    MotionBlur(length=5.0, angle=30.0), Shadow(strength=1.0), Gamma(exponent=3.0),
 ]  # fmt: skip
 ZEROS: list[Perturbation] = [
     Identity(), GaussianNoise(sigma=0.0), GaussianBlur(kernel_size=1), Resize(scale=1.0),
     Brightness(change=0.0), Contrast(change=0.0), ColorJitter(strength=0.0), Jpeg(quality=100),
     Occlusion(size=0.0), RandomShift(pixels=0), DefocusBlur(radius=0.0),
-    MotionBlur(length=0.0, angle=30.0),
+    MotionBlur(length=0.0, angle=30.0), Shadow(strength=0.0), Gamma(exponent=1.0),
 ]  # fmt: skip
 ONE_PLACE = [s for s in STRONG if is_stochastic(s) and s.kind != "gaussian_noise"]
 specs = st.one_of(
@@ -57,6 +59,8 @@ specs = st.one_of(
     st.builds(RandomShift, pixels=st.integers(0, 11)),
     st.builds(DefocusBlur, radius=st.floats(0, 11)),
     st.builds(MotionBlur, length=st.floats(0, 22), angle=st.floats(0, 180, exclude_max=True)),
+    st.builds(Shadow, strength=PART, softness=PART),
+    st.builds(Gamma, exponent=st.floats(0.1, 10)),
 )
 by_kind = pytest.mark.parametrize("spec", STRONG, ids=lambda spec: spec.kind)
 
@@ -149,6 +153,24 @@ def test_a_larger_occlusion_covers_a_smaller_one(draw: int, one: float, other: f
         for s in sorted((one, other))
     )
     assert not (small & ~large).any()
+
+
+@given(st.integers(0, 200), PART, PART)
+def test_a_stronger_shadow_is_nowhere_brighter(draw: int, one: float, other: float) -> None:
+    weak, strong = (
+        perturb_frames(photos(1), Shadow(strength=s), seed=0, anchor=0, draw=draw)
+        for s in sorted((one, other))
+    )
+    assert (strong <= weak + 1e-6).all()
+
+
+def test_every_shadow_has_a_dark_and_a_light_part() -> None:
+    """Its edge crosses the middle half, so that no draw leaves the frame as it was."""
+    light = torch.full((1, 3, 24, 32), 2.0)
+    for draw in range(100):
+        view = perturb_frames(light, Shadow(strength=1.0), seed=5, anchor=0, draw=draw)[0, 0]
+        share = (view < 0.0).float().mean()
+        assert 0.03 < share < 0.97
 
 
 def test_places_and_shifts_are_uniform() -> None:

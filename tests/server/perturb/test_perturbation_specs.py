@@ -10,6 +10,7 @@ from acpc.contract import (
     ColorJitter,
     Contrast,
     DefocusBlur,
+    Gamma,
     GaussianBlur,
     GaussianNoise,
     Identity,
@@ -20,6 +21,7 @@ from acpc.contract import (
     RandomShift,
     Registered,
     Resize,
+    Shadow,
     from_plain,
 )
 from acpc_server.errors import InvalidArgument
@@ -69,6 +71,9 @@ BAD = [
         "angle",
         "found 180.0, wanted a number in [0, 180) degrees",
     ),
+    ({"kind": "shadow", "strength": 1.5}, "strength", "found 1.5"),
+    ({"kind": "shadow", "strength": 1, "softness": -0.1}, "softness", "found -0.1"),
+    ({"kind": "gamma", "exponent": 0.0}, "exponent", "wanted a number in [0.1, 10]"),
     ({"kind": "registered", "name": ""}, "name", "1 to 200 characters"),
     ({"kind": "registered", "name": "a", "parameters": {"b": "c"}}, "parameters.b", "found 'c'"),
 ]
@@ -123,6 +128,8 @@ def test_severity_grows_with_strength() -> None:
     assert RandomShift(pixels=4).severity == 4.0
     assert DefocusBlur(radius=2.5).severity == 2.5
     assert MotionBlur(length=9.0, angle=30.0).severity == 9.0
+    assert Shadow(strength=0.4).severity == 0.4
+    assert Gamma(exponent=0.5).severity == Gamma(exponent=2).severity == 1.0
     assert Registered(name="fog", parameters={"severity": 3.0}).severity == 3.0
     assert Registered(name="fog").severity == 0.0
 
@@ -130,11 +137,12 @@ def test_severity_grows_with_strength() -> None:
 def test_only_what_is_random_needs_more_than_one_draw() -> None:
     random = [
         GaussianNoise(sigma=0.08), ColorJitter(strength=0.4), Occlusion(size=0.2),
-        RandomShift(pixels=4),
+        RandomShift(pixels=4), Shadow(strength=0.5),
     ]  # fmt: skip
     certain = [
         Identity(), GaussianBlur(kernel_size=3), Resize(scale=0.5), Brightness(change=0.1),
         Contrast(change=0.1), Jpeg(quality=3), DefocusBlur(radius=1.0), MotionBlur(length=3.0),
+        Gamma(exponent=2.0),
     ]  # fmt: skip
     assert all(is_stochastic(spec) for spec in random)
     assert not any(is_stochastic(spec) for spec in certain)
