@@ -145,7 +145,12 @@ class WorkerProcess:
     def _live(self) -> None:
         """One process, from its start to its end."""
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        process: Any = subprocess.Popen(self._command, text=True, **pipes)  # noqa: S603
+        try:
+            process: Any = subprocess.Popen(self._command, text=True, **pipes)  # noqa: S603
+        except OSError as error:
+            log.error("worker_not_started", of=self.name, cause=str(error))
+            self.exit_code = 1
+            return
         pumps = [
             threading.Thread(target=_pass_on, args=(process.stderr,), daemon=True),
             threading.Thread(target=self._listen, args=(process.stdout,), daemon=True),
@@ -204,7 +209,8 @@ def _pass_on(source: IO[str]) -> None:
 
 
 def _write(data: bytes) -> None:
-    with _writing:
+    """Write lines to our log; they are lost where it takes none, as on a full disk."""
+    with _writing, suppress(OSError):
         sys.stderr.flush()
         while data:
             data = data[os.write(STDERR, data) :]

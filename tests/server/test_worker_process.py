@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from acpc_server import worker_process
 from acpc_server.worker_process import WorkerProcess
+from structlog.testing import capture_logs
 from waiting import wait_until
 
 pytestmark = pytest.mark.process
@@ -24,6 +27,7 @@ for line in sys.stdin:
     port = 7 if line.startswith("{") else int(line.split()[1])
     print(json.dumps({"ready": True, "metrics_port": port}), flush=True)
 """
+CHATTY = ANSWERING.replace("    port", "    print('a library prints this')\n    port")
 WITH_HEIR = """
 import json, signal, subprocess, sys
 sys.stdin.readline()
@@ -35,9 +39,9 @@ DIE_SOON = SERVE + "print('dying', file=sys.stderr, end=''); sys.exit(9)"
 
 
 @contextmanager
-def worker(program: str, **options: float) -> Iterator[WorkerProcess]:
+def worker(program: str, python: str = sys.executable, **options: float) -> Iterator[WorkerProcess]:
     given = {"back_off": 0.001, "most": 3, **options}
-    command = [sys.executable, "-I", "-S", "-c", program]
+    command = [python, "-I", "-S", "-c", program]
     one = WorkerProcess("one", command, {"port": 7}, lambda: None, **given)  # type: ignore[arg-type]
     one.start()
     try:
@@ -117,3 +121,38 @@ def test_its_end_is_seen_though_a_process_that_it_started_holds_its_pipes() -> N
         wait_until(lambda: one.ready)
         one.kill()
         wait_until(lambda: one.starts == 2)
+
+
+def test_a_program_that_does_not_exist_is_a_death() -> None:
+    with capture_logs() as logs, worker(SERVE, "/nowhere/python") as one:
+        wait_until(lambda: one.over)
+        assert (one.given_up, one.starts, one.exit_code) == (True, 0, 1)
+    told = {line["event"]: line for line in logs}
+    assert "/nowhere/python" in told["worker_not_started"]["cause"]
+    assert told["worker_given_up"]["exit_code"] == 1
+
+
+def test_one_that_cannot_be_started_again_is_tried_again(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    with capture_logs() as logs, worker(UNTIL_STOPPED, str(python), most=10**6) as one:
+        wait_until(lambda: one.ready)
+        python.unlink()
+        one.kill()
+        wait_until(lambda: "worker_not_started" in [line["event"] for line in logs])
+        python.symlink_to(sys.executable)
+        wait_until(lambda: one.ready)
+
+
+def test_a_full_disk_costs_the_lines_of_its_time_and_no_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    later = tmp_path / "log"
+    with Path("/dev/full").open("wb") as full, later.open("wb") as file:
+        monkeypatch.setattr(worker_process, "STDERR", full.fileno())
+        with worker(CHATTY) as one:
+            wait_until(lambda: one.ready)
+            monkeypatch.setattr(worker_process, "STDERR", file.fileno())
+            one.ask("port 8")
+            wait_until(lambda: one.metrics_port == 8)
+            assert later.read_text() == "a library prints this\n"
