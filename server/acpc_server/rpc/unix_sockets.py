@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from acpc_server.errors import FailedPrecondition
 
 # How long a server that has the name may take to be heard of, seconds.
 ANSWER_SECONDS = 1.0
+# How long another may be about to take a name in the same folder, seconds.
+LOCK_SECONDS = 5.0
 
 
 @contextmanager
@@ -31,10 +34,11 @@ def claimed(path: Path, mode: int, group: str) -> Iterator[None]:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise _cannot(path, f"folder {path.parent}: {error.strerror}") from error
-    # No other thread makes files meanwhile that it would want others to open.
-    mask = os.umask(0o177)
+    mask = None
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # of two servers that start together, one is the first
+        _lock(folder, path)
+        # No other thread makes files meanwhile that it would want others to open.
+        mask = os.umask(0o177)
         _forget(path)
         yield
         if group:
@@ -43,8 +47,26 @@ def claimed(path: Path, mode: int, group: str) -> Iterator[None]:
     except (OSError, LookupError) as error:
         raise _cannot(path, getattr(error, "strerror", None) or str(error)) from error
     finally:
-        os.umask(mask)
+        if mask is not None:
+            os.umask(mask)
         os.close(folder)
+
+
+def _lock(folder: int, path: Path) -> None:
+    """Of two servers that start together, one is the first."""
+    end = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > end:
+                raise _cannot(
+                    path,
+                    f"another process has held a lock (flock) on the folder {path.parent} for "
+                    f"{LOCK_SECONDS:g} s: end it, or give the socket a folder of its own",
+                ) from error
+            time.sleep(LOCK_SECONDS / 100)
 
 
 def _forget(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import stat
@@ -11,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from acpc_server.errors import FailedPrecondition
-from acpc_server.rpc import claimed
+from acpc_server.rpc import claimed, unix_sockets
 
 
 @pytest.fixture
@@ -72,3 +73,21 @@ def test_a_folder_or_a_group_that_is_not_there_is_told(path: Path) -> None:
         pytest.fail("it has no folder")
     with pytest.raises(FailedPrecondition, match="planners"), claimed(path, 0o600, "planners-"):
         listening(path).close()
+
+
+def test_a_folder_that_another_holds_is_told_in_words(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix_sockets, "LOCK_SECONDS", 0.1)
+    holder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        with (
+            pytest.raises(FailedPrecondition, match=f"flock.*{path.parent}.*folder of its own"),
+            claimed(path, 0o600, ""),
+        ):
+            pytest.fail("it was given away")
+    finally:
+        os.close(holder)
+    with claimed(path, 0o600, ""), listening(path):
+        assert path.is_socket()
