@@ -139,15 +139,18 @@ class Supervisor:
         for worker in self.workers:
             worker.stop()
         end = time.monotonic() + settings.lame_duck_seconds + settings.drain_seconds + LEAVE_SECONDS
-        hurried = False
+        hurried = killed = False
         while any(not worker.over for worker in self.workers):
             self._look()
             if not hurried and self._signals > max(before, 1):
                 hurried = True
                 self._tell_all("hurry")
             if time.monotonic() > end:
-                log.error("worker_killed", why="it did not leave")
-                for worker in self.workers:
+                late = [worker for worker in self.workers if not worker.over]
+                if not killed:
+                    log.error("worker_killed", of=[x.name for x in late], why="it did not leave")
+                killed = True
+                for worker in late:
                     worker.kill()
         return max(worker.exit_code or 0 for worker in self.workers)
 

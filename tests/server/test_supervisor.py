@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from acpc_server import supervisor
 from acpc_server.settings import Settings
 from acpc_server.supervisor import Supervisor
+from structlog.testing import capture_logs
 
 pytestmark = pytest.mark.process
 
@@ -52,10 +54,44 @@ def _handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+class Stayer(TalkedTo):
+    """A worker that stays when it is told to leave, and for some time when it is killed."""
+
+    kills = 0
+
+    def ask(self, line: str) -> None:
+        if not self.kills and not self.lines:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def stop(self) -> None:
+        self.lines.append("stop")
+
+    def kill(self) -> None:
+        self.kills += 1
+        self.over = self.kills == 3
+
+
+def supervised(worker: TalkedTo, folder: Path, **settings: float) -> Supervisor:
+    folders = {"checkpoint_root": folder, "dataset_root": folder, "state_dir": folder}
+    given = Settings(devices="cpu,cpu", port=0, metrics_port=-1, **folders, **settings)
+    made = Supervisor(given)
+    made.workers[:] = [worker]  # type: ignore[list-item]
+    return made
+
+
 def test_a_signal_in_the_middle_of_a_line_waits_for_its_end(tmp_path: Path) -> None:
-    folders = {"checkpoint_root": tmp_path, "dataset_root": tmp_path, "state_dir": tmp_path}
-    supervisor = Supervisor(Settings(devices="cpu,cpu", port=0, metrics_port=-1, **folders))
     worker = TalkedTo()
-    supervisor.workers[:] = [worker]  # type: ignore[list-item]
-    assert supervisor.run() == 0
+    assert supervised(worker, tmp_path).run() == 0
     assert worker.lines == ["reload", "stop"]
+
+
+def test_killing_one_that_stays_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "LEAVE_SECONDS", -1.0)
+    monkeypatch.setattr(supervisor, "WAKE_SECONDS", 0.01)
+    worker = Stayer()
+    with capture_logs() as logs:
+        supervised(worker, tmp_path, lame_duck_seconds=0, drain_seconds=0).run()
+    assert worker.kills == 3
+    assert [line["of"] for line in logs if line["event"] == "worker_killed"] == [["one"]]
