@@ -3,8 +3,10 @@
 import sys
 from pathlib import Path
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 
 sys.path.insert(0, str(EXAMPLES / "two_room"))
 # Last, for it has a server_process as tests/harness does.
 sys.path.append(str(EXAMPLES))
+sys.path.append(str(ROOT / "proto"))

@@ -12,6 +12,7 @@ from pathlib import Path
 import acpc
 import pytest
 from acpc_client import AcpcClient, DatasetAnchors, GaussianBlur
+from lint import find_buf
 from programs import missing
 from served_world import ServedWorld, write_world
 from server_process import ServerProcess
@@ -20,7 +21,6 @@ from waiting import GENEROUS_SECONDS
 pytestmark = pytest.mark.slow
 ROOT = Path(acpc.__file__).parents[2]
 NODE = ROOT / "examples/clients/node"
-BUF = "@bufbuild/buf@1.75.0"
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,15 @@ def server(world: ServedWorld) -> Iterator[ServerProcess]:
 @pytest.fixture(scope="module")
 def npm() -> str:
     found = shutil.which("npm")
+    if found is None:
+        missing("npm", "npm")
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def buf() -> list[str]:
+    found = find_buf()
     if found is None:
         missing("npm", "npm")
     assert found is not None
@@ -122,7 +131,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = root / "examples/clients/cpp"
     shutil.copytree(ROOT / "examples/clients/cpp", folder)
     shutil.copytree(ROOT / "proto", root / "proto")
-    ran("make", "clean", "build/plan", cwd=folder, seconds=900.0)
+    ran("make", "clean", "build/plan", cwd=folder, seconds=600.0)
     return folder / "build/plan"
 
 
@@ -135,30 +144,27 @@ def test_a_control_loop_in_cpp_keeps_one_stream(program: Path, server: ServerPro
     assert wrong.stderr.startswith("5: checkpoint 'lwem'")
 
 
-def test_buf_curl_asks_by_reflection(npm: str, server: ServerProcess, tmp_path: Path) -> None:
+def test_buf_curl_asks_by_reflection(buf: list[str], server: ServerProcess, tmp_path: Path) -> None:
     """No schema at hand: reflection v1 tells it."""
     url = f"http://{server.address}/acpc.v1.CheckpointService/ListCheckpoints"
-    buf = npm, "exec", "--yes", f"--package={BUF}", "--", "buf"
     told = ran(*buf, "curl", "--protocol", "grpc", "--http2-prior-knowledge", url, cwd=tmp_path)
     listed = json.loads(told.stdout)["checkpoints"]
     assert "lewm" in {entry["name"] for entry in listed}
 
 
 def test_buf_curl_asks_by_the_descriptor_set(
-    npm: str, server: ServerProcess, tmp_path: Path
+    buf: list[str], server: ServerProcess, tmp_path: Path
 ) -> None:
     """Where reflection is off, or needs a role."""
     url = f"http://{server.address}/acpc.v1.DiagnosticService/ComparePair"
     schema = ROOT / "proto/acpc/v1/acpc.binpb"
-    buf = npm, "exec", "--yes", f"--package={BUF}", "--", "buf"
     asked = ("--schema", str(schema), "--protocol", "grpc", "--http2-prior-knowledge")
     told = ran(*buf, "curl", *asked, "--data", "{}", url, cwd=tmp_path, code=24)
     assert "invalid_argument" in told.stderr
 
 
-def test_the_contract_builds_alone(npm: str, tmp_path: Path) -> None:
+def test_the_contract_builds_alone(buf: list[str], tmp_path: Path) -> None:
     """In a folder without Python, and without a network for its imports."""
     shutil.copytree(ROOT / "proto", tmp_path / "proto")
-    buf = npm, "exec", "--yes", f"--package={BUF}", "--", "buf"
     ran(*buf, "build", "--output", "all.binpb", cwd=tmp_path / "proto")
     assert (tmp_path / "proto/all.binpb").stat().st_size
