@@ -16,8 +16,9 @@ from acpc.contract import (
     Resize,
     VisualChange,
 )
-from acpc_server.engine import DeviceEngine, choose_device
+from acpc_server.engine import DeviceEngine, choose_device, require_mode
 from acpc_server.engine.accelerator import computes_float64, computes_tf32, to_device, to_host
+from acpc_server.errors import InvalidArgument
 from acpc_server.models import FrozenWorldModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.observe import Metrics
@@ -36,9 +37,14 @@ ALLOWED = {
 }
 
 
+DEVICE = choose_device(os.environ.get("ACPC_TEST_DEVICE", "cpu"))
+HAS = {NumericMode.FP64: computes_float64(DEVICE), NumericMode.TF32: computes_tf32(DEVICE)}
+MISSING = [mode for mode, there in HAS.items() if not there]
+
+
 @pytest.fixture(scope="module")
 def device() -> torch.device:
-    return choose_device(os.environ.get("ACPC_TEST_DEVICE", "cpu"))
+    return DEVICE
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +65,10 @@ def close(found: torch.Tensor, wanted: np.ndarray, allowed: float) -> None:
     assert np.abs(found.double().numpy() - wanted).max() <= allowed * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("mode", list(ALLOWED))
+@pytest.mark.parametrize("mode", [mode for mode in ALLOWED if mode not in MISSING])
 def test_latents_rollouts_and_pools_are_the_references(
     engine: DeviceEngine, model: FrozenWorldModel, mode: NumericMode
 ) -> None:
-    has = {NumericMode.FP64: computes_float64, NumericMode.TF32: computes_tf32}
-    if mode in has and not has[mode](engine.device):
-        pytest.skip(f"{engine.device.type} has no {mode!s}")
     asked, allowed = (RequestContext(Priority.INTERACTIVE), mode), ALLOWED[mode]
     reference = ReferenceModel.of(public_config(), 0)
     generator = torch.Generator().manual_seed(6)
@@ -79,6 +82,13 @@ def test_latents_rollouts_and_pools_are_the_references(
     for _ in range(5):  # a graph of the pool serves the last of them, where there are graphs
         pooled = engine.rollout_pool(model, histories, blocks[:2], blocks[None, None, 2:], *asked)
         close(pooled[0, 0], ends, allowed)
+
+
+def test_a_mode_that_the_device_lacks_is_answered_with_words(model: FrozenWorldModel) -> None:
+    for mode in MISSING:
+        with pytest.raises(InvalidArgument, match=DEVICE.type) as told:
+            require_mode(mode, DEVICE, model)
+        assert told.value.field == "numeric_mode"
 
 
 @pytest.mark.parametrize(
