@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from acpc.contract import EvidenceOptions, GaussianBlur, GaussianNoise, Look, Outcome, UntilDecided
-from acpc_server.data.selection import WindowIndex, action_blocks
-from acpc_server.data.statistics import ColumnStatistics
+from acpc.datasets import ColumnStatistics, WindowIndex, action_blocks, median_split_labels
 from acpc_server.evidence import AnchorSample, take_look
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
@@ -114,7 +113,7 @@ class DemoSweep:
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Partners among the first anchors, and each checkpoint's D_i; NaN where skipped."""
         states = torch.from_numpy(measured["states"][:count])
-        labels = pairing.median_split_labels(states[:, :1])
+        labels = torch.from_numpy(median_split_labels(measured["states"][:count, :1]))
         partner = pairing.pair_different_labels(states, labels, PROTOCOL.neighbourhood).partner
         own = torch.nonzero(partner >= 0)[:, 0]
         other = partner[own]

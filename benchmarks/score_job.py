@@ -20,6 +20,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from acpc.contract import AnchorSource, CheckpointRef, GaussianNoise, ScoreProtocol
+from acpc.datasets import median_split_labels
 from acpc_server.data import AnchorBatch
 from acpc_server.engine import DeviceEngine
 from acpc_server.engine.accelerator import synchronise
@@ -27,7 +28,7 @@ from acpc_server.engine.allocator import keep_freed_memory
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, screening
-from acpc_server.numerics.pairing import median_split_labels, pair_different_labels
+from acpc_server.numerics.pairing import pair_different_labels
 from acpc_server.numerics.pixels import to_model_input
 from acpc_server.observe import Metrics
 from acpc_server.perturb import DRAW_FORMAT, perturb_frames
@@ -55,7 +56,7 @@ def make_anchors(count: int, side: int) -> AnchorBatch:
         frames=coarse.repeat(16, axis=2).repeat(16, axis=3),
         action_blocks=rng.standard_normal((count, HISTORY + HORIZON - 1, 10)).astype(np.float32),
         endpoint_states=states,
-        labels=median_split_labels(torch.from_numpy(states[:, :1])).numpy(),
+        labels=median_split_labels(states[:, :1]),
         anchor_ids=np.arange(count, dtype=np.int64),
         trajectory_ids=np.arange(count, dtype=np.int64),
     )

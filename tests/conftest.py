@@ -34,7 +34,9 @@ CHECKED = (
     "scoring",
     "studies",
 )
-install_import_hook([f"acpc_server.{package}" for package in CHECKED], "beartype.beartype")
+install_import_hook(
+    ["acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED)], "beartype.beartype"
+)
 torch.set_num_threads(1)
 # A run in the background inherits an ignored SIGINT, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

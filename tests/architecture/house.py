@@ -15,6 +15,7 @@ ROOTS = {
     "acpc_client": REPOSITORY / "client",
     "acpc_lab": REPOSITORY / "client",
     "acpc.contract": REPOSITORY / "proto",
+    "acpc.datasets": REPOSITORY / "proto",
 }
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 

@@ -15,7 +15,11 @@ from deployment_files import ROOT
 PAGE = (ROOT / "docs" / "fidelity.md").read_text()
 HEADER = ["what", "`paper`", "`released`", "code", "test"]
 # Whose package comes first in a name of code; all other code is the server's.
-ROOTS = {"acpc_lab": ROOT / "client", "contract": ROOT / "proto" / "acpc"}
+ROOTS = {
+    "acpc_lab": ROOT / "client",
+    "contract": ROOT / "proto" / "acpc",
+    "datasets": ROOT / "proto" / "acpc",
+}
 NAMED = re.compile(r"`([\w/]+)\.(\w+)`")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import processes
 import pytest
 import torch
-from acpc_server.data.tasks import load_task
+from acpc_server.data import load_task
 from acpc_server.models.folder import list_checkpoints
 from acpc_server.models.loader import load_checkpoint
 from model import CONFIG

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from acpc.contract import SMALL_ARRAYS, anchors_digest, frame_digests
-from jaxtyping import Float32, Float64, Int64, UInt8
+from acpc.contract import SMALL_ARRAYS, AnchorSource, anchors_digest, frame_digests
+from acpc.datasets import Dataset, DrawnWindows, StatisticsCache, TaskPreset, draw_windows
+from jaxtyping import UInt8
 
-from acpc_server.data.anchors import (
-    AnchorBatch,
-    Anchors,
-)
-from acpc_server.data.hdf5 import Column, Hdf5Dataset
+from acpc_server.data.anchors import AnchorBatch, Anchors
 from acpc_server.errors import FailedPrecondition, ResourceExhausted
 
 MAX_FRAME_BYTES = 2**32
@@ -21,23 +18,8 @@ MAX_FRAME_BYTES = 2**32
 
 
 @dataclass(frozen=True)
-class DrawnAnchors(Anchors):
-    """Anchors that ``draw_anchors`` chose. Usable as long as their dataset is open.
-
-    Attributes:
-        pixels: Column of the frames.
-        frame_rows: Rows of each anchor's frames in it. The others as in ``Anchors``.
-    """
-
-    history: int
-    pixels: Column
-    frame_rows: Int64[np.ndarray, "n steps"]
-    action_blocks: Float32[np.ndarray, "n blocks block_width"]
-    endpoint_states: Float64[np.ndarray, "n *future state_width"]
-    labels: Int64[np.ndarray, "n *future"]
-    anchor_ids: Int64[np.ndarray, "n"]
-    trajectory_ids: Int64[np.ndarray, "n"]
-    window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
+class DrawnAnchors(DrawnWindows, Anchors):
+    """Anchors that ``draw_anchors`` chose. Usable as long as their dataset is open."""
 
     @property
     def frame_size(self) -> tuple[int, int]:
@@ -72,6 +54,29 @@ class DrawnAnchors(Anchors):
         return int(anchors * self.frame_rows.shape[1] * np.prod(self.pixels.shape[1:]))
 
 
+def draw_anchors(
+    dataset: Dataset,
+    task: TaskPreset,
+    source: AnchorSource,
+    *,
+    history: int,
+    horizon: int,
+    every_endpoint: bool = False,
+    statistics: StatisticsCache | None = None,
+) -> DrawnAnchors:
+    """The anchors of ``draw_windows``; arguments and errors as there."""
+    drawn = draw_windows(
+        dataset,
+        task,
+        source,
+        history=history,
+        horizon=horizon,
+        every_endpoint=every_endpoint,
+        statistics=statistics,
+    )
+    return DrawnAnchors(**vars(drawn))
+
+
 DIGEST_BYTES = 32
 # Frames that are held when there are no more of them: opening the file and reading it row by row
 # takes the interpreter away from calls that are served meanwhile. The paper's 100 anchors of 11
@@ -93,7 +98,7 @@ class DatasetAnchors(Anchors):
     def __init__(
         self,
         drawn: DrawnAnchors,
-        reopen: Callable[[], AbstractContextManager[Hdf5Dataset]],
+        reopen: Callable[[], AbstractContextManager[Dataset]],
         stamp: Callable[[], str],
         known: bytes,
         check: Callable[[], None],

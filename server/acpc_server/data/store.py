@@ -1,21 +1,32 @@
 """The datasets and task files below one root folder, by name."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from acpc.contract import AnchorSource, DatasetFile, Reading, TaskSummary, nearest
+from acpc.datasets import StatisticsCache, TaskPreset, WindowIndex, preset_names
+from acpc.datasets.hdf5 import Hdf5Dataset
 
-from acpc_server.data.dataset_anchors import DatasetAnchors, DrawnAnchors
-from acpc_server.data.hdf5 import Hdf5Dataset
+from acpc_server.data.dataset_anchors import DatasetAnchors, DrawnAnchors, draw_anchors
 from acpc_server.data.paths import files_below, resolve_below
-from acpc_server.data.selection import WindowIndex, draw_anchors
-from acpc_server.data.statistics import StatisticsCache
-from acpc_server.data.tasks import TaskPreset, load_task, preset_names
+from acpc_server.data.tasks import load_task
 from acpc_server.errors import FailedPrecondition
 from acpc_server.numerics import Check, go_on
+
+
+def open_below(root: Path, name: str, check: Check = go_on) -> AbstractContextManager[Hdf5Dataset]:
+    """The dataset ``name`` below ``root``, open for reading inside the ``with``.
+
+    ``check`` is called before every read of rows and may raise to end them.
+
+    Raises:
+        InvalidArgument, PermissionDenied, NotFound: As ``resolve_below``, field ``dataset``.
+        FailedPrecondition: Not a readable HDF5 file, or its episodes make no sense.
+    """
+    return Hdf5Dataset.open(resolve_below(root, name, field="dataset"), name, check)
 
 
 @dataclass(frozen=True)
@@ -45,11 +56,11 @@ class DatasetStore:
         """Checks, without reading rows, that a dataset has what a task needs.
 
         ``frameskip`` overrides the task's; ``steps`` are the kept frames of a window. Raises as
-        ``Hdf5Dataset.open``, its columns, ``load_task`` and ``WindowIndex``.
+        ``open_below``, its columns, ``load_task`` and ``WindowIndex``.
         """
         preset = load_task(task, self._root)
         skip = preset.frameskip if frameskip is None else frameskip
-        with Hdf5Dataset.open(self._root, dataset) as file:
+        with open_below(self._root, dataset) as file:
             width = self._action_width(file, preset, task)
             windows = WindowIndex(file.lengths, num_steps=steps, frameskip=skip)
         return DatasetFit(
@@ -104,10 +115,10 @@ class DatasetStore:
         """Anchors as ``draw_anchors`` draws them; their dataset is open inside the ``with``.
 
         ``check`` is called between reads of the dataset and may raise to end them. Raises as
-        ``Hdf5Dataset.open``, ``load_task`` and ``draw_anchors``.
+        ``open_below``, ``load_task`` and ``draw_anchors``.
         """
         preset = load_task(source.task, self._root)
-        with Hdf5Dataset.open(self._root, source.dataset, check) as file:
+        with open_below(self._root, source.dataset, check) as file:
             self._action_width(file, preset, source.task)
             yield draw_anchors(
                 file,
@@ -134,7 +145,7 @@ class DatasetStore:
         save reading their frames.
         """
         with self.drawn(source, history=history, horizon=horizon) as drawn:
-            reopen = partial(Hdf5Dataset.open, self._root, source.dataset)
+            reopen = partial(open_below, self._root, source.dataset)
             stamp = partial(self.stamp, source.dataset, source.task)
             return DatasetAnchors(drawn, reopen, stamp, frame_digests, check)
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from acpc.contract import AnchorSample, AnchorSource, Reading
+from acpc.datasets import window_future_frames
 
-from acpc_server.data import Anchors, DatasetAnchors, DatasetStore, window_future_frames
+from acpc_server.data import Anchors, DatasetAnchors, DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.models import ModelCard, check_actions

@@ -13,7 +13,7 @@ from acpc_server.numerics.cost_bounds import Reduction, check_tolerance, elite_i
 from acpc_server.numerics.geometry import local_geometry
 from acpc_server.numerics.keyed_random import key_words, keyed_generator, standard_normals
 from acpc_server.numerics.normals import normals_from
-from acpc_server.numerics.pairing import Check, go_on, median_split_labels
+from acpc_server.numerics.pairing import Check, go_on
 from acpc_server.numerics.philox import Key, host_philox, philox_words
 from acpc_server.numerics.pixels import (
     IMAGENET_MEAN,

@@ -1,4 +1,4 @@
-"""Which anchors are compared as different states: labels, neighbourhood, partners.
+"""Which anchors are compared as different states: neighbourhood and partners.
 
 The SR protocol of the paper (appendix Evaluation and Diagnostic Protocol). All of it depends on
 logged states alone, so the pairs are the same for every checkpoint.
@@ -15,9 +15,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics.quantiles import ROOM, QuantileRank, bracket, median, order_statistics
-
-MAX_LABEL_BITS = 62
+from acpc_server.numerics.quantiles import ROOM, QuantileRank, bracket, order_statistics
 
 _BLOCK_ENTRIES = 2**20
 """Distances computed at once while scanning all pairs, 8 MiB."""
@@ -61,27 +59,6 @@ class Pairing:
         alike = bool((labels == labels[0]).all())
         reason = SkipReason.ONE_LABEL if alike else SkipReason.NONE_IN_REACH
         return torch.where(self.partner < 0, int(reason), int(SkipReason.UNSPECIFIED))
-
-
-def median_split_labels(features: Float64[Tensor, "n features"]) -> Int64[Tensor, "n"]:
-    """Labels endpoint states by median splits, Tab. sr-labels in the paper.
-
-    Bit f of a label is 1 when feature f lies strictly above its median over the given anchors.
-
-    Raises:
-        InvalidArgument: No anchors, no or more than 62 features, or a value that is not finite.
-    """
-    anchors, count = features.shape
-    if not 1 <= count <= MAX_LABEL_BITS:
-        raise InvalidArgument(
-            "label_rule", f"makes {count} features; give 1 to {MAX_LABEL_BITS}, one bit each"
-        )
-    if anchors == 0:
-        raise InvalidArgument("anchors", "are empty; labels need at least 1 anchor")
-    _require_finite("label_features", features)
-    above = features > median(features.T)  # (n, features)
-    bits = 2 ** torch.arange(count, device=features.device)
-    return (above * bits).sum(dim=1)
 
 
 def off_diagonal_quantile(

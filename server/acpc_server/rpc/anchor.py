@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 from acpc.contract import MAX_REQUEST_ID, AnchorSource, CreateRequest, read_tensor
+from acpc.datasets import MAX_FRAME_SIDE
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 
-from acpc_server.data import MAX_FRAME_SIDE, AnchorBatch, DatasetStore
+from acpc_server.data import AnchorBatch, DatasetStore
 from acpc_server.data.anchor_sets import (
     AnchorStore,
     AnchorUpload,

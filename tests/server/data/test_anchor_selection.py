@@ -10,9 +10,9 @@ import torch
 from acpc.contract import AnchorSource, Reading
 from acpc_server.data import (
     AnchorBatch,
-    Hdf5Dataset,
     draw_anchors,
     load_task,
+    open_below,
 )
 from acpc_server.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from public_dataset import EPISODES, PublicColumns, public_columns, write_public_dataset
@@ -26,7 +26,7 @@ def select(root: Path, task: str = "tworoom", **arguments: object) -> AnchorBatc
     source = AnchorSource(
         **{"dataset": "a.h5", "task": task, "count": COUNT, "frameskip": 3, **arguments}
     )
-    with Hdf5Dataset.open(root, "a.h5") as dataset:
+    with open_below(root, "a.h5") as dataset:
         return draw_anchors(dataset, load_task(task, root), source, **window).batch()
 
 
@@ -218,7 +218,7 @@ def test_frames_read_in_parts_are_those_of_the_batch(
     write_public_dataset(tmp_path / "a.h5", public_columns())
     whole = select(tmp_path)
     monkeypatch.setattr("acpc_server.data.anchors.CUT_BYTES", 4 * whole.frames[0].nbytes)
-    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+    with open_below(tmp_path, "a.h5") as dataset:
         drawn = draw_anchors(
             dataset,
             load_task("tworoom", tmp_path),

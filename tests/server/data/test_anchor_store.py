@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from acpc.contract import AnchorSource
-from acpc_server.data import AnchorBatch, Hdf5Dataset, draw_anchors, load_task
+from acpc_server.data import AnchorBatch, draw_anchors, load_task, open_below
 from acpc_server.data.anchor_sets import (
     AnchorStore,
     store_drawn,
@@ -400,7 +400,7 @@ def test_retention(tmp_path: Path) -> None:
 def test_a_set_is_made_from_a_dataset_without_its_frames_in_memory(tmp_path: Path) -> None:
     write_public_dataset(tmp_path / "a.h5", public_columns())
     where = store(tmp_path)
-    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+    with open_below(tmp_path, "a.h5") as dataset:
         drawn = draw_anchors(
             dataset,
             load_task("tworoom", tmp_path),
@@ -422,7 +422,7 @@ def test_making_a_set_holds_a_few_windows_in_memory(
     count = 150
     write_public_dataset(tmp_path / "a.h5", public_columns([60] * 5, side=48))
     where = store(tmp_path, store_bytes=2**30, set_bytes=2**30, set_anchors=count)
-    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+    with open_below(tmp_path, "a.h5") as dataset:
         drawn = draw_anchors(
             dataset,
             load_task("tworoom", tmp_path),

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from acpc.contract import AnchorSource
-from acpc_server.data import DatasetFit, DatasetStore, preset_names
+from acpc.datasets import preset_names
+from acpc_server.data import DatasetFit, DatasetStore
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound, UnknownName
 from public_dataset import EPISODES, public_columns, write_public_dataset
 

@@ -11,7 +11,7 @@ import hdf5plugin
 import numpy as np
 import pytest
 from acpc.contract import AnchorSource
-from acpc_server.data import Hdf5Dataset, draw_anchors, load_task
+from acpc_server.data import draw_anchors, load_task, open_below
 from acpc_server.errors import (
     AcpcError,
     FailedPrecondition,
@@ -29,7 +29,7 @@ def content() -> PublicColumns:
 
 
 def use(root: Path, name: str = "a.h5") -> None:
-    with Hdf5Dataset.open(root, name) as dataset:
+    with open_below(root, name) as dataset:
         source = AnchorSource(dataset=name, task="tworoom", count=5)
         draw_anchors(dataset, load_task("tworoom", root), source, history=1, horizon=2).batch()
 
@@ -293,7 +293,7 @@ def test_a_path_that_leaves_the_root_is_refused(
         write_public_dataset(folder / "a.h5", content())
     (root / "link.h5").symlink_to(root / "a.h5")
     (root / "linked").symlink_to(outside)
-    with pytest.raises(error, match=message), Hdf5Dataset.open(root, name):
+    with pytest.raises(error, match=message), open_below(root, name):
         pass
 
 

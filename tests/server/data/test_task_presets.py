@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from acpc_server.data import LabelRule, TaskPreset, load_task, preset_names
+from acpc.datasets import LabelRule, TaskPreset, preset_names
+from acpc_server.data import load_task
 from acpc_server.errors import (
     AcpcError,
     FailedPrecondition,

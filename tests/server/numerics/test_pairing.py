@@ -1,4 +1,4 @@
-"""Labels, neighbourhood and partners follow the SR protocol of the paper."""
+"""Neighbourhood and partners follow the SR protocol of the paper."""
 
 import itertools
 import math
@@ -7,11 +7,11 @@ import numpy as np
 import numpy_reference as reference
 import pytest
 import torch
+from acpc.datasets import median_split_labels
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics import pairing
 from acpc_server.numerics.pairing import (
     SkipReason,
-    median_split_labels,
     off_diagonal_quantile,
     pair_different_labels,
 )
@@ -25,17 +25,6 @@ GRID = hnp.arrays(
     st.tuples(st.integers(2, 14), st.integers(1, 3)),
     elements=st.integers(-3, 3).map(float),
 )
-
-
-@given(GRID)
-def test_labels_split_strictly_above_each_median(features: np.ndarray) -> None:
-    labels = median_split_labels(torch.from_numpy(features))
-    assert labels.tolist() == reference.median_split_labels(features)
-
-
-def test_label_bits_follow_the_feature_order() -> None:
-    features = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
-    assert median_split_labels(features.double()).tolist() == [2, 1, 3, 0]
 
 
 @settings(max_examples=200)
@@ -66,7 +55,7 @@ def test_radius_is_the_quantile_of_all_off_diagonal_distances(
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
     """Nor does room for a tenth of the distances, which takes a sampled guess or several passes."""
     states = torch.randn(150, 7, generator=torch.Generator().manual_seed(3)).double()
-    labels = median_split_labels(states[:, 2:5])
+    labels = torch.from_numpy(median_split_labels(states[:, 2:5].numpy()))
     partner, radius = reference.pairing(states.numpy(), labels.tolist())
     monkeypatch.setattr(pairing, "_BLOCK_ENTRIES", entries)
     monkeypatch.setattr(pairing, "ROOM", 1000)
@@ -167,16 +156,8 @@ def test_states_that_are_not_finite_are_refused(value: float) -> None:
     states = torch.tensor([[0.0, 1.0], [2.0, value]], dtype=torch.float64)
     with pytest.raises(InvalidArgument, match="endpoint_states: row 1 holds NaN or infinity"):
         pair_different_labels(states, torch.tensor([0, 1]))
-    with pytest.raises(InvalidArgument, match="label_features: row 1"):
-        median_split_labels(states)
 
 
-def test_too_few_anchors_or_features_are_refused() -> None:
+def test_too_few_anchors_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="has 1 rows"):
         off_diagonal_quantile(torch.zeros(1, 2, dtype=torch.float64), 0.35)
-    with pytest.raises(InvalidArgument, match="makes 0 features"):
-        median_split_labels(torch.zeros(3, 0, dtype=torch.float64))
-    with pytest.raises(InvalidArgument, match="makes 63 features"):
-        median_split_labels(torch.zeros(3, 63, dtype=torch.float64))
-    with pytest.raises(InvalidArgument, match="anchors: are empty"):
-        median_split_labels(torch.zeros(0, 1, dtype=torch.float64))

@@ -9,11 +9,11 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+from acpc.datasets.hdf5 import Hdf5Column
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import anchor_service_pb2_grpc as pb_grpc
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
-from acpc_server.data.hdf5 import Column
 from acpc_server.observe import Metrics
 from acpc_server.rpc.anchor import AnchorServicer
 from public_dataset import public_columns, write_public_dataset
@@ -29,9 +29,9 @@ class SlowReads:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.go = threading.Event(), threading.Event()
         self.count = 0
-        read = Column.read
+        read = Hdf5Column.read
 
-        def slow(column: Column, start: int, stop: int) -> np.ndarray:
+        def slow(column: Hdf5Column, start: int, stop: int) -> np.ndarray:
             rows = read(column, start, stop)
             self.count += 1
             if column.name == "pos_agent":  # whose statistics need every row
@@ -39,7 +39,7 @@ class SlowReads:
                 assert self.go.wait(GENEROUS_SECONDS)
             return rows
 
-        monkeypatch.setattr(Column, "read", slow)
+        monkeypatch.setattr(Hdf5Column, "read", slow)
 
 
 @pytest.fixture

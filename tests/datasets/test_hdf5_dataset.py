@@ -5,8 +5,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from acpc_server.data import Hdf5Dataset
-from acpc_server.data.hdf5 import Column
+from acpc.datasets.hdf5 import Hdf5Column, Hdf5Dataset
 from public_dataset import EPISODES, public_columns, write_public_dataset
 
 
@@ -18,7 +17,7 @@ def layout(request: pytest.FixtureRequest) -> tuple[bool, int]:
 def test_columns_and_episodes_are_read_as_written(tmp_path: Path, layout: tuple[bool, int]) -> None:
     content = public_columns()
     write_public_dataset(tmp_path / "a.h5", content, compress=layout[0], rows_per_chunk=layout[1])
-    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+    with Hdf5Dataset.open(tmp_path / "a.h5", "a.h5") as dataset:
         np.testing.assert_array_equal(dataset.lengths, EPISODES)
         np.testing.assert_array_equal(dataset.offsets, np.cumsum((0, *EPISODES[:-1])))
         assert dataset.lengths.dtype == dataset.offsets.dtype == np.int64
@@ -34,14 +33,14 @@ def test_gather_keeps_order_and_repeats(tmp_path: Path, layout: tuple[bool, int]
     content = public_columns()
     write_public_dataset(tmp_path / "a.h5", content, compress=layout[0], rows_per_chunk=layout[1])
     rows = np.array([[170, 3, 3], [0, 176, 40], [2, 41, 39]])
-    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+    with Hdf5Dataset.open(tmp_path / "a.h5", "a.h5") as dataset:
         found = dataset.pixel_column("pixels").gather(rows)
         assert dataset.pixel_column("pixels").gather(rows[:0]).shape == (0, 3, 12, 12, 3)
     expected = np.stack([[content.columns["pixels"][row] for row in line] for line in rows])
     np.testing.assert_array_equal(found, expected)
 
 
-class CountingColumn(Column):
+class CountingColumn(Hdf5Column):
     """A column that keeps account of what it reads."""
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -62,7 +61,7 @@ def test_gather_reads_neighbouring_chunks_together_some_megabytes_at_a_time(
 ) -> None:
     path = write_public_dataset(tmp_path / "a.h5", public_columns())
     rows = np.array([5, 6, 7, 8, 9, 10, 20, 21, 23])
-    monkeypatch.setattr("acpc_server.data.hdf5._READ_BYTES", 4 * 8)
+    monkeypatch.setattr("acpc.datasets.hdf5._READ_BYTES", 4 * 8)
     with h5py.File(path) as file:
         column = CountingColumn(file["action"], "a.h5", "action")  # 8 bytes a row
         np.testing.assert_array_equal(column.gather(rows[::-1]), file["action"][rows][::-1])
@@ -76,7 +75,7 @@ def test_contiguous_storage_and_one_axis_columns_are_read(tmp_path: Path) -> Non
             file[name] = array
         file["reward"] = np.arange(10, dtype=np.int16)
         file["ep_len"], file["ep_offset"] = content.lengths, content.offsets
-    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+    with Hdf5Dataset.open(tmp_path / "a.h5", "a.h5") as dataset:
         reward = dataset.numeric_column("reward")
         assert reward.width == 1
         np.testing.assert_array_equal(reward.gather(np.array([7, 2])), [7, 2])
@@ -89,12 +88,12 @@ def test_rows_beyond_the_last_episode_and_gaps_are_allowed(tmp_path: Path) -> No
         public_columns((5, 5, 5)),
         override={"ep_len": np.array([4, 0, 3], np.int32), "ep_offset": np.array([8, 2, 1])},
     )
-    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+    with Hdf5Dataset.open(tmp_path / "a.h5", "a.h5") as dataset:
         assert dataset.numeric_column("action").shape == (15, 2)
 
 
 def test_a_file_in_a_folder_below_the_root(tmp_path: Path) -> None:
     (tmp_path / "ogbench").mkdir()
     write_public_dataset(tmp_path / "ogbench" / "cube.h5", public_columns((3,)))
-    with Hdf5Dataset.open(tmp_path, "ogbench/cube.h5") as dataset:
+    with Hdf5Dataset.open(tmp_path / "ogbench/cube.h5", "ogbench/cube.h5") as dataset:
         assert dataset.name == "ogbench/cube.h5"

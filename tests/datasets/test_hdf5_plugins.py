@@ -50,8 +50,8 @@ with h5py.File(sys.argv[1], "a") as file:
 READ = """
 import sys
 from pathlib import Path
-from acpc_server.data import Hdf5Dataset
-with Hdf5Dataset.open(Path(sys.argv[1]), sys.argv[2]) as dataset:
+from acpc.datasets.hdf5 import Hdf5Dataset
+with Hdf5Dataset.open(Path(sys.argv[1]) / sys.argv[2], sys.argv[2]) as dataset:
     print(dataset.pixel_column("pixels").read(0, 2).sum())
 """
 

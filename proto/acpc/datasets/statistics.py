@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Float64
 
-from acpc_server.data.hdf5 import Column, Hdf5Dataset
-from acpc_server.errors import FailedPrecondition
+from acpc.contract import FailedPrecondition
+from acpc.datasets.columns import Dataset, DatasetColumn
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ColumnStatistics:
         return standardised
 
 
-def column_statistics(dataset: Hdf5Dataset, column: Column, *, ddof: int) -> ColumnStatistics:
+def column_statistics(dataset: Dataset, column: DatasetColumn, *, ddof: int) -> ColumnStatistics:
     """Statistics over the whole column, in float64 and in one pass (the update of Chan et al.).
 
     ``ddof`` is 1 for the unbiased estimate (the paper), 0 to divide by N. Raises FailedPrecondition
@@ -77,7 +77,7 @@ class StatisticsCache:
         self._known: OrderedDict[tuple[object, ...], ColumnStatistics] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, dataset: Hdf5Dataset, column: Column, *, ddof: int) -> ColumnStatistics:
+    def get(self, dataset: Dataset, column: DatasetColumn, *, ddof: int) -> ColumnStatistics:
         """As :func:`column_statistics`; read again once the file has been written to."""
         identity = dataset.identity()
         key = (identity, column.name, ddof)

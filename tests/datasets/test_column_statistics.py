@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from acpc_server.data import Hdf5Dataset
-from acpc_server.data.selection import action_blocks
-from acpc_server.data.statistics import ColumnStatistics, StatisticsCache, column_statistics
-from acpc_server.errors import InvalidArgument
+from acpc.contract import InvalidArgument
+from acpc.datasets import ColumnStatistics, StatisticsCache, action_blocks, column_statistics
+from acpc.datasets.hdf5 import Hdf5Dataset
 from public_dataset import public_columns, write_public_dataset
 
 
@@ -16,7 +15,7 @@ def statistics_of(root: Path, values: np.ndarray, ddof: int = 1) -> ColumnStatis
     lengths = (len(values),)
     content = public_columns(lengths, side=1)
     write_public_dataset(root / "a.h5", content, override={"pos_agent": values}, rows_per_chunk=64)
-    with Hdf5Dataset.open(root, "a.h5") as dataset:
+    with Hdf5Dataset.open(root / "a.h5", "a.h5") as dataset:
         return column_statistics(dataset, dataset.numeric_column("pos_agent"), ddof=ddof)
 
 
@@ -50,7 +49,7 @@ def test_merging_blocks_gives_the_statistics_of_the_whole(
 ) -> None:
     values = np.random.default_rng(4).normal(1e6, 1.0, (997, 2))
     values[0:40] = np.nan  # a whole block without a row
-    monkeypatch.setattr("acpc_server.data.hdf5._READ_BYTES", 16 * 20)
+    monkeypatch.setattr("acpc.datasets.hdf5._READ_BYTES", 16 * 20)
     found = statistics_of(tmp_path, values)
     mean, std = by_loops(values, 1)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-14)
@@ -98,7 +97,7 @@ def test_statistics_are_remembered_until_the_file_changes(tmp_path: Path) -> Non
     cache = StatisticsCache(size=3)
 
     def read(name: str = "pos_agent", ddof: int = 1) -> ColumnStatistics:
-        with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+        with Hdf5Dataset.open(tmp_path / "a.h5", "a.h5") as dataset:
             return cache.get(dataset, dataset.numeric_column(name), ddof=ddof)
 
     first = read()
@@ -109,7 +108,7 @@ def test_statistics_are_remembered_until_the_file_changes(tmp_path: Path) -> Non
     read("action", ddof=0)
     assert read("action") is not others[1], "the oldest of four went"
     write_public_dataset(tmp_path / "a.h5", public_columns(seed=6))
-    with Hdf5Dataset.open(tmp_path, "a.h5") as dataset:
+    with Hdf5Dataset.open(tmp_path / "a.h5", "a.h5") as dataset:
         expected = column_statistics(dataset, dataset.numeric_column("pos_agent"), ddof=1)
     np.testing.assert_array_equal(read().mean, expected.mean)
     assert (read().mean != first.mean).all()

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from acpc_server.data.selection import WindowIndex
-from acpc_server.errors import InvalidArgument
+from acpc.contract import InvalidArgument
+from acpc.datasets import WindowIndex
 from hypothesis import given
 from hypothesis import strategies as st
 

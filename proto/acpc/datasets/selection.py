@@ -1,16 +1,45 @@
 """Draws anchors from a dataset, as the public protocol does."""
 
+from dataclasses import dataclass
+
 import numpy as np
-import torch
-from acpc.contract import AnchorSample, AnchorSource, Reading
 from jaxtyping import Float, Float32, Float64, Int64
 
-from acpc_server.data.dataset_anchors import DrawnAnchors
-from acpc_server.data.hdf5 import Hdf5Dataset
-from acpc_server.data.statistics import ColumnStatistics, StatisticsCache
-from acpc_server.data.tasks import TaskPreset
-from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.numerics import median_split_labels
+from acpc.contract import AnchorSample, AnchorSource, ArgumentError, FailedPrecondition, Reading
+from acpc.datasets.columns import Dataset, DatasetColumn
+from acpc.datasets.labels import median_split_labels
+from acpc.datasets.order import TorchOrder
+from acpc.datasets.statistics import ColumnStatistics, StatisticsCache
+from acpc.datasets.tasks import TaskPreset
+
+
+@dataclass(frozen=True)
+class DrawnWindows:
+    """Anchors that ``draw_windows`` chose. Usable as long as their dataset is open.
+
+    Attributes:
+        history: Frames h of the history; the other frames are the future.
+        pixels: Column of the frames.
+        frame_rows: Rows of each anchor's frames in it.
+        action_blocks: Normalised; block k leaves frame k, float32 (n, h + H - 1, block width).
+        endpoint_states: Standardised state at the last future frame, float64 (n, state width), or
+            at every future frame, (n, H, state width).
+        labels: Endpoint-state labels, int64 (n,), or with every frame's states (n, H).
+        anchor_ids: The windows' indices, int64 (n,).
+        trajectory_ids: Episode each anchor was cut from, int64 (n,).
+        window_blocks: Normalised blocks that leave all frames of the window that each anchor was
+            drawn from, (n, h + F, block width).
+    """
+
+    history: int
+    pixels: DatasetColumn
+    frame_rows: Int64[np.ndarray, "n steps"]
+    action_blocks: Float32[np.ndarray, "n blocks block_width"]
+    endpoint_states: Float64[np.ndarray, "n *future state_width"]
+    labels: Int64[np.ndarray, "n *future"]
+    anchor_ids: Int64[np.ndarray, "n"]
+    trajectory_ids: Int64[np.ndarray, "n"]
+    window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
 
 
 class WindowIndex:
@@ -20,7 +49,7 @@ class WindowIndex:
     environment steps lie between the ``num_steps`` kept frames.
 
     Raises:
-        InvalidArgument: ``num_steps`` or ``frameskip`` is below 1.
+        ArgumentError: ``num_steps`` or ``frameskip`` is below 1.
     """
 
     def __init__(
@@ -28,7 +57,7 @@ class WindowIndex:
     ) -> None:
         for field, value in (("num_steps", num_steps), ("frameskip", frameskip)):
             if value < 1:
-                raise InvalidArgument(field, f"is {value}; give at least 1")
+                raise ArgumentError(field, f"is {value}; give at least 1")
         self.span = num_steps * frameskip
         self._ends = np.cumsum(np.maximum(lengths - self.span + 1, 0))
 
@@ -40,7 +69,7 @@ class WindowIndex:
         """Episodes that have a window."""
         return int(np.count_nonzero(np.diff(self._ends, prepend=0)))
 
-    def of_random_episodes(self, count: int, generator: torch.Generator) -> Int64[np.ndarray, "n"]:
+    def of_random_episodes(self, count: int, random: TorchOrder) -> Int64[np.ndarray, "n"]:
         """One window each of the first ``count`` of a permutation of the episodes that have one.
 
         Fewer where there are fewer episodes. As the public protocol draws it: all episodes first,
@@ -48,27 +77,24 @@ class WindowIndex:
         """
         sizes = np.diff(self._ends, prepend=0)
         episodes = np.flatnonzero(sizes)
-        order = torch.randperm(len(episodes), generator=generator)[:count].numpy()
-        starts = [
-            int(torch.randint(int(sizes[episode]), (1,), generator=generator))
-            for episode in episodes[order]
-        ]
+        order = np.concatenate(list(random.permutation(len(episodes))))[:count]
+        starts = [random.below(int(sizes[episode])) for episode in episodes[order]]
         first: np.ndarray = (self._ends - sizes)[episodes[order]]
         return first + np.array(starts, np.int64)
 
     def locate(
         self, windows: Int64[np.ndarray, "n"]
     ) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
-        """Episode and start row within it of each window index; InvalidArgument beyond them."""
+        """Episode and start row within it of each window index; ArgumentError beyond them."""
         if windows.size and not 0 <= int(windows.min()) <= int(windows.max()) < len(self):
-            raise InvalidArgument("windows", f"must lie between 0 and {len(self) - 1}")
+            raise ArgumentError("windows", f"must lie between 0 and {len(self) - 1}")
         episode = np.searchsorted(self._ends, windows, side="right")
         before = np.concatenate([[0], self._ends])[episode]
         return episode.astype(np.int64), windows - before
 
 
-def draw_anchors(
-    dataset: Hdf5Dataset,
+def draw_windows(
+    dataset: Dataset,
     task: TaskPreset,
     source: AnchorSource,
     *,
@@ -76,7 +102,7 @@ def draw_anchors(
     horizon: int,
     every_endpoint: bool = False,
     statistics: StatisticsCache | None = None,
-) -> DrawnAnchors:
+) -> DrawnWindows:
     """Draws anchors and reads all of them but the frames.
 
     The anchors are the first n of ``torch.randperm`` over all windows (``AnchorSample`` says what
@@ -90,14 +116,14 @@ def draw_anchors(
     future frame, unless one before the last is not finite.
 
     Raises:
-        InvalidArgument: A number out of range, windows that are too short, or fewer windows (or
+        ArgumentError: A number out of range, windows that are too short, or fewer windows (or
             episodes) than ``count``.
         FailedPrecondition: A column that is missing or cannot be used, or a state that is not
             finite.
     """
     for field, value in (("history", history), ("horizon", horizon), ("count", source.count)):
         if value < 1:
-            raise InvalidArgument(field, f"is {value}; give at least 1")
+            raise ArgumentError(field, f"is {value}; give at least 1")
     known = statistics or StatisticsCache()
     skip = task.frameskip if source.frameskip is None else source.frameskip
     steps = history + horizon
@@ -117,7 +143,7 @@ def draw_anchors(
             states,
             labels,
         )
-    return DrawnAnchors(
+    return DrawnWindows(
         history=history,
         pixels=pixels,
         frame_rows=frame_rows,
@@ -134,39 +160,49 @@ def window_future_frames(source: AnchorSource, horizon: int) -> int:
     """Future frames of the windows that the source draws from, at least ``horizon``.
 
     Raises:
-        InvalidArgument: It asks for fewer.
+        ArgumentError: It asks for fewer.
     """
     return source.with_windows(Reading.PAPER, horizon).window_future_frames or horizon
 
 
 def _draw_windows(windows: WindowIndex, source: AnchorSource) -> Int64[np.ndarray, "n"]:
     if not 0 <= source.seed < 2**64:
-        raise InvalidArgument("seed", f"is {source.seed}; give an integer from 0 to 2**64 - 1")
-    generator = torch.Generator().manual_seed(source.seed)
-    if source.sample is AnchorSample.EPISODES:
-        order = windows.of_random_episodes(source.count, generator)
-    else:
-        order = torch.randperm(len(windows), generator=generator).numpy()
-    if source.one_per_episode:
-        _, first = np.unique(windows.locate(order)[0], return_index=True)
-        order = order[np.sort(first)]
-    if len(order) < source.count:
+        raise ArgumentError("seed", f"is {source.seed}; give an integer from 0 to 2**64 - 1")
+    offered = windows.episodes if source.by_episode else len(windows)
+    if offered < source.count:
         what = "episodes with a window" if source.by_episode else "windows"
-        raise InvalidArgument(
+        raise ArgumentError(
             "count",
-            f"is {source.count}, but the dataset has only {len(order)} {what} of {windows.span} "
+            f"is {source.count}, but the dataset has only {offered} {what} of {windows.span} "
             "environment steps; ask for fewer anchors, shorter windows or a smaller frameskip",
         )
-    return order[: source.count].copy()  # frees the permutation of all windows
+    random = TorchOrder(source.seed)
+    if source.sample is AnchorSample.EPISODES:
+        return windows.of_random_episodes(source.count, random)
+    return _first_windows(windows, source, random)
+
+
+def _first_windows(
+    windows: WindowIndex, source: AnchorSource, random: TorchOrder
+) -> Int64[np.ndarray, "n"]:
+    """The first windows of the permutation over all, or the first of each episode, in order."""
+    order = np.empty(0, np.int64)
+    for part in random.permutation(len(windows)):
+        order = np.concatenate([order, part])
+        if source.one_per_episode:
+            _, first = np.unique(windows.locate(order)[0], return_index=True)
+            order = order[np.sort(first)]
+        if len(order) >= source.count:
+            break
+    return order[: source.count]
 
 
 def _labels(task: TaskPreset, states: Float64[np.ndarray, "n width"]) -> Int64[np.ndarray, "n"]:
-    labels: np.ndarray = median_split_labels(torch.from_numpy(task.label_features(states))).numpy()
-    return labels
+    return median_split_labels(task.label_features(states))
 
 
 def _at_every_frame(
-    dataset: Hdf5Dataset,
+    dataset: Dataset,
     task: TaskPreset,
     rows: Int64[np.ndarray, "n future"],
     known: StatisticsCache,
@@ -180,7 +216,7 @@ def _at_every_frame(
 
 
 def _endpoint_states(
-    dataset: Hdf5Dataset, task: TaskPreset, rows: Int64[np.ndarray, "n"], known: StatisticsCache
+    dataset: Dataset, task: TaskPreset, rows: Int64[np.ndarray, "n"], known: StatisticsCache
 ) -> np.ndarray:
     column = dataset.numeric_column(task.state)
     statistics = known.get(dataset, column, ddof=task.state_ddof)
@@ -195,7 +231,7 @@ def _endpoint_states(
 
 
 def _blocks(
-    dataset: Hdf5Dataset,
+    dataset: Dataset,
     task: TaskPreset,
     rows: Int64[np.ndarray, "n rows"],
     frameskip: int,
@@ -222,11 +258,11 @@ def action_blocks(
     action. Blocks are step-major.
 
     Raises:
-        InvalidArgument: ``rows`` is not a multiple of ``frameskip``.
+        ArgumentError: ``rows`` is not a multiple of ``frameskip``.
     """
     n, rows, width = actions.shape
     if rows % frameskip:
-        raise InvalidArgument("frameskip", f"is {frameskip}, which does not divide {rows} actions")
+        raise ArgumentError("frameskip", f"is {frameskip}, which does not divide {rows} actions")
     normalised = np.nan_to_num(statistics.standardise(actions), nan=0.0)
     blocks: np.ndarray = normalised.reshape(n, rows // frameskip, frameskip * width)
     return blocks.astype(np.float32)  # (n, blocks, frameskip * width)

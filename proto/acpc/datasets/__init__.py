@@ -1,0 +1,26 @@
+"""What a dataset means, once for server and lab: episodes, windows, anchors, labels, tasks.
+
+NumPy and no torch. Of the formats only ``hdf5`` is read here, by a module of its own, which loads
+h5py; the lab reads others, into the same two classes, ``Dataset`` and ``DatasetColumn``.
+"""
+
+from acpc.datasets.columns import MAX_FRAME_SIDE, MAX_ROWS, Dataset, DatasetColumn
+from acpc.datasets.labels import median_split_labels
+from acpc.datasets.selection import (
+    DrawnWindows,
+    WindowIndex,
+    action_blocks,
+    draw_windows,
+    window_future_frames,
+)
+from acpc.datasets.statistics import ColumnStatistics, StatisticsCache, column_statistics
+from acpc.datasets.tasks import (
+    MAX_TASK_BYTES,
+    LabelRule,
+    TaskPreset,
+    load_preset,
+    parse_task,
+    preset_names,
+)
+
+__all__ = ["hdf5"]  # not imported here: it loads h5py
