@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
-from acpc.contract import SMALL_ARRAYS, anchors_digest, frame_digests
+from acpc.contract import (
+    SMALL_ARRAYS,
+    VIEWS,
+    anchors_digest,
+    check_extra,
+    extra_digest,
+    frame_digests,
+)
 from numpy.typing import NDArray
 
 from acpc_client.errors import ArgumentError
 
 CUT_BYTES = 2**23
-"""Frames of a shard as they are cut here, 8 MiB."""
+"""Frames and views of a shard as they are cut here, 8 MiB."""
 
 _WANTED: dict[str, tuple[type[Any], str]] = {
     "frames": (np.uint8, "anchors, history + horizon, height, width, 3"),
@@ -59,6 +66,10 @@ class AnchorArrays:
         anchor_ids: Identities that seed the draws, int64 (n), not negative.
         trajectory_ids: Trajectory each anchor was cut from, int64 (n), not negative; None: each
             anchor is its own. Studies keep the anchors of one trajectory together.
+        views: Views of each history that you made, by the name of their group: RGB, uint8 (n,
+            views, h, height, width, 3). Jobs measure a group as the shift ``GivenViews(group)``.
+            Read in slices, as frames are.
+        proprio: What a robot feels at each frame, float32 (n, h + H, width); None: nothing.
 
     Raises:
         ArgumentError: An array has another dtype or shape, or does not fit the others.
@@ -71,6 +82,8 @@ class AnchorArrays:
     labels: NDArray[np.int64]
     anchor_ids: NDArray[np.int64]
     trajectory_ids: NDArray[np.int64] | None = None
+    views: Mapping[str, Frames] = field(default_factory=dict)
+    proprio: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         for name, (dtype, one_endpoint) in _WANTED.items():
@@ -103,6 +116,24 @@ class AnchorArrays:
                 f"found {self.action_blocks.shape[1]} blocks an anchor, wanted {steps - 1}: one "
                 "leaving each frame but the last",
             )
+        self._check_extras()
+
+    def _check_extras(self) -> None:
+        for name, array in self.extras.items():
+            group = name.removeprefix(VIEWS)
+            path = f"anchors.{name}" if group == name else f"anchors.views[{group!r}]"
+            try:
+                check_extra(name, array.dtype, array.shape[1:], self.history, self.frames.shape[1:])
+            except ArgumentError as error:
+                raise ArgumentError(path, error.description) from error
+            if array.shape[0] != len(self):
+                raise ArgumentError(path, f"found {array.shape[0]} beside {len(self)} anchors")
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        """The arrays that not every set has, by their names in the contract."""
+        given = {f"{VIEWS}{group}": array for group, array in sorted(self.views.items())}
+        return given if self.proprio is None else {"proprio": self.proprio, **given}
 
     def __len__(self) -> int:
         return int(self.frames.shape[0])
@@ -118,17 +149,22 @@ class AnchorArrays:
         return len(self.endpoint_states.shape) == 3
 
     def part(self, start: int, stop: int) -> AnchorArrays:
-        """Anchors [start, stop), with their frames in memory."""
+        """Anchors [start, stop), with their frames and views in memory."""
         small = {
             name: array[start:stop]
-            for name in SMALL_ARRAYS
+            for name in (*SMALL_ARRAYS, "proprio")
             if (array := getattr(self, name)) is not None
         }
-        return replace(self, frames=np.ascontiguousarray(self.frames[start:stop]), **small)
+        frames, *views = (
+            np.ascontiguousarray(array[start:stop]) for array in (self.frames, *self.views.values())
+        )
+        groups = dict(zip(self.views, views, strict=True))
+        return replace(self, frames=frames, views=groups, **small)
 
     def cuts(self, start: int = 0) -> Iterator[AnchorArrays]:
         """The anchors from ``start`` on, a few at a time."""
-        one = int(np.prod(self.frames.shape[1:]))
+        large = (self.frames, *self.views.values())
+        one = sum(int(np.prod(array.shape[1:])) for array in large)
         step = max(1, CUT_BYTES // max(1, one))
         for begin in range(start, len(self), step):
             yield self.part(begin, min(begin + step, len(self)))
@@ -146,6 +182,7 @@ class Digest:
         self._frames: list[bytes] = []
         self._shape: tuple[int, ...] = ()
         self._small: dict[str, list[NDArray[Any]]] = {name: [] for name in SMALL_ARRAYS}
+        self._extras: dict[str, tuple[np.dtype[Any], tuple[int, ...], list[bytes]]] = {}
 
     def add(self, part: AnchorArrays) -> None:
         """Takes the next anchors."""
@@ -156,6 +193,9 @@ class Digest:
         for name, arrays in self._small.items():
             array = getattr(part, name)
             arrays.append(own if array is None else array)
+        for name, array in part.extras.items():
+            _, _, digests = self._extras.setdefault(name, (array.dtype, array.shape[1:], []))
+            digests += frame_digests(array[0 : len(part)])
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -164,7 +204,11 @@ class Digest:
         """The digest of what has come."""
         small = {name: np.concatenate(arrays) for name, arrays in self._small.items()}
         height, width = self._shape[1:3]
-        return anchors_digest(self._history, (height, width), small, self._frames)
+        extras = {
+            name: extra_digest(name, dtype, (len(self), *shape), digests)
+            for name, (dtype, shape, digests) in self._extras.items()
+        }
+        return anchors_digest(self._history, (height, width), small, self._frames, extras)
 
 
 def digest_of(anchors: AnchorArrays) -> str:
@@ -173,3 +217,43 @@ def digest_of(anchors: AnchorArrays) -> str:
     for part in anchors.cuts():
         digest.add(part)
     return digest.value()
+
+
+def with_views(
+    anchors: AnchorArrays | Iterable[AnchorArrays],
+    views: Mapping[str, Frames | Iterable[NDArray[np.uint8]]],
+) -> AnchorArrays | Iterable[AnchorArrays]:
+    """Anchors with more groups of views; parts of them where the anchors or a group are parts.
+
+    Args:
+        anchors: All anchors, or parts of them in order.
+        views: By the group's name an array as ``AnchorArrays.views`` takes, or an iterable of such
+            arrays, each of some anchors, in order.
+    """
+    whole: dict[str, Any] = {n: given for n, given in views.items() if hasattr(given, "shape")}
+    if isinstance(anchors, AnchorArrays) and len(whole) == len(views):
+        return replace(anchors, views={**anchors.views, **whole})
+    return _joined(anchors.cuts() if isinstance(anchors, AnchorArrays) else anchors, views)
+
+
+def _joined(parts: Iterable[AnchorArrays], views: Mapping[str, Any]) -> Iterator[AnchorArrays]:
+    streams = {name: iter(given) for name, given in views.items() if not hasattr(given, "shape")}
+    held: dict[str, NDArray[np.uint8]] = {}
+    start = 0
+    for part in parts:
+        found = dict(part.views)
+        for name, given in views.items():
+            if name not in streams:
+                found[name] = given[start : start + len(part)]
+                continue
+            while name not in held or len(held[name]) < len(part):
+                more = next(streams[name], None)
+                if more is None:
+                    ends = start + len(held.get(name, ()))
+                    raise ArgumentError(
+                        f"views[{name!r}]", f"ended after {ends} anchors, but there are more"
+                    )
+                held[name] = np.concatenate([held[name], more]) if name in held else more
+            found[name], held[name] = held[name][: len(part)], held[name][len(part) :]
+        start += len(part)
+        yield replace(part, views=found)

@@ -9,7 +9,7 @@ import numpy as np
 import wire
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1.tensor_pb2 import Tensor
-from anchor_wire import HEIGHT, HORIZON, STEPS, WIDTH, anchor_arrays, header, shard
+from anchor_wire import HEIGHT, HISTORY, HORIZON, STEPS, WIDTH, anchor_arrays, header, shard
 from bad_jobs import ABSENT, MethodCase
 from bad_pairs import INVALID, NAN, UNICODE
 
@@ -65,7 +65,66 @@ def _poked(name: str, value: float) -> np.ndarray:
     return array
 
 
+VIEWS = np.zeros((4, 2, HISTORY, HEIGHT, WIDTH, 3), np.uint8)
+
+
+def _extra(id: str, field: str, code: str = INVALID, **changed: Any) -> UploadCase:  # noqa: ANN401
+    """A shard with one array beside the others, which is good but for what is changed."""
+    values = changed.pop("values", wire.tensor(VIEWS))
+    fields = {"name": "views/night", "compression": PLAIN, "crc32": zlib.crc32(values.data)}
+    extra = pb.ShardArray(values=values, **{**fields, **changed})
+    return _shard(f"extra-{id}", f"extras[0].{field}", code, extras=[extra])
+
+
+def _views(shape: list[int], data: bytes = b"", dtype: int = 1) -> Tensor:
+    return Tensor(dtype=dtype, shape=shape, data=data)
+
+
+FEW = list(VIEWS.shape)
+
 BAD_UPLOADS = [
+    _extra("no-name", "name", name=""),
+    _extra("name-path", "name", name="views/../../../x"),
+    _extra("name-core", "name", name="frames"),
+    _extra("name-long", "name", name="views/" + "x" * 101),
+    _extra("name-unicode", "name", name="views/" + UNICODE),
+    _extra("no-values", "values", values=Tensor()),
+    _extra("rank", "values.shape", values=_views(FEW[:-1])),
+    _extra("rank-absurd", "values", values=_views([1] * 4000)),
+    _extra("anchors", "values", values=_views([3, *FEW[1:]])),
+    _extra("none", "values.shape", values=_views([4, 0, *FEW[2:]])),
+    _extra("negative", "values.shape", values=_views([4, -2, *FEW[2:]])),
+    _extra("overflow", "values.shape", values=_views([4, 2**62, *FEW[2:]])),
+    _extra("over-64-mib", "values.shape", values=_views([4, 2**16, *FEW[2:]])),
+    _extra("history", "values.shape", values=_views([4, 2, HISTORY + 1, *FEW[3:]])),
+    _extra("dtype", "values.dtype", values=_views(FEW, dtype=5)),
+    _extra("dtype-unknown", "values", values=_views(FEW, dtype=99)),
+    _extra("few", "values.data", values=_views(FEW, bytes(9))),
+    _extra("crc", "crc32", crc32=1),
+    _extra("compression", "compression", compression=0),
+    _extra("compression-unknown", "compression", compression=9),
+    _extra("bomb", "values.data", compression=2, values=_views(FEW, BIG_BOMB)),
+    _extra("garbage", "values.data", compression=2, values=_views(FEW, b"\xff" * 99)),
+    _extra(
+        "nan",
+        "values",
+        name="proprio",
+        values=wire.tensor(np.full((4, STEPS, 2), NAN, np.float32)),
+    ),
+    _shard(
+        "extra-twice",
+        "extras[1].name",
+        extras=[
+            pb.ShardArray(
+                name="views/night",
+                values=wire.tensor(VIEWS),
+                compression=PLAIN,
+                crc32=zlib.crc32(VIEWS.tobytes()),
+            )
+        ]
+        * 2,
+    ),
+    _shard("extra-many", "extras", extras=[pb.ShardArray(name="proprio")] * 257),
     UploadCase("nothing", [], field="header"),
     UploadCase("empty-message", [pb.UploadAnchorsRequest()], field="header"),
     UploadCase("shard-first", [shard()], field="header"),

@@ -41,6 +41,7 @@ def part(batch: AnchorBatch, start: int, stop: int) -> AnchorBatch:
         history=batch.history,
         frames=batch.frames[start:stop],
         **batch.small_arrays(start, stop),
+        arrays={name: array[start:stop] for name, array in batch.arrays.items()},
     )
 
 
@@ -59,5 +60,6 @@ def put(
     with where.upload(said) as upload:
         for start in range(upload.next_offset, batch.count, cut):
             shard = part(batch, start, min(start + cut, batch.count))
-            upload.append(shard, zlib.compress(shard.frames.data) if packed else None)
+            large = {"frames": shard.frames, **shard.arrays} if packed else {}
+            upload.append(shard, {name: zlib.compress(array) for name, array in large.items()})
         return upload.finish()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import closing
 
+import numpy as np
 from acpc.contract import AnchorSet, DatasetAnchors, Reading
+from numpy.typing import NDArray
 
 from acpc_client.aio.resources import Resource
-from acpc_client.anchor_arrays import AnchorArrays
+from acpc_client.anchor_arrays import AnchorArrays, Frames
 from acpc_client.calls import anchors as calls
 from acpc_client.results import UploadProgress
 from acpc_client.sync import Anchors, SyncTransport
@@ -23,6 +25,7 @@ class AsyncAnchors(Resource):
         self,
         anchors: AnchorArrays | Iterable[AnchorArrays],
         *,
+        views: Mapping[str, Frames | Iterable[NDArray[np.uint8]]] | None = None,
         count: int | None = None,
         description: str = "",
         compress: bool = True,
@@ -47,6 +50,7 @@ class AsyncAnchors(Resource):
             return await asyncio.to_thread(
                 Anchors(blocking).upload,
                 anchors,
+                views=views,
                 count=count,
                 description=description,
                 compress=compress,

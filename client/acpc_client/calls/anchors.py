@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
-import numpy as np
 from acpc.contract import (
     SMALL_ARRAYS,
     AnchorSet,
@@ -16,6 +16,7 @@ from acpc.contract import (
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
+from numpy.typing import NDArray
 
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls.base import Call, Method, Page, identity, send
@@ -37,21 +38,38 @@ ZLIB_LEVEL = 1
 
 def shard(part: AnchorArrays, offset: int, compress: bool) -> pb.AnchorShard:
     """The message of some anchors, the first of which is ``offset``."""
-    raw = np.ascontiguousarray(part.frames[0 : len(part)]).data
-    packed = zlib.compress(raw, ZLIB_LEVEL) if compress else None
-    deflated = packed is not None and len(packed) < raw.nbytes
-    data = packed if packed is not None and deflated else raw.tobytes()
-    return pb.AnchorShard(
+    frames, packing = _large(part.frames[0 : len(part)], compress)
+    message = pb.AnchorShard(
         offset=offset,
-        frames=tensor_pb2.Tensor(dtype=tensor_pb2.DTYPE_UINT8, shape=part.frames.shape, data=data),
-        frame_compression=pb.COMPRESSION_ZLIB if deflated else pb.COMPRESSION_NONE,
-        frame_crc32=zlib.crc32(data),
-        **{
-            name: write_tensor(array, f"anchors.{name}")
-            for name in SMALL_ARRAYS
-            if (array := getattr(part, name)) is not None
-        },
+        frames=frames,
+        frame_compression=packing,
+        frame_crc32=zlib.crc32(frames.data),
+        extras=[
+            _extra(name, array[0 : len(part)], compress) for name, array in part.extras.items()
+        ],
     )
+    for name in SMALL_ARRAYS:
+        if (array := getattr(part, name)) is not None:
+            getattr(message, name).CopyFrom(write_tensor(array, f"anchors.{name}"))
+    return message
+
+
+def _extra(name: str, array: NDArray[Any], compress: bool) -> pb.ShardArray:
+    values, packing = _large(array, compress)
+    crc32 = zlib.crc32(values.data)
+    return pb.ShardArray(name=name, values=values, compression=packing, crc32=crc32)
+
+
+def _large(
+    array: NDArray[Any], compress: bool
+) -> tuple[tensor_pb2.Tensor, pb.Compression.ValueType]:
+    """A large array, deflated where that makes it smaller."""
+    tensor = write_tensor(array)
+    packed = zlib.compress(tensor.data, ZLIB_LEVEL) if compress else tensor.data
+    if len(packed) >= array.nbytes:
+        return tensor, pb.COMPRESSION_NONE
+    tensor.data = packed
+    return tensor, pb.COMPRESSION_ZLIB
 
 
 def progress(request_id: str) -> Call[pb.GetUploadResponse]:

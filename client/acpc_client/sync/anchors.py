@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import grpc
+import numpy as np
 from acpc.contract import AnchorSet, DatasetAnchors, Reading
+from numpy.typing import NDArray
 
-from acpc_client.anchor_arrays import AnchorArrays
+from acpc_client.anchor_arrays import AnchorArrays, Frames, with_views
 from acpc_client.calls import anchors as calls
 from acpc_client.errors import AcpcError, NotFound
 from acpc_client.sync.resources import Resource
@@ -23,6 +25,7 @@ class Anchors(Resource):
         self,
         anchors: AnchorArrays | Iterable[AnchorArrays],
         *,
+        views: Mapping[str, Frames | Iterable[NDArray[np.uint8]]] | None = None,
         count: int | None = None,
         description: str = "",
         compress: bool = True,
@@ -42,6 +45,9 @@ class Anchors(Resource):
 
         Args:
             anchors: All anchors, or parts of them in order. Frames may be memory maps.
+            views: More groups of views of each history, by name: an array uint8 (n, views, h,
+                height, width, 3), or an iterable of such arrays, each of some anchors, in order;
+                then the upload is one of parts. Score one with ``GivenViews(name)``.
             count: Anchors of all parts together; needed for parts alone.
             description: Free text that the server keeps.
             compress: Send frames deflated, without loss.
@@ -56,6 +62,9 @@ class Anchors(Resource):
                 is the upload's.
         """
         transport = self._transport
+        if views:
+            count = len(anchors) if isinstance(anchors, AnchorArrays) else count
+            anchors = with_views(anchors, views)
         options = UploadOptions(
             count, description, compress, progress, request_id, check_timeout(timeout)
         )

@@ -1,12 +1,18 @@
 """What the contract means, declared once for server and client: NumPy and protobuf only."""
 
 from acpc.contract.anchor_sets import (
+    MAX_EXTRA_ARRAYS,
     SMALL_ARRAYS,
+    VIEWS,
+    AnchorArray,
     AnchorSet,
     anchors_digest,
+    check_extra,
     endpoints_at,
     endpoints_digest,
+    extra_digest,
     frame_digests,
+    has_steps,
 )
 from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
 from acpc.contract.coverage import (
@@ -171,20 +177,24 @@ from acpc.contract.studies import (
 )
 from acpc.contract.suggestion import did_you_mean, nearest
 from acpc.contract.tabular import Columns, Tabular, html_table
-from acpc.contract.tensor import Axes, floats, frames, read_tensor, write_tensor
+from acpc.contract.tensor import DTYPES, Axes, floats, frames, read_tensor, write_tensor
 
 __all__ = [
     "CHOICES",
+    "DTYPES",
     "KINDS",
     "MAX_ANCHORS",
+    "MAX_EXTRA_ARRAYS",
     "MAX_HORIZON",
     "MAX_NAME",
     "MAX_REQUEST_ID",
     "MAX_RESAMPLES",
     "SMALL_ARRAYS",
+    "VIEWS",
     "Aborted",
     "AcpcError",
     "AlreadyExists",
+    "AnchorArray",
     "AnchorPreview",
     "AnchorPreviews",
     "AnchorSample",
@@ -312,11 +322,13 @@ __all__ = [
     "bounds_of",
     "changed",
     "check",
+    "check_extra",
     "did_you_mean",
     "digested",
     "endpoints_at",
     "endpoints_digest",
     "example",
+    "extra_digest",
     "floats",
     "follows",
     "frame_digests",
@@ -325,6 +337,7 @@ __all__ = [
     "from_plain",
     "given",
     "goal_kind",
+    "has_steps",
     "html_table",
     "kind_named",
     "load_lab",

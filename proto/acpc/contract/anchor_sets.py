@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acpc.contract.errors import ArgumentError
 from acpc.contract.messages import Wire
 from acpc.contract.record import Record
 from acpc.contract.requests import DatasetAnchors
@@ -18,6 +20,99 @@ from acpc.v1 import anchor_service_pb2 as pb
 
 SMALL_ARRAYS = ("action_blocks", "endpoint_states", "labels", "anchor_ids", "trajectory_ids")
 """Every array of anchors but the frames, in the order of the digest."""
+
+
+VIEWS = "views/"
+"""Before the name of a group of views, in the name of its array."""
+MAX_EXTRA_ARRAYS = 256
+"""Arrays of a set beside those that every set has."""
+_GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+-]{0,99}")
+# By what a name is, or begins with: element type, and axes for each anchor.
+_EXTRAS: dict[str, tuple[type[Any], str]] = {
+    VIEWS: (np.uint8, "views, history, height, width, 3"),
+    "proprio": (np.float32, "steps, features"),
+}
+
+
+def check_group(name: str) -> None:
+    """Raises ArgumentError for what is no name of a group of views."""
+    if not _GROUP.fullmatch(name):
+        raise ArgumentError(
+            "", f"found {name[:120]!r}, wanted 1 to 100 letters, digits or . _ : = + -"
+        )
+
+
+def _extra(name: str) -> tuple[type[Any], str]:
+    prefix, slash, group = name.partition("/")
+    known = _EXTRAS.get(prefix + slash)
+    if known is None:
+        raise ArgumentError("name", f"found {name[:120]!r}, wanted views/GROUP or proprio")
+    if slash:
+        try:
+            check_group(group)
+        except ArgumentError as error:
+            raise error.below("name") from error
+    return known
+
+
+def has_steps(name: str) -> bool:
+    """Whether the first axis of an extra array is the frames of an anchor, history first."""
+    return _extra(name)[1].startswith("steps")
+
+
+def check_extra(
+    name: str,
+    dtype: np.dtype[Any],
+    shape: Sequence[int],
+    history: int,
+    frames: Sequence[int],
+) -> None:
+    """Checks what an extra array is, without its values.
+
+    Args:
+        name: Its name.
+        dtype: Its element type.
+        shape: Its extents for each anchor.
+        history: Frames of the history.
+        frames: Extents of an anchor's frames, (history + horizon, height, width, 3).
+
+    Raises:
+        ArgumentError: Names ``name``, ``dtype`` or ``shape``.
+    """
+    wanted, axes = _extra(name)
+    if dtype != wanted:
+        raise ArgumentError("dtype", f"found {dtype} of {name}, wanted {np.dtype(wanted)}")
+    steps, height, width, _ = frames
+    known = {"history": history, "steps": steps, "height": height, "width": width, "3": 3}
+    names = axes.split(", ")
+    fits = len(shape) == len(names) and all(
+        extent == known.get(axis, extent) and extent > 0
+        for axis, extent in zip(names, shape, strict=True)
+    )
+    if not fits:
+        sized = ", ".join(f"{axis} {known[axis]}" if axis in known else axis for axis in names)
+        raise ArgumentError(
+            "shape",
+            f"found {list(shape)[:8]} an anchor of {name}, wanted ({sized.replace('3 3', '3')})",
+        )
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class AnchorArray(Record, Wire[pb.AnchorArray]):
+    """An array that a set has beside frames, blocks, states, labels and ids.
+
+    Attributes:
+        name: ``views/<group>``: views that the uploader made of each history, uint8 (views, h,
+            height, width, 3) for each anchor; ``proprio``: float32 (h + H, width).
+        dtype: Element type, as NumPy names it.
+        shape: Extents for each anchor.
+        digest: sha256 of the content, see :func:`extra_digest`.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    digest: str
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -40,6 +135,7 @@ class AnchorSet(Record, Wire[pb.AnchorSet]):
         source: Where the server drew the anchors; None for an upload.
         endpoints_digest: sha256 of the states and labels at every future frame; with them, scores
             take the set at shorter horizons too. Empty: at its own horizon alone.
+        extras: Arrays beside those that every set has, by name.
     """
 
     digest: str
@@ -56,6 +152,13 @@ class AnchorSet(Record, Wire[pb.AnchorSet]):
     description: str
     source: DatasetAnchors | None
     endpoints_digest: str = ""
+    extras: tuple[AnchorArray, ...] = ()
+
+    @property
+    def groups(self) -> dict[str, int]:
+        """Views of each history in every group of views, by the group's name."""
+        arrays = [array for array in self.extras if array.name.startswith(VIEWS)]
+        return {array.name.removeprefix(VIEWS): array.shape[0] for array in arrays}
 
 
 def endpoints_at(small: Mapping[str, NDArray[Any]], horizon: int) -> dict[str, NDArray[Any]]:
@@ -85,9 +188,24 @@ def endpoints_digest(small: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def frame_digests(frames: NDArray[np.uint8]) -> list[bytes]:
-    """sha256 of the frames of each anchor, of uint8 (n, h + H, height, width, 3)."""
+def frame_digests(frames: NDArray[Any]) -> list[bytes]:
+    """sha256 of the bytes of each anchor: of frames, or of an array beside them."""
     return [hashlib.sha256(np.ascontiguousarray(anchor).data).digest() for anchor in frames]
+
+
+def extra_digest(
+    name: str, dtype: np.dtype[Any], shape: Sequence[int], of_anchors: Iterable[bytes]
+) -> str:
+    """sha256 of an extra array: what it is, and the ``frame_digests`` of all anchors.
+
+    Args:
+        name: Its name.
+        dtype: Its element type.
+        shape: Its extents, anchors first.
+        of_anchors: sha256 of each anchor's part, in order.
+    """
+    layout = f"{name} {dtype.newbyteorder('<').str} {tuple(shape)}\n"
+    return hashlib.sha256(layout.encode() + b"".join(of_anchors)).hexdigest()
 
 
 def anchors_digest(
@@ -95,6 +213,7 @@ def anchors_digest(
     frame_size: tuple[int, int],
     small: Mapping[str, NDArray[Any]],
     of_frames: Iterable[bytes],
+    extras: Mapping[str, str] | None = None,
 ) -> str:
     """sha256 over the history length and every array: name, dtype, shape, bytes.
 
@@ -109,6 +228,7 @@ def anchors_digest(
         frame_size: Height and width of a frame, in pixels.
         small: The ``SMALL_ARRAYS`` by name.
         of_frames: ``frame_digests`` of all anchors, in order.
+        extras: ``extra_digest`` of every array beside those, by name.
     """
     small = endpoints_at(small, 0)
     count, blocks = small["action_blocks"].shape[:2]
@@ -121,4 +241,6 @@ def anchors_digest(
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
         digest.update(f"\n{name} {little.dtype.str} {little.shape}\n".encode())
         digest.update(little.data)
+    for name, of_array in sorted((extras or {}).items()):
+        digest.update(f"\nextra {name} {of_array}\n".encode())
     return digest.hexdigest()

@@ -176,6 +176,7 @@ class AnchorSet(_message.Message):
     WIDTH_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     ENDPOINTS_DIGEST_FIELD_NUMBER: _builtins.int
+    EXTRAS_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """sha256 of the content; the set's name. Over the line
     "acpc/anchors/2 history=<h>", then, for each array in the order frames,
@@ -218,6 +219,13 @@ class AnchorSet(_message.Message):
     def source(self) -> Global___DatasetAnchors:
         """Where the server drew the anchors; absent for an upload."""
 
+    @_builtins.property
+    def extras(self) -> _containers.RepeatedCompositeFieldContainer[Global___AnchorArray]:
+        """Arrays beside those that every set has, by name. A set that has some has
+        another digest than one without: after the small arrays come, for each of
+        them in this order, "\\nextra <name> <its digest>\\n".
+        """
+
     def __init__(
         self,
         *,
@@ -235,14 +243,57 @@ class AnchorSet(_message.Message):
         width: _builtins.int = ...,
         source: Global___DatasetAnchors | None = ...,
         endpoints_digest: _builtins.str = ...,
+        extras: _abc.Iterable[Global___AnchorArray] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_block_dim", b"action_block_dim", "anchors", b"anchors", "create_time", b"create_time", "description", b"description", "digest", b"digest", "endpoints_digest", b"endpoints_digest", "expire_time", b"expire_time", "height", b"height", "history", b"history", "horizon", b"horizon", "size_bytes", b"size_bytes", "source", b"source", "state_dim", b"state_dim", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_block_dim", b"action_block_dim", "anchors", b"anchors", "create_time", b"create_time", "description", b"description", "digest", b"digest", "endpoints_digest", b"endpoints_digest", "expire_time", b"expire_time", "extras", b"extras", "height", b"height", "history", b"history", "horizon", b"horizon", "size_bytes", b"size_bytes", "source", b"source", "state_dim", b"state_dim", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AnchorSet: _TypeAlias = AnchorSet  # noqa: Y015
+
+@_typing.final
+class AnchorArray(_message.Message):
+    """An array that some sets have beside frames, blocks, states, labels and ids."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DTYPE_FIELD_NUMBER: _builtins.int
+    SHAPE_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What it is: "views/<group>" holds a group of views that the uploader made of
+    each history, uint8 (views, history, height, width, 3) for each anchor;
+    "proprio" what a robot feels at each frame, float32 (history + horizon,
+    width).
+    """
+    dtype: _builtins.str
+    """Element type as NumPy names it: uint8 or float32."""
+    digest: _builtins.str
+    """sha256 over the line "<name> <numpy dtype, little-endian> <shape of the whole
+    array as a Python tuple>\\n" and the sha256 digests of each anchor's bytes.
+    """
+    @_builtins.property
+    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Extents for each anchor."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        dtype: _builtins.str = ...,
+        shape: _abc.Iterable[_builtins.int] | None = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "dtype", b"dtype", "name", b"name", "shape", b"shape"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnchorArray: _TypeAlias = AnchorArray  # noqa: Y015
 
 @_typing.final
 class UploadAnchorsRequest(_message.Message):
@@ -333,6 +384,7 @@ class AnchorShard(_message.Message):
     ANCHOR_IDS_FIELD_NUMBER: _builtins.int
     FRAME_CRC32_FIELD_NUMBER: _builtins.int
     TRAJECTORY_IDS_FIELD_NUMBER: _builtins.int
+    EXTRAS_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     """Index of the first anchor in this shard: the one that is next."""
     frame_compression: Global___Compression.ValueType
@@ -370,6 +422,10 @@ class AnchorShard(_message.Message):
         anchors of one trajectory together. Absent: each anchor is its own.
         """
 
+    @_builtins.property
+    def extras(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardArray]:
+        """Arrays beside those, the same ones in every shard; at most 256."""
+
     def __init__(
         self,
         *,
@@ -382,14 +438,51 @@ class AnchorShard(_message.Message):
         anchor_ids: _tensor_pb2.Tensor | None = ...,
         frame_crc32: _builtins.int = ...,
         trajectory_ids: _tensor_pb2.Tensor | None = ...,
+        extras: _abc.Iterable[Global___ShardArray] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["action_blocks", b"action_blocks", "anchor_ids", b"anchor_ids", "endpoint_states", b"endpoint_states", "frames", b"frames", "labels", b"labels", "trajectory_ids", b"trajectory_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_blocks", b"action_blocks", "anchor_ids", b"anchor_ids", "endpoint_states", b"endpoint_states", "frame_compression", b"frame_compression", "frame_crc32", b"frame_crc32", "frames", b"frames", "labels", b"labels", "offset", b"offset", "trajectory_ids", b"trajectory_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_blocks", b"action_blocks", "anchor_ids", b"anchor_ids", "endpoint_states", b"endpoint_states", "extras", b"extras", "frame_compression", b"frame_compression", "frame_crc32", b"frame_crc32", "frames", b"frames", "labels", b"labels", "offset", b"offset", "trajectory_ids", b"trajectory_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AnchorShard: _TypeAlias = AnchorShard  # noqa: Y015
+
+@_typing.final
+class ShardArray(_message.Message):
+    """Some anchors of an `AnchorArray`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    COMPRESSION_FIELD_NUMBER: _builtins.int
+    CRC32_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    compression: Global___Compression.ValueType
+    """How the bytes of `values` are packed."""
+    crc32: _builtins.int
+    """CRC-32 of the bytes as sent."""
+    @_builtins.property
+    def values(self) -> _tensor_pb2.Tensor:
+        """(anchors, ...), of the uncompressed array."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        values: _tensor_pb2.Tensor | None = ...,
+        compression: Global___Compression.ValueType = ...,
+        crc32: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compression", b"compression", "crc32", b"crc32", "name", b"name", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShardArray: _TypeAlias = ShardArray  # noqa: Y015
 
 @_typing.final
 class UploadAnchorsResponse(_message.Message):

@@ -1,16 +1,27 @@
 """Anchors: the logged windows on which a checkpoint is measured."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import field as declared
 from functools import cached_property
 
 import numpy as np
-from acpc.contract import SMALL_ARRAYS, anchors_digest, endpoints_at, frame_digests
+from acpc.contract import (
+    SMALL_ARRAYS,
+    AnchorArray,
+    anchors_digest,
+    check_extra,
+    endpoints_at,
+    extra_digest,
+    frame_digests,
+    has_steps,
+)
 from jaxtyping import Float32, Float64, Int64, UInt8
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 
+DIGEST_BYTES = 32
 CUT_BYTES = 2**23
 """Frames read at a time, 8 MiB, where all are read."""
 
@@ -65,6 +76,20 @@ class Anchors(ABC):
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """RGB frames of anchors [start, stop), history first."""
 
+    @property
+    def extras(self) -> tuple[AnchorArray, ...]:
+        """The arrays beside these, by name; few anchors have any."""
+        return ()
+
+    def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Anchors [start, stop) of one of the ``extras``."""
+        raise KeyError(name)
+
+    def extra_digests(self, name: str) -> bytes:
+        """Sha256 of each anchor's part of one of the ``extras``, joined."""
+        cuts = (self.read_extra(name, start, stop) for start, stop in self.cuts())
+        return b"".join(one for part in cuts for one in frame_digests(part))
+
     def small_arrays(self, start: int = 0, stop: int | None = None) -> dict[str, np.ndarray]:
         """Every array but the frames, of anchors [start, stop), by name; all by default."""
         return {name: getattr(self, name)[start:stop] for name in SMALL_ARRAYS}
@@ -80,7 +105,14 @@ class Anchors(ABC):
         """Sha256 of the content, as ``anchors_digest``; reads every frame."""
         cuts = (self.read_frames(start, stop) for start, stop in self.cuts())
         of_frames = (one for frames in cuts for one in frame_digests(frames))
-        return anchors_digest(self.history, self.frame_size, self.small_arrays(), of_frames)
+        extras = {array.name: array.digest for array in self.extras}
+        return anchors_digest(self.history, self.frame_size, self.small_arrays(), of_frames, extras)
+
+    def _described(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> AnchorArray:
+        """One of the ``extras`` as it is here; ``shape`` is that of an anchor."""
+        digests = self.extra_digests(name)
+        digest = extra_digest(name, dtype, (self.count, *shape), [digests])
+        return AnchorArray(name, dtype.name, shape, digest)
 
     def first(self, count: int) -> "Anchors":
         """The first ``count`` of them, with the states and labels that they have among all."""
@@ -126,6 +158,21 @@ class ShorterAnchors(Anchors):
         """RGB frames of anchors [start, stop), history first."""
         return self._whole.read_frames(start, stop)[:, : self._steps]
 
+    @cached_property
+    def extras(self) -> tuple[AnchorArray, ...]:
+        """The arrays beside these, by name, without what belongs to the frames that went."""
+        return tuple(
+            self._described(x.name, np.dtype(x.dtype), (self._steps, *x.shape[1:]))
+            if has_steps(x.name)
+            else x
+            for x in self._whole.extras
+        )
+
+    def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Anchors [start, stop) of one of the ``extras``."""
+        part = self._whole.read_extra(name, start, stop)
+        return part[:, : self._steps] if has_steps(name) else part
+
 
 class FirstAnchors(Anchors):
     """Anchors without the last of them."""
@@ -150,6 +197,21 @@ class FirstAnchors(Anchors):
         """RGB frames of anchors [start, stop), history first."""
         return self._whole.read_frames(start, stop)
 
+    @cached_property
+    def extras(self) -> tuple[AnchorArray, ...]:
+        """The arrays beside these, by name."""
+        return tuple(
+            self._described(x.name, np.dtype(x.dtype), x.shape) for x in self._whole.extras
+        )
+
+    def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Anchors [start, stop) of one of the ``extras``."""
+        return self._whole.read_extra(name, start, stop)
+
+    def extra_digests(self, name: str) -> bytes:
+        """Sha256 of each anchor's part of one of the ``extras``, joined."""
+        return self._whole.extra_digests(name)[: DIGEST_BYTES * self.count]
+
 
 @dataclass(frozen=True)
 class AnchorBatch(Anchors):
@@ -157,6 +219,7 @@ class AnchorBatch(Anchors):
 
     Attributes:
         frames: RGB frames, uint8 (n, h + H, height, width, 3). The others as in ``Anchors``.
+        arrays: What ``extras`` describes, by name.
 
     Raises:
         InvalidArgument: The arrays do not fit each other, or hold a number that is not finite.
@@ -169,6 +232,7 @@ class AnchorBatch(Anchors):
     labels: Int64[np.ndarray, "_n ..."]
     anchor_ids: Int64[np.ndarray, "_n"]
     trajectory_ids: Int64[np.ndarray, "_n"]
+    arrays: Mapping[str, np.ndarray] = declared(default_factory=dict)
 
     def __post_init__(self) -> None:
         n, steps = self.frames.shape[:2]
@@ -202,6 +266,21 @@ class AnchorBatch(Anchors):
         for field in ("anchor_ids", "trajectory_ids"):
             if (getattr(self, field) < 0).any():
                 raise InvalidArgument(field, "holds a negative number")
+        self._check_arrays()
+
+    def _check_arrays(self) -> None:
+        for place, (name, array) in enumerate(self.arrays.items()):
+            path = f"extras[{place}]"
+            if len(array) != self.count:
+                raise InvalidArgument(
+                    f"{path}.values.shape", f"has {len(array)} anchors, but frames has {self.count}"
+                )
+            try:
+                check_extra(name, array.dtype, array.shape[1:], self.history, self.frames.shape[1:])
+            except InvalidArgument as error:
+                raise error.below(path if error.field == "name" else f"{path}.values") from error
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise InvalidArgument(f"{path}.values", "holds NaN or infinite numbers")
 
     @property
     def frame_size(self) -> tuple[int, int]:
@@ -211,10 +290,20 @@ class AnchorBatch(Anchors):
     @cached_property
     def digest(self) -> str:
         """Sha256 of the content, as ``anchors_digest``."""
-        return anchors_digest(
-            self.history, self.frame_size, self.small_arrays(), frame_digests(self.frames)
-        )
+        return self.content_digest()
 
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """RGB frames of anchors [start, stop), history first."""
         return self.frames[start:stop]
+
+    @cached_property
+    def extras(self) -> tuple[AnchorArray, ...]:
+        """The arrays beside these, by name."""
+        return tuple(
+            self._described(name, array.dtype, array.shape[1:])
+            for name, array in sorted(self.arrays.items())
+        )
+
+    def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Anchors [start, stop) of one of the ``extras``."""
+        return self.arrays[name][start:stop]

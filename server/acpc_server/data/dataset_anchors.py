@@ -4,13 +4,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from acpc.contract import SMALL_ARRAYS, AnchorSource, anchors_digest, frame_digests
 from acpc.datasets import Dataset, DrawnWindows, StatisticsCache, TaskPreset, draw_windows
 from jaxtyping import UInt8
 
-from acpc_server.data.anchors import AnchorBatch, Anchors
+from acpc_server.data.anchors import DIGEST_BYTES, AnchorBatch, Anchors
 from acpc_server.errors import FailedPrecondition, ResourceExhausted
 
 MAX_FRAME_BYTES = 2**32
@@ -44,10 +45,11 @@ class DrawnAnchors(DrawnWindows, Anchors):
                 f"{len(rows)} anchors of {rows.shape[1]} frames hold "
                 f"{size} bytes; {MAX_FRAME_BYTES} are read at once, so ask for fewer anchors"
             )
+        small: dict[str, Any] = {**self.small_arrays(start, stop)}
         return AnchorBatch(
             history=self.history,
             frames=self.pixels.gather(rows),
-            **self.small_arrays(start, stop),
+            **small,
         )
 
     def _frame_bytes(self, anchors: int) -> int:
@@ -77,7 +79,6 @@ def draw_anchors(
     return DrawnAnchors(**vars(drawn))
 
 
-DIGEST_BYTES = 32
 # Frames that are held when there are no more of them: opening the file and reading it row by row
 # takes the interpreter away from calls that are served meanwhile. The paper's 100 anchors of 11
 # frames of 224 pixels are 158 MiB.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from acpc import contract
-from acpc.contract import AnchorSource, Reading, from_json
+from acpc.contract import AnchorArray, AnchorSource, Reading, from_json
 
 from acpc_server.errors import FailedPrecondition
 
@@ -61,6 +61,7 @@ class SetInfo:
     description: str
     source: AnchorSource | None
     endpoints_digest: str = ""
+    extras: tuple[AnchorArray, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,34 +2,49 @@
 
 A shard is one NPZ file: the small arrays, ``frames`` (bytes as they arrived, deflated when ``zlib``
 is true), ``frames_shape``, ``frame_digests`` (a sha256 for each anchor), and ``own_trajectories``,
-true when the uploader named no trajectories.
+true when the uploader named no trajectories. Arrays beside those, which ``extras`` lists as JSON,
+have members of their own as frames have, named ``<name>.values`` and so on.
 """
 
+import json
+import math
 import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from acpc.contract import SMALL_ARRAYS, anchors_digest, endpoints_digest, frame_digests
+from acpc.contract import (
+    SMALL_ARRAYS,
+    AnchorArray,
+    anchors_digest,
+    endpoints_digest,
+    extra_digest,
+    frame_digests,
+)
 from jaxtyping import UInt8
 
 from acpc_server.data.anchor_sets.files import write_whole
 from acpc_server.data.anchor_sets.info import SetInfo
 from acpc_server.data.anchors import (
+    DIGEST_BYTES,
     AnchorBatch,
     Anchors,
 )
 from acpc_server.errors import FailedPrecondition
 
 SUFFIX = ".npz"
-DIGEST_BYTES = 32
 # What a file holds beside its arrays.
 _OVERHEAD_BYTES = 4096
+
+
+Packed: TypeAlias = Mapping[str, bytes]
+"""Arrays deflated by zlib, by name; one that is absent is stored plain."""
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> int:
@@ -39,27 +54,59 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> int:
     return write_whole(path, lambda file: save(file, **arrays))
 
 
-def shard_bytes(shard: AnchorBatch, packed: bytes | None) -> int:
+def shard_bytes(shard: AnchorBatch, packed: Packed) -> int:
     """About what a shard takes on disk."""
-    frames = shard.frames.nbytes if packed is None else len(packed)
+    large = {"frames": shard.frames, **shard.arrays}
+    sizes = (len(packed.get(name, array.data.cast("B"))) for name, array in large.items())
     small = sum(array.nbytes for array in shard.small_arrays().values())
-    return frames + small + DIGEST_BYTES * shard.count + _OVERHEAD_BYTES
+    return sum(sizes) + small + len(large) * (DIGEST_BYTES * shard.count + _OVERHEAD_BYTES)
+
+
+class Layout(NamedTuple):
+    """What an extra array is for each anchor."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def layouts(shard: AnchorBatch) -> tuple[Layout, ...]:
+    """The extra arrays of a shard, by name."""
+    arrays = sorted(shard.arrays.items())
+    return tuple(Layout(name, array.dtype.name, array.shape[1:]) for name, array in arrays)
 
 
 def write_shard(
-    folder: Path, start: int, shard: AnchorBatch, packed: bytes | None, own_trajectories: bool
+    folder: Path, start: int, shard: AnchorBatch, packed: Packed, own_trajectories: bool
 ) -> int:
-    """Writes the shard that starts at ``start``, frames ``packed`` or plain; returns its size."""
-    stored = shard.frames.reshape(-1) if packed is None else np.frombuffer(packed, np.uint8)
+    """Writes the shard that starts at ``start``; returns its size."""
     members = {
         **shard.small_arrays(),
-        "frames": stored,
+        **_stored(_FRAMES, shard.frames, packed.get("frames")),
         "frames_shape": np.array(shard.frames.shape, np.int64),
-        "frame_digests": np.frombuffer(b"".join(frame_digests(shard.frames)), np.uint8),
-        "zlib": np.array(packed is not None),
         "own_trajectories": np.array(own_trajectories),
+        "extras": np.frombuffer(json.dumps(layouts(shard)).encode(), np.uint8),
     }
+    for name, array in shard.arrays.items():
+        members |= _stored(_members(name), array, packed.get(name))
     return write_arrays(folder / f"{start:08d}{SUFFIX}", members)
+
+
+# Members with an array's bytes, whether they are deflated, and the digest of each anchor.
+_FRAMES = ("frames", "zlib", "frame_digests")
+
+
+def _members(name: str) -> tuple[str, str, str]:
+    return f"{name}.values", f"{name}.zlib", f"{name}.digests"
+
+
+def _stored(
+    members: tuple[str, str, str], array: np.ndarray, packed: bytes | None
+) -> dict[str, np.ndarray]:
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if packed is None else packed
+    digests = b"".join(frame_digests(array))
+    values = (np.frombuffer(raw, np.uint8), np.array(packed is not None))
+    return dict(zip(members, (*values, np.frombuffer(digests, np.uint8)), strict=True))
 
 
 # NumPy parses an array's header as Python, and threads of Python 3.11 that do so at once may get a
@@ -90,9 +137,19 @@ def read_members(path: Path, *names: str) -> list[np.ndarray]:
         raise damaged(path, str(error)) from error
 
 
-def read_small(paths: list[Path]) -> dict[str, np.ndarray]:
-    """The small arrays of consecutive shards, joined, with ``frame_digests`` and ``starts``."""
-    names = (*SMALL_ARRAYS, "frame_digests")
+def read_layouts(path: Path) -> tuple[Layout, ...]:
+    """The extra arrays of a shard; an earlier release's has none. Raises as ``read_members``."""
+    try:
+        with _PARSING, np.load(path, allow_pickle=False) as members:
+            listed = members["extras"].tobytes() if "extras" in members.files else b"[]"
+        return tuple(Layout(name, dtype, tuple(shape)) for name, dtype, shape in json.loads(listed))
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise damaged(path, str(error)) from error
+
+
+def read_small(paths: list[Path], extras: Sequence[str]) -> dict[str, np.ndarray]:
+    """The small arrays of consecutive shards, joined, with ``starts`` and all digests."""
+    names = (*SMALL_ARRAYS, "frame_digests", *(_members(name)[2] for name in extras))
     parts = [read_members(path, *names) for path in paths]
     joined = {name: np.concatenate(arrays) for name, *arrays in zip(names, *parts, strict=True)}
     counts = [len(part[names.index("labels")]) for part in parts]
@@ -100,18 +157,44 @@ def read_small(paths: list[Path]) -> dict[str, np.ndarray]:
     return joined
 
 
-def read_frames(path: Path, digests: bytes) -> UInt8[np.ndarray, "n steps height width 3"]:
-    """The frames of a shard. Raises FailedPrecondition: the file is gone or damaged."""
-    stored, shape, deflated = read_members(path, "frames", "frames_shape", "zlib")
-    size = int(np.prod(shape))
+def described(layout: Layout, small: Mapping[str, np.ndarray]) -> AnchorArray:
+    """An extra array of a set that has the arrays of :func:`read_small`."""
+    name, dtype, shape = layout
+    whole = (len(small["anchor_ids"]), *shape)
+    digests = small[_members(name)[2]].tobytes()
+    return AnchorArray(name, dtype, shape, extra_digest(name, np.dtype(dtype), whole, [digests]))
+
+
+def set_digest(
+    history: int,
+    frame_size: tuple[int, int],
+    small: Mapping[str, np.ndarray],
+    extras: Iterable[AnchorArray],
+) -> str:
+    """The digest of a set that has the arrays of :func:`read_small`."""
+    of_extras = {array.name: array.digest for array in extras}
+    return anchors_digest(history, frame_size, small, [small[_FRAMES[2]].tobytes()], of_extras)
+
+
+def read_values(
+    path: Path, name: str, dtype: np.dtype, shape: tuple[int, ...], digests: bytes
+) -> np.ndarray:
+    """The frames of a shard, or an extra array; ``digests`` are what each anchor must have.
+
+    Raises:
+        FailedPrecondition: The file is gone or damaged.
+    """
+    members = _FRAMES if name == "frames" else _members(name)
+    stored, deflated = read_members(path, *members[:2])
+    size = math.prod(shape) * dtype.itemsize
     try:
         raw = zlib.decompressobj().decompress(stored.data, size) if deflated else stored.data
-        frames = np.frombuffer(raw, np.uint8).reshape(shape)
+        values = np.frombuffer(raw, dtype).reshape(shape)
     except (ValueError, zlib.error) as error:
         raise damaged(path, str(error)) from error
-    if b"".join(frame_digests(frames)) != digests:
-        raise damaged(path, "the frames do not have their sha256")
-    return frames
+    if b"".join(frame_digests(values)) != digests:
+        raise damaged(path, f"the {name} do not have their sha256")
+    return values
 
 
 def damaged(path: Path, problem: str) -> FailedPrecondition:
@@ -143,17 +226,21 @@ class StoredAnchors(Anchors):
         self._folder = folder
         self.info = info
         self.history = info.history
-        *small, digests, self._starts = read_members(
-            folder / SMALL, *SMALL_ARRAYS, "frame_digests", "starts"
-        )
-        for name, array in zip(SMALL_ARRAYS, small, strict=True):
-            setattr(self, name, array)
-        self._digests = digests.tobytes()
-        found = anchors_digest(self.history, self.frame_size, self.small_arrays(), [self._digests])
-        endpoints = endpoints_digest(self.small_arrays())
-        if found != info.digest or endpoints != info.endpoints_digest:
+        extras = [Layout(x.name, x.dtype, x.shape) for x in info.extras]
+        members = {"frames": _FRAMES[2]} | {x.name: _members(x.name)[2] for x in extras}
+        names = ("starts", *SMALL_ARRAYS, *members.values())
+        small = dict(zip(names, read_members(folder / SMALL, *names), strict=True))
+        self._starts = small["starts"]
+        for name in SMALL_ARRAYS:
+            setattr(self, name, small[name])
+        self._digests = {name: small[member].tobytes() for name, member in members.items()}
+        self._extras = tuple(described(layout, small) for layout in extras)
+        if (
+            set_digest(self.history, self.frame_size, small, self._extras) != info.digest
+            or endpoints_digest(small) != info.endpoints_digest
+        ):
             raise damaged(folder / SMALL, "the arrays do not have the set's digest")
-        self._latest: tuple[int, np.ndarray] | None = None
+        self._latest: dict[bool, tuple[str, int, np.ndarray]] = {}  # of frames, and of another
 
     @property
     def frame_size(self) -> tuple[int, int]:
@@ -167,24 +254,43 @@ class StoredAnchors(Anchors):
 
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """RGB frames of anchors [start, stop), history first; FailedPrecondition if damaged."""
+        shape = (self.history + self.horizon, *self.frame_size, 3)
+        return self._read("frames", np.dtype(np.uint8), shape, start, stop)
+
+    @property
+    def extras(self) -> tuple[AnchorArray, ...]:
+        """The arrays beside these, by name."""
+        return self._extras
+
+    def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Anchors [start, stop) of one of the ``extras``; FailedPrecondition if damaged."""
+        (found,) = (array for array in self._extras if array.name == name)
+        return self._read(name, np.dtype(found.dtype), found.shape, start, stop)
+
+    def extra_digests(self, name: str) -> bytes:
+        """Sha256 of each anchor's part of one of the ``extras``, joined."""
+        return self._digests[name]
+
+    def _read(
+        self, name: str, dtype: np.dtype, shape: tuple[int, ...], start: int, stop: int
+    ) -> np.ndarray:
         first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
-        out = np.empty((stop - start, self.history + self.horizon, *self.frame_size, 3), np.uint8)
+        out = np.empty((stop - start, *shape), dtype)
 
         def fill(index: int) -> None:
             begin, end = int(self._starts[index]), int(self._starts[index + 1])
             low, high = max(start, begin), min(stop, end)
-            frames = self._shard(begin, end)
-            out[low - start : high - start] = frames[low - begin : high - begin]
+            latest = self._latest.get(name == "frames")
+            if latest is not None and latest[:2] == (name, begin):
+                values = latest[2]
+            else:
+                path = self._folder / f"{begin:08d}{SUFFIX}"
+                digests = self._digests[name][DIGEST_BYTES * begin : DIGEST_BYTES * end]
+                values = read_values(path, name, dtype, (end - begin, *shape), digests)
+            out[low - start : high - start] = values[low - begin : high - begin]
             if index == last:  # what comes next begins in this shard, or after it
-                self._latest = begin, frames
+                self._latest[name == "frames"] = (name, begin, values)
 
         # Side by side: on a fast device they would be what a score waits for.
         list(_readers().map(fill, range(first, last + 1)))
         return out
-
-    def _shard(self, begin: int, end: int) -> np.ndarray:
-        latest = self._latest
-        if latest is not None and latest[0] == begin:
-            return latest[1]
-        digests = self._digests[DIGEST_BYTES * begin : DIGEST_BYTES * end]
-        return read_frames(self._folder / f"{begin:08d}{SUFFIX}", digests)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from acpc.contract import anchors_digest, endpoints_at, endpoints_digest, from_json, to_json
+from acpc.contract import endpoints_at, endpoints_digest, from_json, to_json
 
 from acpc_server.data.anchor_sets.files import discard, sync_folder, write_whole
 from acpc_server.data.anchor_sets.info import (
@@ -21,17 +21,22 @@ from acpc_server.data.anchor_sets.info import (
     read_stored,
 )
 from acpc_server.data.anchor_sets.shards import (
-    DIGEST_BYTES,
     SMALL,
+    Layout,
+    Packed,
+    described,
+    layouts,
     next_offset,
+    read_layouts,
     read_members,
     read_small,
+    set_digest,
     shard_bytes,
     shard_paths,
     write_arrays,
     write_shard,
 )
-from acpc_server.data.anchors import AnchorBatch
+from acpc_server.data.anchors import DIGEST_BYTES, AnchorBatch
 from acpc_server.data.dataset_anchors import DrawnAnchors
 from acpc_server.errors import (
     Aborted,
@@ -57,6 +62,7 @@ class _Layout(NamedTuple):
     state_width: int
     endpoints: int
     own_trajectories: bool
+    extras: tuple[Layout, ...]
 
 
 def _states(states: np.ndarray) -> tuple[int, int]:
@@ -126,14 +132,16 @@ class AnchorUpload:
                 paths[0], "frames_shape", "own_trajectories", "action_blocks", "endpoint_states"
             )
             height, width = shape[2:4].tolist()
-            self._layout = _Layout(height, width, blocks.shape[2], *_states(states), bool(own))
+            self._layout = _Layout(
+                height, width, blocks.shape[2], *_states(states), bool(own), read_layouts(paths[0])
+            )
 
     def append(
-        self, shard: AnchorBatch, packed: bytes | None = None, *, own_trajectories: bool = False
+        self, shard: AnchorBatch, packed: Packed | None = None, *, own_trajectories: bool = False
     ) -> None:
         """Stores the next shard for good.
 
-        ``packed`` are its frames deflated by zlib; None stores them plain.
+        ``packed`` are its frames and extra arrays as zlib deflated them, by name.
 
         Raises:
             InvalidArgument: The shard does not fit the header, or the shards before it.
@@ -155,8 +163,10 @@ class AnchorUpload:
             )
         self._check_layout(shard, own_trajectories)
         try:
-            self._take(shard_bytes(shard, packed))
-            written = write_shard(self._data, self.next_offset, shard, packed, own_trajectories)
+            self._take(shard_bytes(shard, packed or {}))
+            written = write_shard(
+                self._data, self.next_offset, shard, packed or {}, own_trajectories
+            )
         except ResourceExhausted:
             self.restart()  # what does not fit must not take the space of others
             raise
@@ -179,6 +189,7 @@ class AnchorUpload:
             shard.action_blocks.shape[2],
             *_states(shard.endpoint_states),
             own_trajectories,
+            layouts(shard),
         )
         if self._layout is None:
             self._check_small(shard)
@@ -194,10 +205,15 @@ class AnchorUpload:
                 raise InvalidArgument(field, f"ends in {found}, but the first shard's in {wanted}")
         if layout.own_trajectories != first.own_trajectories:
             raise InvalidArgument("trajectory_ids", "give them in every shard, or in none")
+        if layout.extras != first.extras:
+            ours, theirs = (
+                [f"{x.name} {list(x.shape)}" for x in of.extras] for of in (layout, first)
+            )
+            raise InvalidArgument("extras", f"are {ours}, but the first shard's are {theirs}")
 
     def _check_small(self, shard: AnchorBatch) -> None:
         one = sum(array.nbytes for array in shard.small_arrays().values()) // shard.count
-        whole = (one + DIGEST_BYTES) * self._header.anchors
+        whole = (one + DIGEST_BYTES * (1 + len(shard.arrays))) * self._header.anchors
         if whole > MAX_SMALL_BYTES:
             raise ResourceExhausted(
                 f"{self._header.anchors} anchors have {whole} bytes of actions and states; at most "
@@ -228,14 +244,13 @@ class AnchorUpload:
                 reason="UPLOAD_INCOMPLETE",
             )
         try:
-            small = read_small(shard_paths(self._data))
+            small = read_small(shard_paths(self._data), [x.name for x in self._layout.extras])
         except FailedPrecondition:  # damaged on the disk
             self.restart()
             raise
         layout = self._layout
-        digest = anchors_digest(
-            header.history, layout[:2], small, [small["frame_digests"].tobytes()]
-        )
+        extras = tuple(described(x, small) for x in layout.extras)
+        digest = set_digest(header.history, layout[:2], small, extras)
         if header.expected_digest not in ("", digest):
             self.restart()
             raise InvalidArgument(
@@ -255,6 +270,7 @@ class AnchorUpload:
             description=header.description,
             source=header.source,
             endpoints_digest=endpoints_digest(small),
+            extras=extras,
         )
         write_whole(self._data / INFO, lambda file: file.write(to_json(info).encode()))
         write_whole(self._done, lambda file: file.write(digest.encode()))
@@ -311,7 +327,7 @@ def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], N
         check()
         shard = drawn.batch(start, stop)
         packed = zlib.compress(shard.frames.data, ZLIB_LEVEL)
-        upload.append(shard, packed if len(packed) < shard.frames.nbytes else None)
+        upload.append(shard, {"frames": packed} if len(packed) < shard.frames.nbytes else None)
     return upload.finish()
 
 
