@@ -42,6 +42,14 @@ class FrameSource:
         """How many frames."""
         return len(self.pixels[self.rows])
 
+    def told(self, error: AcpcError) -> AcpcError:
+        """What became of a view like this one, by the field that has it in this request."""
+        if self.drawn is None or not isinstance(error, InvalidArgument):
+            return error
+        _, view = self.drawn
+        head, _, _ = error.field.partition(".")
+        return error.moved(head, f"perturbations.specs[{view.spec_index}]")
+
 
 class FrameSources:
     """Sources for one checkpoint in one arithmetic; their frames are made on ``device``."""
@@ -144,8 +152,6 @@ def _drawn(
     except AcpcError as error:
         if len(sources) > 1:
             return [found for source in sources for found in _drawn([source], inputs, no)]
-        if isinstance(error, InvalidArgument):
-            error = error.below("perturbations")
         return [(error, no)]
     same = unchanged(views, histories, draws)
     return [*zip(views, torch.split(same, 1), strict=True)]

@@ -228,7 +228,7 @@ def _latents_of(source: FrameSource | None, found: _Found, clean: Tensor | None 
         return clean
     latents = found[source.key]
     if isinstance(latents, AcpcError):
-        raise latents
+        raise source.told(latents)
     return latents if len(latents) or clean is None else clean
 
 

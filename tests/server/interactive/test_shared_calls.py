@@ -178,6 +178,19 @@ def test_a_pair_that_fails_leaves_the_others_their_call(bench: Bench) -> None:
         np.testing.assert_allclose(numbers(answer.result(0)), apart, rtol=1e-4, atol=5e-6)
 
 
+def test_one_fault_of_two_requests_is_told_by_the_field_of_each(bench: Bench) -> None:
+    wrong = GaussianBlur(kernel_size=99)
+    first = pair(1, wrong)
+    second = replace(pair(1, GaussianNoise(sigma=0.1), wrong), history=first.history)
+    fields = []
+    for answer in bench.together(first, second, first):
+        with pytest.raises(InvalidArgument) as refused:
+            answer.result(0)
+        fields.append(refused.value.field)
+    named = [f"perturbations.specs[{index}].gaussian_blur.kernel_size" for index in (0, 1, 0)]
+    assert fields == named
+
+
 def test_a_plug_in_with_a_fault_fails_its_own_caller(bench: Bench) -> None:
     requests = [pair(0), pair(1, Registered(name="test_broken")), pair(2)]
     good, bad, last = bench.together(*requests, calls=2)
