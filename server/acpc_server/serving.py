@@ -113,7 +113,7 @@ def supervise(settings: Settings) -> NoReturn:
         FailedPrecondition: A device does not exist.
     """
     for name in settings.devices.split(","):
-        choose_device(name)
+        choose_device(name, f"--devices {settings.devices}:")
     given, text = os.pipe()
     with os.fdopen(text, "w") as file:
         file.write(settings.model_dump_json(exclude_unset=True))

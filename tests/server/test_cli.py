@@ -175,7 +175,7 @@ def test_a_device_that_does_not_exist_starts_no_worker(run: Run, tmp_path: Path)
     state = tmp_path / "state"
     refused = run("serve", *folders, "--state-dir", state, "--devices", "cpu,cuda:97")
     assert refused.returncode == 1
-    assert "cuda:97" in refused.stderr
+    assert "--devices cpu,cuda:97: cuda:97, but torch" in refused.stderr
     assert not state.exists()
 
 

@@ -19,10 +19,11 @@ _NO_FLOAT64 = _NO_PINNING = frozenset({"mps"})
 _TF32 = frozenset({"cuda"})
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, flag: str = "--device") -> torch.device:
     """The device that ``name`` means: a kind of accelerator, one of its devices, or ``auto``.
 
     ``auto`` is this machine's accelerator, if it can measure rounding in float64, and else the CPU.
+    ``flag`` is where the name was given.
 
     Raises:
         FailedPrecondition: There is no such device; the message says what there is.
@@ -31,14 +32,15 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         chosen = found is not None and computes_float64(found)
         name = found.type if chosen and found is not None else "cpu"
-    device = torch.device(name)
-    if device.type == "cpu":
+    # Torch takes cuda:256 for cuda:0.
+    kind, colon, number = name.partition(":")
+    if kind == "cpu":
         return torch.device("cpu")
-    count = torch.accelerator.device_count() if found and found.type == device.type else 0
-    if (device.index or 0) >= count:
+    count = torch.accelerator.device_count() if found and found.type == kind else 0
+    if (colon and not number.isdecimal()) or int(number or 0) >= count:
         have = f"{count} of that kind" if count else f"only {found.type if found else 'the CPU'}"
-        raise FailedPrecondition(f"--device {name}, but torch {torch.__version__} finds {have}")
-    return torch.device(device.type, device.index or 0)
+        raise FailedPrecondition(f"{flag} {name}, but torch {torch.__version__} finds {have}")
+    return torch.device(kind, int(number or 0))
 
 
 def device_name(device: torch.device) -> str:

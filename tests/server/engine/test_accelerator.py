@@ -50,6 +50,9 @@ def test_a_device_is_chosen(asked: str, chosen: str) -> None:
     [
         (("cuda", 0), "cuda", "finds only the CPU"),
         (("cuda", 2), "cuda:2", "finds 2 of that kind"),
+        (("cuda", 1), "cuda:256", "finds 1 of that kind"),
+        (("cuda", 1), "cuda:one", "finds 1 of that kind"),
+        (("cuda", 1), "nonsense", "finds only cuda"),
         (("xpu", 1), "cuda", "finds only xpu"),
     ],
     indirect=["machine"],
