@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +23,7 @@ from acpc_server.engine import (
     examine,
     keep_freed_memory,
 )
+from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel, load_checkpoint, sample_model
 from acpc_server.observe import Metrics
 
@@ -65,6 +68,9 @@ def doctor(
     """
     keep_freed_memory()
     chosen = choose_device(device)
+    with _written(json_file):
+        if json_file is not None:
+            json_file.open("a").close()  # before minutes of work
     engine = DeviceEngine(chosen, Metrics())
     try:
         found = list(
@@ -79,10 +85,21 @@ def doctor(
     finally:
         engine.close()
     _print(found)
-    if json_file is not None:
-        json_file.write_text(json.dumps([_plain(one) for one in found], indent=2) + "\n")
+    with _written(json_file):
+        if json_file is not None:
+            json_file.write_text(json.dumps([_plain(one) for one in found], indent=2) + "\n")
     if any(one.failed or one.verdict == UNTRIED for one in found):
         raise typer.Exit(1)
+
+
+@contextmanager
+def _written(path: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FailedPrecondition(
+            f"--json {path} cannot be written ({error.strerror}); name another file"
+        ) from error
 
 
 def _model(checkpoint: Path | None, device: torch.device) -> FrozenWorldModel:

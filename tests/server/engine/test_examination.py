@@ -152,6 +152,18 @@ def test_a_device_that_is_not_there_is_named() -> None:
         choose_device("xpu")
 
 
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acpc_server.doctor_command.examine", lambda *_, **__: [])
+    nowhere = tmp_path / "nowhere" / "doctor.json"
+    for file, tried in ((nowhere, False), (Path("/dev/full"), True)):
+        result = CliRunner().invoke(app, ["doctor", "--device", "cpu", "--json", str(file)])
+        assert isinstance(result.exception, FailedPrecondition)
+        assert f"--json {file} cannot be written" in result.exception.message
+        assert ("what" in result.output) is tried
+
+
 @pytest.mark.parametrize("factor, verdicts", [(1.0, "ok"), (1.001, "FAILS")])
 def test_compiled_code_is_set_beside_what_it_stands_for(
     monkeypatch: pytest.MonkeyPatch, factor: float, verdicts: str
