@@ -1,0 +1,18 @@
+"""Factors of variation: the histories of anchors rendered again in other light, colour or texture.
+
+``rendered_views`` makes the groups of views of an anchor set, ``factor:level``, from any function
+that renders states; ``environment_renderer`` is such a function for an environment that can be
+reset to a state under a variation. docs/factors.md shows both.
+"""
+
+from acpc_lab.factors.environments import environment_renderer
+from acpc_lab.factors.views import LEVELS, Render, factor_of, group_of, rendered_views
+
+__all__ = [
+    "LEVELS",
+    "Render",
+    "environment_renderer",
+    "factor_of",
+    "group_of",
+    "rendered_views",
+]
