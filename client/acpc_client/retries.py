@@ -77,7 +77,16 @@ class RetryPolicy:
         spread = 1.0 + 0.2 * random.random()  # noqa: S311 - jitter, not a secret
         if error.retry_after is not None:
             return error.retry_after * spread
-        return min(self.maximum, self.initial * self.multiplier ** (failures - 1)) * spread
+        return self._back_off(failures) * spread
+
+    def hinted(self, error: AcpcError, failures: int = 1) -> AcpcError:
+        """The error, which says when to come back where a server that has died could not."""
+        if isinstance(error, Unavailable) and not isinstance(error, ServerAway):
+            error.retry_after = error.retry_after or self._back_off(failures)
+        return error
+
+    def _back_off(self, failures: int) -> float:
+        return min(self.maximum, self.initial * self.multiplier ** (failures - 1))
 
 
 class Attempts:
@@ -107,7 +116,10 @@ class Attempts:
         """Seconds to wait before the next attempt; None: ``error`` is the answer."""
         self._failures += 1
         delay = self._policy.delay(error, self._failures)
-        return None if delay is None or self.over(delay) else delay
+        if delay is None or self.over(delay):
+            self._policy.hinted(error, self._failures)
+            return None
+        return delay
 
     def succeeded(self) -> None:
         """Forgets the failures in a row."""

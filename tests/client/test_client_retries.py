@@ -115,3 +115,16 @@ def test_a_spent_deadline_is_over() -> None:
     attempts = Attempts(RetryPolicy(), 1e-9)
     assert attempts.over()
     assert attempts.after(Unavailable("x")) is None
+
+
+def test_an_error_of_a_server_that_died_says_when_to_come_back() -> None:
+    attempts = Attempts(RetryPolicy(attempts=3, initial=0.1), None)
+    for _ in range(2):
+        died = Unavailable("socket closed")
+        assert attempts.after(died) is not None
+        assert died.retry_after is None, "the wait is the policy's"
+    assert attempts.after(died) is None
+    assert died.retry_after == pytest.approx(0.4)
+    told = Unavailable("draining", retry_after=7.0)
+    assert attempts.after(told) is None
+    assert told.retry_after == 7.0

@@ -14,11 +14,15 @@ from pathlib import Path
 import grpc
 import planning_wire as planning
 import processes
+import pytest
 import wire
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
+from acpc_client import GaussianNoise, Tls
+from acpc_client.errors import Unavailable
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
+from credentials import Authority
 from google.rpc import code_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from job_world import JobCaller
@@ -170,3 +174,26 @@ def test_a_lame_duck_is_told_to_all_and_hurried(world: ServedWorld, tmp_path: Pa
         answer = DiagnosticServiceStub(channel).ComparePair(wire.pair(), timeout=GENEROUS_SECONDS)
         assert answer.results
         assert server.terminate() == 0, "the second signal ends the lame duck"
+
+
+def test_a_client_outlasts_the_death_of_the_only_worker(world: ServedWorld, tmp_path: Path) -> None:
+    authority = Authority()
+    certificate, key = authority.issue("localhost").write(tmp_path, "server")
+    tls = Tls(authority.write(tmp_path, "ca")[0])
+    secure = {"tls_certificate": certificate, "tls_key": key}
+    patient = RetryPolicy(attempts=10**6, maximum=0.5)
+    shift, arguments = GaussianNoise(0.1), ("lewm", wire.frames(2), wire.blocks(3))
+    with (
+        several(world, tmp_path / "state", "cpu", **secure) as server,
+        AcpcClient(server.address, tls=tls, retry=patient, timeout=3 * GENEROUS_SECONDS) as client,
+        client.plan("lewm", wire.frames(1), wire.frames(1)[0], perturbations=shift) as session,
+    ):
+        session.certify(planning.pool())
+        (started,) = of("worker_started", "cpu", server)
+        os.kill(int(str(started["pid"])), signal.SIGKILL)
+        with pytest.raises(Unavailable, match="open another") as ended:
+            session.certify(planning.pool())
+        assert ended.value.retry_after
+        assert client.compare_pair(*arguments, perturbations=shift).results
+        assert len(of("worker_started", "cpu", server)) == 2
+        assert server.terminate() == 0

@@ -163,11 +163,12 @@ class AcpcClient(PlanningMethods):
         )
         try:
             for answer in stream:
+                self._transport.contact.made = True
                 yield PairOutcome.from_message(answer)
             feed.check()
         except grpc.RpcError as raised:
             feed.check()
-            raise self._transport.error(raised) from raised
+            raise self._transport.policy.hinted(self._transport.error(raised)) from raised
         finally:
             stream.cancel()
 

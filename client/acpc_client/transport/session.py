@@ -95,6 +95,7 @@ class SessionBase:
     def _moved(self, answer: pb.PlanResponse | None, *_: pb.PlanRequest) -> Receipt:
         """What the session computes with, from the answer to its start or to a frame."""
         self._receipt = read_answer(Receipt, planning.started(answer).receipt)
+        self._transport.contact.made = True
         return self._receipt
 
     @staticmethod
@@ -157,11 +158,11 @@ class SessionBase:
         if not fresh and self._why_closed:
             raise self._closed()
 
-    @staticmethod
-    def _told(failure: BaseException) -> str:
+    def _told(self, failure: BaseException) -> str:
         """Why the session has ended; where its server has gone, the error says what to do, too."""
         if isinstance(failure, Unavailable):
             extended(failure, "a planning session stays with its server: open another")
+            self._transport.policy.hinted(failure)
         return str(failure) or type(failure).__name__
 
     def _numbered(self, pool: pb.PlanPool) -> pb.PlanRequest:
