@@ -113,6 +113,8 @@ def check_checkpoint(
         ("history", f"{card.history} frames"),
         ("action block width", f"{card.action_block_dim} (frameskip x action_dim)"),
         ("parameters", f"{card.parameter_count:,}"),
+        *((("proprioception width", card.proprio_dim),) if card.proprio_dim else ()),
+        *((("tokens of a latent", card.latent_tokens),) if card.latent_tokens else ()),
     ):
         table.add_row(name, str(value))
     table.columns[1].overflow = "fold"  # a digest must not be cut

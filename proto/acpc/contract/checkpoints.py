@@ -24,13 +24,15 @@ class ModelCard(Record, Wire[pb.ModelCard]):
     """What a loaded checkpoint is.
 
     Attributes:
-        family: ``"lewm"``, ``"pldm"``, or the name of a plug-in.
+        family: ``"lewm"``, ``"pldm"``, ``"prejepa"``, or the name of a plug-in.
         digest: sha256 over the configuration and every tensor.
         image_size: Side of the square input, in pixels.
         latent_dim: Width of the projected latent space.
         history: Longest history the predictor sees, in frames.
         action_block_dim: Width of one action block: frameskip x action_dim.
         parameter_count: Number of parameters.
+        proprio_dim: Width of the proprioception that goes with every frame; 0: it takes none.
+        latent_tokens: Tokens that a latent is made of; 0: it is one vector.
     """
 
     family: str
@@ -40,6 +42,8 @@ class ModelCard(Record, Wire[pb.ModelCard]):
     history: int
     action_block_dim: int
     parameter_count: int
+    proprio_dim: int = 0
+    latent_tokens: int = 0
 
 
 @dataclass(frozen=True, repr=False)

@@ -94,8 +94,10 @@ class ModelCard(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     ACTION_BLOCK_DIM_FIELD_NUMBER: _builtins.int
     PARAMETER_COUNT_FIELD_NUMBER: _builtins.int
+    PROPRIO_DIM_FIELD_NUMBER: _builtins.int
+    LATENT_TOKENS_FIELD_NUMBER: _builtins.int
     family: _builtins.str
-    """"lewm", "pldm", or the name of a plug-in."""
+    """"lewm", "pldm", "prejepa", or the name of a plug-in."""
     digest: _builtins.str
     """sha256 over config and tensors, hex."""
     image_size: _builtins.int
@@ -108,6 +110,10 @@ class ModelCard(_message.Message):
     """Width of one action block: frameskip x action_dim."""
     parameter_count: _builtins.int
     """Number of parameters."""
+    proprio_dim: _builtins.int
+    """Width of the proprioception that goes with every frame. Zero: it takes none."""
+    latent_tokens: _builtins.int
+    """Tokens that a latent is made of. Zero: one vector."""
     def __init__(
         self,
         *,
@@ -118,10 +124,12 @@ class ModelCard(_message.Message):
         history: _builtins.int = ...,
         action_block_dim: _builtins.int = ...,
         parameter_count: _builtins.int = ...,
+        proprio_dim: _builtins.int = ...,
+        latent_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_block_dim", b"action_block_dim", "digest", b"digest", "family", b"family", "history", b"history", "image_size", b"image_size", "latent_dim", b"latent_dim", "parameter_count", b"parameter_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_block_dim", b"action_block_dim", "digest", b"digest", "family", b"family", "history", b"history", "image_size", b"image_size", "latent_dim", b"latent_dim", "latent_tokens", b"latent_tokens", "parameter_count", b"parameter_count", "proprio_dim", b"proprio_dim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,6 +25,7 @@ FAMILY_OF_TARGET = {
     "stable_worldmodel.wm.pldm.PLDM": "pldm",
     "stable_worldmodel.wm.pldm.pldm.PLDM": "pldm",
 }
+CONFIG_NAME, OPTIONS_NAME = "config.json", "acpc.json"
 MAX_DEPTH = 16
 # Width, layers and heads of the sizes vit_hf knows; the MLPs are four times as wide.
 VIT_SIZES = {
@@ -223,8 +224,8 @@ class JepaConfig(Part):
     history_size: int | None = None
 
 
-def read_config(data: bytes) -> JsonObject:
-    """Parse the bytes of ``config.json`` as plain data.
+def read_config(data: bytes, filename: str = CONFIG_NAME) -> JsonObject:
+    """Parse the bytes of ``config.json``, or of another such file, as plain data.
 
     Raises:
         UnsafeCheckpoint: Not UTF-8 JSON, not an object, a key written twice, NaN or infinity, or
@@ -235,17 +236,21 @@ def read_config(data: bytes) -> JsonObject:
             data.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_no_constant
         )
     except RecursionError:
-        raise bad_config("", f"nested deeper than {MAX_DEPTH} levels") from None
+        raise bad_config("", f"nested deeper than {MAX_DEPTH} levels", filename) from None
     except ValueError as error:
-        raise bad_config("", f"not valid JSON: {error}") from None
+        raise bad_config("", f"not valid JSON: {error}", filename) from None
     if not isinstance(tree, dict):
-        raise bad_config("", f"a JSON object is wanted, found {type(tree).__name__}")
+        raise bad_config("", f"a JSON object is wanted, found {type(tree).__name__}", filename)
     _check_depth(tree, 1)
     return tree
 
 
-def parse_config(kind: type[Config], tree: JsonObject) -> Config:
+def parse_config(
+    kind: type[Config], tree: JsonObject, below: str = "", *, filename: str = CONFIG_NAME
+) -> Config:
     """Match a config tree against a closed set of targets and arguments.
+
+    ``below`` is the path of the tree in its file.
 
     Raises:
         UnsafeCheckpoint: An unknown target, or an unknown, missing or ill-typed key; the message
@@ -257,12 +262,13 @@ def parse_config(kind: type[Config], tree: JsonObject) -> Config:
         details = error.errors(include_url=False, include_context=True)
     # An unknown target explains every other complaint about the same node.
     first = min(details, key=lambda item: not _path(item).endswith("_target_"))
-    raise bad_config(_path(first), _explain(first))
+    path = ".".join(filter(None, (below, _path(first))))
+    raise bad_config(path, _explain(first), filename)
 
 
-def bad_config(path: str, problem: str) -> UnsafeCheckpoint:
+def bad_config(path: str, problem: str, filename: str = CONFIG_NAME) -> UnsafeCheckpoint:
     """The error for the key at ``path``, or for the whole file when that is empty."""
-    where = f"config.json: {path}: " if path else "config.json: "
+    where = f"{filename}: {path}: " if path else f"{filename}: "
     return UnsafeCheckpoint(where + problem, reason="CHECKPOINT_CONFIG_REFUSED")
 
 

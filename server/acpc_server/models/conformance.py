@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from acpc_server.errors import AcpcError
-from acpc_server.models.frozen import FrozenWorldModel
+from acpc_server.models.frozen import FrozenWorldModel, TakesProprio
 from acpc_server.models.rollout import rollout, rollout_pool
 
 # Rows may differ by rounding between batches, not by more.
@@ -75,6 +75,9 @@ class _Trial:
         self._blocks = normal(FRAMES, card.history + HORIZON - 1, width)
         self._latents = normal(FRAMES, card.history, dim)
         self._pools = normal(1, CANDIDATES, HORIZON, width)
+        self._proprio = normal(FRAMES, card.proprio_dim)
+        # Such a model may keep more of a predicted frame than its latent, which a loop cannot.
+        self._looped = 1 if isinstance(model, TakesProprio) else HORIZON
 
     def checks(self) -> list[tuple[str, Callable[[], str]]]:
         return [
@@ -86,6 +89,7 @@ class _Trial:
             ("predict_next works for every history up to the card's", self._predicts),
             ("a prediction does not depend on the rows beside it", self._predicts_alone),
             ("predict_next sees the last latent and the last action", self._listens),
+            ("latents hold the proprioception that comes with their frames", self._attaches),
             ("inputs are left as they were, and results need no gradient", self._touches_nothing),
             ("a rollout is the step-by-step loop", self._rolls_out),
             ("a pool is its candidates one by one", self._rolls_pools),
@@ -155,6 +159,19 @@ class _Trial:
                 return f"another last {name} gives the same prediction"
         return ""
 
+    def _attaches(self) -> str:
+        model, width = self._model, self._card.proprio_dim
+        if not isinstance(model, TakesProprio):
+            return f"proprio_dim is {width}, but there is no attach" if width else ""
+        if not width:
+            return ""
+        plain = self._model.encode(self._frames)
+        found = model.attach(plain, self._proprio)
+        if wrong := _wrong(found, tuple(plain.shape), model.device):
+            return wrong
+        alone = model.attach(plain[:1], self._proprio[:1])
+        return "no latent changes" if torch.equal(found, plain) else _apart(found[:1], alone)
+
     def _touches_nothing(self) -> str:
         inputs = self._frames, self._latents, self._blocks
         before = [x.clone() for x in inputs]
@@ -171,7 +188,7 @@ class _Trial:
     def _loop(self, latents: Tensor, blocks: Tensor) -> Tensor:
         """The rollout of the paper, window by window."""
         known = list(latents.unbind(1))
-        while len(known) < latents.shape[1] + HORIZON:
+        while len(known) < latents.shape[1] + self._looped:
             start = max(0, len(known) - self._card.history)
             window = torch.stack(known[start:], dim=1)
             known.append(self._predict(window, blocks[:, start : len(known)]))
@@ -180,7 +197,8 @@ class _Trial:
     def _rolls_out(self) -> str:
         for length in range(1, self._card.history + 1):
             latents, blocks = self._latents[:, :length], self._blocks[:, : length + HORIZON - 1]
-            wrong = _apart(rollout(self._model, latents, blocks), self._loop(latents, blocks))
+            rolled = rollout(self._model, latents, blocks)[:, : self._looped]
+            wrong = _apart(rolled, self._loop(latents, blocks))
             if wrong:
                 return f"history {length}: {wrong}"
         return ""
@@ -192,7 +210,7 @@ class _Trial:
         for candidate in self._pools[0]:
             blocks = torch.cat([past, candidate]).expand(FRAMES, -1, -1)
             rows.append(self._loop(self._latents, blocks))
-        return _apart(found, torch.stack(rows, dim=1))
+        return _apart(found[:, :, : self._looped], torch.stack(rows, dim=1))
 
     def _differentiates(self) -> str:
         with (

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Literal
 
@@ -14,8 +15,8 @@ import torch
 from torch import nn
 
 from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, UnsafeCheckpoint
-from acpc_server.models.config import read_config
-from acpc_server.models.folder import CONFIG_NAME, DEFAULT_LIMITS, CheckpointLimits
+from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject, read_config
+from acpc_server.models.folder import DEFAULT_LIMITS, CheckpointLimits
 from acpc_server.models.frozen import ModelCard
 from acpc_server.models.loader import build_model, read_checkpoint
 from acpc_server.models.weights import StateDict, StateReader, unwrap
@@ -89,7 +90,8 @@ def convert_weights(
             raise InvalidArgument(
                 "dtype", f"{dtype} cannot hold {name}, whose largest value is {tensor.abs().max()}"
             )
-    return _write(destination, tree, state, container, limits)
+    options = {key: value for key, value in reader.options.items() if key != "backbone"}
+    return _write(destination, tree, state, container, limits, options)
 
 
 def _write(
@@ -98,17 +100,20 @@ def _write(
     state: StateDict,
     container: Container,
     limits: CheckpointLimits,
+    options: JsonObject | None = None,
 ) -> ModelCard:
     """Write a folder whose bytes have first been built into a model."""
     if destination.exists():
         raise AlreadyExists(f"{destination} exists; name a new folder", reason="FOLDER_EXISTS")
     filename = f"weights.{container}"
     data = _serialise(state, container)
-    reader = StateReader(filename, data, read_config(tree))
+    reader = StateReader(filename, data, read_config(tree), options)
     model = build_model(reader, torch.device("cpu"), limits)
     destination.mkdir(parents=True)
     (destination / CONFIG_NAME).write_bytes(tree)
     (destination / filename).write_bytes(data)
+    if options:
+        (destination / OPTIONS_NAME).write_text(json.dumps(options))
     return model.card
 
 

@@ -24,8 +24,8 @@ from acpc_server.errors import (
     UnsafeCheckpoint,
     shortage,
 )
+from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME
 
-CONFIG_NAME = "config.json"
 PREFERRED_WEIGHTS = "weights.pt"
 WEIGHTS_SUFFIXES = (".pt", ".safetensors")
 OBJECT_SUFFIX = ".ckpt"
@@ -62,7 +62,8 @@ class CheckpointEntry:
         name: Folder relative to the root, with ``/`` between its parts.
         weights: Name of the weights file in it.
         size_bytes: Size of the weights file.
-        stamp: Identity, size and time of both files; differs once either was replaced.
+        stamp: Identity, size and time of these files and of the options beside them; differs once
+            one was replaced.
     """
 
     name: str
@@ -203,7 +204,8 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
         for filename in files:
             weights = _status(folder, filename, stat.S_ISREG)
             if filename.endswith(WEIGHTS_SUFFIXES) and weights is not None:
-                entries.append(_entry(relative.as_posix(), filename, config, weights))
+                options = _status(folder, OPTIONS_NAME, stat.S_ISREG)
+                entries.append(_entry(relative.as_posix(), filename, config, weights, options))
     return sorted(entries, key=lambda entry: (entry.name, entry.weights))
 
 
@@ -212,14 +214,21 @@ def find_checkpoint(root: Path, name: str, weights: str = "") -> CheckpointEntry
     with open_folder(root, name) as folder:
         config = _stat_file(folder, CONFIG_NAME)
         filename = choose_weights(folder, name, weights)
-        return _entry(name, filename, config, _stat_file(folder, filename))
+        weighed = _stat_file(folder, filename)
+        return _entry(name, filename, config, weighed, _status(folder, OPTIONS_NAME, stat.S_ISREG))
 
 
 def _entry(
-    name: str, filename: str, config: os.stat_result, weights: os.stat_result
+    name: str,
+    filename: str,
+    config: os.stat_result,
+    weights: os.stat_result,
+    options: os.stat_result | None,
 ) -> CheckpointEntry:
-    stamp = [(status.st_ino, status.st_size, status.st_mtime_ns) for status in (config, weights)]
-    return CheckpointEntry(name, filename, weights.st_size, stamp=stamp[0] + stamp[1])
+    stamp: tuple[int, ...] = ()
+    for status in filter(None, (config, weights, options)):
+        stamp += status.st_ino, status.st_size, status.st_mtime_ns
+    return CheckpointEntry(name, filename, weights.st_size, stamp=stamp)
 
 
 def _status(folder: int, filename: str, is_wanted: Callable[[int], bool]) -> os.stat_result | None:

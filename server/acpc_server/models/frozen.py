@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from acpc.contract import ModelCard
@@ -14,6 +14,8 @@ from acpc_server.errors import InvalidArgument
 from acpc_server.models.jepa import JepaModel
 from acpc_server.models.unroll import unroll
 
+Network = TypeVar("Network", bound=nn.Module)
+Frozen = TypeVar("Frozen", bound="FrozenNetwork[Any]")
 # What autocast computes in bfloat16 here, and so casts the weights of.
 PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 
@@ -74,14 +76,30 @@ class Widens(Protocol):
         ...
 
 
-class FrozenJepa:
-    """A LeWM or PLDM network as a FrozenWorldModel."""
+@runtime_checkable
+class TakesProprio(Protocol):
+    """A model whose frames come with proprioception, of width ``card.proprio_dim``.
 
-    def __init__(self, network: JepaModel, card: ModelCard, device: torch.device) -> None:
+    It may keep more of a predicted frame than a latent says, and so rolls out by itself
+    (:class:`acpc_server.models.rollout.Unrolls`); :meth:`predict_next` is one step from observed
+    frames.
+    """
+
+    def attach(
+        self, latents: Float[Tensor, "*n dim"], proprio: Float[Tensor, "*n width"]
+    ) -> Float[Tensor, "*n dim"]:
+        """Latents of frames, as :meth:`encode` gives them, with their normalised proprioception."""
+        ...
+
+
+class FrozenNetwork(Generic[Network]):
+    """A network in eval mode without gradients, its card, and its copies in other types."""
+
+    def __init__(self, network: Network, card: ModelCard, device: torch.device) -> None:
         self._network = network.to(device).eval().requires_grad_(False)
         self._card = card
         self._device = device
-        self._reduced: FrozenJepa | None = None
+        self._reduced: FrozenNetwork[Network] | None = None
         self._reduced_bytes = 0
 
     @property
@@ -94,11 +112,6 @@ class FrozenJepa:
         """Where inputs must live."""
         return self._device
 
-    @property
-    def network(self) -> JepaModel:
-        """The network, for a compiler."""
-        return self._network
-
     def __getstate__(self) -> dict[str, object]:
         """Without the bfloat16 weights, which a compiler's process has no use for."""
         return {**self.__dict__, "_reduced": None, "_reduced_bytes": 0}
@@ -108,7 +121,7 @@ class FrozenJepa:
         """Bytes that the model in bfloat16 takes now."""
         return self._reduced_bytes
 
-    def in_bfloat16(self) -> FrozenJepa:
+    def in_bfloat16(self: Frozen) -> Frozen:
         """This model with the weights of its products in bfloat16; made once, then kept."""
         if self._reduced is None:
             network = copy.deepcopy(self._network)
@@ -116,12 +129,21 @@ class FrozenJepa:
                 if isinstance(module, PRODUCTS):
                     module.to(torch.bfloat16)
             self._reduced_bytes = sum(x.nbytes for x in network.state_dict().values())
-            self._reduced = FrozenJepa(network, self._card, self._device)
-        return self._reduced
+            self._reduced = type(self)(network, self._card, self._device)
+        return cast("Frozen", self._reduced)
 
-    def in_float64(self) -> FrozenJepa:
+    def in_float64(self: Frozen) -> Frozen:
         """A copy with every weight in float64."""
-        return FrozenJepa(copy.deepcopy(self._network).double(), self._card, self._device)
+        return type(self)(copy.deepcopy(self._network).double(), self._card, self._device)
+
+
+class FrozenJepa(FrozenNetwork[JepaModel]):
+    """A LeWM or PLDM network as a FrozenWorldModel."""
+
+    @property
+    def network(self) -> JepaModel:
+        """The network, for a compiler."""
+        return self._network
 
     @torch.no_grad()
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:

@@ -59,14 +59,26 @@ class CausalAttention(nn.Module):
         self, tokens: Float[Tensor, "b t width"], last_only: bool
     ) -> Float[Tensor, "b q width"]:
         """Outputs of all tokens, or of the last alone, which attends to every token."""
+        return self.attend(tokens, 1 if last_only else tokens.shape[1], is_causal=not last_only)
+
+    def attend(
+        self,
+        tokens: Float[Tensor, "b t width"],
+        queries: int,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+    ) -> Float[Tensor, "b queries width"]:
+        """Outputs of the last ``queries`` tokens, which see all, or where ``mask`` says so."""
         normed = self.norm(tokens)
         weight_q, weight_kv = self.to_qkv.weight.tensor_split([self.to_qkv.out_features // 3])
         k, v = F.linear(normed, weight_kv).chunk(2, dim=-1)
-        q = F.linear(normed[:, -1:] if last_only else normed, weight_q)
+        q = F.linear(normed[:, -queries:], weight_q)
         q, k, v = (split_heads(x, self.heads) for x in (q, k, v))
+        dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(
-            q, k, v, dropout_p=self.dropout if self.training else 0.0, is_causal=not last_only
-        )  # (b, heads, q, dim_head)
+            q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal
+        )  # (b, heads, queries, dim_head)
         out: Tensor = self.to_out(mixed.transpose(1, 2).flatten(2))
         return out
 

@@ -16,6 +16,7 @@ from acpc_server.models.config import (
     JepaConfig,
     JsonObject,
     MlpConfig,
+    Part,
     bad_config,
     parse_config,
 )
@@ -25,8 +26,8 @@ from acpc_server.models.jepa import Embedder, JepaModel, Predictor, ProjectionMl
 from acpc_server.models.vit import ViT
 from acpc_server.models.weights import StateDict, StateReader, bad_weights, count_parameters, fill
 
-# Vision-transformer layer names of transformers 4.x and their 5.x successors.
-OLD_LAYER = re.compile(r"^encoder\.encoder\.layer\.(\d+)\.(.+)\.(weight|bias)$")
+# Layer names of transformers 4.x, and of DINOv2 in all its releases, and those of ViT in 5.x.
+OLD_LAYER = re.compile(r"^(encoder|backbone)\.encoder\.layer\.(\d+)\.(.+?)(\.weight|\.bias|)$")
 NEW_PART = {
     "attention.attention.query": "attention.q_proj",
     "attention.attention.key": "attention.k_proj",
@@ -36,6 +37,11 @@ NEW_PART = {
     "output.dense": "mlp.fc2",
     "layernorm_before": "layernorm_before",
     "layernorm_after": "layernorm_after",
+    "norm1": "layernorm_before",
+    "norm2": "layernorm_after",
+    "layer_scale1.lambda1": "layer_scale1",
+    "layer_scale2.lambda1": "layer_scale2",
+    **{name: name for name in ("mlp.fc1", "mlp.fc2", *(f"attention.{x}_proj" for x in "qkvo"))},
 }
 
 
@@ -64,6 +70,7 @@ class JepaFamily:
             UnsafeCheckpoint: Any of the checks fails; the message names the key.
         """
         parsed = parse_config(JepaConfig, config)
+        state.parse_options(Part)  # there are none
         with torch.device("meta"):
             network = build_network(parsed)
         count = count_parameters(network, limits)
@@ -82,7 +89,7 @@ class JepaFamily:
 
 def build_network(config: JepaConfig) -> JepaModel:
     """The network of a config, with fresh weights; UnsafeCheckpoint if widths do not fit."""
-    encoder = _build_encoder(config.encoder)
+    encoder = build_encoder(config.encoder)
     predictor, actions = config.predictor, config.action_encoder
     output_dim = predictor.output_dim or predictor.input_dim
     latent_dim = _head_width(config.projector, "projector", encoder.width, "the encoder's width")
@@ -101,20 +108,21 @@ def build_network(config: JepaConfig) -> JepaModel:
 
 
 def rename_old_layers(state: StateDict, filename: str) -> StateDict:
-    """The same tensors under the layer names of transformers 5.x; UnsafeCheckpoint if two meet."""
+    """The same tensors under ViT's names of transformers 5.x; UnsafeCheckpoint if two meet."""
     renamed: StateDict = {}
     for name, tensor in state.items():
         old = OLD_LAYER.match(name)
         new = name
-        if old and old[2] in NEW_PART:
-            new = f"encoder.layers.{old[1]}.{NEW_PART[old[2]]}.{old[3]}"
+        if old and old[3] in NEW_PART:
+            new = f"{old[1]}.layers.{old[2]}.{NEW_PART[old[3]]}{old[4]}"
         if new in renamed:
             raise bad_weights(filename, name, f"stored a second time as {new}")
         renamed[new] = tensor
     return renamed
 
 
-def _build_encoder(config: EncoderConfig) -> ViT:
+def build_encoder(config: EncoderConfig, *, scaled: bool = False) -> ViT:
+    """The vision transformer of a config, with fresh weights; UnsafeCheckpoint if it cannot be."""
     overrides = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     if config.pretrained and any(getattr(config, name) for name in overrides):
         # Upstream then takes the geometry from the pretrained model and drops the overrides.
@@ -129,7 +137,7 @@ def _build_encoder(config: EncoderConfig) -> ViT:
             "encoder.patch_size",
             f"{config.patch_size} exceeds encoder.image_size {config.image_size}",
         )
-    return ViT(config)
+    return ViT(config, scaled=scaled)
 
 
 def _head_width(

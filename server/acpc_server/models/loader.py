@@ -14,11 +14,18 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from acpc_server.errors import FailedPrecondition
-from acpc_server.models.config import FAMILY_OF_TARGET, JsonObject, bad_config, read_config
-from acpc_server.models.folder import (
+from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
+from acpc_server.models.config import (
     CONFIG_NAME,
+    FAMILY_OF_TARGET,
+    OPTIONS_NAME,
+    JsonObject,
+    bad_config,
+    read_config,
+)
+from acpc_server.models.folder import (
     DEFAULT_LIMITS,
+    WEIGHTS_SUFFIXES,
     CheckpointLimits,
     choose_weights,
     open_folder,
@@ -26,6 +33,7 @@ from acpc_server.models.folder import (
 )
 from acpc_server.models.frozen import FrozenWorldModel
 from acpc_server.models.jepa_family import JepaFamily
+from acpc_server.models.prejepa_family import PreJepaFamily
 from acpc_server.models.weights import StateReader, check_container
 
 ENTRY_POINT_GROUP = "acpc.model_families"
@@ -96,7 +104,38 @@ def read_checkpoint(
         _find_family(config)  # before the weights are read
         filename = choose_weights(folder, name, weights)
         data = read_file(folder, filename, limits.weights_bytes, check_container)
-    return tree, StateReader(filename, data, config)
+        options = _read_options(folder, limits)
+    backbone = _read_backbone(root, options.get("backbone"), limits)
+    return tree, StateReader(filename, data, config, options, backbone)
+
+
+def _read_options(folder: int, limits: CheckpointLimits) -> JsonObject:
+    """What ``acpc.json`` says; nothing where there is none."""
+    try:
+        data = read_file(folder, OPTIONS_NAME, limits.config_bytes)
+    except NotFound:
+        return {}
+    return read_config(data, OPTIONS_NAME)
+
+
+def _read_backbone(root: Path, path: object, limits: CheckpointLimits) -> StateReader | None:
+    """The weights that ``acpc.json`` names for a backbone, below the checkpoint root."""
+    if path is None:
+        return None
+    folder, _, filename = path.rpartition("/") if isinstance(path, str) else ("", "", "")
+    if not folder or not filename.endswith(WEIGHTS_SUFFIXES):
+        raise bad_config(
+            "backbone",
+            f"{path!r:.80}; wanted: FOLDER/FILE below the checkpoint root, FILE ending in "
+            f"{' or '.join(WEIGHTS_SUFFIXES)}",
+            OPTIONS_NAME,
+        )
+    try:
+        with open_folder(root, folder) as opened:
+            data = read_file(opened, filename, limits.weights_bytes, check_container)
+    except (InvalidArgument, NotFound) as error:
+        raise bad_config("backbone", error.message, OPTIONS_NAME) from error
+    return StateReader(filename, data, {})
 
 
 def build_model(
@@ -113,6 +152,8 @@ def _find_family(config: JsonObject) -> ModelFamily:
         raise bad_config("_target_", "a string naming the model class is wanted")
     if target in FAMILY_OF_TARGET:
         return JepaFamily(FAMILY_OF_TARGET[target])
+    if target in PreJepaFamily.targets:
+        return PreJepaFamily()
     plugins = _load_plugins()
     matches = [family for family in plugins if target in family.targets]
     if len(matches) > 1:
@@ -120,7 +161,8 @@ def _find_family(config: JsonObject) -> ModelFamily:
         raise FailedPrecondition(f"several installed model families claim {target!r}: {names}")
     if matches:
         return matches[0]
-    known = [*FAMILY_OF_TARGET, *sorted(name for family in plugins for name in family.targets)]
+    built_in = [*FAMILY_OF_TARGET, *sorted(PreJepaFamily.targets)]
+    known = [*built_in, *sorted(name for family in plugins for name in family.targets)]
     raise bad_config(
         "_target_",
         f"{target[:80]!r} is not a known target, and nothing was imported or run; known: "

@@ -1,8 +1,9 @@
-"""The frame encoder: a plain vision transformer whose CLS token is the output.
+"""The frame encoder: a plain vision transformer, of which the CLS token or the patches are used.
 
 It computes what Hugging Face's ``ViTModel`` without pooler computes when called with
 ``interpolate_pos_encoding=True``, and its state dict has that class's key names of the
-transformers 5.x releases (``embeddings.*``, ``layers.N.*``, ``layernorm.*``).
+transformers 5.x releases (``embeddings.*``, ``layers.N.*``, ``layernorm.*``). With layer scales it
+is ``Dinov2Model``.
 """
 
 from __future__ import annotations
@@ -115,10 +116,12 @@ class Mlp(nn.Module):
 
 
 class Layer(nn.Module):
-    """Pre-norm transformer layer."""
+    """Pre-norm transformer layer; DINOv2 scales the coordinates of what each half adds."""
 
-    def __init__(self, width: int, heads: int, hidden: int, eps: float) -> None:
+    def __init__(self, width: int, heads: int, hidden: int, eps: float, scaled: bool) -> None:
         super().__init__()
+        self.layer_scale1 = nn.Parameter(torch.ones(width)) if scaled else None
+        self.layer_scale2 = nn.Parameter(torch.ones(width)) if scaled else None
         self.attention = SelfAttention(width, heads)
         self.layernorm_before = nn.LayerNorm(width, eps=eps)
         self.layernorm_after = nn.LayerNorm(width, eps=eps)
@@ -128,15 +131,16 @@ class Layer(nn.Module):
         self, tokens: Float[Tensor, "n t width"], queries: int
     ) -> Float[Tensor, "n queries width"]:
         """The first ``queries`` output tokens; the others are not computed."""
-        mixed = tokens[:, :queries] + self.attention(self.layernorm_before(tokens), queries)
-        out: Tensor = mixed + self.mlp(self.layernorm_after(mixed))
+        added = self.attention(self.layernorm_before(tokens), queries)
+        mixed = tokens[:, :queries] + _scaled(added, self.layer_scale1)
+        out: Tensor = mixed + _scaled(self.mlp(self.layernorm_after(mixed)), self.layer_scale2)
         return out
 
 
 class ViT(nn.Module):
-    """Vision transformer of the public ``vit_hf`` backbone."""
+    """Vision transformer of the public ``vit_hf`` backbone; with ``scaled`` layers, DINOv2's."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, *, scaled: bool = False) -> None:
         super().__init__()
         self.width, depth, heads, hidden = config.geometry
         self.patch_size = config.patch_size
@@ -144,7 +148,7 @@ class ViT(nn.Module):
             self.width, config.image_size, config.patch_size, config.use_mask_token
         )
         self.layers = nn.ModuleList(
-            Layer(self.width, heads, hidden, config.layer_norm_eps) for _ in range(depth)
+            Layer(self.width, heads, hidden, config.layer_norm_eps, scaled) for _ in range(depth)
         )
         self.layernorm = nn.LayerNorm(self.width, eps=config.layer_norm_eps)
         self.apply(_init_linear)
@@ -162,10 +166,22 @@ class ViT(nn.Module):
         cls: Tensor = self.layernorm(tokens[:, 0])
         return cls
 
+    def patches(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n patches width"]:
+        """Patch tokens after the final norm, in row-major order."""
+        tokens = self.embeddings(frames)
+        for layer in self.layers:
+            tokens = layer(tokens, tokens.shape[1])
+        out: Tensor = self.layernorm(tokens[:, 1:])
+        return out
+
 
 def split_heads(tokens: Float[Tensor, "n t inner"], heads: int) -> Float[Tensor, "n heads t d"]:
     """Each token's coordinates, a share for every attention head."""
     return tokens.reshape(*tokens.shape[:2], heads, -1).transpose(1, 2)
+
+
+def _scaled(added: Tensor, scale: Tensor | None) -> Tensor:
+    return added if scale is None else added * scale
 
 
 def _init_linear(module: nn.Module) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from acpc_server.errors import UnsafeCheckpoint, shortage
-from acpc_server.models.config import JsonObject
+from acpc_server.models.config import OPTIONS_NAME, Config, JsonObject, parse_config
 from acpc_server.models.folder import CheckpointLimits
 
 StateDict = dict[str, Tensor]
@@ -27,6 +27,7 @@ ByteSource = io.BufferedReader | io.BytesIO
 STORED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WRAPPERS = ("state_dict", "model")
 LIGHTNING_PREFIX = "model."
+BACKBONE_PREFIX = "backbone."
 COMPILE_PREFIX = "_orig_mod."
 MAX_ARCHIVE_ENTRIES = 100_000
 SAFETENSORS = ".safetensors"
@@ -41,12 +42,27 @@ class StateReader:
         filename: Name of the file, for messages and the container format.
         data: Its bytes.
         config: The config tree beside it, which the digest covers.
+        options: What ``acpc.json`` beside it says, which the digest covers, too.
+        backbone: Of another file, whose tensors are read as ``backbone.*``.
     """
 
-    def __init__(self, filename: str, data: bytes, config: JsonObject) -> None:
+    def __init__(
+        self,
+        filename: str,
+        data: bytes,
+        config: JsonObject,
+        options: JsonObject | None = None,
+        backbone: StateReader | None = None,
+    ) -> None:
         self.filename = filename
         self._data = data
         self.config = config
+        self.options = options or {}
+        self._backbone = backbone
+
+    def parse_options(self, kind: type[Config]) -> Config:
+        """What ``acpc.json`` says; raises UnsafeCheckpoint, as :func:`parse_config`."""
+        return parse_config(kind, self.options, filename=OPTIONS_NAME)
 
     @cached_property
     def tensors(self) -> StateDict:
@@ -57,7 +73,15 @@ class StateReader:
                 tensors, or would run code.
         """
         read = _read_safetensors if self.filename.endswith(SAFETENSORS) else _read_torch
-        return unwrap(read(self.filename, self._data), self.filename)
+        state = unwrap(read(self.filename, self._data), self.filename)
+        if self._backbone is not None:
+            twice = next((name for name in state if name.startswith(BACKBONE_PREFIX)), "")
+            if twice:
+                other = f"{OPTIONS_NAME} names {self._backbone.filename} for the backbone's weights"
+                raise bad_weights(self.filename, twice, f"stored here, but {other}")
+            inner = self._backbone.tensors.items()
+            state |= {BACKBONE_PREFIX + name: tensor for name, tensor in inner}
+        return state
 
     @cached_property
     def digest(self) -> str:
@@ -67,6 +91,8 @@ class StateReader:
         """
         sha = hashlib.sha256()
         sha.update(_canonical(self.config))
+        if self.options:
+            sha.update(_canonical(self.options))
         for name in sorted(self.tensors):
             tensor = self.tensors[name]
             sha.update(_canonical([name, str(tensor.dtype), list(tensor.shape)]))

@@ -1,0 +1,256 @@
+"""The network of PreJEPA (DINO-WM): a frozen backbone's patch tokens, predicted over frames.
+
+Every patch token of a frame carries, beside its visual coordinates, slots with the embeddings of
+the frame's proprioception and of the action that leaves it. The predictor attends over all patches
+of several frames, each frame to itself and to earlier ones. Attribute names follow the public
+modules, so state dicts interchange.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from acpc_server.errors import InvalidArgument
+from acpc_server.models.frozen import FrozenNetwork
+from acpc_server.models.jepa import CausalAttention, FeedForward
+from acpc_server.models.vit import ViT
+
+ACTION: Final = "action"
+PROPRIO: Final = "proprio"
+# Tokens of one pass through the predictor; each takes some tens of kilobytes at the published size.
+PASS_TOKENS = {"cpu": 2**14, "accelerator": 2**18}
+
+
+@dataclass(frozen=True)
+class PredictorShape:
+    """Sizes of a patch predictor; ``frames`` is the longest window it has positions for."""
+
+    patches: int
+    frames: int
+    width: int
+    depth: int
+    heads: int
+    dim_head: int
+    hidden: int
+
+
+class PatchTransformer(nn.Module):
+    """The layers of a patch predictor, under their public names."""
+
+    def __init__(self, shape: PredictorShape) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(shape.width)
+        self.layers = nn.ModuleList(
+            nn.ModuleList(
+                [
+                    CausalAttention(shape.width, shape.heads, shape.dim_head, 0.0),
+                    FeedForward(shape.width, shape.hidden, 0.0),
+                ]
+            )
+            for _ in range(shape.depth)
+        )
+
+
+class PatchPredictor(nn.Module):
+    """Transformer over the patches of up to ``frames`` frames, causal between frames."""
+
+    def __init__(self, shape: PredictorShape) -> None:
+        super().__init__()
+        self.patches = shape.patches
+        self.pos_embedding = nn.Parameter(torch.randn(1, shape.frames * shape.patches, shape.width))
+        self.transformer = PatchTransformer(shape)
+
+    def forward(self, tokens: Float[Tensor, "b t p width"]) -> Float[Tensor, "b p width"]:
+        """What follows the last frame; in the last layer only its tokens ask."""
+        t, p = tokens.shape[1:3]
+        x = tokens.flatten(1, 2)  # (b, t * p, width)
+        x = x + self.pos_embedding[:, : t * p]
+        mask = frame_mask(t, p, x.device) if t > 1 else None
+        layers = cast("list[tuple[CausalAttention, FeedForward]]", [*self.transformer.layers])
+        for index, (attention, mlp) in enumerate(layers):
+            last = index == len(layers) - 1
+            mixed = attention.attend(x, p if last else t * p, None if last else mask)
+            x = x[:, -mixed.shape[1] :] + mixed
+            x = x + mlp(x)
+        out: Tensor = self.transformer.norm(x[:, -p:])
+        return out
+
+
+def frame_mask(frames: int, patches: int, device: torch.device) -> Tensor:
+    """Which tokens see which, bool (frames * patches, frames * patches)."""
+    frame = torch.arange(frames * patches, device=device) // patches
+    return frame[:, None] >= frame[None, :]
+
+
+class SlotEmbedder(nn.Module):
+    """Linear map of what one frame has beside its pixels: the public ``Embedder``."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.patch_embed = nn.Conv1d(inputs, width, kernel_size=1)
+
+    def forward(self, rows: Float[Tensor, "*rows inputs"]) -> Float[Tensor, "*rows width"]:
+        """Each row on its own; a kernel of width one is a matrix product, and computed as one."""
+        return F.linear(rows, self.patch_embed.weight.squeeze(-1), self.patch_embed.bias)
+
+
+class PreJepaModel(nn.Module):
+    """Backbone, predictor and slot embedders, with the arithmetic of one step.
+
+    A latent of ``dim = patches * visual width + proprio slot width`` holds a frame's visual tokens
+    one after another, then the embedding of its proprioception once. It is scaled so that the
+    squared Euclidean distance of two latents is the family's planning cost: the mean square over
+    visual coordinates plus ``proprio_weight`` times that over the proprio embedding.
+    """
+
+    def __init__(
+        self,
+        backbone: ViT,
+        predictor: PatchPredictor,
+        extra_encoders: Mapping[str, SlotEmbedder],
+        history: int,
+        proprio_weight: float,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.predictor = predictor
+        self.extra_encoders = nn.ModuleDict(extra_encoders)
+        self.history = history
+        self._slots = {key: x.patch_embed.out_channels for key, x in extra_encoders.items()}
+        self.patches, self.visual = predictor.patches, predictor.patches * backbone.width
+        self.proprio = self._slots.get(PROPRIO, 0)
+        self._visual_scale = self.visual**-0.5
+        self._proprio_scale = (proprio_weight / max(1, self.proprio)) ** 0.5
+
+    def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
+        """Latents of normalised frames; where there is a proprio slot, with zeros in it."""
+        visual = self.backbone.patches(frames).flatten(1) * self._visual_scale
+        return F.pad(visual, (0, self.proprio))
+
+    def attach(
+        self, latents: Float[Tensor, "*n dim"], proprio: Float[Tensor, "*n width"]
+    ) -> Float[Tensor, "*n dim"]:
+        """The latents with the embedding of normalised proprioception in its slot."""
+        if not self.proprio:
+            return latents
+        slot = self.extra_encoders[PROPRIO](proprio) * self._proprio_scale
+        return torch.cat([latents[..., : self.visual], slot.to(latents.dtype)], dim=-1)
+
+    def embed_actions(self, blocks: Float[Tensor, "*b width"]) -> Float[Tensor, "*b emb"]:
+        """Embeddings of normalised action blocks."""
+        out: Tensor = self.extra_encoders[ACTION](blocks)
+        return out
+
+    def tokens(self, latents: Float[Tensor, "*b dim"]) -> Float[Tensor, "*b p state"]:
+        """What the predictor sees of latents beside the action: visual tokens, proprio in each."""
+        visual = latents[..., : self.visual] / self._visual_scale
+        parts = [visual.unflatten(-1, (self.patches, -1))]
+        if self.proprio:
+            slot = latents[..., None, self.visual :] / self._proprio_scale
+            parts.append(slot.expand(*slot.shape[:-2], self.patches, -1))
+        return torch.cat(parts, dim=-1)
+
+    def latents(self, tokens: Float[Tensor, "*b p state"]) -> Float[Tensor, "*b dim"]:
+        """The latents of predicted tokens; as upstream, proprio is what the first patch says."""
+        visual = self.visual // self.patches
+        first = tokens[..., 0, visual:] * self._proprio_scale
+        flat = tokens[..., :visual].flatten(-2) * self._visual_scale
+        return torch.cat([flat, first], dim=-1)
+
+    def step(
+        self, tokens: Float[Tensor, "b t p state"], actions: Float[Tensor, "b t emb"]
+    ) -> Float[Tensor, "b p state"]:
+        """The tokens that follow the last of a window; every patch predicts its own proprio."""
+        visual = tokens.shape[-1] - self.proprio
+        parts = {PROPRIO: tokens[..., visual:]}
+        parts[ACTION] = actions[:, :, None].expand(-1, -1, self.patches, -1)
+        whole = torch.cat([tokens[..., :visual], *(parts[key] for key in self._slots)], dim=-1)
+        out = self.predictor(whole)
+        widths = [visual, *self._slots.values()]
+        found = dict(zip(["", *self._slots], torch.split(out, widths, dim=-1), strict=True))
+        del found[ACTION]
+        return torch.cat([*found.values()], dim=-1)
+
+
+class FrozenPreJepa(FrozenNetwork[PreJepaModel]):
+    """A PreJEPA network as a FrozenWorldModel."""
+
+    @torch.no_grad()
+    def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
+        """Latents of normalised frames, without their proprioception.
+
+        Raises:
+            InvalidArgument: ``frames`` of another number of patches than the predictor's.
+        """
+        height, width = frames.shape[-2:]
+        size, side = self._network.backbone.patch_size, math.isqrt(self._network.patches)
+        if height // size != side or width // size != side:
+            raise InvalidArgument(
+                "frames",
+                f"height {height} and width {width} make {height // size} x {width // size} "
+                f"patches of {size} pixels, but the predictor takes {side} x {side}; give square "
+                "frames",
+            )
+        return self._network.encode(frames)
+
+    @torch.no_grad()
+    def attach(
+        self, latents: Float[Tensor, "*n dim"], proprio: Float[Tensor, "*n width"]
+    ) -> Float[Tensor, "*n dim"]:
+        """The latents with normalised proprioception of width ``card.proprio_dim``."""
+        return self._network.attach(latents, proprio)
+
+    @torch.no_grad()
+    def embed_actions(self, blocks: Float[Tensor, "b t width"]) -> Float[Tensor, "b t emb"]:
+        """Embeddings of action blocks of width ``card.action_block_dim``."""
+        return self._network.embed_actions(blocks)
+
+    @torch.no_grad()
+    def predict_next(
+        self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
+    ) -> Float[Tensor, "b dim"]:
+        """Latent that follows the last of at most ``card.history`` latents of observed frames."""
+        return self._network.latents(self._network.step(self._network.tokens(latents), actions))
+
+    @torch.no_grad()
+    def unroll(
+        self,
+        histories: Float[Tensor, "v h dim"],
+        past: Float[Tensor, "#v past width"],
+        future: Float[Tensor, "#v j horizon width"],
+    ) -> Float[Tensor, "v j horizon dim"]:
+        """Every history forward under every action sequence of its pool.
+
+        Unlike repeated :meth:`predict_next` it keeps the proprioception that every patch predicts,
+        as upstream does. Rows go through the predictor a bounded number of tokens at a time.
+        """
+        v, (j, horizon) = len(histories), future.shape[1:3]
+        pools = past[:, None].expand(v, j, -1, -1), future.expand(v, -1, -1, -1)
+        actions = self._network.embed_actions(torch.cat(pools, dim=2).flatten(0, 1))
+        place = "cpu" if histories.device.type == "cpu" else "accelerator"
+        window = self._network.history * self._network.patches
+        size = max(1, PASS_TOKENS[place] // window)
+        parts = []
+        for rows in torch.split(torch.arange(v * j, device=histories.device), size):
+            start = self._network.tokens(histories[rows // j])
+            parts.append(self._roll(start, actions[rows], horizon))
+        return torch.cat(parts).reshape(v, j, horizon, -1)
+
+    def _roll(self, start: Tensor, actions: Tensor, horizon: int) -> Tensor:
+        """Latents (b, horizon, dim) after tokens (b, h, p, state)."""
+        seen, found, first = start, [], 0
+        for end in range(start.shape[1], start.shape[1] + horizon):
+            extra = max(0, seen.shape[1] - self._network.history)
+            seen, first = seen[:, extra:], first + extra
+            following = self._network.step(seen, actions[:, first:end])
+            found.append(self._network.latents(following))
+            seen = torch.cat([seen, following[:, None]], dim=1)
+        return torch.stack(found, dim=1)
