@@ -86,7 +86,7 @@ gpu-check: $(READY) ## Try a device (DEVICE=cuda): doctor, agreement tests, benc
 release-check: $(READY) ## Build sdist and wheel, install them apart, and make a call between them
 	@$(BIN)/python deploy/release_check.py
 
-bench: $(READY) ## Measure (an hour, needs PostgreSQL); writes build/benchmarks/*.json
+bench: $(READY) ## Measure (hours, needs PostgreSQL): build/benchmarks/*.json, docs/performance.md
 	@$(BIN)/python benchmarks/score_job.py
 	@$(BIN)/python benchmarks/scaling.py
 	@$(BIN)/python benchmarks/neighbour.py
@@ -106,6 +106,10 @@ bench: $(READY) ## Measure (an hour, needs PostgreSQL); writes build/benchmarks/
 	@$(BIN)/python benchmarks/shared_job.py
 	@$(BIN)/python benchmarks/two_tenants.py
 	@$(BIN)/python benchmarks/device_floors.py
+	@$(BIN)/python benchmarks/planner_policy.py
+	@for study in intervals sequential certificates monitor demo; do \
+		$(BIN)/python benchmarks/evidence.py $$study || exit; done
+	@$(BIN)/python benchmarks/page.py --collect
 
 train-demo: $(READY) ## Train the demo's checkpoints again (a few minutes)
 	@$(BIN)/python examples/two_room/train.py

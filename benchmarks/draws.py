@@ -17,12 +17,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from acpc.contract import GaussianNoise, NumericMode, PerturbationSet
+from acpc.contract import (
+    ColorJitter,
+    DefocusBlur,
+    GaussianBlur,
+    GaussianNoise,
+    Jpeg,
+    MotionBlur,
+    NumericMode,
+    PerturbationSet,
+)
 from acpc_server.encoding.frame_sources import FrameSources
 from acpc_server.models import sample_model
 from acpc_server.numerics import normals
 from acpc_server.perturb import DrawKey, perturb_histories
-from acpc_server.perturb.draws import Draws, EarlierDraws
+from acpc_server.perturb.draws import DRAW_FORMAT, Draws, EarlierDraws
 from common import parser, publish
 from pretended_cuda import pretended_cuda
 
@@ -30,6 +39,10 @@ CPU = torch.device("cpu")
 FORMATS = {"philox": Draws, "sfc64": EarlierDraws}
 BINS, CHUNK, TAILS = 4096, 10_000_000, (3.0, 4.0, 5.0, 5.5)
 HISTORY, SIDE, VIEWS = 3, 224, 5
+COSTS = (
+    *(GaussianNoise(0.08), ColorJitter(0.5), Jpeg(20), GaussianBlur(15), MotionBlur(15)),
+    *(DefocusBlur(4), DefocusBlur(16), DefocusBlur(32)),
+)
 
 
 def nanoseconds(work: Callable[[], object], values: int, rounds: int = 5) -> float:
@@ -56,6 +69,11 @@ def costs(count: int) -> dict[str, Any]:
             lambda keys=keys: perturb_histories([frames] * VIEWS, GaussianNoise(0.08), keys),
             VIEWS * frames.numel(),
         )
+    key = DrawKey(0, 0, 0, DRAW_FORMAT)
+    report["ms_a_history"] = {
+        str(kind): nanoseconds(lambda kind=kind: perturb_histories([frames], kind, [key]), 1) / 1e6
+        for kind in COSTS
+    }
     return report
 
 

@@ -3,10 +3,12 @@
 import ast
 import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from deployment_files import ROOT
+from processes import run
 
 PAGES = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
@@ -68,3 +70,8 @@ def test_decisions_are_numbered_and_listed_without_a_gap() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_pages_are_in_plain_words(page: Path) -> None:
     assert AVOIDED.findall(page.read_text()) == []
+
+
+@pytest.mark.process
+def test_the_performance_page_holds_what_the_benchmarks_wrote() -> None:
+    run([sys.executable, ROOT / "benchmarks/page.py", "--check"])
