@@ -62,7 +62,7 @@ class Campaign(Generic[T]):
         records: Records | None = None,
         on_update: OnUpdate[T] = lambda _: None,
     ) -> None:
-        known = records or Records()
+        self._records = records or Records()
         self._client = client
         self._link = link
         self._options = options
@@ -70,14 +70,10 @@ class Campaign(Generic[T]):
         self._away: AcpcError | None = None
         self._turn = 0
         self._busy_until = 0.0
-        self._tracks = [
-            Track(index, task, known.entries.get(task.id, Entry()), known.journal, options.retries)
-            for index, task in enumerate(tasks)
-        ]
-        for track in self._tracks:
-            track.resume(submit=options.submit)
-        self._statuses = [track.status for track in self._tracks]
-        self._done = sum(status.share for status in self._statuses)
+        self._tracks: list[Track[T]] = []
+        self._statuses: list[TaskStatus[T]] = []
+        self._done = 0.0
+        self._enlist(tasks)
         self._meter = Meter(len(tasks), self._done)
         link.on_away = self._set_away
 
@@ -93,15 +89,38 @@ class Campaign(Generic[T]):
             RunEnded: The server stayed away, the time is over, or somebody asked to stop.
         """
         self._tell(*self._statuses)
-        while True:
-            if self._options.submit:
-                self._submit()
-            if self._options.follow:
-                self._look_at(self._due())
-            if not self._left():
-                return
+        while self.turn():
             self._link.sleep(self._options.poll)
             self._link.check()
+
+    def turn(self) -> bool:
+        """Submits and looks once, as far as the options go; returns whether anything is left.
+
+        Raises:
+            RunEnded: As for ``run``.
+        """
+        if self._options.submit:
+            self._submit()
+        if self._options.follow:
+            self._look_at(self._due())
+        return self._left()
+
+    def add(self, tasks: Sequence[T]) -> None:
+        """Takes more tasks into the run, behind those it has."""
+        first = len(self._tracks)
+        self._enlist(tasks)
+        self._meter.expect(len(tasks))
+        self._tell(*self._statuses[first:])
+
+    def _enlist(self, tasks: Sequence[T]) -> None:
+        journal, entries = self._records.journal, self._records.entries
+        for task in tasks:
+            entry = entries.get(task.id, Entry())
+            track = Track(len(self._tracks), task, entry, journal, self._options.retries)
+            track.resume(submit=self._options.submit)
+            self._tracks.append(track)
+            self._statuses.append(track.status)
+            self._done += track.status.share
 
     def look_once(self) -> None:
         """Looks once at every job in flight."""

@@ -121,6 +121,10 @@ class Meter:
         self._tasks = tasks
         self._first = done
 
+    def expect(self, more: int) -> None:
+        """There are ``more`` tasks than at first."""
+        self._tasks += more
+
     def read(self, done: float) -> tuple[float, float | None, float | None]:
         """Seconds since the beginning, tasks per second, seconds left."""
         elapsed = time.monotonic() - self._begun

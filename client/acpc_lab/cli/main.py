@@ -15,6 +15,7 @@ from acpc_lab.cli.options import command
 from acpc_lab.cli.report import report
 from acpc_lab.cli.score import score
 from acpc_lab.cli.shifts import shifts
+from acpc_lab.cli.watch import watch
 
 app = typer.Typer(
     name="acpc",
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (compare, certify, plan_paired, score, report, datasets, tasks, shifts):
+for function in (compare, certify, plan_paired, score, watch, report, datasets, tasks, shifts):
     command(app)(function)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(anchors.app, name="anchors")
@@ -62,6 +63,7 @@ def acpc(
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
         acpc anchors upload windows.npz
         acpc sweep run sweep.yaml
+        acpc watch /data/checkpoints --sweep sweep.yaml
         acpc operations watch operations/5f0c
         acpc study drift --checkpoints checkpoints.csv --out drift/
         acpc report noise.sweep --output noise.html

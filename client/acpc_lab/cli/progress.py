@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -72,7 +73,9 @@ def shown(view: View[T], *, live: bool) -> Iterator[OnUpdate[T]]:
         yield _Lines(view)
         return
     drawn = _InPlace(view)
-    with Live(drawn, console=console, refresh_per_second=4, transient=True):
+    # What is printed meanwhile goes above it, but only where both go to the terminal.
+    above = sys.stdout.isatty()
+    with Live(drawn, console=console, refresh_per_second=4, transient=True, redirect_stdout=above):
         yield drawn.update
 
 

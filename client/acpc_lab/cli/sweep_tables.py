@@ -7,7 +7,7 @@ from dataclasses import replace
 from acpc_client import Interval, Outcome, Score
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit
+from acpc_lab.cli.options import Exit, reported
 from acpc_lab.cli.progress import View, state_of
 from acpc_lab.sweeps import Cell, CellResult, CellStatus, SweepResults
 
@@ -15,23 +15,17 @@ _MAX_ROWS = 60
 
 
 def confident_exit(results: SweepResults) -> Exit:
-    """The exit code of confident verdicts.
-
-    That every cell passes needs no correction for their number, that one fails does.
-    """
-    members = [item.among for item in results if item.among is not None]
-    if any(among.alone is None for among in members):
-        render.note("error: scores without evidence: the server is of an earlier release")
-        return Exit.ERROR
-    failed = sum(among.outcome is Outcome.FAILED for among in members)
-    if failed:
-        render.note(f"{failed} of {len(results)} cells surely fail the screen")
+    """The exit code of confident verdicts, with how many cells are behind it."""
+    with reported():
+        outcome = results.outcome("confident")
+    if outcome is Outcome.FAILED:
+        render.note(f"{len(results.surely_failed)} of {len(results)} cells surely fail the screen")
         return Exit.SCREEN_FAILED
-    passing = {Outcome.PASSED, Outcome.INCONCLUSIVE}
-    undecided = sum(among.alone not in passing for among in members)
-    if undecided:
-        render.note(f"{undecided} of {len(results)} cells are undecided: score more anchors")
-    return Exit.UNDECIDED if undecided else Exit.OK
+    if outcome is Outcome.UNDECIDED:
+        undecided = f"{len(results.undecided)} of {len(results)} cells"
+        render.note(f"{undecided} are undecided: score more anchors")
+        return Exit.UNDECIDED
+    return Exit.OK
 
 
 def results_table(results: SweepResults) -> None:
@@ -90,9 +84,12 @@ def _numbers(score: Score) -> tuple[str, str, str]:
 
 
 def _answer(status: CellStatus) -> str:
-    if status.task.score is None:
-        return ""
-    ir, sr, verdict = _numbers(status.task.score)
+    return "" if status.task.score is None else in_words(status.task.score)
+
+
+def in_words(score: Score) -> str:
+    """A score in a few words."""
+    ir, sr, verdict = _numbers(score)
     return f"relative IR {ir}, SR {sr}, {verdict}"
 
 

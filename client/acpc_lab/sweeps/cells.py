@@ -43,6 +43,8 @@ class Cell:
         evidence: How sure the numbers are made to be.
         until_decided: Measures a batch of anchors at a time; None: all of them at once.
         labels: What the file says about the checkpoint; no number depends on them.
+        content: sha256 of the checkpoint's files, where whoever made the cell has read them; other
+            content under the same names is another cell. Empty: the cell goes by the names.
         stated: Fields, for example ``protocol.draws``, that are stated although they have their
             default value. They belong to the ids: a file that states a default asks for another
             job than one that leaves the value to the server.
@@ -59,6 +61,7 @@ class Cell:
     stated: frozenset[str] = frozenset()
     evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
     until_decided: UntilDecided | None = None
+    content: str = ""
 
     def __post_init__(self) -> None:
         at_default = (f"{part}.{name}" for part in _OPEN for name in self._at_default(part))

@@ -57,19 +57,10 @@ def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], store: Store) 
     Raises:
         SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.
     """
-    listing: dict[str, list[str]] = {}
-    for item in checkpoints:
-        listing.setdefault(item.name, []).append(item.weights)
+    listing = _by_name(checkpoints)
     cells: list[Cell] = []
     owners: dict[CheckpointRef, str] = {}
-    stored: dict[tuple[object, ...], Source] = {}
-
-    def store_once(anchors: AnchorPlace) -> Source:
-        key = (anchors.dataset, anchors.digest, anchors.upload, anchors.freeze, anchors.history)
-        if key not in stored:
-            stored[key] = store(anchors)
-        return stored[key]
-
+    store = stored_once(store)
     for group in spec.groups:
         for checkpoint, texts in _members(group, listing):
             if checkpoint in owners:
@@ -77,8 +68,60 @@ def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], store: Store) 
                     f"{_shown(checkpoint)} is already in {owners[checkpoint]}; narrow one of them"
                 )
             owners[checkpoint] = group.node.path
-            cells += _cells_of(spec, group, checkpoint, texts, listing, store_once)
+            cells += _cells_of(spec, group, checkpoint, texts, listing, store)
     return Plan(spec.name, spec.description, spec.document, tuple(cells))
+
+
+def stored_once(store: Store) -> Store:
+    """``store`` that is asked once for each of the anchors."""
+    stored: dict[tuple[object, ...], Source] = {}
+
+    def once(anchors: AnchorPlace) -> Source:
+        key = (anchors.dataset, anchors.digest, anchors.upload, anchors.freeze, anchors.history)
+        if key not in stored:
+            stored[key] = store(anchors)
+        return stored[key]
+
+    return once
+
+
+def is_named(spec: SweepSpec, checkpoint: CheckpointRef) -> bool:
+    """Whether an item of the file means this weights file."""
+    return _item_of(spec, checkpoint) is not None
+
+
+def cells_of(
+    spec: SweepSpec, checkpoint: CheckpointRef, listed: Sequence[Checkpoint], store: Store
+) -> tuple[Cell, ...]:
+    """The cells of one weights file, by the first item that means it; none where none does.
+
+    An item that names no weights means every file of its folders.
+
+    Raises:
+        SweepFileError: Its reference is not among ``listed``, or a label is missing.
+    """
+    found = _item_of(spec, checkpoint)
+    if found is None:
+        return ()
+    group, texts = found
+    return tuple(_cells_of(spec, group, checkpoint, texts, _by_name(listed), store))
+
+
+def _item_of(spec: SweepSpec, checkpoint: CheckpointRef) -> tuple[Group, dict[str, str]] | None:
+    for group in spec.groups:
+        for pattern in group.names:
+            labels = pattern.match(checkpoint.name)
+            for _, more in _weights(group, checkpoint.name, [checkpoint.weights]):
+                if labels is not None:
+                    return group, {**labels, **more}
+    return None
+
+
+def _by_name(checkpoints: Sequence[Checkpoint]) -> Listing:
+    listing: dict[str, list[str]] = {}
+    for item in checkpoints:
+        listing.setdefault(item.name, []).append(item.weights)
+    return listing
 
 
 def _cells_of(

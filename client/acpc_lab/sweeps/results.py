@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from acpc.contract import Columns, Tabular, to_plain
 from acpc_client import Evidence, Outcome, Result, Score
-from acpc_client.errors import ArgumentError
+from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import Entry, TaskState
 from acpc_lab.evidence import Family, FamilyWise, Sureness, evidence_columns
@@ -257,6 +257,42 @@ class SweepResults(Tabular, Sequence[CellResult]):
         return tuple(item for item in measured if item.passed is False)
 
     @property
+    def surely_failed(self) -> tuple[CellResult, ...]:
+        """Cells that surely fail the screen, all cells considered; references do not count."""
+        return tuple(x for x in self.cells if x.among and x.among.outcome is Outcome.FAILED)
+
+    @property
+    def undecided(self) -> tuple[CellResult, ...]:
+        """Cells of which it is not sure that they pass; references do not count.
+
+        Raises:
+            FailedPrecondition: Scores without evidence, of a server of an earlier release.
+        """
+        if any(item.among is not None and item.among.alone is None for item in self.cells):
+            raise FailedPrecondition(
+                "scores without evidence: the server is of an earlier release", reason="NO_EVIDENCE"
+            )
+        passing = (Outcome.PASSED, Outcome.INCONCLUSIVE)
+        return tuple(x for x in self.cells if x.among and x.among.alone not in passing)
+
+    def outcome(self, gate: str = "point") -> Outcome:
+        """What a gate over all cells says; UNSPECIFIED where a cell has no score.
+
+        That all cells pass needs no correction for their number, that one fails does.
+
+        Raises:
+            FailedPrecondition: The gate is ``"confident"``, and scores have no evidence.
+        """
+        if self.failed or self.unfinished:
+            return Outcome.UNSPECIFIED
+        if gate == "point":
+            return Outcome.FAILED if self.rejected else Outcome.PASSED
+        undecided = self.undecided
+        if self.surely_failed:
+            return Outcome.FAILED
+        return Outcome.UNDECIDED if undecided else Outcome.PASSED
+
+    @property
     def confidence(self) -> float | None:
         """Of the confident verdicts; None where no cell has evidence."""
         found = [item.evidence.confidence for item in self.cells if item.evidence is not None]
@@ -270,7 +306,8 @@ class SweepResults(Tabular, Sequence[CellResult]):
             if item.score is not None:
                 receipt, cell = item.score.receipt, item.cell
                 seen["anchors of", str(cell.anchors)].add(receipt.anchors_digest)
-                seen["checkpoint", str(cell.checkpoint)].add(receipt.checkpoint_digest)
+                measured = f"{cell.checkpoint}{cell.content}"
+                seen["checkpoint", measured].add(receipt.checkpoint_digest)
                 if cell.reference is not None and receipt.reference_digest:
                     seen["checkpoint", str(cell.reference)].add(receipt.reference_digest)
                 seen["server", "releases"].add(receipt.code_version)

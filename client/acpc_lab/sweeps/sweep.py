@@ -33,6 +33,13 @@ PAPER = ScoreProtocol()
 """What a sweep file leaves open."""
 
 
+def depot_of(spec: SweepSpec, client: AcpcClient, link: Link, beside: Path) -> Depot:
+    """What brings the anchors of a sweep to its server; files are named relative to ``beside``."""
+    protocol = spec.protocol
+    horizon = max(protocol.horizon or PAPER.horizon, *protocol.extra_horizons, 1)
+    return Depot(client, link, spec.name, beside, horizon, protocol.reading)
+
+
 def _nobody(_: SweepProgress) -> None:
     """Listens to nothing."""
 
@@ -252,10 +259,7 @@ class Sweep:
         same = before is not None and before.document == self.spec.document
         if before is not None and same and not options.get("rescan"):
             return before
-        protocol = self.spec.protocol
-        horizon = max(protocol.horizon or PAPER.horizon, *protocol.extra_horizons, 1)
-        reading = self.spec.protocol.reading
-        depot = Depot(client, link, self.spec.name, self.folder.parent, horizon, reading)
+        depot = depot_of(self.spec, client, link, self.folder.parent)
         listed = link.ask(lambda: list(client.checkpoints.list()))
         plan = make_plan(self.spec, listed, depot.store)
         if before is not None and not options.get("drop"):

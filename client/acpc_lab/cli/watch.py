@@ -1,0 +1,291 @@
+"""``acpc watch``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Outcome
+
+from acpc_lab.cli import render, sweep_tables
+from acpc_lab.cli.options import (
+    Caller,
+    Exit,
+    Gate,
+    Json,
+    Patience,
+    as_usage,
+    reported,
+    target_option,
+)
+from acpc_lab.cli.progress import shown
+from acpc_lab.sweeps import SweepSpec, load_spec
+from acpc_lab.watching import Finder, ScoredCheckpoint, Watch, Webhook, verdict_of
+
+_COMMAND_SECONDS = 600.0
+_WEBHOOK = "Webhook"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchServer(Caller):
+    """The server of a watch: as the command line says, else as the sweep file says."""
+
+    target: Annotated[
+        str | None, target_option(f"The server; else the sweep file's, else {DEFAULT_TARGET}.")
+    ] = None
+    patience: Patience = None
+
+    def connect(self, spec: SweepSpec) -> AcpcClient:
+        """A client."""
+        access: Access = {**spec.access, **self.access()}
+        return AcpcClient(self.target or spec.target or DEFAULT_TARGET, **access)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looking:
+    """What is looked at, and how."""
+
+    prefix: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What the server calls DIRECTORY: its path below --checkpoint-root "
+            "[DIRECTORY is that root].",
+        ),
+    ] = ""
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Score what is there now, and leave: for cron and pipelines."),
+    ] = False
+    interval: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="From one look to the next.")
+    ] = 2.0
+    settle: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            metavar="SECONDS",
+            help="A file whose format does not tell its end is whole when unchanged for so long.",
+        ),
+    ] = 10.0
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Jobs at the server at a time [the file's].")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listening:
+    """The webhook."""
+
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Also take requests over HTTP here, for example 127.0.0.1:8765.",
+            rich_help_panel=_WEBHOOK,
+        ),
+    ] = None
+    listen_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            envvar="ACPC_LISTEN_TOKEN_FILE",
+            help="File with the token that callers must send; else ACPC_LISTEN_TOKEN has it. "
+            "Required where others can reach HOST.",
+            rich_help_panel=_WEBHOOK,
+        ),
+    ] = None
+
+    @contextlib.contextmanager
+    def opened(self, watch: Watch) -> Iterator[None]:
+        """Listens, where that was asked for."""
+        if self.listen is None:
+            yield
+            return
+        host, _, port = self.listen.rpartition(":")
+        if not host or not port.isdigit() or int(port) > 65535:
+            raise typer.BadParameter(
+                f"found {self.listen!r}, wanted HOST:PORT", param_hint="--listen"
+            )
+        token = os.environ.get("ACPC_LISTEN_TOKEN", "")
+        if self.listen_token_file is not None:
+            token = self.listen_token_file.read_text(encoding="utf-8")
+            if not token.strip():
+                raise typer.BadParameter("is empty", param_hint="--listen-token-file")
+        with as_usage("--listen"):
+            webhook = Webhook(watch, host.strip("[]"), int(port), token.strip())
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(webhook)
+            except OSError as error:
+                wrong = f"cannot listen at {self.listen}: {error.strerror or error}"
+                raise typer.BadParameter(wrong, param_hint="--listen") from error
+            render.note(f"listening at http://{host}:{webhook.port}/operations")
+            yield
+
+
+@dataclass
+class _Telling:
+    """Tells of each checkpoint on stdout, runs the command of those that fail, and counts."""
+
+    as_json: bool
+    on_fail: str | None
+
+    def __post_init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+
+    def __call__(self, scored: ScoredCheckpoint) -> None:
+        self.outcomes.append(scored.outcome)
+        ref, epoch = scored.arrival.ref, scored.arrival.epoch
+        if self.as_json:
+            render.line(json.dumps(scored.to_dict()))
+        else:
+            cells = [
+                f"{item.cell.shift} {sweep_tables.in_words(item.score)}"
+                if item.score is not None
+                else f"{item.cell.shift} {item.state.value} ({item.code}: {item.message})"
+                for item in scored.results
+            ]
+            verdict = verdict_of(scored.outcome) or "no score"
+            number = "" if epoch is None else f" epoch {epoch}"
+            render.line(f"{ref.name} {ref.weights}{number}: {verdict}: {'; '.join(cells)}")
+        sys.stdout.flush()  # whoever reads a pipe is not kept waiting
+        for sentence in scored.results.inconsistencies:
+            render.note(f"error: {sentence}")
+        if self.on_fail is not None and scored.outcome is Outcome.FAILED:
+            self._run(self.on_fail, scored)
+
+    def _run(self, command: str, scored: ScoredCheckpoint) -> None:
+        """Runs the user's command to its end; that it fails is told."""
+        arrival = scored.arrival
+        variables = {
+            "ACPC_CHECKPOINT": arrival.ref.name,
+            "ACPC_WEIGHTS": arrival.ref.weights,
+            "ACPC_EPOCH": "" if arrival.epoch is None else str(arrival.epoch),
+            "ACPC_DIGEST": arrival.digest,
+            "ACPC_VERDICT": verdict_of(scored.outcome) or "",
+            "ACPC_FAILED": " ".join(str(item.cell.shift) for item in scored.results.rejected),
+            "ACPC_RESULTS": str(scored.results.folder),
+        }
+        try:
+            subprocess.run(  # noqa: S602 - the user's own command line
+                command,
+                shell=True,
+                input=json.dumps(scored.to_dict()).encode(),
+                env={**os.environ, **variables},
+                timeout=_COMMAND_SECONDS,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            render.note(f"error: --on-fail for {arrival.ref.name} {arrival.ref.weights}: {error}")
+
+    def exit_code(self) -> Exit:
+        """The worst that has been told."""
+        for outcome, code in (
+            (Outcome.UNSPECIFIED, Exit.JOB_ENDED_BADLY),
+            (Outcome.FAILED, Exit.SCREEN_FAILED),
+            (Outcome.UNDECIDED, Exit.UNDECIDED),
+        ):
+            if outcome in self.outcomes:
+                return code
+        return Exit.OK
+
+
+def watch(
+    *,
+    directory: Annotated[
+        Path,
+        typer.Argument(file_okay=False, help="The folder in which checkpoints appear, or below."),
+    ],
+    sweep: Annotated[
+        Path,
+        typer.Option(metavar="SWEEP.YAML", exists=True, dir_okay=False, help="The sweep file."),
+    ],
+    looking: Looking,
+    gate: Annotated[
+        Gate | None,
+        typer.Option(help="Which verdict counts, here and for --on-fail [the file's]."),
+    ] = None,
+    on_fail: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Run by the shell for each checkpoint that fails, with ACPC_CHECKPOINT, "
+            "ACPC_WEIGHTS, ACPC_EPOCH, ACPC_DIGEST, ACPC_VERDICT, ACPC_FAILED (its shifts) and "
+            "ACPC_RESULTS (the folder), and the JSON of its scores on stdin.",
+        ),
+    ] = None,
+    listening: Listening,
+    server: WatchServer,
+    as_json: Json = False,
+) -> None:
+    r"""Scores each new checkpoint that appears in a folder, once, by the cells of a sweep file.
+
+    The file says under which shifts, against which reference, on which anchors: as for
+    `acpc sweep run`, except that its `checkpoints` say which names to score when they come. A
+    checkpoint is a `.pt` or `.safetensors` file beside a `config.json`, and is scored when it is
+    whole: a file that is still being written is not read. Those that come together are scored by
+    epoch. One that is overwritten with other content is scored again.
+
+    What is known lies in `NAME.watch` beside the sweep file, which `acpc report` and
+    `acpc sweep results` read. Stop the watch in any way and start it again: it goes on where it
+    was, and no checkpoint is scored twice. A server or a folder that is away is waited for.
+
+    **Examples**
+
+        acpc watch /data/checkpoints --sweep gate.yaml
+        acpc watch /data/checkpoints/runs/7 --prefix runs/7 --sweep gate.yaml \
+            --gate confident --on-fail 'scancel "$SLURM_JOB_ID"'
+        acpc watch /data/checkpoints --sweep gate.yaml --once || mail -s "it fails" me
+        acpc watch /data/checkpoints --sweep gate.yaml --listen 127.0.0.1:8765
+
+    With `--listen`, `POST /operations` takes `{"event": "save", "step": 12,
+    "checkpoint_dir": "/data/checkpoints/runs/7", "output_dir": "/data/checkpoints/runs"}`, and
+    `GET /operations/ID` tells what has come of it.
+
+    **Exit codes**, over the checkpoints of this run: 0 all passed, or were inconclusive without a
+    reference; 3 one failed; 5 with `--gate confident`: none surely fails, and one is undecided;
+    4 one has no score; 1 the folder or the journal cannot be used, or the server was away for too
+    long; 2 wrong usage or a wrong sweep file; 130 interrupted, and the jobs go on. Without
+    `--once` a watch goes on until it is stopped.
+    """
+    telling = _Telling(as_json, on_fail)
+    with reported():
+        spec = load_spec(sweep)
+        for sentence in spec.warnings:
+            render.note(f"warning: {sentence}")
+        watching = Watch(
+            spec,
+            sweep.with_name(f"{spec.name}.watch"),
+            Finder(directory, looking.prefix, looking.settle),
+            gate=gate or spec.gate,
+            listeners=[telling],
+            on_trouble=render.note,
+        )
+        try:
+            with server.connect(spec) as client, listening.opened(watching):  # noqa: SIM117
+                with shown(sweep_tables.VIEW, live=True) as on_update:
+                    watching.run(
+                        client,
+                        once=looking.once,
+                        interval=looking.interval,
+                        concurrency=looking.concurrency,
+                        patience=server.patience,
+                        on_update=on_update,
+                    )
+        except KeyboardInterrupt as interrupt:
+            render.note("interrupted: jobs go on at the server, and the same command goes on here")
+            raise typer.Exit(Exit.INTERRUPTED) from interrupt
+    for arrival in watching.unplanned:
+        render.note(f"error: {arrival.ref.name} {arrival.ref.weights} was not scored")
+        telling.outcomes.append(Outcome.UNSPECIFIED)
+    raise typer.Exit(telling.exit_code())

@@ -1,0 +1,31 @@
+"""Scores checkpoints as they appear in a folder, or as a trainer asks for them over HTTP.
+
+docs/watch.md describes the ``acpc watch`` command. Whoever wants each score as it comes gives
+``Watch`` a listener: a function of a ``ScoredCheckpoint``, whose ``results`` hold every cell of the
+checkpoint with its score.
+"""
+
+from acpc_lab.watching.finding import Finder, WeightsFile
+from acpc_lab.watching.watch import (
+    Arrival,
+    Listener,
+    ScoredCheckpoint,
+    ScoringRequest,
+    Watch,
+    WatchRun,
+    verdict_of,
+)
+from acpc_lab.watching.webhook import Webhook
+
+__all__ = [
+    "Arrival",
+    "Finder",
+    "Listener",
+    "ScoredCheckpoint",
+    "ScoringRequest",
+    "Watch",
+    "WatchRun",
+    "Webhook",
+    "WeightsFile",
+    "verdict_of",
+]

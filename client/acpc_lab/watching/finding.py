@@ -1,0 +1,195 @@
+"""Finds the weights files of a folder that are whole, and says which they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from acpc_client import CheckpointRef
+
+CONFIG = "config.json"
+SUFFIXES = (".pt", ".safetensors")
+_ZIP_END = 22  # bytes of the record that ends a zip file without a comment
+_LONGEST_HEADER = 1 << 27
+Stamp = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """A weights file beside a ``config.json``.
+
+    Attributes:
+        ref: What the server calls it.
+        stamp: Size, time and identity of both files; differs once either was written or replaced.
+    """
+
+    ref: CheckpointRef
+    path: Path
+    stamp: Stamp
+
+    @property
+    def epoch(self) -> int | None:
+        """The last number in the file's name, or else in its folder's; None: there is none."""
+        for text in (self.path.stem, self.path.parent.name):
+            numbers = re.findall(r"\d+", text)
+            if numbers:
+                return int(numbers[-1])
+        return None
+
+    def digest(self) -> str:
+        """sha256 of the configuration and the weights, byte by byte.
+
+        Raises:
+            OSError: A file cannot be read.
+        """
+        digest = hashlib.sha256()
+        for file in (self.path.with_name(CONFIG), self.path):
+            with file.open("rb") as opened:
+                digest.update(hashlib.file_digest(opened, "sha256").digest())
+        return digest.hexdigest()
+
+
+class Finder:
+    """Looks for weights files that are whole below a folder.
+
+    Args:
+        root: The folder.
+        prefix: What the server calls the folder; empty: it is the server's checkpoint root.
+        settle: Seconds for which a file must not change, where its format does not tell its end.
+    """
+
+    def __init__(self, root: Path, prefix: str, settle: float) -> None:
+        self.root = root.resolve()
+        self._prefix = prefix.strip("/")
+        self._settle = settle
+        self._whole: dict[Path, Stamp] = {}
+        self._since: dict[Path, tuple[Stamp, float]] = {}
+        self.unsettled = False
+        self.torn: set[Path] = set()
+
+    def look(self) -> list[WeightsFile]:
+        """The whole ones by epoch and name.
+
+        ``unsettled`` says whether others may be whole soon, ``torn`` which have no end and have
+        not changed for a while.
+
+        Raises:
+            OSError: The folder cannot be read.
+        """
+        self.unsettled = False
+        self.torn.clear()
+        found = [item for item in self.below(self.root) if self._is_whole(item)]
+        return sorted(found, key=_by_epoch)
+
+    def below(self, folder: Path, *, alone: bool = False) -> Iterator[WeightsFile]:
+        """Every weights file below a folder, whole or not.
+
+        Args:
+            folder: The root, or a folder below it.
+            alone: Leave out what lies in folders of the folder.
+
+        Raises:
+            OSError: The folder cannot be read.
+        """
+        os.scandir(folder).close()  # of the folder itself an error is raised, of others it is not
+        for place, folders, files in os.walk(folder):
+            hidden = [name for name in folders if name.startswith(".")]
+            folders[:] = [] if alone else sorted(set(folders) - set(hidden))
+            if CONFIG not in files:
+                continue
+            for name in sorted(files):
+                if name.endswith(SUFFIXES) and not name.startswith("."):
+                    stamp = _stamp(Path(place, name))
+                    if stamp is not None:
+                        yield WeightsFile(self._ref(Path(place), name), Path(place, name), stamp)
+
+    def _ref(self, folder: Path, weights: str) -> CheckpointRef:
+        inner = folder.relative_to(self.root).as_posix()
+        parts = (self._prefix, "" if inner == "." else inner)
+        return CheckpointRef("/".join(filter(None, parts)), weights)
+
+    def _is_whole(self, found: WeightsFile) -> bool:
+        path, stamp = found.path, found.stamp
+        if self._whole.get(path) == stamp:
+            return True
+        ended = _is_json(path.with_name(CONFIG)) and _has_end(path)
+        if ended:
+            self._whole[path] = stamp
+            self._since.pop(path, None)
+            return True
+        before, since = self._since.get(path, (None, 0.0))
+        if before != stamp:
+            self._since[path] = stamp, time.monotonic()
+        settled = before == stamp and time.monotonic() - since >= self._settle
+        if ended is None:
+            self.unsettled |= not settled
+            return settled
+        if settled:
+            self.torn.add(path)
+        return False
+
+
+def stamp_of(found: WeightsFile) -> Stamp | None:
+    """The stamp of the files as they are now; None: one is gone."""
+    return _stamp(found.path)
+
+
+def _by_epoch(found: WeightsFile) -> tuple[object, ...]:
+    epoch = found.epoch
+    return epoch is None, epoch or 0, found.ref.name, found.ref.weights
+
+
+def _stamp(weights: Path) -> Stamp | None:
+    """None: one of the files is gone, or no regular file."""
+    stamp: list[int] = []
+    for file in (weights, weights.with_name(CONFIG)):
+        try:
+            status = file.lstat()
+        except OSError:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        stamp += [status.st_size, status.st_mtime_ns, status.st_ino]
+    return tuple(stamp)
+
+
+def _is_json(file: Path) -> bool:
+    try:
+        json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _has_end(file: Path) -> bool | None:
+    """Whether a file is there to its end; None: its format does not tell.
+
+    What ``torch.save`` writes is a zip file, whose list of contents comes last; a safetensors file
+    says in its first bytes how long it is.
+    """
+    try:
+        with file.open("rb") as opened:
+            begin = opened.read(8)
+            if file.suffix == ".safetensors":
+                size = int.from_bytes(begin, "little")
+                header = json.loads(opened.read(size)) if size <= _LONGEST_HEADER else {}
+                ends = [item["data_offsets"][1] for item in header.values() if "dtype" in item]
+                return 8 + size + max(ends, default=0) == os.fstat(opened.fileno()).st_size
+            if not begin.startswith(b"PK\x03\x04"):
+                return None if begin else False
+            opened.seek(-_ZIP_END, os.SEEK_END)
+            last = opened.read()
+            if not (last.startswith(b"PK\x05\x06") and last.endswith(b"\0\0")):
+                return False
+            with zipfile.ZipFile(opened) as archive:
+                return bool(archive.namelist())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile):
+        return False

@@ -1,0 +1,427 @@
+"""Watches a folder: a campaign whose tasks arrive while it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from acpc_client import AcpcClient, Checkpoint, CheckpointRef, Operation, Outcome
+from acpc_client.errors import AcpcError, FailedPrecondition, NotFound, extended
+
+from acpc_lab.campaigns import Campaign, Link, Options, Records, TaskState, check_options
+from acpc_lab.sweeps import (
+    Cell,
+    CellTask,
+    Plan,
+    Store,
+    SweepFileError,
+    SweepFolder,
+    SweepProgress,
+    SweepResults,
+    SweepSpec,
+    cells_of,
+    depot_of,
+    is_named,
+    stored_once,
+)
+from acpc_lab.watching.finding import Finder, Stamp, WeightsFile, stamp_of
+
+_POLL_S = 0.5
+_RETRY_S = 5.0
+_log = logging.getLogger("acpc_lab")
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A checkpoint that has arrived: one name with one content.
+
+    Attributes:
+        digest: sha256 of its files, see ``WeightsFile.digest``.
+        epoch: Which epoch or step it is of, by its name; None: the name has no number.
+        stamp: Of its files, when they were read.
+    """
+
+    ref: CheckpointRef
+    digest: str
+    epoch: int | None
+    stamp: Stamp
+
+    @cached_property
+    def id(self) -> str:
+        """Names it in the journal."""
+        text = "\0".join((self.ref.name, self.ref.weights, self.digest))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class ScoredCheckpoint:
+    """A checkpoint all of whose cells have come to an end: what listeners are told.
+
+    Attributes:
+        results: Its cells with their scores, per-anchor values included.
+        outcome: What the gate says of all cells together; UNSPECIFIED: one has no score.
+    """
+
+    arrival: Arrival
+    results: SweepResults
+    outcome: Outcome
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; scores are documents of the kind ``sweep_cell``."""
+        return {
+            "checkpoint": self.arrival.ref.name,
+            "weights": self.arrival.ref.weights,
+            "epoch": self.arrival.epoch,
+            "digest": self.arrival.digest,
+            "verdict": verdict_of(self.outcome),
+            "scores": [item.result().to_dict() for item in self.results],
+        }
+
+
+Listener = Callable[[ScoredCheckpoint], object]
+
+
+def verdict_of(outcome: Outcome) -> str | None:
+    """An outcome as text; None: there is none."""
+    return None if outcome is Outcome.UNSPECIFIED else outcome.name.lower()
+
+
+@dataclass(frozen=True)
+class ScoringRequest:
+    """What a trainer asked for: the score of one checkpoint, by names at the server."""
+
+    event: str
+    step: int
+    checkpoint: str
+    weights: str
+    output_dir: str
+
+    @property
+    def ref(self) -> CheckpointRef:
+        """The checkpoint."""
+        return CheckpointRef(self.checkpoint, self.weights)
+
+    @cached_property
+    def id(self) -> str:
+        """The same for the same request, whenever it is made."""
+        text = "\0".join(map(str, dataclasses.astuple(self)))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(eq=False)
+class _WatchedTask(CellTask):
+    """A cell of a checkpoint in the folder."""
+
+    def submit(self, client: AcpcClient, attempt: int) -> Operation:
+        try:
+            return super().submit(client, attempt)
+        except NotFound as error:
+            if self.cell.checkpoint.name not in error.message:
+                raise
+            raise extended(
+                error,
+                "the watched folder must be what the server has below its --checkpoint-root; "
+                "say with --prefix what it is called there",
+            ) from error
+
+
+class WatchRun(TypedDict, total=False):
+    """How a watch is run; defaults in brackets.
+
+    Attributes:
+        once: End as soon as everything that is there now has been scored [False].
+        interval: Seconds between two looks at the folder [2].
+        concurrency: Jobs in flight at most [the file's].
+        patience: Seconds the server may be away at a stretch [without end; with ``once`` the
+            client's].
+        stop: Ends the run when set, from any thread.
+        on_update: Called whenever a cell has moved.
+    """
+
+    once: bool
+    interval: float
+    concurrency: int | None
+    patience: float | None
+    stop: threading.Event | None
+    on_update: Callable[[SweepProgress], object]
+
+
+class Watch:
+    """Scores each checkpoint that appears in a folder, once, by the cells of a sweep file.
+
+    What it knows is in a folder of its own, which is as a sweep's. Whoever runs it again goes on
+    from there: the request id of a job follows from the sweep's name, the cell, and the content
+    of the checkpoint's files.
+
+    Args:
+        spec: The sweep file.
+        folder: Where to keep the journal and the scores.
+        finder: Looks for checkpoints.
+        gate: Which verdict counts, ``"point"`` or ``"confident"``.
+        listeners: Called in the thread of ``run`` with each checkpoint that has come to its end,
+            in turn; at least once each, also after a crash. What they raise is told.
+        on_trouble: Told what goes wrong on the way, in words.
+    """
+
+    def __init__(
+        self,
+        spec: SweepSpec,
+        folder: Path,
+        finder: Finder,
+        *,
+        gate: str = "point",
+        listeners: Sequence[Listener] = (),
+        on_trouble: Callable[[str], object] = _log.warning,
+    ) -> None:
+        self.spec = spec
+        self.folder = folder
+        self.finder = finder
+        self.gate = gate
+        self._listeners = tuple(listeners)
+        self._on_trouble = on_trouble
+        self._disk = SweepFolder(folder)
+        self._lock = threading.Lock()
+        self._told: set[str] = set()
+        self._forget()
+
+    def run(self, client: AcpcClient, **options: Unpack[WatchRun]) -> None:
+        """Watches until it is stopped.
+
+        A disk that is full and a folder that is away are waited for, unless ``once`` is said.
+
+        Raises:
+            FailedPrecondition: Another process watches with this folder, or, with ``once``,
+                something cannot be read or written.
+            RunEnded: The server was away for too long, or ``stop`` was set; jobs go on.
+        """
+        check_options("run", options, WatchRun)
+        once, stop = options.get("once", False), options.get("stop") or threading.Event()
+        patience = options.get("patience")
+        if patience is None and not once:
+            patience = float("inf")
+        link = Link(client, patience=patience, stop=stop)
+        while True:
+            try:
+                with self._disk.journal.writing():
+                    self._disk.make_results()
+                    self._restore()
+                    self._run(client, link, options)
+                return
+            except OSError as error:
+                said = f"cannot write {self.folder}: {error.strerror}"
+                if once:
+                    raise FailedPrecondition(
+                        f"{said}; jobs go on at the server: make room, and run it again"
+                    ) from error
+                self._tell(f"{said}; jobs go on at the server, and the watch when there is room")
+            link.sleep(_RETRY_S)
+            link.check()
+
+    @property
+    def unplanned(self) -> tuple[Arrival, ...]:
+        """Checkpoints that cannot be scored yet; why was told."""
+        return tuple(self._arrivals[key] for key in self._unplanned)
+
+    def is_named(self, found: WeightsFile) -> bool:
+        """Whether the sweep file means a weights file."""
+        return is_named(self.spec, found.ref)
+
+    def ask(self, request: ScoringRequest) -> str:
+        """Notes a request for a checkpoint in the folder; from any thread.
+
+        Returns:
+            Its id, the same for the same request; it is on the disk when this returns.
+
+        Raises:
+            FailedPrecondition: The journal is not open now.
+            OSError: It cannot be written.
+        """
+        with self._lock:
+            if request.id not in self._asked:
+                self._disk.journal.append("asked", request.id, **dataclasses.asdict(request))
+                self._asked[request.id] = request
+        return request.id
+
+    def asked(self, request_id: str) -> tuple[ScoringRequest, ScoredCheckpoint | None] | None:
+        """A request and its checkpoint as it is now, None until that is whole; from any thread.
+
+        None where there is no such request.
+        """
+        with self._lock:
+            request = self._asked.get(request_id)
+            if request is None:
+                return None
+            arrival = self._latest.get(request.ref)
+            cells = () if arrival is None else self._cells.get(arrival.id, ())
+        if arrival is None or not cells:
+            return request, None
+        return request, self._scored(arrival, cells)
+
+    def _forget(self) -> None:
+        self._arrivals: dict[str, Arrival] = {}
+        self._latest: dict[CheckpointRef, Arrival] = {}
+        self._cells: dict[str, tuple[Cell, ...]] = {}
+        self._unplanned: dict[str, None] = {}
+        self._open: dict[str, None] = {}
+        self._asked: dict[str, ScoringRequest] = {}
+        self._states: dict[str, TaskState] = {}
+
+    def _restore(self) -> None:
+        """Reads what the folder knows."""
+        with self._lock:
+            self._forget()
+            reported = set()
+            for event in self._disk.journal.events():
+                given = {k: v for k, v in event.items() if k not in ("time", "event", "cell")}
+                match event["event"]:
+                    case "arrived":
+                        ref = CheckpointRef(given["checkpoint"], given["weights"])
+                        stamp = tuple(given["stamp"])
+                        self._note(Arrival(ref, given["digest"], given["epoch"], stamp))
+                    case "asked":
+                        self._asked[event["cell"]] = ScoringRequest(**given)
+                    case "reported":
+                        reported.add(event["cell"])
+            plan = self._disk.read_plan()
+            self._plan = plan or Plan(self.spec.name, self.spec.description, {}, ())
+            self._plan = dataclasses.replace(self._plan, document=self.spec.document)
+            ids = {(a.ref, a.digest): a.id for a in self._arrivals.values()}
+            for cell in self._plan.cells:
+                key = ids.get((cell.checkpoint, cell.content))
+                if key is not None:
+                    self._cells[key] = (*self._cells.get(key, ()), cell)
+            self._unplanned = {key: None for key in self._arrivals if key not in self._cells}
+            self._open = {key: None for key in self._cells if key not in reported}
+
+    def _note(self, arrival: Arrival) -> None:
+        self._arrivals[arrival.id] = self._latest[arrival.ref] = arrival
+
+    def _run(self, client: AcpcClient, link: Link, options: WatchRun) -> None:
+        on_update = options.get("on_update")
+
+        def moved(now: SweepProgress) -> None:
+            self._states |= {item.task.id: item.state for item in now.changed}
+            if on_update is not None:
+                on_update(now)
+
+        journal = self._disk.journal
+        limit = options.get("concurrency") or self.spec.concurrency
+        how = Options(limit, self.spec.retries)
+        records = Records(journal, journal.entries())
+        campaign: Campaign[CellTask] = Campaign(client, link, (), how, records, moved)
+        campaign.add([task for key in self._open for task in self._tasks(key)])
+        store = stored_once(depot_of(self.spec, client, link, self.folder.parent).store)
+        interval, look_at = options.get("interval", 2.0), 0.0
+        while True:
+            if time.monotonic() >= look_at:
+                for key in self._arriving(once=options.get("once", False)):
+                    listed = link.ask(lambda: list(client.checkpoints.list()))
+                    self._make_cells(key, listed, store)
+                    campaign.add(self._tasks(key))
+                    campaign.turn()
+                look_at = time.monotonic() + interval
+            left = campaign.turn()
+            self._report()
+            if options.get("once") and not left and not self.finder.unsettled:
+                return
+            link.sleep(min(_POLL_S, interval))
+            link.check()
+
+    def _tasks(self, key: str) -> list[CellTask]:
+        cells = self._cells.get(key, ())
+        return [_WatchedTask(cell, self.spec.name, self._disk) for cell in cells]
+
+    def _arriving(self, *, once: bool) -> Iterator[str]:
+        """Ids of the checkpoints that want cells: those that waited for some, and new ones."""
+        yield from tuple(self._unplanned)
+        try:
+            found = self.finder.look()
+        except OSError as error:
+            said = f"cannot read {self.finder.root}: {error.strerror}"
+            if once:
+                raise FailedPrecondition(said) from error
+            self._tell(f"{said}; waiting for it")
+            return
+        for path in self.finder.torn:
+            self._tell(f"{path} is not whole, and has not changed for a while; left out")
+        for item in found:
+            key = self._arrived(item) if self.is_named(item) else ""
+            if key and key not in self._cells:
+                yield key
+
+    def _arrived(self, found: WeightsFile) -> str:
+        """The id of a checkpoint that is new under its name or in its content; else nothing."""
+        known = self._latest.get(found.ref)
+        if known is not None and known.stamp == found.stamp:
+            return ""
+        try:
+            digest = found.digest()
+        except OSError:
+            return ""
+        if stamp_of(found) != found.stamp:
+            return ""  # written while it was read; it comes again
+        arrival = Arrival(found.ref, digest, found.epoch, found.stamp)
+        self._disk.journal.append(
+            "arrived", arrival.id, checkpoint=found.ref.name, weights=found.ref.weights,
+            digest=digest, epoch=found.epoch, stamp=list(found.stamp),
+        )  # fmt: skip
+        with self._lock:
+            self._note(arrival)
+            if arrival.id not in self._cells:
+                self._unplanned[arrival.id] = None
+        return arrival.id
+
+    def _make_cells(self, key: str, listed: Sequence[Checkpoint], store: Store) -> None:
+        """Puts the cells of a checkpoint into the plan; where that cannot be, says why."""
+        arrival = self._arrivals[key]
+        try:
+            found = cells_of(self.spec, arrival.ref, listed, store)
+        except SweepFileError as error:
+            self._tell(f"{arrival.ref.name} ({arrival.ref.weights}) waits: {error.message}")
+            return
+        cells = tuple(dataclasses.replace(cell, content=arrival.digest) for cell in found)
+        plan = dataclasses.replace(self._plan, cells=(*self._plan.cells, *cells))
+        self._disk.write_plan(plan)
+        with self._lock:
+            self._plan = plan
+            self._cells[key] = cells
+            del self._unplanned[key]
+            if cells:
+                self._open[key] = None
+
+    def _report(self) -> None:
+        """Tells the listeners of the checkpoints that have come to their end."""
+        for key in tuple(self._open):
+            cells = self._cells[key]
+            if not all(self._states.get(cell.id, TaskState.PENDING).done for cell in cells):
+                continue
+            scored = self._scored(self._arrivals[key], cells)
+            for listener in self._listeners:
+                try:
+                    listener(scored)
+                except Exception as error:  # noqa: BLE001 - the watch goes on
+                    code = error.code if isinstance(error, AcpcError) else type(error).__name__
+                    self._on_trouble(f"{scored.arrival.ref.name}: {code}: {error}")
+            if scored.outcome is not Outcome.UNSPECIFIED:  # else the next run tries it again
+                self._disk.journal.append("reported", key)
+            del self._open[key]
+
+    def _scored(self, arrival: Arrival, cells: tuple[Cell, ...]) -> ScoredCheckpoint:
+        entries = self._disk.journal.entries()
+        spec = self.spec
+        results = SweepResults(spec.name, spec.description, self.folder, cells, entries)
+        return ScoredCheckpoint(arrival, results, results.outcome(self.gate))
+
+    def _tell(self, words: str) -> None:
+        """Tells of a trouble that may last, once."""
+        if words not in self._told:
+            self._told.add(words)
+            self._on_trouble(words)

@@ -1,0 +1,112 @@
+"""Which files are whole checkpoints, and what they are called."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from acpc_client import CheckpointRef
+from acpc_lab.watching import Finder
+from safetensors.numpy import save
+from waiting import wait_until
+from written_weights import saved
+
+
+def names(finder: Finder) -> list[tuple[str, str]]:
+    return [(item.ref.name, item.ref.weights) for item in finder.look()]
+
+
+def test_a_file_that_torch_saved_is_whole_with_its_last_byte(root: Path, tmp_path: Path) -> None:
+    (root / "config.json").write_text("{}")
+    whole = tmp_path / "whole.pt"
+    torch.save({"weight": torch.arange(5000.0)}, whole)
+    content = whole.read_bytes()
+    target = root / "weights_epoch_1.pt"
+    finder = Finder(root, "runs/7", 3600.0)
+    for length in (0, 3, 100, len(content) // 2, len(content) - 22, len(content) - 1):
+        target.write_bytes(content[:length])
+        assert names(finder) == []
+    target.write_bytes(content)
+    assert names(finder) == [("runs/7", "weights_epoch_1.pt")]
+
+
+def test_safetensors_are_whole_when_as_long_as_they_say(root: Path) -> None:
+    (root / "a").mkdir()
+    (root / "a/config.json").write_text("{}")
+    content = save({"weight": np.arange(100.0, dtype=np.float32)})
+    finder = Finder(root, "", 3600.0)
+    for length in (0, 7, 30, len(content) - 1):
+        (root / "a/model.safetensors").write_bytes(content[:length])
+        assert names(finder) == []
+    (root / "a/model.safetensors").write_bytes(content)
+    assert names(finder) == [("a", "model.safetensors")]
+    (root / "a/model.safetensors").write_bytes(struct.pack("<Q", 2**60) + b"{}")
+    assert names(finder) == []
+
+
+def test_a_file_of_another_format_is_whole_when_it_no_longer_changes(root: Path) -> None:
+    (root / "a").mkdir()
+    (root / "a/config.json").write_text("{}")
+    (root / "a/weights.pt").write_bytes(b"\x80\x02 a pickle")
+    patient, quick = Finder(root, "", 3600.0), Finder(root, "", 0.01)
+    assert names(patient) == []
+    assert patient.unsettled
+    quick.look()
+    wait_until(lambda: names(quick) == [("a", "weights.pt")])
+    assert names(patient) == []
+
+
+def test_what_is_torn_and_no_longer_changes_is_named(root: Path) -> None:
+    (root / "a").mkdir()
+    (root / "a/config.json").write_text("{}")
+    (root / "a/weights.pt").write_bytes(saved("a")[:-30])
+    finder = Finder(root, "", 0.01)
+    wait_until(lambda: not finder.look() and finder.torn)
+    assert finder.torn == {root / "a/weights.pt"}
+    assert not finder.unsettled, "nobody should wait for it"
+
+
+@pytest.mark.parametrize("config", [None, "", '{"half": '])
+def test_a_checkpoint_has_a_whole_configuration(
+    config: str | None, root: Path, write: Callable[..., Path]
+) -> None:
+    path = write("a").with_name("config.json")
+    path.unlink()
+    if config is not None:
+        path.write_text(config)
+    assert names(Finder(root, "", 0.1)) == []
+
+
+def test_hidden_files_links_and_others_are_left_out(
+    root: Path, tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    weights = write("a")
+    write(".hidden")
+    (root / "a/.tmp.pt").write_bytes(saved("b"))
+    (root / "a/last.pt").symlink_to(weights)
+    (root / "a/optimizer.ckpt").write_bytes(saved("b"))
+    (root / "linked").symlink_to(root / "a")
+    assert names(Finder(root, "", 0.1)) == [("a", "weights.pt")]
+
+
+def test_they_come_by_epoch(root: Path, write: Callable[..., Path]) -> None:
+    for epoch in (10, 9, 100):
+        write("run", f"weights_epoch_{epoch}.pt")
+    write("other/checkpoint-20")
+    write("plain")
+    found = Finder(root, "at/server", 0.1).look()
+    assert [item.epoch for item in found] == [9, 10, 20, 100, None]
+    assert found[2].ref == CheckpointRef("at/server/other/checkpoint-20", "weights.pt")
+
+
+def test_the_digest_is_of_both_files(root: Path, write: Callable[..., Path]) -> None:
+    write("a")
+    write("b")
+    write("c", content="c")
+    write("d").with_name("config.json").write_text(json.dumps({"family": "pldm"}))
+    digests = [item.digest() for item in Finder(root, "", 0.1).look()]
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3

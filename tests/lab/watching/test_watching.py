@@ -1,0 +1,284 @@
+"""A watch: every checkpoint once, by name and content, through whatever happens."""
+
+import errno
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from acpc_client import Outcome
+from acpc_client.errors import FailedPrecondition, RunEnded
+from acpc_client.sync.client import AcpcClient
+from acpc_lab.sweeps import SweepResults, load_spec
+from acpc_lab.watching import Finder, ScoredCheckpoint, Watch
+from client_messages import status
+from grpc import StatusCode
+from job_counterparty import DOCUMENT, FAILED, JobParty
+from waiting import wait_until
+from written_weights import saved
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def client(target: str) -> Iterator[AcpcClient]:
+    with AcpcClient(target) as opened:
+        yield opened
+
+
+class Told(list[ScoredCheckpoint]):
+    """What a listener was told."""
+
+    @property
+    def seen(self) -> list[tuple[str, str, Outcome]]:
+        return [(x.arrival.ref.name, x.arrival.ref.weights, x.outcome) for x in self]
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def trouble() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def make(file: Path, root: Path, told: Told, trouble: list[str]) -> Callable[..., Watch]:
+    """A watch, as a program that was started again has one; keys change the sweep file."""
+
+    def make(**changes: Any) -> Watch:  # noqa: ANN401
+        document = yaml.safe_load(file.read_text())
+        file.write_text(yaml.safe_dump({**document, **changes}))
+        return Watch(
+            load_spec(file), file.with_name("gate.watch"), Finder(root, "", 0.1),
+            listeners=[told.append], on_trouble=trouble.append,
+        )  # fmt: skip
+
+    return make
+
+
+def test_each_is_scored_once_in_the_order_of_epochs(
+    make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty, told: Told
+) -> None:
+    for epoch in (10, 2, 1):
+        write("run", f"weights_epoch_{epoch}.pt")
+    for _ in range(3):
+        make(concurrency=1).run(client, once=True)
+    submitted = [job.request.checkpoint.weights for job in party.jobs.values()]
+    assert submitted == [f"weights_epoch_{epoch}.pt" for epoch in (1, 2, 10)]
+    assert told.seen == [("run", name, Outcome.PASSED) for name in submitted]
+
+
+def test_other_content_under_a_name_is_scored_again_and_a_touch_is_not(
+    make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty, told: Told
+) -> None:
+    weights = write("a")
+    make().run(client, once=True)
+    os.utime(weights)
+    make().run(client, once=True)
+    assert len(party.jobs) == 1
+    write("a", content="b")
+    make().run(client, once=True)
+    assert len(party.jobs) == 2
+    write("a", content="a")  # this content is known under this name
+    make().run(client, once=True)
+    assert len(party.jobs) == len(told) == 2
+
+
+def test_a_lost_folder_finds_its_jobs_again(
+    make: Callable[..., Watch], file: Path, write: Write, client: AcpcClient, party: JobParty
+) -> None:
+    write("a")
+    make().run(client, once=True)
+    file.with_name("gate.watch").rename(file.with_name("lost"))
+    make().run(client, once=True)
+    assert len(party.jobs) == 1
+
+
+def test_reports_and_tables_read_its_folder(
+    make: Callable[..., Watch], file: Path, write: Write, client: AcpcClient
+) -> None:
+    write("a")
+    write("a", "weights_epoch_2.pt", content="b")
+    make().run(client, once=True)
+    results = SweepResults.open(file.with_name("gate.watch"))
+    assert [item.cell.checkpoint.weights for item in results] == [
+        "weights_epoch_2.pt",
+        "weights.pt",
+    ]
+    assert all(item.score for item in results)
+
+
+def test_only_what_the_file_means_is_scored(
+    make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty, told: Told
+) -> None:
+    for name in ("runs/1", "other/1"):
+        write(name, "weights_epoch_1.pt")
+        write(name, "last.pt")
+    group = {"name": "runs/{run}", "weights": "weights_epoch_{epoch}.pt"}
+    make(checkpoints=[group]).run(client, once=True)
+    assert told.seen == [("runs/1", "weights_epoch_1.pt", Outcome.PASSED)]
+    assert told[0].results[0].cell.labels == {"run": 1, "epoch": 1}
+
+
+def test_a_checkpoint_waits_for_its_reference(
+    make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty,
+    told: Told, trouble: list[str],
+) -> None:  # fmt: skip
+    write("a")
+    reference = make(reference="base")
+    reference.run(client, once=True)
+    assert not party.jobs
+    assert [item.ref.name for item in reference.unplanned] == ["a"]
+    assert "its reference base is not at the server" in trouble[0]
+    party.listing["base"] = ["weights.pt"]
+    make().run(client, once=True)
+    assert told.seen == [("a", "weights.pt", Outcome.PASSED)]
+
+
+def test_a_server_that_has_another_root_is_said_to(
+    make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty, told: Told
+) -> None:
+    write("a")
+    gone = status(StatusCode.NOT_FOUND, "no checkpoint 'a'; see acpc checkpoints list")
+    party.refusals["ScoreCheckpoint"] = deque([gone])
+    make().run(client, once=True)
+    assert told[0].outcome is Outcome.UNSPECIFIED
+    assert "say with --prefix what it is called there" in told[0].results[0].message
+    make().run(client, once=True)  # another attempt
+    assert told.seen[1:] == [("a", "weights.pt", Outcome.PASSED)]
+
+
+def test_a_listener_that_raises_stops_nothing(
+    file: Path, root: Path, write: Write, client: AcpcClient, told: Told, trouble: list[str]
+) -> None:
+    def broken(scored: ScoredCheckpoint) -> None:
+        raise ValueError(f"of {scored.arrival.ref.name}")
+
+    write("a")
+    write("b")
+    watch = Watch(
+        load_spec(file), file.with_name("gate.watch"), Finder(root, "", 0.1),
+        listeners=[broken, told.append], on_trouble=trouble.append,
+    )  # fmt: skip
+    watch.run(client, once=True)
+    assert len(told) == 2
+    assert trouble == ["a: ValueError: of a", "b: ValueError: of b"]
+
+
+def test_folders_that_vanish_and_disks_that_are_full_are_waited_for(
+    make: Callable[..., Watch], root: Path, write: Write, client: AcpcClient, party: JobParty,
+    told: Told, trouble: list[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("acpc_lab.watching.watch._RETRY_S", 0.01)
+    away = root.rename(root.with_name("away"))
+    stop, full, real = threading.Event(), threading.Event(), os.fsync
+
+    def fsync(file: int) -> None:
+        if full.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    def run() -> None:
+        with pytest.raises(RunEnded):
+            make().run(client, interval=0.01, stop=stop)
+
+    runner = threading.Thread(target=run)
+    runner.start()
+    try:
+        wait_until(lambda: trouble)
+        assert "cannot read" in trouble[0]
+        away.rename(root)
+        write("a")
+        wait_until(lambda: len(told) == 1)
+        full.set()
+        write("b")
+        wait_until(lambda: len(trouble) == 2)
+        assert "No space left on device; jobs go on at the server" in trouble[1]
+        full.clear()
+        wait_until(lambda: len(told) == 2)
+    finally:
+        stop.set()
+        full.clear()
+        runner.join()
+    assert len(party.jobs) == 2
+
+
+def test_once_says_what_it_cannot_use(
+    make: Callable[..., Watch], root: Path, write: Write, client: AcpcClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    write("a")
+    away = root.rename(root.with_name("away"))
+    with pytest.raises(FailedPrecondition, match=r"cannot read .*checkpoints: No such file"):
+        make().run(client, once=True)
+    away.rename(root)
+
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FailedPrecondition, match="No space left on device; jobs go on"):
+        make().run(client, once=True)
+
+
+def test_a_second_watch_of_the_same_folder_is_rejected(
+    make: Callable[..., Watch], write: Write, client: AcpcClient
+) -> None:
+    stop = threading.Event()
+    first = make()
+
+    def run() -> None:
+        with pytest.raises(RunEnded):
+            first.run(client, interval=0.01, stop=stop)
+
+    runner = threading.Thread(target=run)
+    runner.start()
+    try:
+        wait_until((first.folder / "results").is_dir)
+        with pytest.raises(FailedPrecondition, match="another process"):
+            make().run(client, once=True)
+    finally:
+        stop.set()
+        runner.join()
+
+
+def test_a_torn_file_is_told_and_not_read(
+    make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty,
+    trouble: list[str],
+) -> None:  # fmt: skip
+    write("a").write_bytes(saved("a")[:-1])
+    stop = threading.Event()
+
+    def run() -> None:
+        with pytest.raises(RunEnded):
+            make().run(client, interval=0.01, stop=stop)
+
+    runner = threading.Thread(target=run)
+    runner.start()
+    try:
+        wait_until(lambda: trouble)
+    finally:
+        stop.set()
+        runner.join()
+    assert "is not whole" in trouble[0]
+    assert not party.jobs
+
+
+def test_the_verdict_is_of_all_cells(
+    make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty, told: Told
+) -> None:
+    write("a")
+    party.fates["a"] = deque([FAILED])
+    make(shifts=DOCUMENT["shifts"]).run(client, once=True)
+    assert told.seen == [("a", "weights.pt", Outcome.FAILED)]
+    assert told[0].to_dict()["verdict"] == "failed"
+    assert len(told[0].results) == 2
