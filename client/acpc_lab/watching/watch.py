@@ -246,7 +246,7 @@ class Watch:
         """
         with self._lock:
             if request.id not in self._asked:
-                self._disk.journal.append("asked", request.id, **dataclasses.asdict(request))
+                self._disk.journal.append("asked", request.id, request=dataclasses.asdict(request))
                 self._asked[request.id] = request
         return request.id
 
@@ -280,14 +280,13 @@ class Watch:
             self._forget()
             reported = set()
             for event in self._disk.journal.events():
-                given = {k: v for k, v in event.items() if k not in ("time", "event", "cell")}
                 match event["event"]:
                     case "arrived":
-                        ref = CheckpointRef(given["checkpoint"], given["weights"])
-                        stamp = tuple(given["stamp"])
-                        self._note(Arrival(ref, given["digest"], given["epoch"], stamp))
+                        ref = CheckpointRef(event["checkpoint"], event["weights"])
+                        stamp = tuple(event["stamp"])
+                        self._note(Arrival(ref, event["digest"], event["epoch"], stamp))
                     case "asked":
-                        self._asked[event["cell"]] = ScoringRequest(**given)
+                        self._asked[event["cell"]] = ScoringRequest(**event["request"])
                     case "reported":
                         reported.add(event["cell"])
             plan = self._disk.read_plan()

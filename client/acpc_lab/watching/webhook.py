@@ -14,6 +14,7 @@ import hmac
 import io
 import ipaddress
 import json
+import logging
 import math
 import os
 import threading
@@ -37,6 +38,7 @@ _MAX_HEAD = 16 * 1024
 _MAX_BODY = 64 * 1024
 _SECONDS = 10.0
 _MAX_CONNECTIONS = 64
+_log = logging.getLogger("acpc_lab")
 
 
 class RejectedRequest(Exception):
@@ -117,13 +119,17 @@ class Webhook:
     def __exit__(self, *exc_info: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.run_until_complete(self._end())
+        self._loop.close()
+
+    async def _end(self) -> None:
+        """Hangs up on everybody."""
         self._server.close()
-        left = asyncio.all_tasks(self._loop)
+        left = asyncio.all_tasks(self._loop) - {asyncio.current_task()}
         for task in left:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self._loop.shutdown_default_executor()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
@@ -158,6 +164,10 @@ class Webhook:
                 return await asyncio.to_thread(self._look_up, path.removeprefix(f"{_PATH}/"))
         except RejectedRequest as rejected:
             return rejected.answer()
+        except Exception:
+            _log.exception("the webhook failed on a request")
+            words = "a fault of the watcher; its log has more"
+            return RejectedRequest(HTTPStatus.INTERNAL_SERVER_ERROR, "INTERNAL", words).answer()
         known = path == _PATH or path.startswith(f"{_PATH}/")
         status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND
         what = f"found {method} {path[:200]}, wanted POST {_PATH} or GET {_PATH}/ID"
