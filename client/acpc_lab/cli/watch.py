@@ -80,6 +80,22 @@ class Looking:
         int | None, typer.Option(min=1, max=1000, help="Jobs at the server at a time [the file's].")
     ] = None
 
+    def run(self, watch: Watch, client: AcpcClient, patience: float | None) -> None:
+        """Watches, and shows how it goes."""
+        try:
+            with shown(sweep_tables.VIEW, live=True) as on_update:
+                watch.run(
+                    client,
+                    once=self.once,
+                    interval=self.interval,
+                    concurrency=self.concurrency,
+                    patience=patience,
+                    on_update=on_update,
+                )
+        except KeyboardInterrupt as interrupt:
+            render.note("interrupted: jobs go on at the server, and the same command goes on here")
+            raise typer.Exit(Exit.INTERRUPTED) from interrupt
+
 
 @dataclass(frozen=True, kw_only=True)
 class Listening:
@@ -271,20 +287,8 @@ def watch(
             listeners=[telling],
             on_trouble=render.note,
         )
-        try:
-            with server.connect(spec) as client, listening.opened(watching):  # noqa: SIM117
-                with shown(sweep_tables.VIEW, live=True) as on_update:
-                    watching.run(
-                        client,
-                        once=looking.once,
-                        interval=looking.interval,
-                        concurrency=looking.concurrency,
-                        patience=server.patience,
-                        on_update=on_update,
-                    )
-        except KeyboardInterrupt as interrupt:
-            render.note("interrupted: jobs go on at the server, and the same command goes on here")
-            raise typer.Exit(Exit.INTERRUPTED) from interrupt
+        with server.connect(spec) as client, listening.opened(watching):
+            looking.run(watching, client, server.patience)
     for arrival in watching.unplanned:
         render.note(f"error: {arrival.ref.name} {arrival.ref.weights} was not scored")
         telling.outcomes.append(Outcome.UNSPECIFIED)

@@ -5,16 +5,15 @@ docs/watch.md describes the ``acpc watch`` command. Whoever wants each score as 
 checkpoint with its score.
 """
 
-from acpc_lab.watching.finding import Finder, WeightsFile
-from acpc_lab.watching.watch import (
+from acpc_lab.watching.arrivals import (
     Arrival,
     Listener,
     ScoredCheckpoint,
     ScoringRequest,
-    Watch,
-    WatchRun,
     verdict_of,
 )
+from acpc_lab.watching.finding import Finder, WeightsFile
+from acpc_lab.watching.watch import Watch, WatchRun
 from acpc_lab.watching.webhook import Webhook
 
 __all__ = [

@@ -29,8 +29,9 @@ from acpc_client.errors import AcpcError, ArgumentError
 
 from acpc_lab.campaigns import TaskState
 from acpc_lab.integrations import EpochScore
+from acpc_lab.watching.arrivals import ScoredCheckpoint, ScoringRequest
 from acpc_lab.watching.finding import WeightsFile
-from acpc_lab.watching.watch import ScoredCheckpoint, ScoringRequest, Watch
+from acpc_lab.watching.watch import Watch
 
 EVENTS = ("save", "eval", "train_end")
 _PATH = "/operations"
@@ -164,7 +165,7 @@ class Webhook:
                 return await asyncio.to_thread(self._look_up, path.removeprefix(f"{_PATH}/"))
         except RejectedRequest as rejected:
             return rejected.answer()
-        except Exception:
+        except Exception:  # noqa: BLE001 - nobody is left without an answer
             _log.exception("the webhook failed on a request")
             words = "a fault of the watcher; its log has more"
             return RejectedRequest(HTTPStatus.INTERNAL_SERVER_ERROR, "INTERNAL", words).answer()

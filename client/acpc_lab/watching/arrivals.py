@@ -1,0 +1,92 @@
+"""What arrives at a watch, and what it tells of."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from acpc_client import CheckpointRef, Outcome
+
+from acpc_lab.sweeps import SweepResults
+from acpc_lab.watching.finding import Stamp
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A checkpoint that has arrived: one name with one content.
+
+    Attributes:
+        digest: sha256 of its files, see ``WeightsFile.digest``.
+        epoch: Which epoch or step it is of, by its name; None: the name has no number.
+        stamp: Of its files, when they were read.
+    """
+
+    ref: CheckpointRef
+    digest: str
+    epoch: int | None
+    stamp: Stamp
+
+    @cached_property
+    def id(self) -> str:
+        """Names it in the journal."""
+        text = "\0".join((self.ref.name, self.ref.weights, self.digest))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class ScoredCheckpoint:
+    """A checkpoint all of whose cells have come to an end: what listeners are told.
+
+    Attributes:
+        results: Its cells with their scores, per-anchor values included.
+        outcome: What the gate says of all cells together; UNSPECIFIED: one has no score.
+    """
+
+    arrival: Arrival
+    results: SweepResults
+    outcome: Outcome
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; scores are documents of the kind ``sweep_cell``."""
+        return {
+            "checkpoint": self.arrival.ref.name,
+            "weights": self.arrival.ref.weights,
+            "epoch": self.arrival.epoch,
+            "digest": self.arrival.digest,
+            "verdict": verdict_of(self.outcome),
+            "scores": [item.result().to_dict() for item in self.results],
+        }
+
+
+Listener = Callable[[ScoredCheckpoint], object]
+
+
+def verdict_of(outcome: Outcome) -> str | None:
+    """An outcome as text; None: there is none."""
+    return None if outcome is Outcome.UNSPECIFIED else outcome.name.lower()
+
+
+@dataclass(frozen=True)
+class ScoringRequest:
+    """What a trainer asked for: the score of one checkpoint, by names at the server."""
+
+    event: str
+    step: int
+    checkpoint: str
+    weights: str
+    output_dir: str
+
+    @property
+    def ref(self) -> CheckpointRef:
+        """The checkpoint."""
+        return CheckpointRef(self.checkpoint, self.weights)
+
+    @cached_property
+    def id(self) -> str:
+        """The same for the same request, whenever it is made."""
+        text = "\0".join(map(str, dataclasses.astuple(self)))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]

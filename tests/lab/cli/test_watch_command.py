@@ -1,0 +1,147 @@
+"""``acpc watch``: exit codes, what is printed where, the command for failures, the webhook."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import processes
+import pytest
+import yaml
+from acpc_lab.cli import app
+from client_messages import status
+from grpc import StatusCode
+from job_counterparty import DOCUMENT, FAILED, JobParty, served
+from result_schema import checked
+from typer.testing import CliRunner
+from waiting import GENEROUS_SECONDS, wait_until
+
+ACPC = str(Path(sys.executable).with_name("acpc"))
+UNFIT = status(StatusCode.FAILED_PRECONDITION, "it does not fit")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder with two checkpoints, of epoch 1 and 2."""
+    folder = tmp_path / "root/run"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    for epoch in (1, 2):
+        empty = (2).to_bytes(8, "little") + b"{}"
+        (folder / f"weights_epoch_{epoch}.safetensors").write_bytes(empty)
+    return folder.parent
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "gate.yaml"
+    document = {**DOCUMENT, "name": "gate", "checkpoints": ["**"]}
+    path.write_text(yaml.safe_dump({**document, "shifts": [{"gaussian_noise": [0.08]}]}))
+    return path
+
+
+@pytest.fixture
+def party() -> JobParty:
+    return JobParty(listing={})
+
+
+@pytest.fixture
+def acpc(party: JobParty, root: Path, file: Path) -> Any:  # noqa: ANN401
+    with served(party) as target:
+        yield lambda *more: CliRunner().invoke(
+            app,
+            ["watch", str(root), "--sweep", str(file), "--once", *more],
+            env={"ACPC_TARGET": target, "COLUMNS": "200"},
+        )
+
+
+@pytest.mark.parametrize(
+    ("fates", "options", "code"),
+    [
+        ([], [], 0),
+        ([FAILED], [], 3),
+        ([UNFIT], [], 4),
+        ([UNFIT, FAILED], [], 4),
+        ([], ["--gate", "confident"], 1),
+    ],
+    ids=["passed", "failed", "no score", "both", "no evidence"],
+)
+def test_the_exit_code_is_the_worst_checkpoint(
+    fates: list[Any], options: list[str], code: int, acpc: Callable[..., Any], party: JobParty
+) -> None:
+    party.fates["run"] = deque(fates)
+    answer = acpc(*options)
+    assert answer.exit_code == code, answer.output
+
+
+def test_a_line_for_each_checkpoint(acpc: Callable[..., Any], party: JobParty) -> None:
+    party.fates["run"] = deque([FAILED])
+    lines = acpc().stdout.splitlines()
+    assert lines[0].startswith("run weights_epoch_1.safetensors epoch 1: failed: gaussian_noise:0.")
+    assert lines[1].startswith("run weights_epoch_2.safetensors epoch 2: passed: gaussian_noise:0.")
+    assert acpc().stdout == ""
+
+
+def test_json_is_a_document_a_line(acpc: Callable[..., Any]) -> None:
+    documents = [json.loads(line) for line in acpc("--json").stdout.splitlines()]
+    assert [item["epoch"] for item in documents] == [1, 2]
+    assert documents[0]["verdict"] == "passed"
+    checked(documents[0]["scores"][0])
+
+
+@pytest.mark.process
+def test_the_command_for_failures_gets_the_score_and_may_fail(
+    acpc: Callable[..., Any], party: JobParty, tmp_path: Path
+) -> None:
+    party.fates["run"] = deque([FAILED])
+    told = tmp_path / "told"
+    answer = acpc(
+        "--on-fail",
+        f'cat > {told}; echo "$ACPC_CHECKPOINT $ACPC_EPOCH $ACPC_VERDICT" >> {told}; exit 7',
+    )
+    assert answer.exit_code == 3
+    document, line = told.read_text().splitlines()[0], told.read_text().splitlines()[-1]
+    assert "run 1 failed" in document + line
+    assert "--on-fail for run weights_epoch_1.safetensors" in answer.stderr
+    assert "exit status 7" in answer.stderr
+
+
+def test_wrong_usage_is_named(acpc: Callable[..., Any], file: Path) -> None:
+    for options, words in (
+        (["--listen", "8765"], "wanted HOST:PORT"),
+        (["--listen", "0.0.0.0:0"], "give it a token"),
+        (["--listen", "192.0.2.1:0", "--listen-token-file", str(file)], "cannot listen"),
+        (["--gate", "sure"], "confident"),
+    ):
+        answer = acpc(*options)
+        assert answer.exit_code == 2, answer.output
+        assert words in " ".join(answer.stderr.replace("│", " ").split())
+
+
+@pytest.mark.process
+def test_an_interrupt_leaves_cleanly_and_the_same_command_goes_on(
+    root: Path, file: Path, party: JobParty
+) -> None:
+    party.looks = 10**9
+    with served(party) as target:
+        command = [ACPC, "watch", str(root), "--sweep", str(file), "--target", target]
+        command += ["--listen", "127.0.0.1:0"]
+        with processes.running(command, stderr=subprocess.PIPE, text=True) as process:
+            wait_until(lambda: len(party.jobs) == 2)
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=GENEROUS_SECONDS)
+        assert process.returncode == 130
+        assert re.search(r"listening at http://127.0.0.1:\d+/operations", told)
+        assert "interrupted: jobs go on at the server" in told
+        assert "Traceback" not in told
+        party.looks = 0
+        for job in party.jobs.values():
+            job.looks = 0
+        last = processes.run([*command[:-2], "--once"])
+        assert len(last.stdout.splitlines()) == 2
+        assert len(party.jobs) == 2
