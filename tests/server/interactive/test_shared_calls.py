@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,12 @@ from acpc.contract import (
     PairComparison,
     PairRequest,
     PerturbationSet,
+    RandomShift,
     Registered,
+    Resize,
 )
 from acpc_server.engine import CheckpointCache, DeviceEngine
-from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument
+from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
 from acpc_server.interactive import PairComparer
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
@@ -75,7 +78,7 @@ class Bench:
         return self._ask(request, RequestContext(Priority.INTERACTIVE))
 
     def together(
-        self, *requests: PairRequest, cancelled: int | None = None, calls: int = 1
+        self, *requests: PairRequest, cancelled: int | None = None, calls: int | None = 1
     ) -> list[Future[PairComparison]]:
         """The answers of requests that waited together, one of which perhaps gave up."""
         held, before = Held(), self.calls
@@ -92,7 +95,7 @@ class Bench:
                 contexts[cancelled].cancel()
             held.free.set()
             first.result(GENEROUS_SECONDS)
-        assert self.calls == before + calls
+        assert calls is None or self.calls == before + calls
         return answers
 
     @property
@@ -198,6 +201,55 @@ def test_a_plug_in_with_a_fault_fails_its_own_caller(bench: Bench) -> None:
         bad.result(0)
     assert numbers(good.result(0)) == numbers(bench.alone(requests[0]))
     assert numbers(last.result(0)) == numbers(bench.alone(requests[2]))
+
+
+# Two do not fit small frames.
+KINDS = (
+    GaussianNoise(sigma=0.1), GaussianNoise(sigma=0.0), GaussianBlur(kernel_size=5),
+    GaussianBlur(kernel_size=59), RandomShift(pixels=29), Resize(scale=0.5), Identity(),
+)  # fmt: skip
+
+
+def mixed(rng: np.random.Generator) -> PairRequest:
+    """A request of some shape, with views of its own or of any kinds; perhaps it must fail."""
+    side, steps = (40, 1) if rng.random() < 0.2 else (SIDE, 3)
+    pixels = rng.integers(0, 256, (6, side, side, 3), dtype=np.uint8)
+    if rng.random() < 0.3:  # seen by others too
+        pixels[:] = 7
+    specs = tuple(KINDS[place] for place in rng.integers(len(KINDS), size=rng.integers(1, 4)))
+    own = np.stack([pixels[:steps], 255 - pixels[:steps]])
+    blocks = rng.standard_normal((steps + 2, WIDTH)).astype(np.float32)
+    return PairRequest(
+        checkpoint=CheckpointRef("one"),
+        history=pixels[:steps],
+        action_blocks=1e30 * blocks if rng.random() < 0.1 else blocks,
+        views=own if rng.random() < 0.2 else PerturbationSet(specs, 2, int(rng.integers(2)), 0),
+        observed_future=pixels[3:] if rng.random() < 0.2 else None,
+    )
+
+
+def outcome(answer: Callable[[], PairComparison]) -> tuple[str, list[float]]:
+    """What became of a request, in words and in numbers."""
+    try:
+        found = answer()
+    except AcpcError as error:
+        return repr(error), []
+    views = [(result.spec_index, result.draw) for result in found.results]
+    return f"{found.receipt} {views}", numbers(found)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_waits_together_is_answered_as_it_is_alone(bench: Bench, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    requests = [mixed(rng) for _ in range(14)]
+    before = bench.calls
+    answers = bench.together(*requests, calls=None)
+    assert bench.calls - before < len(requests) / 2
+    for request, answer in zip(requests, answers, strict=True):
+        told, found = outcome(answer.result)
+        words, wanted = outcome(partial(bench.alone, request))
+        assert told == words
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_pair_larger_than_a_call_is_answered_in_pieces(
