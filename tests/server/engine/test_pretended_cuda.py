@@ -25,6 +25,7 @@ from acpc_server.encoding import EncodedHistories, HistoryEncoder, distinct_view
 from acpc_server.engine import DeviceEngine
 from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.owner import DeviceOwner
+from acpc_server.engine.tangent import load_derivatives
 from acpc_server.models import FrozenJepa
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, to_model_input
@@ -98,6 +99,19 @@ def test_a_device_call_is_one_copy_in_and_one_out(
     used = {kind for (name, kind) in watch.operations if name in PRODUCTS}
     kinds = {NumericMode.BF16: torch.bfloat16, NumericMode.FP64: torch.float64}
     assert used == {kinds.get(mode, torch.float32)}, "every product in the type of its mode"
+
+
+def test_a_derivative_is_one_copy_in_and_one_out(engine: DeviceEngine, model: FrozenJepa) -> None:
+    load_derivatives()
+    with pretended_cuda() as watch:
+        there = on_pretended(model)
+        histories, directions = torch.zeros(2, ROWS, 3, 3, SIDE, SIDE)
+        blocks = torch.zeros(ROWS, 2 + STEPS, WIDTH)
+        found = engine.rollout_tangent(there, histories, directions, blocks, context())
+        assert (found.device.type, found.shape) == ("cpu", (ROWS, STEPS, DIM))
+        assert watch.copies_in == [2 * histories.nbytes + blocks.nbytes]
+        assert watch.copies_out == [found.nbytes]
+        assert watch.waiting == []
 
 
 def test_distances_are_measured_where_the_latents_are() -> None:
