@@ -6,7 +6,7 @@ import inspect
 import json
 from typing import Any
 
-from acpc.contract import CHOICES, KINDS, Identity, example, severity_range
+from acpc.contract import CHOICES, KINDS, example, severity_range
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Json
@@ -29,7 +29,7 @@ def _row(choice: str) -> dict[str, Any]:
     about, _, _ = (inspect.getdoc(cls) or "").partition("\n")
     return {
         "shift": choice,
-        "range": "-" if cls is Identity else severity_range(cls),
+        "range": severity_range(cls),
         "example": example(cls),
         "what": about,
     }

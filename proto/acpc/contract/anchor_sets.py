@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from acpc.contract.errors import ArgumentError
 from acpc.contract.messages import Wire
+from acpc.contract.perturbations import check_group
 from acpc.contract.record import Record
 from acpc.contract.requests import DatasetAnchors
 from acpc.v1 import anchor_service_pb2 as pb
@@ -26,20 +26,11 @@ VIEWS = "views/"
 """Before the name of a group of views, in the name of its array."""
 MAX_EXTRA_ARRAYS = 256
 """Arrays of a set beside those that every set has."""
-_GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+-]{0,99}")
 # By what a name is, or begins with: element type, and axes for each anchor.
 _EXTRAS: dict[str, tuple[type[Any], str]] = {
     VIEWS: (np.uint8, "views, history, height, width, 3"),
     "proprio": (np.float32, "steps, features"),
 }
-
-
-def check_group(name: str) -> None:
-    """Raises ArgumentError for what is no name of a group of views."""
-    if not _GROUP.fullmatch(name):
-        raise ArgumentError(
-            "", f"found {name[:120]!r}, wanted 1 to 100 letters, digits or . _ : = + -"
-        )
 
 
 def _extra(name: str) -> tuple[type[Any], str]:
@@ -48,10 +39,7 @@ def _extra(name: str) -> tuple[type[Any], str]:
     if known is None:
         raise ArgumentError("name", f"found {name[:120]!r}, wanted views/GROUP or proprio")
     if slash:
-        try:
-            check_group(group)
-        except ArgumentError as error:
-            raise error.below("name") from error
+        check_group(group, "name")
     return known
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, TypeAlias, get_args
@@ -21,6 +22,16 @@ from acpc.contract.messages import Codec, Wire
 from acpc.contract.normal_form import normalise
 from acpc.contract.plain import to_plain
 from acpc.v1 import perturbation_pb2 as pb
+
+_GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+-]{0,99}")
+
+
+def check_group(name: str, field: str) -> None:
+    """Raises ArgumentError, which names ``field``, for what is no name of a group of views."""
+    if not _GROUP.fullmatch(name):
+        raise ArgumentError(
+            field, f"found {name[:120]!r}, wanted 1 to 100 letters, digits or . _ : = + -"
+        )
 
 
 class VisualChange:
@@ -322,6 +333,42 @@ class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
         return f"{self.name}:{listed}" if listed else self.name
 
 
+@dataclass(frozen=True)
+class GivenViews(VisualChange, Wire[pb.GivenViews]):
+    """Views of each history that the uploader of a job's anchor set made, one group of them.
+
+    Draw i is the i-th view of the group, whatever the seed. Its severity is the number after the
+    last colon of the group's name, as of ``light:0.5``, without its sign; 1 where there is none.
+
+    Attributes:
+        group: The group's name, 1 to 100 letters, digits or ``. _ : = + -``.
+    """
+
+    kind = "given_views"
+    group: str = sized(least=1, most=100)
+
+    def check_rules(self) -> None:
+        """The group's name may be one."""
+        check_group(self.group, "group")
+
+    @property
+    def severity(self) -> float:
+        """The number after the last colon of the name; 1 where there is none."""
+        try:
+            level = abs(float(self.group.rpartition(":")[2]))
+        except ValueError:
+            return 1.0
+        return level if math.isfinite(level) else 1.0
+
+    @property
+    def changes_nothing(self) -> bool:
+        """False: what its owner made is not known."""
+        return False
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.group}"
+
+
 Perturbation: TypeAlias = (
     Identity
     | GaussianNoise
@@ -338,6 +385,7 @@ Perturbation: TypeAlias = (
     | Shadow
     | Gamma
     | Registered
+    | GivenViews
 )
 KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in get_args(Perturbation)}
 """The class of each kind, by its field name in ``PerturbationSpec``."""

@@ -9,10 +9,18 @@ from typing import get_type_hints
 
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounds_of
-from acpc.contract.perturbations import KINDS, Identity, Perturbation, Registered, shown
+from acpc.contract.perturbations import (
+    KINDS,
+    GivenViews,
+    Identity,
+    Perturbation,
+    Registered,
+    shown,
+)
 from acpc.contract.suggestion import did_you_mean
 
-_GRADED = {kind: cls for kind, cls in KINDS.items() if cls not in {Identity, Registered}}
+_UNGRADED = {Identity, Registered, GivenViews}
+_GRADED = {kind: cls for kind, cls in KINDS.items() if cls not in _UNGRADED}
 _SHORTER = {"blur": "gaussian_blur"}
 _MAX_GRID = 256
 
@@ -21,18 +29,22 @@ def _choice(kind: str) -> str:
     return f"{kind}:" + "@".join(f.name.upper() for f in fields(_GRADED[kind]))
 
 
-CHOICES = (*map(_choice, _GRADED), Identity.kind)
+CHOICES = (*map(_choice, _GRADED), Identity.kind, f"{GivenViews.kind}:GROUP")
 LISTED = "acpc shifts lists them"
 
 
 def severity_range(cls: type[Perturbation]) -> str:
     """The first parameter of a kind and its range in words."""
+    if cls in _UNGRADED:
+        return "group of the anchor set" if cls is GivenViews else "-"
     first = fields(cls)[0].name
     return f"{first} {bounds_of(cls)[first].wanted(get_type_hints(cls)[first] is int)}"
 
 
 def example(cls: type[Perturbation]) -> str:
     """A usual change of a kind in its short form."""
+    if cls is GivenViews:
+        return f"{cls.kind}:camera-2"
     return f"{cls.kind}:{shown(cls.example)}" if cls in _GRADED.values() else cls.kind
 
 
@@ -89,6 +101,11 @@ def parse_grid(text: str) -> list[Perturbation]:
     if text == Identity.kind:
         return [Identity()]
     kind, _, rest = text.partition(":")
+    if kind == GivenViews.kind:
+        try:
+            return [GivenViews(group) for group in rest.split(",")]
+        except ArgumentError as error:
+            raise ArgumentError("perturbation", f"found {text!r}: {error.message}") from error
     cls = _GRADED.get(kind_named(kind))
     if cls is None:
         raise ArgumentError("perturbation", f"found {text!r}: {_unknown(kind)}")
@@ -123,7 +140,7 @@ def _values(text: str) -> list[str]:
 def _unknown(kind: str) -> str:
     if kind == Identity.kind:
         return "identity has no severity"
-    guess = did_you_mean(kind, [*_GRADED, *_SHORTER, Identity.kind])
+    guess = did_you_mean(kind, [*_GRADED, *_SHORTER, Identity.kind, GivenViews.kind])
     return " ".join(filter(None, [f"no shift is called {kind!r};", guess, LISTED]))
 
 

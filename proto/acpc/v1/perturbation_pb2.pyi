@@ -41,6 +41,7 @@ class PerturbationSpec(_message.Message):
     SHADOW_FIELD_NUMBER: _builtins.int
     GAMMA_FIELD_NUMBER: _builtins.int
     REGISTERED_FIELD_NUMBER: _builtins.int
+    GIVEN_VIEWS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def identity(self) -> Global___Identity:
         """The unchanged view."""
@@ -101,6 +102,10 @@ class PerturbationSpec(_message.Message):
     def registered(self) -> Global___RegisteredPerturbation:
         """Any perturbation the server has registered, by name."""
 
+    @_builtins.property
+    def given_views(self) -> Global___GivenViews:
+        """Views that came with the anchor set of a job; jobs alone take them."""
+
     def __init__(
         self,
         *,
@@ -119,12 +124,13 @@ class PerturbationSpec(_message.Message):
         shadow: Global___Shadow | None = ...,
         gamma: Global___Gamma | None = ...,
         registered: Global___RegisteredPerturbation | None = ...,
+        given_views: Global___GivenViews | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "defocus_blur", b"defocus_blur", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "shadow", b"shadow"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "defocus_blur", b"defocus_blur", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "given_views", b"given_views", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "shadow", b"shadow"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "defocus_blur", b"defocus_blur", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "shadow", b"shadow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "defocus_blur", b"defocus_blur", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "given_views", b"given_views", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "shadow", b"shadow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["identity", "gaussian_noise", "gaussian_blur", "resize", "brightness", "contrast", "color_jitter", "jpeg", "occlusion", "random_shift", "defocus_blur", "motion_blur", "shadow", "gamma", "registered"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["identity", "gaussian_noise", "gaussian_blur", "resize", "brightness", "contrast", "color_jitter", "jpeg", "occlusion", "random_shift", "defocus_blur", "motion_blur", "shadow", "gamma", "registered", "given_views"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -488,6 +494,33 @@ class Gamma(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Gamma: _TypeAlias = Gamma  # noqa: Y015
+
+@_typing.final
+class GivenViews(_message.Message):
+    """A group of views of each history that the uploader of an anchor set made: by a
+    simulator, a second camera, or code of their own. Draw i is the i-th of them,
+    whatever the seed.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """The group's name: its array in the set is "views/<group>".
+    Length: 1 to 100.
+    """
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GivenViews: _TypeAlias = GivenViews  # noqa: Y015
 
 @_typing.final
 class RegisteredPerturbation(_message.Message):

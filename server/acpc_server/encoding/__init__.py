@@ -2,7 +2,7 @@
 
 from acpc_server.encoding.anchor_job import SHARD_ANCHORS, AnchorJobKind, AnchorJobSpec
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
-from acpc_server.encoding.anchors import AnchorEncoder, read_inputs
+from acpc_server.encoding.anchors import AnchorEncoder, given_inputs, read_inputs
 from acpc_server.encoding.histories import (
     MAX_HORIZON,
     EncodedHistories,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,12 +26,14 @@ class AnchorJobSpec(JobSpec, ABC):
     """A checkpoint, the anchors it is measured on, and the arithmetic of the network.
 
     A record without a draw format is of a release that had the first; its job finishes with it.
+    ``view_digests`` are those of the groups of given views that it measures, by group.
     """
 
     checkpoint: CheckpointRef
     anchors: AnySource
     numeric_mode: NumericMode = NumericMode.FP32
     draw_format: int = 1
+    view_digests: Mapping[str, str] = field(default_factory=dict)
 
     def shards(self) -> list[tuple[int, int]]:
         """Anchor ranges [start, stop) of the shards, in order."""
@@ -54,7 +56,12 @@ class AnchorJobSpec(JobSpec, ABC):
         return {
             **({"window_future_frames": frames} if frames is not None else {}),
             **({"sample": str(sample)} if sample else {}),
+            **self.given(),
         }
+
+    def given(self) -> dict[str, object]:
+        """The groups of given views and their digests, as JSON; empty where there are none."""
+        return {"given_views": dict(self.view_digests)} if self.view_digests else {}
 
     def reference_digest(self) -> str:
         """Digest of the reference checkpoint; empty without one."""

@@ -6,11 +6,19 @@ import base64
 import copy
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from acpc.contract import AnchorSample, AnchorSource, Reading
+from acpc.contract import (
+    VIEWS,
+    AnchorSample,
+    AnchorSource,
+    GivenViews,
+    Reading,
+    VisualChange,
+)
 from acpc.datasets import window_future_frames
 
 from acpc_server.data import Anchors, DatasetAnchors, DatasetStore
@@ -131,6 +139,46 @@ class AnchorReaders:
             self._check_dataset(source, card, history, horizon)
         except InvalidArgument as error:
             raise error.below("dataset") from error
+
+    def given_views(
+        self, source: AnySource, shifts: Sequence[VisualChange], draws: int, fields: tuple[str, str]
+    ) -> dict[str, str]:
+        """Digests of the groups of given views among some shifts, by group.
+
+        Args:
+            source: The anchors.
+            shifts: The shifts of a job.
+            draws: Views of each that it takes.
+            fields: Path of a shift in the request, with its index as ``{}``, and of the draws.
+
+        Raises:
+            InvalidArgument: The anchors have no such group, or fewer views in it.
+        """
+        found: dict[str, str] = {}
+        for index, shift in enumerate(shifts):
+            if not isinstance(shift, GivenViews):
+                continue
+            path = f"{fields[0].format(index)}.{shift.kind}.group"
+            if not isinstance(source, AnchorSetSource):
+                raise InvalidArgument(
+                    path, "a dataset's anchors have no given views; upload an anchor set with them"
+                )
+            arrays = {x.name: x for x in self._sets.get(source.digest).info.extras}
+            array = arrays.get(f"{VIEWS}{shift.group}")
+            if array is None:
+                groups = [x.removeprefix(VIEWS) for x in arrays if x.startswith(VIEWS)]
+                there = f"it has {', '.join(groups)}" if groups else "it has none"
+                raise InvalidArgument(
+                    path, f"the anchor set has no group of views {shift.group!r}; {there}"
+                )
+            if draws > array.shape[0]:
+                raise InvalidArgument(
+                    fields[1],
+                    f"is {draws}, but the group {shift.group!r} of the anchor set has "
+                    f"{array.shape[0]} views of each history; ask for at most {array.shape[0]}",
+                )
+            found[shift.group] = array.digest
+        return found
 
     def _check_dataset(
         self, source: AnchorSource, card: ModelCard, history: int, horizon: int

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
-from acpc.contract import NumericMode, PerturbationSet
+from acpc.contract import VIEWS, GivenViews, NumericMode, PerturbationSet
 from torch import Tensor
 
 from acpc_server.data import Anchors
 from acpc_server.encoding.ahead import prepared_ahead
-from acpc_server.encoding.views import Draw, distinct_views, draw_views, unchanged
+from acpc_server.encoding.views import Draw, View, distinct_views, draw_views, unchanged
 from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype, to_device, to_host
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel
@@ -99,16 +100,33 @@ class AnchorEncoder:
         clean = read_inputs(
             self._anchors, group, self._kept, self._model, dtype, self._engine.device
         )
-        draws = [
-            Draw(row, replace(self._views, anchor=anchor), view, self._draw_format)
-            for row, anchor in enumerate(self._anchors.anchor_ids[list(group)].tolist())
-            for view in distinct_views(self._views)
-        ]
         histories = clean[:, : self._history]
-        views = draw_views(histories, draws)  # (n * views, h, 3, height, width)
+        views = torch.cat(
+            [self._views_of(spec, group, histories) for spec in range(len(self._views.specs))],
+            dim=1,
+        ).flatten(0, 1)  # (n * views, h, 3, height, width)
+        draws = self._draws(group, distinct_views(self._views))
         same = unchanged(views, histories, draws)
         frames = torch.cat([clean.flatten(0, 1), views.flatten(0, 1)])
         return frames, same.view(len(group), self._view_count)
+
+    def _draws(self, group: range, which: Sequence[View]) -> list[Draw]:
+        """Some views of every anchor of a group, anchor-major."""
+        return [
+            Draw(row, replace(self._views, anchor=anchor), view, self._draw_format)
+            for row, anchor in enumerate(self._anchors.anchor_ids[list(group)].tolist())
+            for view in which
+        ]
+
+    def _views_of(self, spec_index: int, group: range, histories: Tensor) -> Tensor:
+        """The distinct views of one spec, (n, views, h, 3, height, width)."""
+        spec = self._views.specs[spec_index]
+        if isinstance(spec, GivenViews):
+            size, draws = self._model.card.image_size, self._views.draws
+            return given_inputs(self._anchors, group, spec, draws, size, histories)
+        which = [view for view in distinct_views(self._views) if view.spec_index == spec_index]
+        views = draw_views(histories, self._draws(group, which))
+        return views.view(len(group), -1, *views.shape[1:])
 
     def _encode_inputs(
         self, frames: Tensor, same: Tensor, context: RequestContext
@@ -146,11 +164,36 @@ def read_inputs(
 
     They go to the device as bytes and are normalised there.
     """
-    raw = torch.from_numpy(anchors.read_frames(rows.start, rows.stop)[:, list(kept)])
+    raw = anchors.read_frames(rows.start, rows.stop)[:, list(kept)]
+    return _inputs(raw, model.card.image_size, dtype, device)
+
+
+def given_inputs(
+    anchors: Anchors,
+    rows: range,
+    spec: GivenViews,
+    draws: int,
+    size: int,
+    like: Tensor,
+) -> Tensor:
+    """The first given views of some anchors' newest frames as model input.
+
+    ``size`` is the model's; ``like`` are the histories (n, h, 3, height, width), on whose device
+    and of whose dtype the answer is, (n, draws, h, 3, height, width).
+    """
+    raw = anchors.read_extra(f"{VIEWS}{spec.group}", rows.start, rows.stop)
+    return _inputs(raw[:, :draws, -like.shape[1] :], size, like.dtype, like.device)
+
+
+def _inputs(
+    frames: np.ndarray, size: int, dtype: torch.dtype, device: torch.device | None
+) -> Tensor:
+    """Frames (..., height, width, 3) as model input (..., 3, height, width)."""
+    raw = torch.from_numpy(np.ascontiguousarray(frames))
     if device is not None:
         (raw,) = to_device(device, torch.uint8, raw)
-    inputs = to_model_input(raw.flatten(0, 1), model.card.image_size, dtype)
-    return inputs.reshape(*raw.shape[:2], *inputs.shape[1:])
+    inputs = to_model_input(raw.flatten(0, -4), size, dtype)
+    return inputs.reshape(*raw.shape[:-3], *inputs.shape[1:])
 
 
 def anchor_groups(

@@ -15,11 +15,12 @@ from acpc_server.perturb.registry import (
     require_known,
     resolve,
 )
-from acpc_server.perturb.transforms import perturb_frames, perturb_histories
+from acpc_server.perturb.transforms import NOT_DRAWN, perturb_frames, perturb_histories
 
 __all__ = [
     "DRAW_FORMAT",
     "IMAGE_CODEC",
+    "NOT_DRAWN",
     "DrawKey",
     "Draws",
     "Perturbation",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from acpc.contract import (
     GaussianNoise,
+    GivenViews,
     Identity,
     Occlusion,
     RandomShift,
@@ -26,6 +27,12 @@ from acpc_server.perturb.registry import Frames, Perturbation, perturbation, res
 
 # Values that are perturbed at a time: a CPU's caches hold them, a device's memory does easily.
 CPU_VALUES, DEVICE_VALUES = 2**19, 2**25
+
+
+NOT_DRAWN = (
+    "given views are frames of an anchor set, which jobs alone have; a call that brings its own "
+    "history brings its own views, as explicit_views"
+)
 
 
 def perturb_frames(
@@ -112,6 +119,12 @@ def resize(frames: Frames, parameters: Resize, draws: Draws) -> Frames:
     small = [max(1, round(side * parameters.scale)) for side in (height, width)]
     down = functional.interpolate(frames.contiguous(), size=small, mode="bilinear")
     return functional.interpolate(down, size=(height, width), mode="bilinear")
+
+
+@perturbation("given_views", parameters=GivenViews, stochastic=True)
+def given_views(frames: Frames, parameters: GivenViews, draws: Draws) -> Frames:
+    """Cannot be drawn: jobs read them from their anchor set."""
+    raise InvalidArgument("", NOT_DRAWN)
 
 
 @perturbation("occlusion", parameters=Occlusion, stochastic=True, many=True)

@@ -11,6 +11,7 @@ from acpc.contract import (
     MAX_REQUEST_ID,
     CheckpointRef,
     DatasetAnchors,
+    GivenViews,
     PerturbationSet,
     Study,
     Views,
@@ -24,7 +25,7 @@ from acpc_server.encoding import AnchorReaders, AnySource
 from acpc_server.engine import CheckpointCache, LoadedCheckpoint
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import NOBODY, Owner
-from acpc_server.perturb import require_known
+from acpc_server.perturb import NOT_DRAWN, require_known
 
 # What the log calls the RPC under way.
 CALL_ID: ContextVar[str] = ContextVar("call_id")
@@ -79,8 +80,11 @@ def read(record: type[Asked], message: Message, path: str = "") -> Asked:
 
 
 def require_views(asked: Views | None) -> None:
-    """Raise InvalidArgument or FailedPrecondition for a plug-in that cannot be had."""
+    """Raise InvalidArgument or FailedPrecondition for views that cannot be had here."""
     if isinstance(asked, PerturbationSet):
+        for index, spec in enumerate(asked.specs):
+            if isinstance(spec, GivenViews):
+                raise InvalidArgument(f"perturbations.specs[{index}].{spec.kind}", NOT_DRAWN)
         require_known(asked.specs, "perturbations.specs[{}]")
 
 

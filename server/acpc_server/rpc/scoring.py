@@ -139,6 +139,9 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
             until_decided=asked.until_decided,
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
             draw_format=DRAW_FORMAT,
+            view_digests=readers.given_views(
+                source, [asked.shift], protocol.draws, ("perturbation", "protocol.draws")
+            ),
         )
 
 
@@ -163,12 +166,17 @@ class StudyServicer(_JobServicer[StudyJobKind]):
         if isinstance(study, DriftStudy | PlannerStudy):
             study = resolved(study, readers.reading(source))
             source = read_anchors(asked.anchors, readers, study)  # the count follows the reading
+        given: dict[str, str] = {}
+        if not isinstance(study, SensitivityStudy):
+            fields = (f"{study.kind}.shifts[{{}}]", f"{study.kind}.draws")
+            given = readers.given_views(source, study.shifts, study.draws, fields)
         spec = StudySpec(
             anchors=source,
             checkpoint=self._pinned(asked.checkpoint),
             study=study,
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
             draw_format=DRAW_FORMAT,
+            view_digests=given,
         )
         self._kind.check(spec, tenant)
         return self._submit(spec, request.request_id, context)

@@ -12,6 +12,7 @@ import torch
 from acpc.contract import (
     Evidence,
     EvidenceOptions,
+    GivenViews,
     Score,
     ScoreMetadata,
     from_plain,
@@ -67,7 +68,8 @@ class ScoreJobKind(AnchorJobKind):
             )
         frames = torch.zeros(1, 3, card.image_size, card.image_size)
         try:
-            perturb_frames(frames, spec.perturbation, seed=0, anchor=0, draw=0)
+            if not isinstance(spec.perturbation, GivenViews):
+                perturb_frames(frames, spec.perturbation, seed=0, anchor=0, draw=0)
         except InvalidArgument as error:
             raise error.below(f"perturbation.{spec.perturbation.kind}") from error
         readers = self.readers.of(tenant)

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from acpc.contract import AnchorPreview, AnchorPreviews
+from acpc.contract import AnchorPreview, AnchorPreviews, GivenViews
 from torch import Tensor
 
-from acpc_server.encoding import AnchorReaders
+from acpc_server.data import Anchors
+from acpc_server.encoding import AnchorReaders, given_inputs
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import unpack
 from acpc_server.numerics import to_model_input, to_pixels
@@ -52,17 +53,25 @@ def preview_anchors(
                 f"pictures of {len(indices)} anchors are {total} bytes, over {MAX_PICTURE_BYTES}; "
                 f"ask for {max(1, MAX_PICTURE_BYTES // (3 * clean.numel()))} at a time",
             )
-        perturbed = perturb_frames(
-            clean,
-            spec.perturbation,
-            seed=spec.protocol.seed,
-            anchor=int(anchors.anchor_ids[index]),
-            draw=draw,
-            draw_format=spec.draw_format,
-        )
+        perturbed = _perturbed(anchors, spec, index, draw, clean)
         other = None if partner[index] < 0 else _picture(history(int(partner[index])))
         previews.append(AnchorPreview(index, _picture(clean), _picture(perturbed), other))
     return AnchorPreviews(tuple(previews))
+
+
+def _perturbed(anchors: Anchors, spec: ScoreSpec, index: int, draw: int, clean: Tensor) -> Tensor:
+    shift = spec.perturbation
+    if isinstance(shift, GivenViews):
+        size, row = min(clean.shape[-2:]), range(index, index + 1)
+        return given_inputs(anchors, row, shift, draw + 1, size, clean[None])[0, draw]
+    return perturb_frames(
+        clean,
+        shift,
+        seed=spec.protocol.seed,
+        anchor=int(anchors.anchor_ids[index]),
+        draw=draw,
+        draw_format=spec.draw_format,
+    )
 
 
 def _picture(model_input: Tensor) -> np.ndarray:

@@ -124,5 +124,6 @@ class ScoreSpec(AnchorJobSpec):
                 "specs": [self.perturbation.digest],
                 "draws": self.protocol.draws,
                 "seed": self.protocol.seed,
+                **self.given(),
             }
         )

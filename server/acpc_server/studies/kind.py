@@ -10,6 +10,7 @@ import torch
 from acpc.contract import (
     DriftStudy,
     GeometryStudy,
+    GivenViews,
     NumericMode,
     PlannerStudy,
     SensitivityStudy,
@@ -148,7 +149,9 @@ def _check_study(spec: StudySpec, card: ModelCard) -> None:
         frame = torch.zeros(1, 3, card.image_size, card.image_size)
         try:
             plan = replace(views_of(study), draws=1)
-            draw_views(frame[None], [Draw(0, plan, view) for view in distinct_views(plan)])
+            for view in distinct_views(plan):
+                if not isinstance(plan.specs[view.spec_index], GivenViews):
+                    draw_views(frame[None], [Draw(0, plan, view)])
         except InvalidArgument as error:
             field = error.field.replace("specs", "shifts", 1)
             raise InvalidArgument(field, error.description, reason=error.reason) from error

@@ -125,4 +125,5 @@ class StudySpec(AnchorJobSpec):
             digests |= format_digested(self.draw_format)
             digests["specs"] = [spec.digest for spec in self.study.shifts]
             digests["draws"] = self.study.draws
+            digests |= self.given()
         return digest_json(digests)

@@ -1,0 +1,206 @@
+"""Views that an anchor set brings: jobs measure a group of them as any shift."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from acpc.contract import (
+    CemBudget,
+    DatasetAnchors,
+    DriftStudy,
+    GeometryStudy,
+    GivenViews,
+    Perturbation,
+    PlannerStudy,
+    RandomShift,
+    ScoreProtocol,
+    UntilDecided,
+)
+from acpc_client import AnchorArrays, AnchorSet, Score
+from acpc_client.aio.client import AsyncAcpcClient
+from acpc_client.errors import InvalidArgument
+from acpc_client.sync.client import AcpcClient
+from acpc_server.numerics import to_model_input, to_pixels
+from acpc_server.perturb import perturb_frames
+from job_world import JobWorld, write_job_world
+from server_process import ServerProcess
+
+HISTORY, HORIZON, SIDE, COUNT = 3, 8, 28, 20
+DRAWS, VIEWS, SEED = 3, 4, 7
+SHIFT, GROUP = RandomShift(4), GivenViews("moved:4")
+PROTOCOL = ScoreProtocol(draws=DRAWS, seed=SEED)
+
+
+def make_anchors(count: int = COUNT) -> AnchorArrays:
+    rng = np.random.default_rng(3)
+    steps = HISTORY + HORIZON
+    coarse = rng.integers(0, 256, (count, steps, SIDE // 4, SIDE // 4, 3), np.uint8)
+    return AnchorArrays(
+        history=HISTORY,
+        frames=coarse.repeat(4, axis=2).repeat(4, axis=3),
+        action_blocks=rng.standard_normal((count, steps - 1, 10), np.float32),
+        endpoint_states=rng.standard_normal((count, 2)),
+        labels=rng.integers(0, 2, count),
+        anchor_ids=rng.permutation(count),
+    )
+
+
+def moved(anchors: AnchorArrays, seed: int) -> np.ndarray:
+    """What the server would draw, as pixels, which hold a shift by whole pixels exactly."""
+    views = np.empty((len(anchors), VIEWS, HISTORY, SIDE, SIDE, 3), np.uint8)
+    for row, identity in enumerate(anchors.anchor_ids.tolist()):
+        history = to_model_input(torch.from_numpy(anchors.frames[row, :HISTORY]), SIDE)
+        for draw in range(VIEWS):
+            drawn = perturb_frames(history, SHIFT, seed=seed, anchor=identity, draw=draw)
+            views[row, draw] = to_pixels(drawn).numpy()
+    return views
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
+    return write_job_world(tmp_path_factory.mktemp("views"))
+
+
+@pytest.fixture(scope="module")
+def server(world: JobWorld) -> Iterator[ServerProcess]:
+    with world.server("state") as process:
+        yield process
+        assert process.bugs() == []
+
+
+@pytest.fixture(scope="module")
+def client(server: ServerProcess) -> Iterator[AcpcClient]:
+    with AcpcClient(server.address) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def anchors() -> AnchorArrays:
+    return make_anchors()
+
+
+@pytest.fixture(scope="module")
+def views(anchors: AnchorArrays) -> np.ndarray:
+    return moved(anchors, SEED)
+
+
+@pytest.fixture(scope="module")
+def stored(client: AcpcClient, anchors: AnchorArrays, views: np.ndarray) -> AnchorSet:
+    """One group given whole, one in parts of another size than the upload's."""
+    other = iter([views[:5, :1], views[5:7, :1], views[7:, :1]])
+    return client.anchors.upload(anchors, views={GROUP.group: views, "once": other})
+
+
+def score(client: AcpcClient, stored: AnchorSet, shift: Perturbation, **options: object) -> Score:
+    given = {"reference": "base", "protocol": PROTOCOL, **options}
+    return client.score_checkpoint("model", stored, shift, **given).result()
+
+
+def test_a_group_scores_as_the_draws_that_it_holds(client: AcpcClient, stored: AnchorSet) -> None:
+    assert stored.groups == {GROUP.group: VIEWS, "once": 1}
+    drawn, given = score(client, stored, SHIFT), score(client, stored, GROUP)
+    assert given.checkpoint == drawn.checkpoint  # IR, SR, every anchor's numbers, every bit
+    assert given.reference == drawn.reference
+    assert given.verdict == drawn.verdict
+    assert given.receipt.anchors_digest == drawn.receipt.anchors_digest == stored.digest
+    assert given.receipt.perturbation_digest != drawn.receipt.perturbation_digest
+    (digest,) = (x.digest for x in stored.extras if x.name == f"views/{GROUP.group}")
+    assert given.receipt.parameters["given_views"] == {GROUP.group: digest}
+    assert "given_views" not in drawn.receipt.parameters
+
+
+def test_a_group_decides_as_the_draws_that_it_holds(client: AcpcClient, stored: AnchorSet) -> None:
+    until = UntilDecided(first=10, step=10)
+    drawn, given = (score(client, stored, shift, until_decided=until) for shift in (SHIFT, GROUP))
+    assert given.checkpoint == drawn.checkpoint
+
+
+@pytest.mark.parametrize(
+    "study",
+    [
+        DriftStudy(shifts=(SHIFT,), draws=DRAWS, seed=SEED, groups=4),
+        GeometryStudy(shifts=(SHIFT,), draws=DRAWS, seed=SEED),
+        PlannerStudy(shifts=(SHIFT,), draws=1, seed=SEED, budget=CemBudget(8, 2, 2)),
+    ],
+    ids=lambda study: study.kind,
+)
+def test_studies_take_a_group(client: AcpcClient, stored: AnchorSet, study: object) -> None:
+    drawn = client.run_study("model", stored, study).result()
+    given = client.run_study("model", stored, dataclasses.replace(study, shifts=(GROUP,))).result()
+    assert set(given.columns) == set(drawn.columns)
+    for name, column in drawn.columns.items():
+        np.testing.assert_array_equal(given.columns[name], column, err_msg=name)
+    assert given.receipt.perturbation_digest != drawn.receipt.perturbation_digest
+
+
+def test_a_picture_of_a_group_is_its_frames(
+    client: AcpcClient, stored: AnchorSet, views: np.ndarray, anchors: AnchorArrays
+) -> None:
+    job = client.score_checkpoint("model", stored, GROUP, protocol=PROTOCOL)
+    job.result()
+    for picture in client.preview_anchors(job, [0, 7], draw=2):
+        np.testing.assert_array_equal(picture.perturbed, views[picture.anchor, 2])
+        np.testing.assert_array_equal(picture.clean, anchors.frames[picture.anchor, :HISTORY])
+
+
+def test_what_a_set_does_not_have_is_told(
+    client: AcpcClient, stored: AnchorSet, anchors: AnchorArrays
+) -> None:
+    plain = client.anchors.upload(anchors)
+    dataset = DatasetAnchors("rooms.h5", "tworoom", count=20)
+    field = "perturbation.given_views.group"
+    cases = [
+        (stored, GivenViews("night"), field, "no group of views 'night'; it has moved:4, once"),
+        (plain, GROUP, field, "it has none"),
+        (dataset, GROUP, field, "upload an anchor set"),
+        (stored, GivenViews("once"), "protocol.draws", "is 3, but the group 'once' .* has 1 views"),
+    ]
+    for source, shift, wanted, message in cases:
+        with pytest.raises(InvalidArgument, match=message) as caught:
+            score(client, source, shift)
+        assert [v.field for v in caught.value.violations] == [wanted]
+    with pytest.raises(InvalidArgument) as caught:
+        client.run_study("model", stored, DriftStudy(shifts=(SHIFT, GivenViews("x")), draws=1))
+    assert [v.field for v in caught.value.violations] == ["drift.shifts[1].given_views.group"]
+    with pytest.raises(InvalidArgument) as caught:
+        client.run_study("model", stored, GeometryStudy(shifts=(GROUP,), draws=VIEWS + 1))
+    assert [v.field for v in caught.value.violations] == ["geometry.draws"]
+    frames = np.zeros((HISTORY, SIDE, SIDE, 3), np.uint8)
+    with pytest.raises(InvalidArgument, match="explicit_views") as caught:
+        client.compare_pair("model", frames, np.zeros((10, 10), np.float32), perturbations=GROUP)
+    assert [v.field for v in caught.value.violations] == ["perturbations.specs[0].given_views"]
+
+
+def test_the_asyncio_client_uploads_views(
+    server: ServerProcess, stored: AnchorSet, anchors: AnchorArrays, views: np.ndarray
+) -> None:
+    async def run() -> AnchorSet:
+        async with AsyncAcpcClient(server.address) as client:
+            given = {GROUP.group: views, "once": iter([views[:, :1]])}
+            return await client.anchors.upload(anchors, views=given)
+
+    assert asyncio.run(run()).digest == stored.digest
+
+
+@pytest.mark.slow
+def test_a_job_on_given_views_survives_a_kill(world: JobWorld) -> None:
+    anchors = make_anchors(60)
+    views = moved(anchors, SEED)
+    with world.server("killed") as server:
+        with AcpcClient(server.address) as client:
+            stored = client.anchors.upload(anchors, views={GROUP.group: views})
+            options = {"reference": "base", "protocol": PROTOCOL}
+            name = client.score_checkpoint("model", stored, GROUP, **options).name
+            server.wait_for_log(lambda line: line["event"] == "job_step" and line["step"] == 5)
+        server.kill()
+        server.start()
+        with AcpcClient(server.address) as client:
+            killed = client.operations.get(name).result()
+            again = client.score_checkpoint("model", stored, GROUP, **options).result()
+            assert killed.to_message() == again.to_message()
+        assert server.bugs() == []
