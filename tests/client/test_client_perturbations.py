@@ -11,6 +11,7 @@ from acpc.contract import (
     Gamma,
     GaussianBlur,
     GaussianNoise,
+    GivenViews,
     Identity,
     Jpeg,
     MotionBlur,
@@ -29,6 +30,7 @@ from acpc.v1 import perturbation_pb2 as pb
 from acpc_client.errors import ArgumentError
 
 SPECS = {
+    "given_views:light:0.5": (GivenViews("light:0.5"), {"given_views": {"group": "light:0.5"}}),
     "gaussian_noise:0.08": (GaussianNoise(0.08), {"gaussian_noise": {"sigma": 0.08}}),
     "gaussian_blur:15": (GaussianBlur(15), {"gaussian_blur": {"kernel_size": 15}}),
     "resize:0.25": (Resize(0.25), {"resize": {"scale": 0.25}}),
@@ -155,3 +157,24 @@ def test_the_example_of_every_kind_can_be_asked_for() -> None:
 def test_one_severity_is_wanted_where_one_is_asked_for() -> None:
     with pytest.raises(ArgumentError, match="wanted one severity"):
         parse("gaussian_noise:0.1,0.2")
+
+
+def test_a_group_of_given_views_has_the_severity_that_its_name_tells() -> None:
+    names = {
+        "light:0.5": 0.5,
+        "light:-2": 2.0,
+        "camera-2": 1.0,
+        "a:b:3": 3.0,
+        "x:inf": 1.0,
+        "y:": 1.0,
+    }
+    assert {name: GivenViews(name).severity for name in names} == names
+    assert parse_grid("given_views:light:0.5,camera-2") == [
+        GivenViews("light:0.5"),
+        GivenViews("camera-2"),
+    ]
+    for wrong in ("", "a b", "../x", "x" * 101, "-x", "a,b"):
+        with pytest.raises(ArgumentError):
+            GivenViews(wrong)
+    with pytest.raises(ArgumentError, match="group"):
+        parse("given_views:a/b")

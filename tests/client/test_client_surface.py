@@ -91,6 +91,7 @@ PUBLIC = [
     "GaussianBlur",
     "GaussianNoise",
     "GeometryStudy",
+    "GivenViews",
     "Identity",
     "IrSummary",
     "JobState",

@@ -29,6 +29,7 @@ from acpc_server.numerics import to_model_input, to_pixels
 from acpc_server.perturb import perturb_frames
 from job_world import JobWorld, write_job_world
 from server_process import ServerProcess
+from waiting import GENEROUS_SECONDS, wait_until
 
 HISTORY, HORIZON, SIDE, COUNT = 3, 8, 28, 20
 DRAWS, VIEWS, SEED = 3, 4, 7
@@ -115,7 +116,7 @@ def test_a_group_scores_as_the_draws_that_it_holds(client: AcpcClient, stored: A
 
 
 def test_a_group_decides_as_the_draws_that_it_holds(client: AcpcClient, stored: AnchorSet) -> None:
-    until = UntilDecided(first=10, step=10)
+    until = UntilDecided(batch=10)
     drawn, given = (score(client, stored, shift, until_decided=until) for shift in (SHIFT, GROUP))
     assert given.checkpoint == drawn.checkpoint
 
@@ -200,7 +201,7 @@ def test_a_job_on_given_views_survives_a_kill(world: JobWorld) -> None:
         server.kill()
         server.start()
         with AcpcClient(server.address) as client:
-            killed = client.operations.get(name).result()
             again = client.score_checkpoint("model", stored, GROUP, **options).result()
-            assert killed.to_message() == again.to_message()
+            wait_until(lambda: client.operations.get(name).done, 2 * GENEROUS_SECONDS)
+            assert client.operations.get(name).result() == again
         assert server.bugs() == []

@@ -24,7 +24,7 @@ from acpc_lab.cli.parameters import (
     sets,
 )
 from acpc_lab.cli.progress import counted
-from acpc_lab.tables import load_anchors
+from acpc_lab.tables import load_anchors, load_views
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -47,6 +47,10 @@ def upload(
     history: Annotated[
         int | None, typer.Option(min=1, help="Frames of history [what the file says, or 3].")
     ] = None,
+    views: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, help="Groups of views of each history; may be repeated."),
+    ] = None,
     description: Description = "",
     compress: Annotated[bool, typer.Option(help="Send frames deflated, without loss.")] = True,
     request_id: RequestId = None,
@@ -64,11 +68,16 @@ def upload(
         labels           int64    n                   or n, H
         anchor_ids       int64    n
         trajectory_ids   int64    n     optional
+        proprio          float32  n, history + H, width    optional
         history          int64    ()    optional
 
     Frames are RGB, history first. Actions are normalised; states are standardised, those of the
     last frame; labels tell which states are different. With states and labels of all H future
     frames, scores can take the set at shorter horizons too. Anchor ids seed the draws.
+
+    VIEWS holds views of the histories that you made, by a simulator or a second camera: for each
+    group an array of the group's name, uint8 (n, views, history, height, width, 3), in an NPZ file,
+    or an NPY file each in a folder. `--shift given_views:GROUP` measures a group as any shift.
 
     When the connection breaks, the upload goes on by itself. When the command is interrupted, run
     it again: it goes on with the first window that the server has not stored.
@@ -77,11 +86,13 @@ def upload(
 
         acpc anchors upload windows.npz --description "kitchen, 2 cameras"
         acpc anchors upload windows/ --history 3 --json | jq -r .digest
+        acpc anchors upload windows.npz --views camera-2.npz
     """
     with server.connect() as client, _shown() as progress:
         try:
             stored = client.anchors.upload(
                 load_anchors(file, history),
+                views={group: x for path in views or () for group, x in load_views(path).items()},
                 description=description,
                 compress=compress,
                 progress=progress,

@@ -325,6 +325,7 @@ def anchor_set(item: AnchorSet) -> None:
         "action block width": item.action_block_dim,
         "state width": item.state_dim,
         "size": f"{_mebibytes(item)} MiB",
+        **_extras(item),
         "made": _day(item.create_time),
         "expires": "never" if item.expire_time is None else expires,
         "description": item.description or "-",
@@ -335,6 +336,13 @@ def anchor_set(item: AnchorSet) -> None:
         rows["source"] = drawn + (", one per episode" if source.one_per_episode else "")
     for name, value in rows.items():
         line(f"{name:<20}{value}")
+
+
+def _extras(item: AnchorSet) -> dict[str, Any]:
+    groups = (f"{group} ({count})" for group, count in item.groups.items())
+    others = (f"{x.name} {x.shape[-1]} wide" for x in item.extras if "/" not in x.name)
+    rows = {"views": ", ".join(groups), "further arrays": ", ".join(others)}
+    return {name: text for name, text in rows.items() if text}
 
 
 def operations(listed: Sequence[Operation]) -> None:

@@ -17,6 +17,7 @@ HISTORY = 3
 """Frames of history where nothing says how many: the paper's."""
 
 _NEEDED = ("frames", *(name for name in SMALL_ARRAYS if name != "trajectory_ids"))
+_OPTIONAL = ("trajectory_ids", "proprio")
 _BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 _SKIP_BYTES = 2**20
 
@@ -25,7 +26,7 @@ def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
     """The anchors of an NPZ file, or of a folder with one NPY file an array.
 
     Both hold ``frames``, ``action_blocks``, ``endpoint_states``, ``labels``, ``anchor_ids`` and,
-    if they are known, ``trajectory_ids`` and ``history``. Objects are never unpickled.
+    if they are known, ``trajectory_ids``, ``proprio`` and ``history``. Objects are never unpickled.
 
     Args:
         path: The file or the folder.
@@ -40,50 +41,69 @@ def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
         raise ArgumentError("path", f"{path} cannot be read as anchors: {error}") from error
     said = arrays.pop("history", None)
     missing = [name for name in _NEEDED if name not in arrays]
-    unknown = [name for name in arrays if name not in (*_NEEDED, "trajectory_ids")]
+    unknown = [name for name in arrays if name not in (*_NEEDED, *_OPTIONAL)]
     if missing or unknown:
         wrong = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
-        wanted = f"{', '.join(_NEEDED)} and optionally trajectory_ids and history"
+        wanted = f"{', '.join(_NEEDED)} and optionally {', '.join(_OPTIONAL)} and history"
         raise ArgumentError("path", f"{path}: {wrong}; wanted {wanted}")
     if history is None:
         history = HISTORY if said is None else int(said)
     return AnchorArrays(history=history, **arrays)
 
 
-def _of_folder(path: Path) -> dict[str, Any]:
+def load_views(path: Path) -> dict[str, Any]:
+    """Groups of views by name, as ``Anchors.upload`` takes them: an array each, read in slices.
+
+    Args:
+        path: An NPZ file with an array for each group, or a folder with one NPY file a group.
+
+    Raises:
+        ArgumentError: Not such a file.
+    """
+    try:
+        groups = _of_folder(path, None) if path.is_dir() else _of_archive(path, None)
+    except _BROKEN as error:
+        raise ArgumentError("views", f"{path} cannot be read as views: {error}") from error
+    if not groups:
+        raise ArgumentError("views", f"{path} holds no array; wanted one for each group of views")
+    return groups
+
+
+def _of_folder(path: Path, large: str | None = "frames") -> dict[str, Any]:
     files = {file.stem: file for file in sorted(path.glob("*.npy"))}
     return {
-        name: np.load(file, mmap_mode="r" if name == "frames" else None, allow_pickle=False)
+        name: np.load(file, mmap_mode="r" if name == (large or name) else None, allow_pickle=False)
         for name, file in files.items()
     }
 
 
-def _of_archive(path: Path) -> dict[str, Any]:
+def _of_archive(path: Path, large: str | None = "frames") -> dict[str, Any]:
+    """The members of an archive; ``large`` is read in slices, None: every one."""
     found = np.load(path, allow_pickle=False)
     if isinstance(found, np.ndarray):
         raise ValueError("it holds one array")
     with found as archive:
-        arrays = {name: archive[name] for name in archive.files if name != "frames"}
-        if "frames" in archive.files:
-            arrays["frames"] = ArchivedFrames(path)
-    return arrays
+        return {
+            name: ArchivedFrames(path, name) if name == (large or name) else archive[name]
+            for name in archive.files
+        }
 
 
 class ArchivedFrames:
-    """The member ``frames`` of an NPZ file, of which only what is asked for is in memory.
+    """A member of an NPZ file, of which only what is asked for is in memory.
 
     It is read forwards; going back opens the member again. Not for several threads at a time.
 
     Attributes:
-        shape: (anchors, history + horizon, height, width, 3).
+        shape: Of the whole array, anchors first.
 
     Raises:
         ValueError: The member cannot be read in slices.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file, self.shape, self.dtype = _open(path)
+    def __init__(self, path: Path, name: str = "frames") -> None:
+        self._path, self._name = path, name
+        self._file, self.shape, self.dtype = _open(path, name)
         self._row = int(np.prod(self.shape[1:])) * self.dtype.itemsize
         self._at = 0
 
@@ -97,28 +117,30 @@ class ArchivedFrames:
         try:
             if start < self._at:
                 self._file.close()
-                self._file, _, _ = _open(self._path)
+                self._file, _, _ = _open(self._path, self._name)
                 self._at = 0
             self._skip((start - self._at) * self._row)
             data = self._file.read((stop - start) * self._row)
             self._at = stop
             return np.frombuffer(data, self.dtype).reshape(stop - start, *self.shape[1:])
         except _BROKEN as error:
-            raise ArgumentError("path", f"{self._path}: frames are damaged: {error}") from error
+            raise ArgumentError(
+                "path", f"{self._path}: {self._name} are damaged: {error}"
+            ) from error
 
     def _skip(self, count: int) -> None:
         while count > 0:
             count -= len(self._file.read(min(count, _SKIP_BYTES))) or count
 
 
-def _open(path: Path) -> tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]:
+def _open(path: Path, name: str) -> tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]:
     """The member, open at its first element, with its shape and element type."""
-    file = zipfile.ZipFile(path).open("frames.npy")  # noqa: SIM115 - stays open between slices
+    file = zipfile.ZipFile(path).open(f"{name}.npy")  # noqa: SIM115 - stays open between slices
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
         read = np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(file)
     if fortran or dtype.hasobject or not shape:
-        raise ValueError("frames must be one plain array in C order")
+        raise ValueError(f"{name} must be one plain array in C order")
     return file, shape, dtype

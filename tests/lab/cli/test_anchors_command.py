@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -159,3 +160,28 @@ def test_a_score_takes_one_source(
     assert answer.exit_code == 2
     assert "--anchor-set alone" in " ".join(answer.stderr.split())
     assert not counterparty.requests["ScoreCheckpoint"]
+
+
+def test_views_of_each_history_are_sent_by_the_name_of_their_group(
+    anchors: Callable[..., Any], windows: Path, tmp_path: Path, store: AnchorCounterparty
+) -> None:
+    rng = np.random.default_rng(1)
+    shape = (anchor_wire.COUNT, 2, anchor_wire.HISTORY, anchor_wire.HEIGHT, anchor_wire.WIDTH, 3)
+    night, camera = rng.integers(0, 256, (2, *shape), np.uint8)
+    np.savez(tmp_path / "night.npz", **{"light:0.5": night})
+    (tmp_path / "more").mkdir()
+    np.save(tmp_path / "more/camera-2.npy", camera[:, :1])
+    answer = anchors(
+        "upload", windows, "--views", tmp_path / "night.npz", "--views", tmp_path / "more"
+    )
+    sent = {"light:0.5": [], "camera-2": []}
+    for shard in store.shards:
+        for extra in shard.extras:
+            data = zlib.decompress(extra.values.data) if extra.compression == 2 else None
+            found = np.frombuffer(data or extra.values.data, np.uint8)
+            sent[extra.name.removeprefix("views/")].append(found.reshape(extra.values.shape))
+    assert answer.output  # the counterparty knows no views, so the digest is another
+    np.testing.assert_array_equal(np.concatenate(sent["light:0.5"]), night)
+    np.testing.assert_array_equal(np.concatenate(sent["camera-2"]), camera[:, :1])
+    answer = anchors("upload", windows, "--views", windows)
+    assert "cannot be read as views: history must be one plain array" in answer.output
