@@ -103,18 +103,15 @@ from acpc.contract.perturbations import (
     Gamma,
     GaussianBlur,
     GaussianNoise,
-    GivenViews,
     Identity,
     Jpeg,
     MotionBlur,
     Occlusion,
     Perturbation,
     RandomShift,
-    Registered,
     Resize,
     Shadow,
     Spec,
-    VisualChange,
     read_spec,
 )
 from acpc.contract.plain import from_json, from_plain, to_json, to_plain
@@ -179,6 +176,7 @@ from acpc.contract.studies import (
 from acpc.contract.suggestion import did_you_mean, nearest
 from acpc.contract.tabular import Columns, Tabular, html_table
 from acpc.contract.tensor import DTYPES, Axes, floats, frames, read_tensor, write_tensor
+from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
 
 __all__ = [
     "CHOICES",

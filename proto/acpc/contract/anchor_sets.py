@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from acpc.contract.errors import ArgumentError
 from acpc.contract.messages import Wire
-from acpc.contract.perturbations import check_group
 from acpc.contract.record import Record
 from acpc.contract.requests import DatasetAnchors
+from acpc.contract.visual_changes import check_group
 from acpc.v1 import anchor_service_pb2 as pb
 
 SMALL_ARRAYS = ("action_blocks", "endpoint_states", "labels", "anchor_ids", "trajectory_ids")

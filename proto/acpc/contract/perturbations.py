@@ -8,78 +8,15 @@ lists, and a function in the server's ``perturb`` package.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, TypeAlias, get_args
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias, get_args
 
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import bounded, changed, check, sized
+from acpc.contract.fields import bounded
 from acpc.contract.messages import Codec, Wire
-from acpc.contract.normal_form import normalise
-from acpc.contract.plain import to_plain
+from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
 from acpc.v1 import perturbation_pb2 as pb
-
-_GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+-]{0,99}")
-
-
-def check_group(name: str, field: str) -> None:
-    """Raises ArgumentError, which names ``field``, for what is no name of a group of views."""
-    if not _GROUP.fullmatch(name):
-        raise ArgumentError(
-            field, f"found {name[:120]!r}, wanted 1 to 100 letters, digits or . _ : = + -"
-        )
-
-
-class VisualChange:
-    """Base of every kind: what a change is called, how strong it is, and its digest.
-
-    Attributes:
-        kind: Field name of the kind in ``PerturbationSpec``, for example ``"gaussian_noise"``.
-        example: A usual value of the first parameter; the paper's, where it has one.
-    """
-
-    kind: ClassVar[str]
-    example: ClassVar[float] = 0.0
-    checks_itself: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        normalise(self)
-        check(self)
-
-    @property
-    def severity(self) -> float:
-        """Strength in the kind's own unit, larger for a stronger change: the first parameter."""
-        return float(self._first())
-
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether the view certainly is the frames themselves, bit for bit."""
-        return self.severity == 0.0
-
-    @property
-    def canonical_json(self) -> str:
-        """The one JSON text of this change: sorted keys, no spaces, defaults included."""
-        return json.dumps(to_plain(self), sort_keys=True, separators=(",", ":"))
-
-    @property
-    def digest(self) -> str:
-        """sha256 of the canonical JSON, in hexadecimal; receipts are made of it."""
-        return hashlib.sha256(self.canonical_json.encode()).hexdigest()
-
-    def to_spec(self) -> pb.PerturbationSpec:
-        """The ``PerturbationSpec`` on the wire."""
-        return pb.PerturbationSpec(**_dump(self))
-
-    def _first(self) -> Any:
-        return getattr(self, fields(self)[0].name)  # type: ignore[arg-type]
-
-    def __str__(self) -> str:
-        """The short form; ``acpc.contract.parse`` reads it."""
-        return f"{self.kind}:" + "@".join(map(shown, changed(self).values()))
 
 
 @dataclass(frozen=True)
@@ -305,70 +242,6 @@ class Gamma(VisualChange, Wire[pb.Gamma]):
         return abs(math.log2(self.exponent))
 
 
-@dataclass(frozen=True)
-class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
-    """A perturbation that the server's operator has registered under a name.
-
-    Attributes:
-        name: Its name there, 1 to 200 characters.
-        parameters: Its numbers, at most 64, finite; the plug-in says which there are.
-    """
-
-    kind = "registered"
-    name: str = sized(least=1, most=200)
-    parameters: Mapping[str, float] = sized(most=64, default_factory=dict)
-
-    @property
-    def severity(self) -> float:
-        """The parameter called ``severity``; 0 when there is none."""
-        return float(self.parameters.get("severity", 0.0))
-
-    @property
-    def changes_nothing(self) -> bool:
-        """False: what a plug-in does is not known."""
-        return False
-
-    def __str__(self) -> str:
-        listed = ",".join(f"{key}={value:g}" for key, value in sorted(self.parameters.items()))
-        return f"{self.name}:{listed}" if listed else self.name
-
-
-@dataclass(frozen=True)
-class GivenViews(VisualChange, Wire[pb.GivenViews]):
-    """Views of each history that the uploader of a job's anchor set made, one group of them.
-
-    Draw i is the i-th view of the group, whatever the seed. Its severity is the number after the
-    last colon of the group's name, as of ``light:0.5``, without its sign; 1 where there is none.
-
-    Attributes:
-        group: The group's name, 1 to 100 letters, digits or ``. _ : = + -``.
-    """
-
-    kind = "given_views"
-    group: str = sized(least=1, most=100)
-
-    def check_rules(self) -> None:
-        """The group's name may be one."""
-        check_group(self.group, "group")
-
-    @property
-    def severity(self) -> float:
-        """The number after the last colon of the name; 1 where there is none."""
-        try:
-            level = abs(float(self.group.rpartition(":")[2]))
-        except ValueError:
-            return 1.0
-        return level if math.isfinite(level) else 1.0
-
-    @property
-    def changes_nothing(self) -> bool:
-        """False: what its owner made is not known."""
-        return False
-
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.group}"
-
-
 Perturbation: TypeAlias = (
     Identity
     | GaussianNoise
@@ -421,9 +294,3 @@ def read_spec(message: pb.PerturbationSpec) -> Perturbation:
     spec = _load(message, strict=True)
     assert spec is not None  # noqa: S101 - strict
     return spec
-
-
-def shown(value: float) -> str:
-    """A number in the fewest characters that read back as it."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(float(value))

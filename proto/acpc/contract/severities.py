@@ -11,13 +11,11 @@ from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounds_of
 from acpc.contract.perturbations import (
     KINDS,
-    GivenViews,
     Identity,
     Perturbation,
-    Registered,
-    shown,
 )
 from acpc.contract.suggestion import did_you_mean
+from acpc.contract.visual_changes import GivenViews, Registered, shown
 
 _UNGRADED = {Identity, Registered, GivenViews}
 _GRADED = {kind: cls for kind, cls in KINDS.items() if cls not in _UNGRADED}
