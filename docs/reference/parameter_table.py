@@ -89,7 +89,6 @@ NO_OPTION = {
     ("PreviewAnchors", "*"): "`acpc report` asks for the anchors that decided a score",
     ("UploadAnchors, the header", "expected_digest"): "the client compares the answer's digest",
     ("UploadAnchors, the header", "anchors"): "counted in the arrays",
-    ("UploadAnchors, the header", "horizon"): "read off the arrays",
     ("UploadAnchors, a shard", "*"): "made by the client for each shard",
     ("GetUpload", "*"): "`acpc anchors upload` asks where it goes on",
 }

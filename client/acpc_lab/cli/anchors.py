@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from acpc.contract import CreateRequest
-from acpc_client import AnchorSet, DatasetAnchors, OnUpload, Reading, UploadProgress
+from acpc_client import (
+    AnchorArrays,
+    AnchorSet,
+    DatasetAnchors,
+    OnUpload,
+    Reading,
+    UploadProgress,
+)
+from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
@@ -40,13 +49,41 @@ RequestId = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class WindowDraw:
+    """How windows are drawn from a dataset, here or at the server."""
+
+    count: Annotated[int | None, sets(DatasetAnchors, "count")] = None
+    seed: AnchorSeed = None
+    frameskip: Frameskip = None
+    one_per_episode: OnePerEpisode = None
+    window_future_frames: WindowFutureFrames = None
+    sample: Sample = None
+
+    def said(self) -> dict[str, Any]:
+        """What was given, as ``DatasetAnchors`` names it."""
+        return said(**vars(self))
+
+
 @command(app)
 def upload(
     *,
-    file: Annotated[Path, typer.Argument(exists=True, help="NPZ file, or a folder of NPY files.")],
+    file: Annotated[Path, typer.Argument(exists=True, help="Dataset, or arrays: see above.")],
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="hdf5|lance|folder|video|lerobot|arrays", help="What FILE is [what it looks]."
+        ),
+    ] = "",
+    task: Annotated[
+        str, typer.Option(help="Task preset, or task file here. For datasets; arrays have none.")
+    ] = "",
+    drawing: WindowDraw,
+    reading: _Reading = None,
     history: Annotated[
-        int | None, typer.Option(min=1, help="Frames of history [what the file says, or 3].")
+        int | None, typer.Option(min=1, help="Frames of history [what arrays say, or 3].")
     ] = None,
+    horizon: Annotated[int, typer.Option(min=1, help="Future frames H. For datasets.")] = 8,
     views: Annotated[
         list[Path] | None,
         typer.Option(exists=True, help="Groups of views of each history; may be repeated."),
@@ -57,10 +94,20 @@ def upload(
     server: Server,
     as_json: Json = False,
 ) -> None:
-    r"""Stores windows of your own at the server, as an anchor set.
+    r"""Stores windows that lie here at the server, as an anchor set.
 
-    FILE holds these arrays, n anchors each, as `numpy.savez` writes them; a folder holds each as
-    `<name>.npy`. Frames are never in memory as a whole.
+    FILE is a dataset of stable-worldmodel (a Lance table, an HDF5 file, a folder of images or of
+    videos) or of LeRobot (2.0, 2.1, 3.0). Windows are drawn from it as the server draws them from
+    its own HDF5 files: with the same options, the same numbers.
+
+        hdf5     rooms.h5               pip install '.[lab,hdf5]'
+        lance    rooms.lance            pip install '.[lab,lance]', with videos '.[lab,lance,video]'
+        folder   rooms/ep_len.npz       images in folders beside it
+        video    rooms/ep_len.npz       videos in folders beside it: pip install '.[lab,video]'
+        lerobot  so101/meta/info.json   pip install '.[lab,video]'
+
+    Or FILE holds these arrays, n anchors each, as `numpy.savez` writes them, or a folder holds
+    each as `<name>.npy`. Frames are never in memory as a whole.
 
         frames           uint8    n, history + H, height, width, 3
         action_blocks    float32  n, history + H - 1, block width
@@ -84,25 +131,61 @@ def upload(
 
     **Examples**
 
+        acpc anchors upload rooms.lance --task tworoom --count 400
+        acpc anchors upload so101/ --task grasp.yaml --frameskip 3
         acpc anchors upload windows.npz --description "kitchen, 2 cameras"
         acpc anchors upload windows/ --history 3 --json | jq -r .digest
         acpc anchors upload windows.npz --views camera-2.npz
     """
-    with server.connect() as client, _shown() as progress:
+    windows = said(history=history, horizon=horizon, reading=reading)
+    groups = {group: x for path in views or () for group, x in load_views(path).items()}
+    with server.connect() as client, _shown() as (progress, on_read):
         try:
-            stored = client.anchors.upload(
-                load_anchors(file, history),
-                views={group: x for path in views or () for group, x in load_views(path).items()},
-                description=description,
-                compress=compress,
-                progress=progress,
-                request_id=request_id,
-                timeout=server.timeout,
-            )
+            with _anchors(file, format, task, drawing.said(), windows, on_read) as anchors:
+                stored = client.anchors.upload(
+                    anchors,
+                    views=groups,
+                    description=description,
+                    compress=compress,
+                    progress=progress,
+                    request_id=request_id,
+                    timeout=server.timeout,
+                )
         except KeyboardInterrupt as interrupt:
             render.note("interrupted: what was stored is kept; run the command again to go on")
             raise typer.Exit(Exit.INTERRUPTED) from interrupt
     _print(stored, as_json)
+
+
+@contextmanager
+def _anchors(
+    path: Path,
+    format: str,
+    task: str,
+    drawing: dict[str, Any],
+    windows: dict[str, Any],
+    on_read: Callable[[int, int], object],
+) -> Iterator[AnchorArrays]:
+    """The anchors to upload: drawn from a dataset, or arrays as they are."""
+    from acpc_lab.datasets import drawn_from, recognise  # noqa: PLC0415  slow to import
+
+    of_arrays = path.is_file() or any(path.glob("*.npy"))
+    found = format or recognise(path) or ("arrays" if of_arrays else "")
+    if found == "arrays":
+        if task or drawing:
+            option = "task" if task else next(iter(drawing))
+            raise ArgumentError(option, f"is for datasets, but {path.name!r} holds arrays")
+        yield load_anchors(path, windows.get("history"))
+        return
+    if found and not task:
+        raise ArgumentError(
+            "task",
+            f"{path.name!r} is a {found} dataset; say how to read it: --task with a preset, or "
+            "with a task file of yours, which names its columns",
+        )
+    source = DatasetAnchors(path.name, task or "none", **drawing)
+    with drawn_from(path, source, format=found, on_read=on_read, **windows) as anchors:
+        yield anchors
 
 
 @command(app)
@@ -110,12 +193,7 @@ def create(
     *,
     dataset: Annotated[str, typer.Argument(help="HDF5 file below the server's dataset root.")],
     task: Annotated[str, typer.Option(help="Task preset, or task file at the server.")],
-    count: Annotated[int | None, sets(DatasetAnchors, "count")] = None,
-    seed: AnchorSeed = None,
-    frameskip: Frameskip = None,
-    one_per_episode: OnePerEpisode = None,
-    window_future_frames: WindowFutureFrames = None,
-    sample: Sample = None,
+    drawing: WindowDraw,
     reading: _Reading = None,
     history: Annotated[int, typer.Option(min=1, help="Frames of history.")] = 3,
     horizon: Annotated[int, typer.Option(min=1, help="Future frames H.")] = 8,
@@ -132,18 +210,7 @@ def create(
 
         acpc anchors create tworoom.h5 --task tworoom --count 100
     """
-    source = DatasetAnchors(
-        dataset,
-        task,
-        **said(
-            count=count,
-            seed=seed,
-            frameskip=frameskip,
-            one_per_episode=one_per_episode,
-            window_future_frames=window_future_frames,
-            sample=sample,
-        ),
-    )
+    source = DatasetAnchors(dataset, task, **drawing.said())
     with server.connect() as client:
         made = client.anchors.create(
             source,
@@ -180,8 +247,8 @@ def delete(*, digest: Digest, server: Server) -> None:
 
 
 @contextmanager
-def _shown() -> Iterator[OnUpload]:
-    """Shows on stderr how far an upload is."""
+def _shown() -> Iterator[tuple[OnUpload, Callable[[int, int], object]]]:
+    """Shows on stderr how far an upload is, and before it the first reading of a dataset."""
     named: set[str] = set()
     with counted("storing anchors", TimeRemainingColumn()) as show:
 
@@ -192,7 +259,11 @@ def _shown() -> Iterator[OnUpload]:
             sent = f"{now.sent_bytes / 2**20:.1f} MiB sent"
             show("stored anchors", now.stored, now.total, sent)
 
-        yield on_upload
+        def on_read(done: int, total: int) -> None:
+            if not named:  # the upload shows the second reading
+                show("read anchors", done, total, "")
+
+        yield on_upload, on_read
 
 
 def _print(anchor_set: AnchorSet, as_json: bool) -> None:

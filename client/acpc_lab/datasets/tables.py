@@ -1,0 +1,166 @@
+"""Columns of numbers held whole, and of frames that are decoded when they are asked for."""
+
+from __future__ import annotations
+
+import io
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from acpc.datasets import MAX_FRAME_SIDE, Dataset, DatasetColumn
+from acpc_client.errors import FailedPrecondition
+from numpy.typing import NDArray
+
+from acpc_lab.extras import load
+
+# A reader of frames takes rows in ascending order and yields the frame of each.
+ReadFrames = Callable[[NDArray[np.int64]], Iterator[NDArray[np.uint8]]]
+_BLOCK_ROWS = 64
+
+
+class Damaged(ValueError):
+    """Bytes that are no frame; whoever knows the row says which."""
+
+
+class NumberColumn(DatasetColumn):
+    """Numbers in memory."""
+
+    def __init__(self, name: str, values: NDArray[Any]) -> None:
+        self.name = name
+        self.shape = values.shape
+        self._values = values
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """The whole column."""
+        yield self._values
+
+    def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """The given rows."""
+        return self._values[rows]
+
+
+class FrameColumn(DatasetColumn):
+    """Frames that a reader decodes, a few at a time.
+
+    Raises:
+        FailedPrecondition: The first frame cannot be read, or is larger than frames may be.
+    """
+
+    def __init__(self, dataset: TabledDataset, name: str, read: ReadFrames) -> None:
+        self.name = name
+        self._dataset = dataset
+        self._read = read
+        first = int(dataset.offsets[np.argmax(dataset.lengths > 0)])
+        _, frame = next(self._decoded(np.array([first])))
+        self.shape = (dataset.rows_used, *frame.shape)
+        dataset.check_pixels(name, frame.dtype, self.shape)
+
+    def blocks(self) -> Iterator[NDArray[np.uint8]]:
+        """The whole column, some frames at a time."""
+        for start in range(0, self.shape[0], _BLOCK_ROWS):
+            yield self.gather(np.arange(start, min(start + _BLOCK_ROWS, self.shape[0])))
+
+    def gather(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """The given rows, each decoded once; FailedPrecondition names one that is damaged."""
+        wanted, back = np.unique(rows, return_inverse=True)
+        frames = np.empty((len(wanted), *self.shape[1:]), np.uint8)
+        for at, (row, frame) in enumerate(self._decoded(wanted)):
+            if frame.shape != self.shape[1:]:
+                raise self._dataset.bad(
+                    self.name, f"row {row}: is a frame {frame.shape}; others are {self.shape[1:]}"
+                )
+            frames[at] = frame
+        return frames[back].reshape(*rows.shape, *self.shape[1:])
+
+    def _decoded(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        frames = self._read(rows)
+        for row in rows.tolist():
+            try:
+                frame = next(frames)
+            except Damaged as damaged:
+                raise self._dataset.bad(self.name, f"row {row}: {damaged}") from damaged
+            yield row, frame
+
+
+class TabledDataset(Dataset):
+    """A dataset whose numbers fit into memory, column by column, and whose frames need not.
+
+    Args:
+        path: Where it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.name
+
+    def identity(self) -> tuple[object, ...]:
+        """The path: it is read within one command."""
+        return (str(self.path),)
+
+    def set_episodes(self, lengths: NDArray[Any], offsets: NDArray[Any] | None = None) -> None:
+        """Takes the lengths, and where episodes begin unless each begins where one ends.
+
+        Raises:
+            FailedPrecondition: They make no sense, or no episode has a row.
+        """
+        self.lengths = self.episode_numbers("ep_len", lengths)
+        begins = np.cumsum(self.lengths) - self.lengths if offsets is None else offsets
+        self.offsets = self.episode_numbers("ep_offset", begins)
+        self.check_episodes()
+        if not self.lengths.any():
+            raise self.unusable(f"has {len(self.lengths)} episodes, all of them empty")
+
+    def unusable(self, description: str) -> FailedPrecondition:
+        """The error of a dataset that cannot be read as what it seems to be."""
+        return FailedPrecondition(f"dataset {self.name!r} {description}")
+
+    def numeric_column(self, name: str) -> NumberColumn:
+        """A column of numbers, (rows,) or (rows, width); FailedPrecondition for any other kind."""
+        values = self.numbers(name)
+        self.check_numbers(name, values.dtype, values.shape)
+        return NumberColumn(name, values)
+
+    def pixel_column(self, name: str) -> FrameColumn:
+        """A column of RGB frames; FailedPrecondition for any other kind."""
+        return FrameColumn(self, name, self.frames(name))
+
+    @abstractmethod
+    def numbers(self, name: str) -> NDArray[Any]:
+        """The values of a column; FailedPrecondition where there are none."""
+
+    @abstractmethod
+    def frames(self, name: str) -> ReadFrames:
+        """The reader of a column of frames; FailedPrecondition where there is none."""
+
+    def by_episode(
+        self, rows: NDArray[np.int64]
+    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Of ascending rows: episode, rows and steps in it, episode by episode."""
+        filled = np.flatnonzero(self.lengths)
+        order = filled[np.argsort(self.offsets[filled], kind="stable")]
+        episode = order[np.searchsorted(self.offsets[order], rows, side="right") - 1]
+        for part in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(episode)) + 1):
+            if part.size:
+                own = rows[part]
+                yield int(episode[part[0]]), own, own - self.offsets[episode[part[0]]]
+
+
+def decode_image(encoded: bytes) -> NDArray[np.uint8]:
+    """The RGB frame of a JPEG or PNG image.
+
+    Raises:
+        Damaged: It is none, or has more pixels than a frame may have.
+    """
+    image = load("PIL.Image")
+    try:
+        with image.open(io.BytesIO(encoded), formats=("JPEG", "PNG")) as opened:
+            if max(opened.size) > MAX_FRAME_SIDE:
+                raise Damaged(f"has a side over {MAX_FRAME_SIDE} pixels")
+            frame: NDArray[np.uint8] = np.asarray(opened.convert("RGB"))
+            return frame
+    except Damaged:
+        raise
+    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
+        raise Damaged("is no whole JPEG or PNG image") from error

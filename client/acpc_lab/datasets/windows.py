@@ -1,0 +1,141 @@
+"""Anchors of a dataset that lies here, as the server would draw them from the same data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from acpc.contract import did_you_mean, load_optional
+from acpc.datasets import (
+    FORMATS,
+    MAX_TASK_BYTES,
+    Dataset,
+    DrawnWindows,
+    TaskPreset,
+    draw_windows,
+    load_preset,
+    parse_task,
+    preset_names,
+    recognise,
+)
+from acpc.extras import install_line
+from acpc_client import AnchorArrays, DatasetAnchors, Reading
+from acpc_client.errors import ArgumentError
+from numpy.typing import NDArray
+
+OnRead = Callable[[int, int], object]
+_READERS = {
+    "lance": ("acpc_lab.datasets.lance", "LanceDataset"),
+    "folder": ("acpc_lab.datasets.folders", "FolderDataset"),
+    "video": ("acpc_lab.datasets.folders", "FolderDataset"),
+    "lerobot": ("acpc_lab.datasets.lerobot", "LeRobotDataset"),
+}
+
+
+class DrawnFrames:
+    """The frames of drawn anchors, read when a slice of them is asked for.
+
+    Attributes:
+        shape: (anchors, history + horizon, height, width, 3).
+    """
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, drawn: DrawnWindows, on_read: OnRead) -> None:
+        self._drawn = drawn
+        self._on_read = on_read
+        self.shape = (*drawn.frame_rows.shape, *drawn.pixels.shape[1:])
+
+    def __getitem__(self, part: slice, /) -> NDArray[np.uint8]:
+        """The frames of consecutive anchors; FailedPrecondition names a row that is damaged."""
+        rows = self._drawn.frame_rows[part]
+        frames: NDArray[np.uint8] = self._drawn.pixels.gather(rows)
+        self._on_read(part.indices(self.shape[0])[1], self.shape[0])
+        return frames
+
+
+@contextmanager
+def drawn_from(
+    path: Path,
+    source: DatasetAnchors,
+    *,
+    format: str = "",
+    history: int = 3,
+    horizon: int = 8,
+    reading: Reading | None = None,
+    on_read: OnRead = lambda done, total: None,
+) -> Iterator[AnchorArrays]:
+    """Anchors of the dataset at ``path``, to upload inside the ``with``.
+
+    They are those that a server draws from the same data as HDF5 with the same ``source``,
+    ``history``, ``horizon`` and ``reading``; numbers are equal, and frames where the format keeps
+    them without loss.
+
+    Args:
+        path: A file or folder, as stable-worldmodel or LeRobot write them.
+        source: How anchors are drawn; its task is a preset, or a task file here.
+        format: One of ``acpc.datasets.FORMATS``; empty: told by what lies there.
+        history: Frames of history.
+        horizon: Future frames H.
+        reading: Which windows the draw is over; None: as the task says.
+        on_read: Told after each read how many anchors' frames were read, and of how many.
+
+    Raises:
+        ArgumentError: No such format or task, or too few windows.
+        FailedPrecondition: The dataset is damaged or lacks a column, or its format needs a library
+            that is not installed; the message says what to install.
+    """
+    task = read_task(source.task)
+    with _opened(path, format or recognise(path)) as dataset:
+        drawn = draw_windows(
+            dataset,
+            task,
+            source.resolved().with_windows(reading or task.reading, horizon),
+            history=history,
+            horizon=horizon,
+            every_endpoint=True,
+        )
+        yield AnchorArrays(
+            history=history,
+            frames=DrawnFrames(drawn, on_read),
+            action_blocks=drawn.action_blocks,
+            endpoint_states=drawn.endpoint_states,
+            labels=drawn.labels,
+            anchor_ids=drawn.anchor_ids,
+            trajectory_ids=drawn.trajectory_ids,
+        )
+
+
+def read_task(name: str) -> TaskPreset:
+    """A shipped preset, or a task file here.
+
+    Raises:
+        ArgumentError: Neither.
+        FailedPrecondition: The file is no task; names the key.
+    """
+    if name in preset_names():
+        return load_preset(name)
+    try:
+        with Path(name).open("rb") as file:
+            return parse_task(name, file.read(MAX_TASK_BYTES + 1))
+    except OSError as error:
+        guess = did_you_mean(name, preset_names())
+        known = f"presets: {', '.join(preset_names())}"
+        found = f"{name!r} is no preset, and no file: {error.strerror}"
+        raise ArgumentError("task", "; ".join(filter(None, [found, guess, known]))) from error
+
+
+def _opened(path: Path, format: str) -> AbstractContextManager[Dataset]:
+    if format == "hdf5":
+        load_optional("hdf5plugin", install_line("hdf5"))
+        hdf5: Any = load_optional("acpc.datasets.hdf5", install_line("hdf5"))
+        return hdf5.Hdf5Dataset.open(path, path.name)  # type: ignore[no-any-return]
+    if format not in _READERS:
+        found = f"found {format!r}" if format else f"{path.name!r} is none that is known"
+        raise ArgumentError("format", f"{found}; wanted one of {', '.join(FORMATS)}")
+    module, name = _READERS[format]
+    return nullcontext(getattr(import_module(module), name)(path))

@@ -1,0 +1,29 @@
+"""Tells the format of a dataset by its name and what lies in it, without opening anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FORMATS = ("hdf5", "lance", "folder", "video", "lerobot")
+HDF5_SUFFIXES = (".h5", ".hdf5")
+LANCE_SUFFIX = ".lance"
+
+
+def recognise(path: Path) -> str:
+    """One of ``FORMATS``; empty: none of them, or nothing that may be looked at.
+
+    ``lance``, ``folder`` and ``video`` are the layouts of stable-worldmodel, ``lerobot`` that of
+    LeRobot.
+    """
+    try:
+        if path.is_file():
+            return "hdf5" if path.suffix in HDF5_SUFFIXES else ""
+        if path.suffix == LANCE_SUFFIX or any(path.glob(f"*{LANCE_SUFFIX}")):
+            return "lance"
+        if (path / "meta" / "info.json").is_file():
+            return "lerobot"
+        if (path / "ep_len.npz").is_file():
+            return "video" if any(path.glob("*/*.mp4")) else "folder"
+    except OSError:
+        return ""
+    return ""
