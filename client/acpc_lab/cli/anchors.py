@@ -138,8 +138,8 @@ def upload(
         acpc anchors upload windows.npz --views camera-2.npz
     """
     windows = said(history=history, horizon=horizon, reading=reading)
-    groups = {group: x for path in views or () for group, x in load_views(path).items()}
     with server.connect() as client, _shown() as (progress, on_read):
+        groups = {group: x for path in views or () for group, x in load_views(path).items()}
         try:
             with _anchors(file, format, task, drawing.said(), windows, on_read) as anchors:
                 stored = client.anchors.upload(
