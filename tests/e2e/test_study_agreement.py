@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pixel_reference as pixels
 import pytest
 import score_reference
 import study_reference
@@ -200,11 +201,21 @@ def test_a_set_that_is_too_short_for_whole_windows_is_refused(client: AcpcClient
 
 
 def test_geometry(client: AcpcClient, world: ServedWorld, content: PublicColumns) -> None:
-    study = GeometryStudy(SHIFTS, draws=2, seed=SEED, horizon=4)
+    study = GeometryStudy(SHIFTS, draws=2, seed=SEED, horizon=4, motion=True)
     result = client.run_study("lewm", source(), study).result(timeout=GENEROUS_SECONDS)
     rows, arrays = study_reference.geometry_rows(
         world.reference("lewm", loops=False), drawn(content, 3, 4), SIGMAS, draws=2, seed=SEED
     )
+    model = world.reference("lewm", loops=False)
+    observed = np.array(
+        [
+            model.encode(pixels.model_input(frames[2:], model.image_size))
+            for _, frames, _ in drawn(content, 3, 4)
+        ]
+    )
+    moves = np.linalg.norm(np.diff(observed, axis=1), axis=2)
+    same(result.columns["motion_scale"], np.median(moves, axis=1), moves.max())
+    same(result.arrays["observed"], observed, np.abs(observed).max())
     spaces = ("encoder", "rollout")
     measured = dict.fromkeys(f"{s}_{part}" for s in spaces for part in ("radius", "nearest"))
     check(result, rows, measured, ["anchor", *(f"{space}_disjoint" for space in spaces)])

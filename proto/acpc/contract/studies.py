@@ -149,6 +149,9 @@ class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
         draws: Draws per shift.
         seed: Seed of the draws.
         horizon: Predicted steps H before the rollout space, 1 to 256.
+        motion: Whether the embeddings of the newest history frame and of the H observed frames
+            after it are added (array ``observed``), and the scale s_i of their motion (column
+            ``motion_scale``).
     """
 
     kind = "geometry"
@@ -157,6 +160,7 @@ class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
     draws: int = bounded(6, ge=1, le=MAX_STUDY_VIEWS)
     seed: int = seed_field()
     horizon: int = bounded(8, ge=1, le=MAX_LOGGED)
+    motion: bool = field(default=False, metadata={"paper": False})
 
 
 @dataclass(frozen=True)

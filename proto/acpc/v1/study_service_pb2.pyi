@@ -348,7 +348,9 @@ class GeometryStudy(_message.Message):
     encoder_clean and rollout_clean float32 (n, dim), encoder_views and
     rollout_views float32 (n, views, dim), view_shift and view_draw int64
     (views). The encoder space holds the newest history frame's embedding, the
-    rollout space the H-th predicted one. Of a dataset, 128 anchors unless the
+    rollout space the H-th predicted one. With `motion` also a column
+    motion_scale, the clean-motion scale s_i, and an array observed, float32
+    (n, H + 1, dim). Of a dataset, 128 anchors unless the
     request says otherwise.
     """
 
@@ -358,6 +360,7 @@ class GeometryStudy(_message.Message):
     DRAWS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     HORIZON_FIELD_NUMBER: _builtins.int
+    MOTION_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
     """Draws per shift; a deterministic shift has one. Absent: 6.
     Range: 1 to 1000; default 6.
@@ -369,6 +372,10 @@ class GeometryStudy(_message.Message):
     horizon: _builtins.int
     """Predicted steps H before the rollout space. Absent: 8.
     Range: 1 to 256; default 8.
+    """
+    motion: _builtins.bool
+    """Whether the embeddings u_0..u_H of the newest history frame and of the H
+    frames observed after it are added, and the scale s_i of their motion.
     """
     @_builtins.property
     def shifts(self) -> _containers.RepeatedCompositeFieldContainer[_perturbation_pb2.PerturbationSpec]:
@@ -383,10 +390,11 @@ class GeometryStudy(_message.Message):
         draws: _builtins.int | None = ...,
         seed: _builtins.int | None = ...,
         horizon: _builtins.int | None = ...,
+        motion: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_draws", b"_draws", "_horizon", b"_horizon", "_seed", b"_seed", "draws", b"draws", "horizon", b"horizon", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_draws", b"_draws", "_horizon", b"_horizon", "_seed", b"_seed", "draws", b"draws", "horizon", b"horizon", "seed", b"seed", "shifts", b"shifts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_draws", b"_draws", "_horizon", b"_horizon", "_seed", b"_seed", "draws", b"draws", "horizon", b"horizon", "motion", b"motion", "seed", b"seed", "shifts", b"shifts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__draws: _TypeAlias = _typing.Literal["draws"]  # noqa: Y015
     _WhichOneofArgType__draws: _TypeAlias = _typing.Literal["_draws", b"_draws"]  # noqa: Y015

@@ -7,7 +7,7 @@ import torch
 from acpc.contract import GeometryStudy
 
 from acpc_server.encoding import distinct_views
-from acpc_server.numerics import local_geometry
+from acpc_server.numerics import local_geometry, screening
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import Bench, Measurement, Table
 from acpc_server.studies.spec import views_of
@@ -29,19 +29,24 @@ class GeometryMeasurement(Measurement[GeometryStudy]):
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Representations of anchors [start, stop)."""
         bench, study = self._bench, self._study
-        latents = bench.encoder(self._history, (), self._plan).encode(start, stop, context)
-        histories = torch.cat([latents.clean[:, None], latents.views], dim=1)
+        future = range(study.horizon) if study.motion else ()
+        latents = bench.encoder(self._history, future, self._plan).encode(start, stop, context)
+        clean = latents.clean[:, : self._history]
+        histories = torch.cat([clean[:, None], latents.views], dim=1)
         blocks = torch.from_numpy(bench.blocks(self._history, study.horizon)[start:stop])
         rollouts = bench.rollout(histories, blocks[:, None], context)  # (n, 1 + views, H, dim)
         found = {"encoder": histories[:, :, -1].numpy(), "rollout": rollouts[:, :, -1].numpy()}
-        return Table(
-            {"anchor": bench.anchors.anchor_ids[start:stop]},
-            {
-                f"{space}_{part}": found[space][:, cut]
-                for space in SPACES
-                for part, cut in (("clean", 0), ("views", slice(1, None)))
-            },
-        )
+        columns = {"anchor": bench.anchors.anchor_ids[start:stop]}
+        arrays = {
+            f"{space}_{part}": found[space][:, cut]
+            for space in SPACES
+            for part, cut in (("clean", 0), ("views", slice(1, None)))
+        }
+        if study.motion:
+            observed = latents.clean[:, self._history - 1 :]  # (n, H + 1, dim)
+            scale = screening.motion_scale(screening.transitions(observed))
+            columns["motion_scale"], arrays["observed"] = scale.numpy(), observed.numpy()
+        return Table(columns, arrays)
 
     def conclude(self, table: Table) -> Table:
         """Radius, nearest neighbour and disjointness of every anchor among all anchors."""

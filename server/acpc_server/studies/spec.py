@@ -70,7 +70,8 @@ def result_bytes(study: Study, card: ModelCard) -> int:
         case PlannerStudy():
             return 8 * (17 + 4 * study.budget.iterations) * views
         case GeometryStudy():
-            return 8 * 7 + 2 * 4 * card.latent_dim * (1 + views)
+            observed = study.motion * (8 + 4 * card.latent_dim * (study.horizon + 1))
+            return 8 * 7 + 2 * 4 * card.latent_dim * (1 + views) + observed
 
 
 def _drawn(source: AnchorSource, study: Study) -> AnchorSource:
