@@ -118,6 +118,7 @@ PUBLIC = [
     "PlannerStudy",
     "Policy",
     "PoolCertificate",
+    "PoolChoice",
     "Pools",
     "Progress",
     "RandomShift",

@@ -101,10 +101,12 @@ class PairedOptions(PlannerOptions, total=False):
     Attributes:
         sampling_seed: Seed of the common random numbers; 0.
         returns: Which plan a run returns.
+        choices: Whether the answer holds every run's costs and elites in each iteration.
     """
 
     sampling_seed: int
     returns: CemReturn
+    choices: bool
 
 
 class ScoreOptions(CallOptions, total=False):

@@ -155,5 +155,6 @@ def plan_paired(
         budget=budget,
         sampling_seed=options.get("sampling_seed", 0),
         returns=options.get("returns", CemReturn.SERVER_DEFAULT),
+        choices=options.get("choices", False),
     )
     return send(PLAN_PAIRED, request, PairedPlans.from_message)

@@ -223,6 +223,7 @@ class CemChoice:
     horizon: Annotated[int | None, sets(CemBudget, "horizon", panel=PLANNER)] = None
     sampling_seed: Annotated[int | None, sets(PairedRequest, "sampling_seed", panel=PLANNER)] = None
     returns: Annotated[Any, choice(PairedRequest, "returns", CemReturn, panel=PLANNER)] = None
+    choices: Annotated[bool | None, sets(PairedRequest, "choices", panel=PLANNER)] = None
 
     @property
     def budget(self) -> CemBudget:
@@ -232,4 +233,4 @@ class CemChoice:
 
     def said(self) -> dict[str, Any]:
         """What else was given, as the client's calls take it."""
-        return said(sampling_seed=self.sampling_seed, returns=self.returns)
+        return said(sampling_seed=self.sampling_seed, returns=self.returns, choices=self.choices)

@@ -254,11 +254,13 @@ class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest]):
         budget: Size of each CEM run.
         sampling_seed: Seed of the common random numbers.
         returns: Which plan a run returns: the final mean, or the best candidate of the last pool.
+        choices: Whether the answer holds every run's costs and elites in each iteration.
     """
 
     budget: CemBudget = CemBudget()
     sampling_seed: int = seed_field()
     returns: CemReturn = CemReturn.MEAN
+    choices: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

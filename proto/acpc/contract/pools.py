@@ -172,6 +172,19 @@ class SampledPool(Record, Wire[pb.PlanCertificate]):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
+class PoolChoice(Record, Wire[pb.PoolChoice]):
+    """What a CEM run saw and chose in one iteration.
+
+    Attributes:
+        costs: Cost of each candidate of the run's pool, float64 (candidates,).
+        elites: Elite candidates, best first, int64 (elites,).
+    """
+
+    costs: NDArray[np.float64]
+    elites: NDArray[np.int64]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class PairedIteration(Record, Wire[pb.PairedIteration]):
     """One iteration of the clean run, judged from one view.
 
@@ -184,6 +197,8 @@ class PairedIteration(Record, Wire[pb.PairedIteration]):
         displacement_q90: 90 % quantile of the final-step distance r_j over candidates.
         bound_violations: Candidates whose cost changes by more than b_j, or whose distance from
             the goal, held for all steps, by more than ACPC_H; a correct measurement has none.
+        choice: Of the perturbed run, whose pool is its own once its elite set has differed; None
+            unless the request asks for choices.
     """
 
     elite: SelectionCertificate
@@ -193,6 +208,7 @@ class PairedIteration(Record, Wire[pb.PairedIteration]):
     acpc_q90: float
     displacement_q90: float | None = None
     bound_violations: int | None = None
+    choice: PoolChoice | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -226,6 +242,7 @@ class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
         clean_plan: float32 (H, block width).
         views: One per view, spec-major, then draw.
         clean_gaps: Of the clean run, one per CEM iteration.
+        clean_choices: The same, where the request asks for choices.
     """
 
     request_id: str = field(default="", kw_only=True)
@@ -234,6 +251,7 @@ class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
     receipt: Receipt
     timing: Timing = field(default_factory=Timing)
     clean_gaps: tuple[CleanGaps, ...] = ()
+    clean_choices: tuple[PoolChoice, ...] = ()
 
     def table(self) -> Columns:
         """A row per view: whether its plan is certified, where it parts, and what that costs."""

@@ -1438,6 +1438,7 @@ class PlanPairedRequest(_message.Message):
     COST_REDUCTION_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     ENDPOINT_TOLERANCE_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Length: 0 to 128."""
     sampling_seed: _builtins.int
@@ -1454,6 +1455,8 @@ class PlanPairedRequest(_message.Message):
     """Every endpoint may be off by this l2 distance; widens the bounds.
     Range: [0, inf); default 0.
     """
+    choices: _builtins.bool
+    """Whether the answer holds what every run saw and chose in each iteration."""
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef:
         """The checkpoint."""
@@ -1498,10 +1501,11 @@ class PlanPairedRequest(_message.Message):
         cost_reduction: Global___CostReduction.ValueType = ...,
         numeric_mode: _receipt_pb2.NumericMode.ValueType = ...,
         endpoint_tolerance: _builtins.float = ...,
+        choices: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "request_id", b"request_id", "returns", b"returns", "sampling_seed", b"sampling_seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "choices", b"choices", "cost_reduction", b"cost_reduction", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "request_id", b"request_id", "returns", b"returns", "sampling_seed", b"sampling_seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_perturbation: _TypeAlias = _typing.Literal["perturbations", "explicit_views"]  # noqa: Y015
     _WhichOneofArgType_perturbation: _TypeAlias = _typing.Literal["perturbation", b"perturbation"]  # noqa: Y015
@@ -1519,6 +1523,7 @@ class PlanPairedResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
     CLEAN_GAPS_FIELD_NUMBER: _builtins.int
+    CLEAN_CHOICES_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The id of the request, or the one the server gave it."""
     @_builtins.property
@@ -1541,6 +1546,10 @@ class PlanPairedResponse(_message.Message):
     def clean_gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___CleanGaps]:
         """Of the clean run: one for each CEM iteration, in order."""
 
+    @_builtins.property
+    def clean_choices(self) -> _containers.RepeatedCompositeFieldContainer[Global___PoolChoice]:
+        """With `choices`, of the clean run: one for each CEM iteration, in order."""
+
     def __init__(
         self,
         *,
@@ -1550,10 +1559,11 @@ class PlanPairedResponse(_message.Message):
         receipt: _receipt_pb2.Receipt | None = ...,
         timing: _receipt_pb2.Timing | None = ...,
         clean_gaps: _abc.Iterable[Global___CleanGaps] | None = ...,
+        clean_choices: _abc.Iterable[Global___PoolChoice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["clean_plan", b"clean_plan", "receipt", b"receipt", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clean_gaps", b"clean_gaps", "clean_plan", b"clean_plan", "receipt", b"receipt", "request_id", b"request_id", "timing", b"timing", "views", b"views"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clean_choices", b"clean_choices", "clean_gaps", b"clean_gaps", "clean_plan", b"clean_plan", "receipt", b"receipt", "request_id", b"request_id", "timing", b"timing", "views", b"views"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1625,6 +1635,7 @@ class PairedIteration(_message.Message):
     ACPC_Q90_FIELD_NUMBER: _builtins.int
     DISPLACEMENT_Q90_FIELD_NUMBER: _builtins.int
     BOUND_VIOLATIONS_FIELD_NUMBER: _builtins.int
+    CHOICE_FIELD_NUMBER: _builtins.int
     same_elites: _builtins.bool
     """Whether both runs picked the same elite set."""
     acpc_one_step_q90: _builtins.float
@@ -1648,6 +1659,12 @@ class PairedIteration(_message.Message):
     def top1(self) -> Global___SelectionCertificate:
         """Whether the clean winner provably stays."""
 
+    @_builtins.property
+    def choice(self) -> Global___PoolChoice:
+        """With `choices`, of the perturbed run, whose pool is its own once it has
+        chosen another elite set than the clean run.
+        """
+
     def __init__(
         self,
         *,
@@ -1658,10 +1675,11 @@ class PairedIteration(_message.Message):
         acpc_q90: _builtins.float = ...,
         displacement_q90: _builtins.float | None = ...,
         bound_violations: _builtins.int | None = ...,
+        choice: Global___PoolChoice | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_bound_violations", b"_bound_violations", "_displacement_q90", b"_displacement_q90", "bound_violations", b"bound_violations", "displacement_q90", b"displacement_q90", "elite", b"elite", "top1", b"top1"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bound_violations", b"_bound_violations", "_displacement_q90", b"_displacement_q90", "bound_violations", b"bound_violations", "choice", b"choice", "displacement_q90", b"displacement_q90", "elite", b"elite", "top1", b"top1"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound_violations", b"_bound_violations", "_displacement_q90", b"_displacement_q90", "acpc_one_step_q90", b"acpc_one_step_q90", "acpc_q90", b"acpc_q90", "bound_violations", b"bound_violations", "displacement_q90", b"displacement_q90", "elite", b"elite", "same_elites", b"same_elites", "top1", b"top1"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound_violations", b"_bound_violations", "_displacement_q90", b"_displacement_q90", "acpc_one_step_q90", b"acpc_one_step_q90", "acpc_q90", b"acpc_q90", "bound_violations", b"bound_violations", "choice", b"choice", "displacement_q90", b"displacement_q90", "elite", b"elite", "same_elites", b"same_elites", "top1", b"top1"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bound_violations: _TypeAlias = _typing.Literal["bound_violations"]  # noqa: Y015
     _WhichOneofArgType__bound_violations: _TypeAlias = _typing.Literal["_bound_violations", b"_bound_violations"]  # noqa: Y015
@@ -1673,3 +1691,33 @@ class PairedIteration(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__displacement_q90) -> _WhichOneofReturnType__displacement_q90 | None: ...
 
 Global___PairedIteration: _TypeAlias = PairedIteration  # noqa: Y015
+
+@_typing.final
+class PoolChoice(_message.Message):
+    """What a CEM run saw and chose in one iteration."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COSTS_FIELD_NUMBER: _builtins.int
+    ELITES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def costs(self) -> _tensor_pb2.Tensor:
+        """Cost of each candidate of the run's pool, float64 (candidates)."""
+
+    @_builtins.property
+    def elites(self) -> _tensor_pb2.Tensor:
+        """Elite candidates, best first, int64 (elites)."""
+
+    def __init__(
+        self,
+        *,
+        costs: _tensor_pb2.Tensor | None = ...,
+        elites: _tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["costs", b"costs", "elites", b"elites"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["costs", b"costs", "elites", b"elites"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PoolChoice: _TypeAlias = PoolChoice  # noqa: Y015

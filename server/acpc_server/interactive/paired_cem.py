@@ -19,6 +19,7 @@ from acpc.contract import (
     PairedIteration,
     PairedPlan,
     PairedPlans,
+    PoolChoice,
     SelectionCertificate,
     ViewCertificate,
     check,
@@ -55,6 +56,7 @@ class _Iteration:
     rollouts: Tensor
     gaps: CleanGaps
     elites: Tensor
+    choice: PoolChoice | None
 
 
 class _Run:
@@ -64,6 +66,7 @@ class _Run:
         self._cem = cem
         self._proposal = cem.start
         self._best = cem.start.mean
+        self.choice: PoolChoice | None = None  # in the latest iteration
 
     def pool(self, iteration: int) -> Tensor:
         """The candidates of this run at an iteration, (J, H, block width)."""
@@ -75,6 +78,8 @@ class _Run:
         elites = elite_indices(costs, self._cem.budget.elites)
         self._proposal = fit_proposal(pool, elites)
         self._best = pool[elites[0]]
+        if self._cem.choices:
+            self.choice = PoolChoice(costs.numpy(), elites.numpy())
         return elites.sort().values
 
     @property
@@ -89,13 +94,20 @@ class PairedCem:
     Args:
         session: The planner's moment; the elite count is the budget's.
         returns: The final mean, or the best candidate of the final pool.
+        choices: Whether costs and elites of every iteration are answered.
 
     Raises:
         InvalidArgument: The budget is out of range or over a limit; names its field.
     """
 
     def __init__(
-        self, session: PlanningSession, budget: CemBudget, seed: int, returns: Returns
+        self,
+        session: PlanningSession,
+        budget: CemBudget,
+        seed: int,
+        returns: Returns,
+        *,
+        choices: bool = False,
     ) -> None:
         check(budget, "budget")
         session.check_work(
@@ -107,6 +119,7 @@ class PairedCem:
         )
         self.budget = budget
         self.returns = returns
+        self.choices = choices
         self.start: Proposal = initial_proposal(budget.horizon, session.card.action_block_dim)
         self._session = session
         self._seed = seed
@@ -145,6 +158,7 @@ class PairedCem:
                     }
                 ),
                 clean_gaps=tuple(iteration.gaps for iteration in iterations),
+                clean_choices=tuple(x.choice for x in iterations if x.choice is not None),
             )
             count_plans(session, plans, context)
             return plans
@@ -182,7 +196,7 @@ class PairedCem:
         pool = run.pool(iteration)
         rollouts = self._session.rollout(self._session.clean[None], pool[None], context)[0]
         gaps = clean_gaps(self.costs(rollouts), self.budget.elites)
-        return _Iteration(pool, rollouts, gaps, run.advance(pool, rollouts))
+        return _Iteration(pool, rollouts, gaps, run.advance(pool, rollouts), run.choice)
 
     def _perturbed_runs(
         self, views: Tensor, clean: list[_Iteration], context: RequestContext
@@ -207,12 +221,18 @@ class PairedCem:
             for row, pool, rollout in zip(apart, own, on_own, strict=True):
                 runs[row].advance(pool, rollout)
                 records[row].append(
-                    replace(judged[row], elite=UNCERTIFIED, top1=UNCERTIFIED, same_elites=False)
+                    replace(
+                        judged[row],
+                        elite=UNCERTIFIED,
+                        top1=UNCERTIFIED,
+                        same_elites=False,
+                        choice=runs[row].choice,
+                    )
                 )
             for row in sorted({*range(len(views))} - {*apart}):
                 elites = runs[row].advance(shared.pool, on_shared[row])
                 same = torch.equal(elites, shared.elites)
-                records[row].append(replace(judged[row], same_elites=same))
+                records[row].append(replace(judged[row], same_elites=same, choice=runs[row].choice))
                 if not same:
                     apart.append(row)
         return [(run.plan, record) for run, record in zip(runs, records, strict=True)]

@@ -146,7 +146,13 @@ class DiagnosticServicer:
         with self._requests("PlanPaired", context).admitted() as admitted:
             asked = read(PairedRequest, request)
             identity, session = request_id(asked), self._prepare(asked)
-            runs = PairedCem(session, asked.budget, asked.sampling_seed, RETURNS[asked.returns])
+            runs = PairedCem(
+                session,
+                asked.budget,
+                asked.sampling_seed,
+                RETURNS[asked.returns],
+                choices=asked.choices,
+            )
             self._planner.encode(session, admitted)
             plans = runs.run(admitted)
             return replace(plans, request_id=identity, timing=_spent(admitted)).to_message()

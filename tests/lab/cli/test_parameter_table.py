@@ -112,7 +112,8 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
     "plan-paired": (
         "PlanPaired",
         [
-            ["--checkpoint", "a", *CHECKPOINT, *VIEWS, *PLANNER, *CEM, "--input", "moment.npz"],
+            ["--checkpoint", "a", *CHECKPOINT, *VIEWS, *PLANNER, *CEM, "--choices",
+             "--input", "moment.npz"],
             ["--checkpoint", "a", "--input", "moment-views.npz"],
         ],
     ),

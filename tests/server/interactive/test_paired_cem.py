@@ -8,7 +8,7 @@ import numpy as np
 import numpy_reference as metrics
 import pytest
 import torch
-from acpc.contract import GaussianBlur, Identity, PairedPlans, PlanStart
+from acpc.contract import GaussianBlur, Identity, PairedPlans, PlanStart, PoolChoice
 from acpc_server.errors import InvalidArgument
 from acpc_server.interactive.paired_cem import CemBudget, PairedCem
 from acpc_server.interactive.planning import PlanningSession
@@ -101,6 +101,30 @@ def run(
         pools.append(pool)
         chosen.append(elites)
     return pools, chosen, mean, best
+
+
+def check_choice(choice: PoolChoice | None, costs: list[float], elites: list[int]) -> None:
+    assert choice is not None
+    np.testing.assert_allclose(choice.costs, costs, rtol=1e-4, atol=1e-5)
+    assert set(choice.elites.tolist()) == set(elites)
+    assert (np.diff(choice.costs[choice.elites]) >= 0).all()
+
+
+def test_costs_and_elites_of_both_runs_are_told(world: PlanningWorld) -> None:
+    session = world.open(moment(1, views=noise(0.02, 0.2, seed=1)), model=SEEDS[1])
+    answer = PairedCem(session, SMALL, 1, "mean", choices=True).run(context())
+    goal = session.goal.numpy()
+    told = [answer.clean_choices, *([i.choice for i in view.iterations] for view in answer.views)]
+    for latents, choices in zip([session.clean, *session.views], told, strict=True):
+        pools, chosen, _, _ = run(session, latents, SMALL, 1)
+        for pool, elites, choice in zip(pools, chosen, choices, strict=True):
+            ends = session.rollout(latents[None], torch.from_numpy(pool)[None], context())[0, :, -1]
+            costs = [metrics.between(end.numpy(), goal) ** 2 / len(goal) for end in ends]
+            check_choice(choice, costs, elites)
+    assert any(view.first_divergence is not None for view in answer.views)
+    plain = PairedCem(session, SMALL, 1, "mean").run(context())
+    assert plain.clean_choices == ()
+    assert all(i.choice is None for view in plain.views for i in view.iterations)
 
 
 @pytest.mark.parametrize("seed", range(4))
