@@ -157,18 +157,28 @@ class DeviceEngine:
         self,
         model: FrozenWorldModel,
         histories: Float[Tensor, "v history dim"],
-        past: Float[Tensor, "past width"],
-        pools: Float[Tensor, "#v j horizon width"],
+        past: Float[Tensor, "*pools past width"],
+        pools: Float[Tensor, "p j horizon width"],
         context: RequestContext,
         mode: NumericMode,
     ) -> Float[Tensor, "v j horizon dim"]:
         """Every history rolled forward under every candidate of its pool, as :meth:`encode`.
 
-        ``past`` are the blocks that leave the earlier history frames. Equal candidates of a pool
-        get equal predictions.
+        There is a pool for each run of ``v / p`` histories. ``past`` are the blocks that leave the
+        earlier history frames, (past, width), or (p, past, width). Equal candidates of a pool get
+        equal predictions.
         """
+        if 1 < len(pools) < len(histories) and self._fast.wanted:
+            # A fast path is made for one shape: that of a pool alone comes again and again.
+            each = zip(
+                histories.chunk(len(pools)),
+                past.expand(len(pools), -1, -1),
+                torch.split(pools, 1),
+                strict=True,
+            )
+            return torch.cat([self.rollout_pool(model, *one, context, mode) for one in each])
         size = pool_candidates_per_call(self.device.type, len(histories))
-        by_candidate = pools.transpose(0, 1)  # (j, 1 or v, horizon, width)
+        by_candidate = pools.transpose(0, 1)  # (j, p, horizon, width)
         parts = [(part,) for part in torch.split(by_candidate, size)]
         kind = (id(model), tuple(histories.shape), tuple(by_candidate.shape[1:]))
 
@@ -186,11 +196,10 @@ class DeviceEngine:
 
         sized = by_work(len(histories) * rollout_work(model.card, pools.shape[2]), compute)
         out = self._run_all("pool", mode, kind, parts, sized, context, size, mergeable=False)
-        if len(pools) == 1:
-            return share_rows(out, pools[0]).transpose(0, 1)
         rows = out.transpose(0, 1)
         if any(equal_rows(pool) is not None for pool in pools):
-            rows = torch.stack([share_rows(*pair) for pair in zip(rows, pools, strict=True)])
+            runs = zip(out.chunk(len(pools), dim=1), pools, strict=True)
+            rows = torch.cat([share_rows(*pair).transpose(0, 1) for pair in runs])
         return rows
 
     def rollout_tangent(

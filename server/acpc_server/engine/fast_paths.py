@@ -94,6 +94,11 @@ class FastPaths:
         self._ended: set[Hashable] = set()  # few: each took a minute to make
         self._compiling = threading.Lock()  # one at a time: it takes a core
 
+    @property
+    def wanted(self) -> bool:
+        """Whether any are made."""
+        return self._after > 0
+
     def compute(self, what: Computation, *inputs: Tensor) -> Tensor:
         """The answer to ``inputs``, on the CPU, as ``what.eager(*inputs)`` gives it.
 

@@ -56,6 +56,12 @@ def pool_candidates_per_call(device: str, histories: int) -> int:
     return max(1, POOL_ROWS[_place(device)] // histories)
 
 
+def pool_rows_per_call(device: str, card: ModelCard, horizon: int) -> int:
+    """Histories x candidates of requests that share one pool call; at least 1."""
+    rows = int(ROLLOUT_WORK[_place(device), INTERACTIVE] // rollout_work(card, horizon))
+    return max(1, min(POOL_ROWS[_place(device)], rows))
+
+
 def encoding_work(card: ModelCard, height: int, width: int) -> float:
     """Parameters x tokens of one frame of this size."""
     return card.parameter_count * height * width / PATCH_PIXELS

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -22,15 +22,26 @@ from acpc.contract import (
 )
 from torch import Tensor
 
-from acpc_server.encoding import MAX_HORIZON, all_views, check_block_width
-from acpc_server.errors import InvalidArgument
-from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
+from acpc_server.encoding import (
+    MAX_HORIZON,
+    all_views,
+    check_block_width,
+    predictions_not_finite,
+)
+from acpc_server.engine import pool_rows_per_call
+from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.interactive.planning import (
+    GROUP_STEPS,
+    PlanningSession,
+    encode_all,
+    share_clean,
+)
 from acpc_server.interactive.tally import count_pool
 from acpc_server.numerics import (
     Proposal,
     consistency,
     cost_bounds,
-    linear_quantile,
+    linear_quantiles,
     pool_normals,
     sample_pool,
 )
@@ -61,48 +72,141 @@ def certify_pool(
 ) -> MeasuredPool:
     """Bounds and certificates of one pool (Prop. fixed-pool-certificates in the paper).
 
-    ``candidates`` are action sequences, float32 (J, H, block width).
+    ``candidates`` are action sequences, float32 (J, H, block width). A session without latents is
+    encoded first. Pools of one shape and rule of selection that wait together are encoded, rolled
+    out and certified together; an error is one request's alone.
 
     Raises:
         InvalidArgument: The pool does not fit the session or a limit; names the field.
         FailedPrecondition: A prediction is not finite.
         Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
     """
-    with session.slot(context):
-        check_pool(session, candidates.shape)
-        k = session.elite_count
-        weights = consistency.horizon_weights(session.weights, candidates.shape[1])  # (H,)
-        pool = torch.from_numpy(candidates)
-        histories = torch.cat([session.clean[None], session.views])  # (1 + views, h, dim)
-        group = max(1, GROUP_STEPS // (pool.shape[0] * pool.shape[1]))
-        first, *others = torch.split(histories, group)
-        rollouts = session.rollout(first, pool[None], context)
-        clean = rollouts[0]  # (J, H, dim)
-        rollouts = session.share_clean(first[1:], rollouts[1:], clean)
-        measured = certify_views(session, clean, rollouts, weights, k)
-        for part in others:
-            rollouts = session.share_clean(part, session.rollout(part, pool[None], context), clean)
-            measured += certify_views(session, clean, rollouts, weights, k)
-        views = tuple(replace(measured[row], **view._asdict()) for view, row in session.view_rows)
-        costs = cost_bounds.goal_costs(clean[:, -1], session.goal, reduction=session.reduction)
-        answer = PoolCertificate(
-            clean_costs=costs.numpy(),
-            clean_winner=int(costs.argmin()),
-            clean_elites=tuple(cost_bounds.elite_indices(costs, k).tolist()) if k else (),
-            views=views,
-            top1_certified_fraction=sum(view.top1.certified for view in views) / len(views),
-            elite_certified_fraction=sum(_holds(view.elite) for view in views) / len(views),
-            certified_severities=certified_severities(
-                session.asked_views,
-                top1=[view.top1.certified for view in views],
-                elite=[_holds(view.elite) for view in views],
-            ),
-            receipt=session.receipt(session.selection, candidates),
-            clean_gaps=clean_gaps(costs, k),
-        )
-        session.pools += 1
-        count_pool(session, answer, context)
-        return MeasuredPool(candidates, clean, answer)
+    check_pool(session, candidates.shape)
+    horizon = candidates.shape[1]
+    weights = consistency.horizon_weights(session.weights, horizon)  # (H,)
+    asked = _Asked(session, torch.from_numpy(candidates), weights)
+    engine, rule = session.engine, (session.reduction, session.endpoint_tolerance)
+    most = pool_rows_per_call(engine.device.type, session.card, horizon)
+    most = max(1, min(most, GROUP_STEPS // horizon))
+    measured = engine.share(
+        "pool",
+        (session.mode, id(session.checkpoint.model), session.request.history.shape,
+         candidates.shape, *rule, session.elite_count, session.weights),
+        asked,
+        _measure,
+        context,
+        rows=asked.rows(most),
+        max_rows=most,
+    )  # fmt: skip
+    views = tuple(replace(measured.views[row], **view._asdict()) for view, row in session.view_rows)
+    top1, elite = [view.top1.certified for view in views], [_holds(view.elite) for view in views]
+    answer = PoolCertificate(
+        clean_costs=measured.costs,
+        clean_winner=measured.order[0],
+        clean_elites=measured.order[: session.elite_count],
+        views=views,
+        top1_certified_fraction=sum(top1) / len(views),
+        elite_certified_fraction=sum(elite) / len(views),
+        certified_severities=certified_severities(session.asked_views, top1=top1, elite=elite),
+        receipt=session.receipt(session.selection, candidates),
+        clean_gaps=measured.gaps,
+    )
+    session.pools += 1
+    count_pool(session, answer, context)
+    return MeasuredPool(candidates, measured.clean, answer)
+
+
+class _Asked(NamedTuple):
+    """What a request brings to the device call that it shares.
+
+    Attributes:
+        session: Encoded or not.
+        pool: The candidates, float32 (J, H, block width).
+        weights: Horizon weights, float64 (H,).
+    """
+
+    session: PlanningSession
+    pool: Tensor
+    weights: Tensor
+
+    def rows(self, most: int) -> int:
+        """Histories x candidates, and frames to encode as their share of a call of ``most``."""
+        session = self.session
+        views, frames = session.views if session.encoded else session.sources.views, 0.0
+        if not session.encoded:
+            size = session.encoder.frames_per_call(
+                session.checkpoint.model, session.request.history
+            )
+            frames = session.sources.frames / size
+        return (1 + len(views)) * len(self.pool) + math.ceil(frames * most)
+
+
+class _Measured(NamedTuple):
+    """What a pool is found to be.
+
+    Attributes:
+        clean: Rollouts from the clean history, (J, H, dim).
+        costs: Clean costs, (J,).
+        order: The candidates of lowest clean cost, at least the elites, in order.
+        gaps: Of the clean costs.
+        views: Certificates of the views that differ, each as view (0, row).
+    """
+
+    clean: Tensor
+    costs: np.ndarray
+    order: tuple[int, ...]
+    gaps: CleanGaps
+    views: list[ViewCertificate]
+
+
+def _measure(asked: Sequence[_Asked], context: RequestContext) -> list[_Measured | AcpcError]:
+    """The pools of some sessions, of one shape and one rule of selection."""
+    outcomes: dict[int, _Measured | AcpcError] = {}
+    alike: dict[int, list[int]] = {}  # by the number of views that differ
+    for place, error in enumerate(encode_all([one.session for one in asked], context)):
+        if error is None:
+            alike.setdefault(len(asked[place].session.views), []).append(place)
+        else:
+            outcomes[place] = error
+    for places in alike.values():
+        found = _measure_alike([asked[place] for place in places], context)
+        outcomes.update(zip(places, found, strict=True))
+    return [outcomes[place] for place in range(len(asked))]
+
+
+def _measure_alike(asked: Sequence[_Asked], context: RequestContext) -> list[_Measured | AcpcError]:
+    """Pools under as many views each; many views of one pool in groups."""
+    sessions, pools, weights = [list(column) for column in zip(*asked, strict=True)]
+    first = sessions[0]
+    model, k, pool = first.checkpoint.model, first.elite_count, torch.stack(pools)
+    past, goals = torch.stack([s.past for s in sessions]), torch.stack([s.goal for s in sessions])
+    histories = torch.stack([torch.cat([s.clean[None], s.views]) for s in sessions])
+    own = histories[:, 0]  # (pools, h, dim)
+    finite = torch.ones(len(asked), dtype=torch.bool)
+    certificates: list[list[ViewCertificate]] = [[] for _ in asked]
+    clean: Tensor | None = None
+    groups = torch.split(histories, max(1, GROUP_STEPS // pool[..., 0].numel()), dim=1)
+    for place, part in enumerate(groups):
+        flat = first.engine.rollout_pool(model, part.flatten(0, 1), past, pool, context, first.mode)
+        rollouts = flat.unflatten(0, part.shape[:2])  # (pools, histories, J, H, dim)
+        good = torch.isfinite(rollouts).flatten(1).all(dim=1)  # (pools,)
+        rollouts = rollouts.masked_fill(~good[:, None, None, None, None], 0.0)
+        finite &= good
+        if clean is None:
+            clean = rollouts[:, 0]
+        views = slice(int(place == 0), None)  # of the first group all but the clean history
+        rollouts = share_clean(part[:, views], own, rollouts[:, views], clean)
+        found = certify_pools(first, (clean, rollouts, goals), weights[0], k)
+        certificates = [[*pair[0], *pair[1]] for pair in zip(certificates, found, strict=True)]
+    assert clean is not None  # noqa: S101 - the clean history is in the first group
+    costs = cost_bounds.goal_costs(clean[:, :, -1], goals[:, None], reduction=first.reduction)
+    lowest = min(max(2, k + 1), costs.shape[1])
+    order = cost_bounds.elite_indices(costs, lowest)
+    gaps = [_gaps(row, k) for row in costs.gather(1, order).tolist()]
+    orders = map(tuple, order.tolist())
+    measured = map(_Measured, clean, costs.numpy(), orders, gaps, certificates)
+    pairs = zip(measured, finite.tolist(), strict=True)
+    return [one if good else predictions_not_finite() for one, good in pairs]
 
 
 def draw_pool(session: PlanningSession, asked: contract.Proposal) -> np.ndarray:
@@ -145,46 +249,58 @@ def certify_views(
     (views, J, H, dim), with horizon weights (H,), and an elite set of ``elites``, 0 for none.
     Each row of ``perturbed`` has one certificate, which calls it view (0, row).
     """
-    steps = consistency.step_distances(clean[None], perturbed)  # (views, J, H)
-    acpc = consistency.acpc(steps, weights)  # (views, J)
+    rolled = clean[None], perturbed[None], session.goal[None]
+    return certify_pools(session, rolled, weights, elites)[0]
+
+
+def certify_pools(
+    session: PlanningSession, rolled: tuple[Tensor, Tensor, Tensor], weights: Tensor, elites: int
+) -> list[list[ViewCertificate]]:
+    """The same of many pools, with the reduction and tolerance of any session of theirs.
+
+    ``rolled`` are clean rollouts (pools, J, H, dim), those from each view
+    (pools, views, J, H, dim) and goals (pools, dim).
+    """
+    clean, perturbed, goals = rolled
+    count, views = perturbed.shape[:2]
+    steps = consistency.step_distances(clean[:, None], perturbed)  # (pools, views, J, H)
+    acpc = consistency.acpc(steps, weights)  # (pools, views, J)
     bounds = cost_bounds.pool_bounds(
-        clean[:, -1],
-        perturbed[:, :, -1],
-        session.goal,
+        clean[:, None, :, -1],
+        perturbed[..., -1, :],
+        goals[:, None],
         reduction=session.reduction,
         endpoint_tolerance=session.endpoint_tolerance,
     )
-    chained = cost_bounds.chained_bounds(bounds, acpc, float(weights[-1]))  # (views, J)
+    chained = cost_bounds.chained_bounds(bounds, acpc, float(weights[-1]))
     excess = cost_bounds.excess_cost(bounds)
-    top1 = _selections(cost_bounds.top1_certificate(bounds))
-    elite: list[SelectionCertificate | None] = [None] * len(perturbed)
-    if elites:
-        elite[:] = _selections(cost_bounds.elite_certificate(bounds, elites))
-    return [
-        ViewCertificate(
-            spec_index=0,
-            draw=row,
-            perturbed_costs=bounds.perturbed_costs[row].numpy(),
-            displacements=bounds.displacements[row].numpy(),
-            bounds=bounds.bounds[row].numpy(),
-            chained_bounds=chained[row].numpy(),
-            acpc_one_step=steps[row, :, 0].numpy(),
-            acpc=acpc[row].numpy(),
-            perturbed_winner=int(excess.perturbed_winner[row]),
-            excess_cost=float(excess.excess[row]),
-            excess_cost_bound=float(excess.bound[row]),
-            top1=top1[row],
-            elite=elite[row],
-            acpc_one_step_q90=linear_quantile(steps[row, :, 0], QUANTILE),
-            acpc_q90=linear_quantile(acpc[row], QUANTILE),
-        )
-        for row in range(len(perturbed))
+    selections: list[Iterable[SelectionCertificate | None]] = [
+        _selections(cost_bounds.top1_certificate(bounds)),
+        _selections(cost_bounds.elite_certificate(bounds, elites))
+        if elites
+        else [None] * (count * views),
     ]
+    by_candidate = (
+        bounds.perturbed_costs, bounds.displacements, bounds.bounds, chained,
+        steps[..., 0].contiguous(), acpc,
+    )  # fmt: skip
+    arrays = [x.flatten(0, 1) for x in by_candidate]  # (pools x views, J)
+    scalars = excess.perturbed_winner, excess.excess, excess.bound
+    quantiles = [linear_quantiles(x, QUANTILE) for x in arrays[-2:]] if views else [[], []]
+    columns = (
+        itertools.cycle(range(views)), *(x.numpy() for x in arrays),
+        *(x.flatten().tolist() for x in scalars), *selections, *quantiles,
+    )  # fmt: skip
+    rows = [ViewCertificate(0, *row) for row in zip(*columns, strict=False)]
+    return [rows[pool * views : (pool + 1) * views] for pool in range(count)]
 
 
 def clean_gaps(costs: Tensor, elites: int) -> CleanGaps:
     """Gaps of clean costs (J,), and of an elite set of ``elites``, 0 for none."""
-    ordered = costs.sort().values.tolist()
+    return _gaps(costs.sort().values.tolist(), elites)
+
+
+def _gaps(ordered: Sequence[float], elites: int) -> CleanGaps:
     return CleanGaps(
         top1=ordered[1] - ordered[0] if len(ordered) > 1 else math.inf,
         elite=ordered[elites] - ordered[elites - 1] if elites else None,
@@ -220,7 +336,8 @@ def broken_bounds(
 
 
 def _selections(certificate: cost_bounds.Certificate) -> list[SelectionCertificate]:
-    pairs = zip(certificate.certified.tolist(), certificate.margin.tolist(), strict=True)
+    columns = certificate.certified, certificate.margin
+    pairs = zip(*(column.flatten().tolist() for column in columns), strict=True)
     return [SelectionCertificate(certified, margin) for certified, margin in pairs]
 
 
@@ -294,7 +411,7 @@ def certified_severities(
 def largest_severity(found: Sequence[tuple[float, bool]]) -> float | None:
     """The largest severity up to which everything holds that was found, in any order."""
     largest = None
-    for severity, group in groupby(sorted(found), key=lambda one: one[0]):
+    for severity, group in itertools.groupby(sorted(found), key=lambda one: one[0]):
         if not all(holds for _, holds in group):
             break
         largest = severity

@@ -79,7 +79,7 @@ class Planner:
     def prepare(self, checkpoint: LoadedCheckpoint, request: PlannerMoment) -> PlanningSession:
         """A session without latents, so that a pool can be checked before anything is computed."""
         session = PlanningSession(
-            self._engine, checkpoint, request, self._max_predictions, self._drift
+            self._engine, checkpoint, request, self._max_predictions, self._encoder, self._drift
         )
         require_mode(session.mode, self._engine.device, checkpoint.model)
         _check_fit(session)
@@ -94,17 +94,12 @@ class Planner:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
         with session.slot(context):
-            sources = self._sources(session)
-            (latents,) = self._encoder.encode(
-                session.checkpoint.model, [sources], context, session.mode, session.held
-            )
-        if isinstance(latents, AcpcError):
-            raise latents
-        check_predictions(latents.clean, latents.views, latents.extra)
-        held = [source.key for source in (*sources.clean, *sources.extra)]
-        frames = torch.cat([latents.clean, latents.extra])[:, None]
-        session.held = dict(zip(held, frames, strict=True))
-        session.adopt(latents)
+            (error,) = encode_all([session], context)
+        if error is not None:
+            raise error
+        keys = [source.key for source in (*session.sources.clean, *session.sources.extra)]
+        frames = [*torch.split(session.clean, 1), session.goal[None]]  # a latent goal has no source
+        session.held = dict(zip(keys, frames, strict=False))
 
     def move(self, session: PlanningSession, frame: PlanFrame) -> PlanningSession:
         """A session at the next moment, to be encoded: kept frames and the goal are not, again.
@@ -117,21 +112,13 @@ class Planner:
         moved.held = session.held
         return moved
 
-    def _sources(self, session: PlanningSession) -> HistorySources:
-        request = session.request
-        return self._encoder.sources(
-            session.checkpoint.model,
-            request.history,
-            session.asked_views,
-            request.goal[None] if session.goal_is_frame else None,
-            session.mode,
-        )
-
 
 class PlanningSession:
     """One moment of a planner; holds latents only, a few kilobytes a view.
 
     Attributes:
+        engine: Computes for it.
+        encoder: Encodes its frames.
         checkpoint: Whose latents they are.
         request: What the session was opened with.
         card: Facts of the checkpoint.
@@ -142,6 +129,7 @@ class PlanningSession:
         weights: Horizon weights of the ACPC summaries; empty for 1/H.
         coverage_goal: What to say of all draws for each pool; None for nothing.
         step: What is said of all pools so far, by perturbation and choice.
+        encoded: Whether there are latents.
         clean: Latents of the clean history, (h, dim); there once adopted, like the next three.
         views: Latents of those of its views that differ, (views, h, dim).
         goal: Projected goal embedding, (dim,).
@@ -162,9 +150,12 @@ class PlanningSession:
         checkpoint: LoadedCheckpoint,
         request: PlannerMoment,
         max_predictions: int,
+        encoder: HistoryEncoder | None = None,
         drift: DriftMonitor | None = None,
     ) -> None:
-        self._engine = engine
+        self.engine = engine
+        self.encoder = encoder or HistoryEncoder(engine, 0)
+        self.encoded = False
         self._max_predictions = max_predictions
         self.drift = drift
         self.checkpoint = checkpoint
@@ -185,7 +176,7 @@ class PlanningSession:
     @property
     def metrics(self) -> Metrics:
         """Where its certificates are counted."""
-        return self._engine.metrics
+        return self.engine.metrics
 
     @cached_property
     def shifts(self) -> tuple[Shift, ...]:
@@ -224,8 +215,36 @@ class PlanningSession:
             chosen["coverage_goal"] = {**asdict(self.coverage_goal), "seed": seed}
         return chosen
 
+    @cached_property
+    def sources(self) -> HistorySources:
+        """What it has encoded.
+
+        Raises:
+            InvalidArgument: Too many frames.
+        """
+        return self.encoder.sources(
+            self.checkpoint.model,
+            self.request.history,
+            self.asked_views,
+            self.request.goal[None] if self.goal_is_frame else None,
+            self.mode,
+        )
+
+    @cached_property
+    def past(self) -> Tensor:
+        """The blocks that leave the history's earlier frames, (h - 1, block width)."""
+        given = self.request.past_blocks
+        none = np.empty((0, self.card.action_block_dim), np.float32)
+        return torch.from_numpy(none if given is None else given)
+
     def adopt(self, latents: EncodedHistories) -> None:
-        """Take the latents of the request's history and views, and of its goal where a frame."""
+        """Take the latents of the request's history and views, and of its goal where a frame.
+
+        Raises:
+            FailedPrecondition: One is not finite.
+        """
+        check_predictions(latents.clean, latents.views, latents.extra)
+        self.encoded = True
         self.clean, self.views = latents.clean, latents.views
         self.view_rows = view_rows(self.asked_views)
         if (first := equal_rows(latents.views)) is not None:
@@ -252,20 +271,17 @@ class PlanningSession:
 
     def slot(self, context: RequestContext) -> AbstractContextManager[None]:
         """A slot to work on the session; raises as :meth:`ConcurrencyLimiter.slot`."""
-        return self._engine.limiter.slot(context)
+        return self.engine.limiter.slot(context)
 
     def rollout(self, histories: Tensor, pools: Tensor, context: RequestContext) -> Tensor:
         """Finite float32 latents (n, J, H, dim) of every candidate of a pool per history.
 
         Histories are latents (n, h, dim), pools (n, J, H, block width), or (1, ...) for one of all.
         """
-        past = self.request.past_blocks
-        if past is None:
-            past = np.empty((0, pools.shape[3]), np.float32)
-        latents = self._engine.rollout_pool(
+        latents = self.engine.rollout_pool(
             self.checkpoint.model,
             histories,
-            torch.from_numpy(past),
+            self.past,
             pools,
             context,
             self.mode,
@@ -276,7 +292,7 @@ class PlanningSession:
     def draw(self, which: Sequence[View], context: RequestContext) -> Tensor:
         """Finite latents (views, h, dim) of draws of the session's perturbations; any index."""
         history = self.request.history
-        encoder = HistoryEncoder(self._engine, len(which) * len(history))
+        encoder = HistoryEncoder(self.engine, len(which) * len(history))
         latents = encoder.encode_draws(
             self.checkpoint.model,
             history,
@@ -290,12 +306,8 @@ class PlanningSession:
         return latents
 
     def share_clean(self, histories: Tensor, rollouts: Tensor, clean: Tensor) -> Tensor:
-        """Rollouts (n, J, H, dim) of histories (n, h, dim) under one pool.
-
-        ``clean``, (J, H, dim), stands in for those of each that equals the clean history.
-        """
-        same = (histories == self.clean).flatten(1).all(dim=1)  # (n,)
-        return torch.where(same[:, None, None, None], clean, rollouts) if same.any() else rollouts
+        """Rollouts (n, J, H, dim) of histories (n, h, dim) under one pool; see `share_clean`."""
+        return share_clean(histories[None], self.clean[None], rollouts[None], clean[None])[0]
 
     def receipt(
         self, parameters: Mapping[str, Any], candidates: np.ndarray | None = None
@@ -303,7 +315,7 @@ class PlanningSession:
         """Receipt of an answer from this session."""
         return make_receipt(
             self.mode,
-            self._engine.device,
+            self.engine.device,
             checkpoint_digest=self.card.digest,
             anchors_digest=self._moment_digest.followed_by([("candidates", candidates)]).hex,
             perturbation_digest=self._views_digest,
@@ -319,6 +331,46 @@ class PlanningSession:
     @cached_property
     def _views_digest(self) -> str:
         return views_digest(self.asked_views)
+
+
+def encode_all(
+    sessions: Sequence[PlanningSession], context: RequestContext
+) -> list[AcpcError | None]:
+    """Encode sessions of one checkpoint, mode and size of frames together; their errors.
+
+    Those that have latents stay as they are. Raises as :meth:`HistoryEncoder.encode`.
+    """
+    new = [session for session in sessions if not session.encoded]
+    held = {key: latents for session in new for key, latents in session.held.items()}
+    found: list[EncodedHistories | AcpcError] = []
+    if new:
+        asked = [session.sources for session in new]
+        model, mode = new[0].checkpoint.model, new[0].mode
+        found = new[0].encoder.encode(model, asked, context, mode, held)
+    errors = {id(session): _adopted(session, one) for session, one in zip(new, found, strict=True)}
+    return [errors.get(id(session)) for session in sessions]
+
+
+def _adopted(session: PlanningSession, latents: EncodedHistories | AcpcError) -> AcpcError | None:
+    if isinstance(latents, AcpcError):
+        return latents
+    try:
+        session.adopt(latents)
+    except AcpcError as error:
+        return error
+    return None
+
+
+def share_clean(histories: Tensor, of: Tensor, rollouts: Tensor, clean: Tensor) -> Tensor:
+    """Rollouts of several pools, with those of the clean history for each that equals it.
+
+    Histories are (pools, n, h, dim) and the clean ones (pools, h, dim); rollouts
+    (pools, n, J, H, dim) and the clean ones (pools, J, H, dim).
+    """
+    same = (histories == of[:, None]).flatten(2).all(dim=2)  # (pools, n)
+    if not same.any():
+        return rollouts
+    return torch.where(same[..., None, None, None], clean[:, None], rollouts)
 
 
 def _name(spec: VisualChange) -> str:

@@ -74,7 +74,7 @@ class _Trial:
         self._frames = normal(FRAMES, 3, side, side)
         self._blocks = normal(FRAMES, card.history + HORIZON - 1, width)
         self._latents = normal(FRAMES, card.history, dim)
-        self._pools = normal(1, CANDIDATES, HORIZON, width)
+        self._pools = normal(2, CANDIDATES, HORIZON, width)
         self._proprio = normal(FRAMES, card.proprio_dim)
         # Such a model may keep more of a predicted frame than its latent, which a loop cannot.
         self._looped = 1 if isinstance(model, TakesProprio) else HORIZON
@@ -204,13 +204,15 @@ class _Trial:
         return ""
 
     def _rolls_pools(self) -> str:
-        past = self._blocks[0, : self._card.history - 1]
-        found = rollout_pool(self._model, self._latents, past, self._pools)
-        rows = []
-        for candidate in self._pools[0]:
-            blocks = torch.cat([past, candidate]).expand(FRAMES, -1, -1)
-            rows.append(self._loop(self._latents, blocks))
-        return _apart(found[:, :, : self._looped], torch.stack(rows, dim=1))
+        for count in (1, 2):  # for all histories, and for half of them each
+            past, pools = self._blocks[:count, : self._card.history - 1], self._pools[:count]
+            found = rollout_pool(self._model, self._latents, past, pools)
+            each = torch.cat([past[:, None].expand(-1, CANDIDATES, -1, -1), pools], dim=2)
+            blocks = each.repeat_interleave(FRAMES // count, dim=0)  # (frames, candidates, ...)
+            rows = [self._loop(self._latents, one) for one in blocks.unbind(1)]
+            if wrong := _apart(found[:, :, : self._looped], torch.stack(rows, dim=1)):
+                return f"{count} pools: {wrong}"
+        return ""
 
     def _differentiates(self) -> str:
         with (

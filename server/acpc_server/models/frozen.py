@@ -177,8 +177,8 @@ class FrozenJepa(FrozenNetwork[JepaModel]):
     def unroll(
         self,
         histories: Float[Tensor, "v h dim"],
-        past: Float[Tensor, "#v past width"],
-        future: Float[Tensor, "#v j horizon width"],
+        past: Float[Tensor, "p past width"],
+        future: Float[Tensor, "p j horizon width"],
     ) -> Float[Tensor, "v j horizon dim"]:
         """Every history forward under every action sequence of its pool."""
         return unroll(self._network, histories, past, future)

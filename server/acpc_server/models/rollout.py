@@ -19,10 +19,13 @@ class Unrolls(Protocol):
     def unroll(
         self,
         histories: Float[Tensor, "v h dim"],
-        past: Float[Tensor, "#v past width"],
-        future: Float[Tensor, "#v j horizon width"],
+        past: Float[Tensor, "p past width"],
+        future: Float[Tensor, "p j horizon width"],
     ) -> Float[Tensor, "v j horizon dim"]:
-        """Every history forward under every action sequence of its pool."""
+        """Every history forward under every action sequence of its pool.
+
+        There is a pool, with its past blocks, for each run of ``v / p`` histories; p divides v.
+        """
         ...
 
 
@@ -51,24 +54,25 @@ def rollout(
 def rollout_pool(
     model: FrozenWorldModel,
     histories: Float[Tensor, "v h dim"],
-    past: Float[Tensor, "past width"],
-    pools: Float[Tensor, "#v j horizon width"],
+    past: Float[Tensor, "*pools past width"],
+    pools: Float[Tensor, "p j horizon width"],
 ) -> Float[Tensor, "v j horizon dim"]:
     """Every history forward under every candidate of its pool; each as :func:`rollout`.
 
-    ``past`` are the ``h - 1`` blocks that leave the earlier history frames.
+    There is a pool for each run of ``v / p`` histories. ``past`` are the ``h - 1`` blocks that
+    leave the earlier history frames, (h - 1, width), or (p, h - 1, width).
 
     Raises:
         InvalidArgument: As :func:`rollout`, or ``past_blocks`` are not ``h - 1``.
     """
-    if len(past) != histories.shape[1] - 1:
+    if past.shape[-2] != histories.shape[1] - 1:
         raise InvalidArgument(
             "past_blocks",
-            f"{len(past)} blocks for {histories.shape[1]} history frames; one block leaves each "
-            "frame but the last",
+            f"{past.shape[-2]} blocks for {histories.shape[1]} history frames; one block leaves "
+            "each frame but the last",
         )
-    _check(model, histories, len(past) + pools.shape[2], pools.shape[3])
-    return _unroll(model, histories, past[None], pools)
+    _check(model, histories, past.shape[-2] + pools.shape[2], pools.shape[3])
+    return _unroll(model, histories, past.expand(len(pools), -1, -1), pools)
 
 
 def _check(model: FrozenWorldModel, histories: Tensor, blocks: int, width: int) -> None:
@@ -92,8 +96,8 @@ def _unroll(model: FrozenWorldModel, histories: Tensor, past: Tensor, future: Te
     if isinstance(model, Unrolls):
         return model.unroll(histories, past, future)
     (v, h, _), (j, horizon) = histories.shape, future.shape[1:3]
-    pools = past[:, None].expand(v, j, -1, -1), future.expand(v, -1, -1, -1)
-    blocks = torch.cat(pools, dim=2).flatten(0, 1)  # (v * j, h + H - 1, width)
+    pools = torch.cat([past[:, None].expand(-1, j, -1, -1), future], dim=2)  # (p, j, ...)
+    blocks = pools.repeat_interleave(v // len(pools), dim=0).flatten(0, 1)
     rows = histories[:, None].expand(-1, j, -1, -1).flatten(0, 1)  # (v * j, h, dim)
     actions = model.embed_actions(blocks)  # (v * j, h + H - 1, emb)
     latents = list(rows.unbind(1))

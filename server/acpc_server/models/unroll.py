@@ -46,16 +46,16 @@ class _Seen:
 def unroll(
     network: JepaModel,
     histories: Float[Tensor, "v h dim"],
-    past: Float[Tensor, "#v past width"],
-    future: Float[Tensor, "#v j horizon width"],
+    past: Float[Tensor, "p past width"],
+    future: Float[Tensor, "p j horizon width"],
 ) -> Float[Tensor, "v j horizon dim"]:
-    """Roll every history forward under every action sequence of its pool.
+    """Roll every history forward under every action sequence of its pool, one of ``p``.
 
     Equal to predicting window by window; see :func:`acpc_server.models.rollout.rollout` for which
     latents and blocks meet at a step.
     """
-    run = _Run(network, past, future)
     v, h, _ = histories.shape
+    run = _Run(network, past, future, v)
     j, horizon = future.shape[1:3]
     latents = [x[:, None] for x in histories.unbind(1)]  # each (v, 1 or j, dim)
     for end in range(h, h + horizon):
@@ -68,13 +68,15 @@ def unroll(
 class _Run:
     """One rollout: the modulations of its actions, and what its current window has seen."""
 
-    def __init__(self, network: JepaModel, past: Tensor, future: Tensor) -> None:
+    def __init__(self, network: JepaModel, past: Tensor, future: Tensor, histories: int) -> None:
         self._network = network
         self._predictor = network.predictor
         self._past = past.shape[1]
         transformer = network.predictor.transformer
         self._layers: list[ConditionalBlock] = list(transformer.layers)  # type: ignore[arg-type]
-        blocks = [past[:, None], future]  # each (1 or v, 1 or j, t, width)
+        # Histories in a row that share a pool; with one for all, it is broadcast instead.
+        self._run = histories // len(future) if len(future) > 1 else 1
+        blocks = [past[:, None], future]  # each (p, 1 or j, t, width)
         embedded = [self._embed(x) for x in blocks]
         self._modulations = [
             [layer.adaLN_modulation(x) for x in embedded] for layer in self._layers
@@ -85,9 +87,7 @@ class _Run:
 
     def _embed(self, blocks: Tensor) -> Tensor:
         embedded = self._network.embed_actions(blocks.flatten(0, 1))
-        embedded = embedded.reshape(
-            *blocks.shape[:3], embedded.shape[-1]
-        )  # (1 or v, 1 or j, t, emb)
+        embedded = embedded.reshape(*blocks.shape[:3], embedded.shape[-1])  # (p, 1 or j, t, emb)
         condition: Tensor = self._predictor.transformer.cond_proj(embedded)
         return condition
 
@@ -107,7 +107,7 @@ class _Run:
     def _tokens(self, latents: list[Tensor], first: int, end: int) -> Tensor:
         """Pass tokens ``first..end - 1`` through; the last layer yields only the last of them."""
         window = latents[first:end]
-        j = max(x.shape[1] for x in (*window, self._modulation(0, first, end)))
+        j = max(x.shape[1] for x in (*window, self._of_pools(0, first, end)))
         v = window[0].shape[0]
         inputs = torch.stack([x.expand(v, j, -1) for x in window], dim=2)  # (v, j, t, dim)
         positions = self._predictor.pos_embedding[0, first - self._start : end - self._start]
@@ -121,6 +121,11 @@ class _Run:
 
     def _modulation(self, layer: int, first: int, end: int) -> Tensor:
         """Modulations of tokens ``first..end - 1``, (1 or v, 1 or j, t, 6 width)."""
+        found = self._of_pools(layer, first, end)
+        return found if self._run == 1 else found.repeat_interleave(self._run, dim=0)
+
+    def _of_pools(self, layer: int, first: int, end: int) -> Tensor:
+        """The same for each pool, (p, 1 or j, t, 6 width)."""
         past: Tensor = self._modulations[layer][0]
         future: Tensor = self._modulations[layer][1]
         if first >= self._past:
@@ -128,8 +133,7 @@ class _Run:
         if end <= self._past:
             return past[:, :, first:end]
         both = past[:, :, first:], future[:, :, : end - self._past]
-        v, j = (max(x.shape[axis] for x in both) for axis in (0, 1))
-        return torch.cat([x.expand(v, j, -1, -1) for x in both], dim=2)
+        return torch.cat([x.expand(-1, future.shape[1], -1, -1) for x in both], dim=2)
 
 
 def _block(

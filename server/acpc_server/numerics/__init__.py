@@ -23,4 +23,4 @@ from acpc_server.numerics.pixels import (
     to_model_input,
     to_pixels,
 )
-from acpc_server.numerics.quantiles import linear_quantile
+from acpc_server.numerics.quantiles import linear_quantile, linear_quantiles

@@ -59,10 +59,10 @@ Reduction = Literal["sum", "mean"]
 
 @dataclass(frozen=True)
 class PoolBounds:
-    """Costs and cost-change bounds of one candidate pool under several views.
+    """Costs and cost-change bounds of a candidate pool under several views, or of many pools.
 
     Attributes:
-        clean_costs: C_j, reduced, (J,).
+        clean_costs: C_j, reduced, (..., J); its leading axes broadcast with those of the others.
         perturbed_costs: C~_j, reduced, (..., J).
         displacements: r_j in latent units, without tolerance, (..., J).
         bounds: b_j, widened by the tolerance, reduced like the costs and rounded up so that it
@@ -74,7 +74,7 @@ class PoolBounds:
         divisor: 1 for the sum, the latent width for the mean.
     """
 
-    clean_costs: Float64[Tensor, "candidates"]
+    clean_costs: Float64[Tensor, "*#views candidates"]
     perturbed_costs: Float64[Tensor, "*views candidates"]
     displacements: Float64[Tensor, "*views candidates"]
     bounds: Float64[Tensor, "*views candidates"]
@@ -90,13 +90,13 @@ class ExcessCost:
     """What the perturbed choice costs under the clean prediction.
 
     Attributes:
-        winner: Clean winner w, the lowest index among equals.
+        winner: Clean winner w, the lowest index among equals, (...) as the clean costs.
         perturbed_winner: Perturbed winner w~ of each view, (...).
         excess: C_w~ - C_w, at least 0, (...).
         bound: b_w~ + b_w, at least ``excess`` as reported here, (...).
     """
 
-    winner: int
+    winner: Int64[Tensor, "*#views"]
     perturbed_winner: Int64[Tensor, "*views"]
     excess: Float64[Tensor, "*views"]
     bound: Float64[Tensor, "*views"]
@@ -118,7 +118,7 @@ class Certificate:
 
 def goal_costs(
     endpoints: Float[Tensor, "*batch dim"],
-    goal: Float[Tensor, "dim"],
+    goal: Float[Tensor, "*#batch dim"],
     *,
     reduction: Reduction = "sum",
 ) -> Float64[Tensor, "*batch"]:
@@ -127,9 +127,9 @@ def goal_costs(
 
 
 def pool_bounds(
-    clean: Float[Tensor, "candidates dim"],
+    clean: Float[Tensor, "*#views candidates dim"],
     perturbed: Float[Tensor, "*views candidates dim"],
-    goal: Float[Tensor, "dim"],
+    goal: Float[Tensor, "*#views dim"],
     *,
     reduction: Reduction = "sum",
     endpoint_tolerance: float = 0.0,
@@ -137,7 +137,9 @@ def pool_bounds(
     """Costs, displacements and cost-change bounds, Eq. exact-cost-bound in the paper.
 
     ``"sum"`` is the paper's cost; ``"mean"`` divides costs and bounds by the latent width. The
-    bounds hold for endpoints that are off by up to ``endpoint_tolerance`` in l2.
+    bounds hold for endpoints that are off by up to ``endpoint_tolerance`` in l2. Many pools are
+    measured at once by leading axes, such as clean endpoints (pools, 1, J, d), perturbed ones
+    (pools, views, J, d) and goals (pools, 1, d); each has the bits that it has alone.
 
     Raises:
         InvalidArgument: Shapes that do not fit, an empty pool, a latent that is not finite, or a
@@ -145,10 +147,10 @@ def pool_bounds(
     """
     check_tolerance(endpoint_tolerance)
     _check(clean, perturbed, goal)
-    width = goal.shape[0]
+    width = goal.shape[-1]
     divisor = _divisor(goal, reduction)
-    x, y, g = (latents.to(torch.float64) for latents in (clean, perturbed, goal))
-    clean_square = _squared_distance(x, g)  # (J,)
+    x, y, g = (latents.to(torch.float64) for latents in (clean, perturbed, goal[..., None, :]))
+    clean_square = _squared_distance(x, g)  # (..., J)
     unmoved = (x == y).all(dim=-1)  # (..., J)
     perturbed_square = torch.where(unmoved, clean_square, _squared_distance(y, g))  # (..., J)
     displacement_square = _squared_distance(y, x)  # (..., J)
@@ -212,14 +214,16 @@ def excess_cost(bounds: PoolBounds) -> ExcessCost:
 
     Where the winner does not change, the excess is 0 and the bound is twice the winner's.
     """
-    winner = int(bounds.clean_costs.argmin())
-    perturbed_winner = bounds.perturbed_costs.argmin(dim=-1)  # (...)
-    chosen = bounds.bounds.gather(-1, perturbed_winner[..., None])[..., 0]
+    winner = bounds.clean_costs.argmin(dim=-1, keepdim=True)
+    perturbed_winner = bounds.perturbed_costs.argmin(dim=-1, keepdim=True)  # (..., 1)
+    winners = winner.expand_as(perturbed_winner)
+    costs = bounds.clean_costs.expand_as(bounds.bounds)
+    excess, bound = costs.gather(-1, perturbed_winner), bounds.bounds.gather(-1, perturbed_winner)
     return ExcessCost(
-        winner=winner,
-        perturbed_winner=perturbed_winner,
-        excess=bounds.clean_costs[perturbed_winner] - bounds.clean_costs[winner],
-        bound=chosen + bounds.bounds[..., winner],
+        winner=winner[..., 0],
+        perturbed_winner=perturbed_winner[..., 0],
+        excess=(excess - costs.gather(-1, winners))[..., 0],
+        bound=(bound + bounds.bounds.gather(-1, winners))[..., 0],
     )
 
 
@@ -251,7 +255,7 @@ def elite_certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
     Raises:
         InvalidArgument: ``elite_count`` is outside that range.
     """
-    candidates = len(bounds.clean_costs)
+    candidates = bounds.clean_costs.shape[-1]
     if not 1 <= elite_count < candidates:
         raise InvalidArgument(
             "elite_count",
@@ -279,14 +283,13 @@ def open_choice(
 def _certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
     """Min over pairs of (C_j - b_j) - (C_i + b_i), which separates into one min and one max."""
     elite = elite_indices(bounds.clean_costs, elite_count)
-    outside = torch.ones_like(bounds.clean_costs, dtype=torch.bool)
-    outside[elite] = False
-    lowest_rival = bounds.lower.masked_fill(~outside, math.inf).amin(dim=-1)  # (...)
-    highest_elite = bounds.upper[..., elite].amax(dim=-1)  # (...)
+    elites = torch.zeros_like(bounds.clean_costs, dtype=torch.bool).scatter_(-1, elite, True)
+    lowest_rival = bounds.lower.masked_fill(elites, math.inf).amin(dim=-1)  # (...)
+    highest_elite = bounds.upper.masked_fill(~elites, -math.inf).amax(dim=-1)  # (...)
     finite = (torch.isfinite(bounds.lower) & torch.isfinite(bounds.upper)).all(dim=-1)
     # Above 0 it also proves that the computed order put the true elites first.
     margin = _below(_below(lowest_rival - highest_elite) / bounds.divisor)
-    if not outside.any():
+    if elite_count == elites.shape[-1]:  # no rival
         margin = torch.full_like(margin, math.inf)
     margin = margin.masked_fill(~finite, -math.inf)
     return Certificate(certified=margin > 0, margin=margin)
@@ -297,7 +300,7 @@ def _squared_distance(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _divisor(goal: Tensor, reduction: Reduction) -> int:
-    return goal.shape[0] if reduction == "mean" else 1
+    return goal.shape[-1] if reduction == "mean" else 1
 
 
 def _above(values: Tensor) -> Tensor:
@@ -311,11 +314,11 @@ def _below(values: Tensor) -> Tensor:
 
 
 def _check(clean: Tensor, perturbed: Tensor, goal: Tensor) -> None:
-    if perturbed.shape[-2:] != clean.shape or goal.shape != clean.shape[1:]:
+    if perturbed.shape[-2:] != clean.shape[-2:] or goal.shape[-1:] != clean.shape[-1:]:
         raise InvalidArgument(
             "endpoints",
             f"have shapes {tuple(clean.shape)} clean, {tuple(perturbed.shape)} perturbed and "
-            f"{tuple(goal.shape)} goal; give (J, d), (views, J, d) and (d,)",
+            f"{tuple(goal.shape)} goal; give (..., J, d), (views, J, d) and (..., d)",
         )
     if 0 in clean.shape:
         raise InvalidArgument("candidates", f"have endpoints {tuple(clean.shape)}; none may be 0")

@@ -32,10 +32,18 @@ def linear_quantile(values: Float64[Tensor, "count"], quantile: float, copies: i
     Raises:
         InvalidArgument: ``quantile`` lies outside [0, 1], or the sample is empty.
     """
-    rank = QuantileRank.of(quantile, copies * len(values))
+    return linear_quantiles(values[None], quantile, copies)[0]
+
+
+def linear_quantiles(
+    values: Float64[Tensor, "rows count"], quantile: float, copies: int = 1
+) -> list[float]:
+    """That of each row; raises as :func:`linear_quantile`."""
+    rank = QuantileRank.of(quantile, copies * values.shape[1])
     lower, upper = rank.lower // copies, rank.upper // copies
-    ordered = np.partition(values.cpu().numpy(), [lower, upper])
-    return rank.between(float(ordered[lower]), float(ordered[upper]))
+    ordered = np.partition(values.cpu().numpy(), [lower, upper], axis=1)
+    pairs = zip(ordered[:, lower].tolist(), ordered[:, upper].tolist(), strict=True)
+    return [rank.between(*pair) for pair in pairs]
 
 
 @dataclass(frozen=True)

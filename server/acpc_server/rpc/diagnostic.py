@@ -31,7 +31,6 @@ from acpc_server.interactive import (
     Planner,
     PlanningSession,
     certify_pool,
-    check_pool,
     cover_pool,
     draw_pool,
 )
@@ -101,8 +100,6 @@ class DiagnosticServicer:
         with requests.admitted() as admitted:
             asked = read(PoolRequest, request)
             identity, session = request_id(asked), self._prepare(asked)
-            check_pool(session, asked.candidates.shape)  # before anything is computed
-            self._planner.encode(session, admitted)
             pool = certify_pool(session, asked.candidates, admitted)
         answer = cover_pool(session, pool, admitted, _draws_of(requests))
         return replace(answer, request_id=identity, timing=_spent(admitted)).to_message()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,10 +30,9 @@ from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.perturb import perturbation
 from acpc_server.scheduling import Priority, RequestContext
-from plain_model import Held, PlainModel, frames
 from public_checkpoint import public_config, write_checkpoint
 from pydantic import BaseModel
-from waiting import GENEROUS_SECONDS, wait_until
+from shared_call import calls, together
 
 CPU = torch.device("cpu")
 SIDE, WIDTH = 28, 10
@@ -81,31 +80,16 @@ class Bench:
         self, *requests: PairRequest, cancelled: int | None = None, calls: int | None = 1
     ) -> list[Future[PairComparison]]:
         """The answers of requests that waited together, one of which perhaps gave up."""
-        held, before = Held(), self.calls
-        with ThreadPoolExecutor(16) as pool:
-            job = RequestContext(Priority.JOB)
-            mode = replace(requests[0]).numeric_mode
-            first = pool.submit(self._hold, held, job, mode)
-            assert held.entered.wait(GENEROUS_SECONDS)
-            contexts = [RequestContext(Priority.INTERACTIVE) for _ in requests]
-            answers = [pool.submit(self._ask, *one) for one in zip(requests, contexts, strict=True)]
-            depth = self.metrics.queue_depth.labels("interactive")._value
-            wait_until(lambda: depth.get() == len(requests))
-            if cancelled is not None:
-                contexts[cancelled].cancel()
-            held.free.set()
-            first.result(GENEROUS_SECONDS)
+        before = self.calls
+        asks = [partial(self._ask, request) for request in requests]
+        answers = together(self.engine, asks, cancelled)
         assert calls is None or self.calls == before + calls
         return answers
 
     @property
     def calls(self) -> float:
         """Device calls that pairs have taken."""
-        samples = self.metrics.compute.labels("pair", "interactive")._child_samples()
-        return next(sample.value for sample in samples if sample.name == "_count")
-
-    def _hold(self, held: Held, job: RequestContext, mode: object) -> None:
-        self.engine.encode(PlainModel(held), frames(0.0), job, mode)  # type: ignore[arg-type]
+        return calls(self.engine, "pair")
 
     def _ask(self, request: PairRequest, context: RequestContext) -> PairComparison:
         return self._comparison.compare(self._checkpoint, request, context)

@@ -117,6 +117,20 @@ def test_each_history_may_have_a_pool_of_its_own(model: FrozenWorldModel) -> Non
         torch.testing.assert_close(together[v], alone[0], rtol=2e-5, atol=2e-6)
 
 
+def test_histories_in_a_row_may_share_a_pool(model: FrozenWorldModel) -> None:
+    """Of a family with its own unroll and of one without."""
+    width = model.card.action_block_dim
+    histories = torch.randn(6, 2, model.card.latent_dim)
+    past, pools = torch.randn(2, 1, width), torch.randn(2, 4, 5, width)
+    alone = [
+        rollout_pool(model, histories[3 * i : 3 * i + 3], past[i], pools[i : i + 1])
+        for i in range(2)
+    ]
+    for family in (model, OneStep(model)):
+        together = rollout_pool(family, histories, past, pools)
+        torch.testing.assert_close(together, torch.cat(alone), rtol=2e-5, atol=2e-6)
+
+
 def test_a_model_that_only_predicts_one_step_rolls_out_alike(model: FrozenWorldModel) -> None:
     """A plug-in family needs no unroll of its own."""
     stepwise = OneStep(model)

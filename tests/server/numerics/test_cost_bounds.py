@@ -53,6 +53,26 @@ def test_costs_and_bounds_are_the_papers(pool: Pool) -> None:
         assert (excess <= 1e-13 * scale).all()
 
 
+@given(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from([0.0, 0.1]))
+def test_pools_measured_at_once_have_the_bits_they_have_alone(
+    seed: int, count: int, tolerance: float
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    clean, goals = (torch.randn(count, *shape, generator=generator) for shape in ((9, 5), (5,)))
+    perturbed = clean[:, None] + 0.3 * torch.randn(count, 2, 9, 5, generator=generator)
+
+    def measured(*pool: torch.Tensor) -> list[torch.Tensor]:
+        bounds = pool_bounds(*pool, endpoint_tolerance=tolerance)
+        found = bounds, excess_cost(bounds), top1_certificate(bounds), elite_certificate(bounds, 3)
+        values = [value for one in found for value in vars(one).values()]
+        return [value for value in values if isinstance(value, torch.Tensor)]
+
+    together = measured(clean[:, None], perturbed, goals[:, None])
+    for row, pool in enumerate(zip(clean, perturbed, goals, strict=True)):
+        for one, every in zip(measured(*pool), together, strict=True):
+            assert torch.equal(one, every[row].reshape(one.shape))
+
+
 @given(pools())
 def test_cost_change_is_at_most_the_bound(pool: Pool) -> None:
     """Prop. exact-cost-certificate, for the costs as they are reported."""

@@ -1,0 +1,44 @@
+"""Requests that wait together for a device, so that they may share its next call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from acpc.contract import NumericMode
+from acpc_server.engine import DeviceEngine
+from acpc_server.scheduling import Priority, RequestContext
+from plain_model import Held, PlainModel, frames
+from waiting import GENEROUS_SECONDS, wait_until
+
+T = TypeVar("T")
+
+
+def calls(engine: DeviceEngine, primitive: str) -> float:
+    """Interactive device calls of a primitive so far."""
+    samples = engine.metrics.compute.labels(primitive, "interactive")._child_samples()
+    return next(sample.value for sample in samples if sample.name == "_count")
+
+
+def together(
+    engine: DeviceEngine,
+    asks: Sequence[Callable[[RequestContext], T]],
+    cancelled: int | None = None,
+) -> list[Future[T]]:
+    """The answers of requests that waited together, one of which perhaps gave up."""
+    held = Held()
+    with ThreadPoolExecutor(16) as pool:
+        job = RequestContext(Priority.JOB)
+        model: PlainModel = PlainModel(held)
+        first = pool.submit(engine.encode, model, frames(0.0), job, NumericMode.FP32)  # type: ignore[arg-type]
+        assert held.entered.wait(GENEROUS_SECONDS)
+        contexts = [RequestContext(Priority.INTERACTIVE) for _ in asks]
+        answers = [pool.submit(*one) for one in zip(asks, contexts, strict=True)]
+        depth = engine.metrics.queue_depth.labels("interactive")._value
+        wait_until(lambda: depth.get() == len(asks))
+        if cancelled is not None:
+            contexts[cancelled].cancel()
+        held.free.set()
+        first.result(GENEROUS_SECONDS)
+    return answers

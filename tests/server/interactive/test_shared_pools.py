@@ -1,0 +1,132 @@
+"""Pools that share a device call are answered as they are alone, and fail alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from acpc.contract import GaussianBlur, GaussianNoise, Identity, PlanStart, ViewCertificate
+from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument
+from acpc_server.interactive import MeasuredPool, Planner, PlanningSession, certify_pool
+from numpy.typing import NDArray
+from planning_world import PlanningWorld, drawn, moment, noise, pool
+from shared_call import calls, together
+
+Question = tuple[PlanStart, NDArray[np.float32]]
+NUMBERS = ("perturbed_costs", "displacements", "bounds", "chained_bounds", "acpc_one_step", "acpc",
+           "excess_cost", "excess_cost_bound", "acpc_one_step_q90", "acpc_q90")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
+    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
+    yield opened
+    opened.engine.close()
+
+
+def prepared(world: PlanningWorld, request: PlanStart) -> PlanningSession:
+    """A session that has nothing encoded yet, as CertifyPool has it."""
+    planner = Planner(world.engine, max_frames=1000, max_predictions=100_000)
+    return planner.prepare(world.checkpoint(), request)
+
+
+def answers(
+    world: PlanningWorld,
+    *asked: tuple[PlanningSession, NDArray[np.float32]],
+    cancelled: int | None = None,
+    device_calls: int = 1,
+) -> list[Future[MeasuredPool]]:
+    before = calls(world.engine, "pool")
+    found = together(world.engine, [partial(certify_pool, *one) for one in asked], cancelled)
+    assert calls(world.engine, "pool") == before + device_calls
+    return found
+
+
+def alone(
+    world: PlanningWorld, request: PlanStart, candidates: NDArray[np.float32]
+) -> MeasuredPool:
+    (answer,) = answers(world, (prepared(world, request), candidates))
+    return answer.result(0)
+
+
+def assert_alike(one: MeasuredPool, other: MeasuredPool) -> None:
+    """Equal receipts and choices, and numbers that agree as float32 rollouts do."""
+    assert one.answer.receipt == other.answer.receipt
+    assert one.answer.clean_winner == other.answer.clean_winner
+    assert one.answer.clean_elites == other.answer.clean_elites
+    close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5)
+    close(one.answer.clean_costs, other.answer.clean_costs)
+    close(one.clean.numpy(), other.clean.numpy())
+    for ours, theirs in zip(one.answer.views, other.answer.views, strict=True):
+        assert (ours.spec_index, ours.draw) == (theirs.spec_index, theirs.draw)
+        for name in NUMBERS:
+            close(getattr(ours, name), getattr(theirs, name), err_msg=name)
+
+
+def test_pools_of_one_call_are_answered_as_they_are_alone(world: PlanningWorld) -> None:
+    """Also where one has more views, equal candidates, or a session that is encoded already."""
+    questions: list[Question] = [
+        (moment(0, views=noise(0.08, draws=1)), pool(0)),
+        (moment(1, views=drawn(Identity(), GaussianNoise(sigma=0.1), draws=2)), pool(1)),
+        (moment(2, views=noise(0.08, draws=1)), pool(2)[[0, 1, 2, 3, 4, 5, 6, 7] * 2]),
+        (moment(3, views=noise(0.02, draws=1)), pool(3)),
+    ]
+    sessions = [prepared(world, request) for request, _ in questions[:3]]
+    sessions.append(world.open(questions[3][0]))
+    asked = zip(sessions, (candidates for _, candidates in questions), strict=True)
+    for question, answer in zip(questions, answers(world, *asked), strict=True):
+        assert_alike(answer.result(0), alone(world, question))
+    doubled = answers(world, (prepared(world, questions[2][0]), questions[2][1]))[0].result(0)
+    assert doubled.answer.clean_costs[:8].tolist() == doubled.answer.clean_costs[8:].tolist()
+
+
+def test_what_may_not_share_a_call_has_its_own(world: PlanningWorld) -> None:
+    """Other elite counts, tolerances, weights or lengths of candidates."""
+    request = moment(0)
+    asked = [
+        (prepared(world, request), pool(0)),
+        (prepared(world, replace(request, elite_count=3)), pool(0)),
+        (prepared(world, replace(request, endpoint_tolerance=0.1)), pool(0)),
+        (prepared(world, replace(request, weights=(0.2, 0.3, 0.5))), pool(0)),
+        (prepared(world, request), pool(0, horizon=2)),
+    ]
+    every = [answer.result(0).answer for answer in answers(world, *asked, device_calls=5)]
+    assert [len(answer.clean_elites) for answer in every] == [4, 3, 4, 4, 4]
+    first, loose = every[0].views[0], every[2].views[0]
+    assert (loose.bounds > first.bounds).all()
+
+
+def test_unchanged_views_stay_at_distance_zero(world: PlanningWorld) -> None:
+    views = drawn(Identity(), GaussianNoise(sigma=0.1), draws=1)
+    asked = [(prepared(world, moment(seed, views=views)), pool(seed)) for seed in range(3)]
+    for answer in answers(world, *asked):
+        certificate = answer.result(0).answer
+        same: ViewCertificate = certificate.views[0]
+        assert same.perturbed_costs.tolist() == certificate.clean_costs.tolist()
+        assert not same.displacements.any()
+        assert certificate.views[1].displacements.any()
+
+
+def test_a_pool_that_fails_leaves_the_others_their_call(world: PlanningWorld) -> None:
+    wild = pool(2)
+    wild[0] = 1e30
+    blurred = moment(1, views=drawn(GaussianBlur(kernel_size=99), draws=1))
+    requests = [moment(0), blurred, moment(2), moment(3), moment(4)]
+    sessions = [prepared(world, request) for request in requests]
+    pools = [pool(0), pool(1), wild, pool(3), pool(4)]
+    asked = zip(sessions, pools, strict=True)
+    good, misfit, diverged, gone, last = answers(world, *asked, cancelled=3)
+    with pytest.raises(InvalidArgument) as caught:
+        misfit.result(0)
+    assert caught.value.field == "perturbations.specs[0].gaussian_blur.kernel_size"
+    with pytest.raises(FailedPrecondition) as not_finite:
+        diverged.result(0)
+    assert not_finite.value.reason == "PREDICTION_NOT_FINITE"
+    with pytest.raises(Cancelled):
+        gone.result(0)
+    assert_alike(good.result(0), alone(world, (requests[0], pools[0])))
+    assert_alike(last.result(0), alone(world, (requests[4], pools[4])))
