@@ -46,9 +46,8 @@ def answers(
     return found
 
 
-def alone(
-    world: PlanningWorld, request: PlanStart, candidates: NDArray[np.float32]
-) -> MeasuredPool:
+def alone(world: PlanningWorld, question: Question) -> MeasuredPool:
+    request, candidates = question
     (answer,) = answers(world, (prepared(world, request), candidates))
     return answer.result(0)
 
