@@ -224,17 +224,19 @@ class FrozenPreJepa(FrozenNetwork[PreJepaModel]):
     def unroll(
         self,
         histories: Float[Tensor, "v h dim"],
-        past: Float[Tensor, "#v past width"],
-        future: Float[Tensor, "#v j horizon width"],
+        past: Float[Tensor, "p past width"],
+        future: Float[Tensor, "p j horizon width"],
     ) -> Float[Tensor, "v j horizon dim"]:
-        """Every history forward under every action sequence of its pool.
+        """Every history forward under every action sequence of its pool, one of ``p``.
 
         Unlike repeated :meth:`predict_next` it keeps the proprioception that every patch predicts,
         as upstream does. Rows go through the predictor a bounded number of tokens at a time.
         """
         v, (j, horizon) = len(histories), future.shape[1:3]
-        pools = past[:, None].expand(v, j, -1, -1), future.expand(v, -1, -1, -1)
-        actions = self._network.embed_actions(torch.cat(pools, dim=2).flatten(0, 1))
+        pools = torch.cat([past[:, None].expand(-1, j, -1, -1), future], dim=2)  # (p, j, ...)
+        embedded = self._network.embed_actions(pools.flatten(0, 1))  # (p * j, h + H - 1, emb)
+        each = embedded.reshape(len(pools), j, *embedded.shape[1:])
+        actions = each.repeat_interleave(v // len(pools), dim=0).flatten(0, 1)
         place = "cpu" if histories.device.type == "cpu" else "accelerator"
         window = self._network.history * self._network.patches
         size = max(1, PASS_TOKENS[place] // window)
