@@ -30,6 +30,7 @@ from torch import Tensor
 from acpc_server.encoding import View
 from acpc_server.errors import DeadlineExceeded, ResourceExhausted
 from acpc_server.evidence import CoverageSequence, CoverageTest, error_share
+from acpc_server.interactive.certificates import share_clean
 from acpc_server.interactive.certify import MeasuredPool, largest_severity
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
 from acpc_server.interactive.tally import count_statements
@@ -239,7 +240,7 @@ class _Drawing:
         with session.slot(context):
             histories = session.draw(which, context)
             rollouts = session.rollout(histories, pool[None], context)
-            rollouts = session.share_clean(histories, rollouts, clean)
+            rollouts = share_clean(histories, session.clean, rollouts, clean)
             return cost_bounds.pool_bounds(
                 clean[:, -1],
                 rollouts[:, :, -1],

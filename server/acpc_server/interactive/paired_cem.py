@@ -27,7 +27,13 @@ from acpc.contract import (
 from torch import Tensor
 
 from acpc_server.encoding import View
-from acpc_server.interactive.certify import QUANTILE, broken_bounds, certify_views, clean_gaps
+from acpc_server.interactive.certificates import (
+    QUANTILE,
+    broken_bounds,
+    certify_views,
+    clean_gaps,
+    share_clean,
+)
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
 from acpc_server.interactive.tally import count_plans
 from acpc_server.numerics import (
@@ -210,7 +216,7 @@ class PairedCem:
             pools = torch.stack([shared.pool] * len(views) + own)
             rollouts = self._session.rollout(torch.cat([views, views[apart]]), pools, context)
             on_shared, on_own = rollouts[: len(views)], rollouts[len(views) :]
-            on_shared = self._session.share_clean(views, on_shared, shared.rollouts)
+            on_shared = share_clean(views, self._session.clean, on_shared, shared.rollouts)
             certificates = certify_views(
                 self._session, shared.rollouts, on_shared, self._weights, self.budget.elites
             )

@@ -305,10 +305,6 @@ class PlanningSession:
         check_predictions(latents)
         return latents
 
-    def share_clean(self, histories: Tensor, rollouts: Tensor, clean: Tensor) -> Tensor:
-        """Rollouts (n, J, H, dim) of histories (n, h, dim) under one pool; see `share_clean`."""
-        return share_clean(histories[None], self.clean[None], rollouts[None], clean[None])[0]
-
     def receipt(
         self, parameters: Mapping[str, Any], candidates: np.ndarray | None = None
     ) -> Receipt:
@@ -359,18 +355,6 @@ def _adopted(session: PlanningSession, latents: EncodedHistories | AcpcError) ->
     except AcpcError as error:
         return error
     return None
-
-
-def share_clean(histories: Tensor, of: Tensor, rollouts: Tensor, clean: Tensor) -> Tensor:
-    """Rollouts of several pools, with those of the clean history for each that equals it.
-
-    Histories are (pools, n, h, dim) and the clean ones (pools, h, dim); rollouts
-    (pools, n, J, H, dim) and the clean ones (pools, J, H, dim).
-    """
-    same = (histories == of[:, None]).flatten(2).all(dim=2)  # (pools, n)
-    if not same.any():
-        return rollouts
-    return torch.where(same[..., None, None, None], clean[:, None], rollouts)
 
 
 def _name(spec: VisualChange) -> str:
