@@ -93,6 +93,10 @@ def report(
     shift: Annotated[
         str, typer.Option(help="Name of the shift, for older files, which lack it.")
     ] = "",
+    certified: Annotated[
+        Path | None,
+        typer.Option(help="CSV with the certified fraction of each checkpoint under each shift."),
+    ] = None,
     no_pictures: Annotated[
         bool, typer.Option("--no-pictures", help="Do not ask a server for pictures.")
     ] = False,
@@ -114,14 +118,17 @@ def report(
     for path in (output, figures):
         require_folder(path)
     with reported():
-        from acpc_lab.report import missing, with_pictures, write_report  # noqa: PLC0415  slow
+        from acpc_lab import report as reports  # noqa: PLC0415  slow
+        from acpc_lab.factors import read_certified  # noqa: PLC0415
 
         found = _read(sources, title, shift, labels, server)
         data = found.data.with_(focus=tuple(focus or ()), family_wise=family_wise)
-        if not no_pictures and missing(data):
+        if certified is not None:
+            data = reports.with_certified(data, read_certified(certified))
+        if not no_pictures and reports.missing(data):
             with server.client(found.target, found.access, fast=True) as client:
-                data = with_pictures(data, client)
-        write_report(data, output, figures=figures)
+                data = reports.with_pictures(data, client)
+        reports.write_report(data, output, figures=figures)
     _tell(data, output, no_pictures=no_pictures)
     if figures is not None:
         render.line(f"{figures}: {len(list(figures.iterdir()))} files")

@@ -5,14 +5,24 @@ that renders states; ``environment_renderer`` is such a function for an environm
 reset to a state under a variation. docs/factors.md shows both.
 """
 
+from acpc_lab.factors.certified import (
+    CertifiedShare,
+    certified_shares,
+    read_certified,
+    write_certified,
+)
 from acpc_lab.factors.environments import environment_renderer
 from acpc_lab.factors.views import LEVELS, Render, factor_of, group_of, rendered_views
 
 __all__ = [
     "LEVELS",
+    "CertifiedShare",
     "Render",
+    "certified_shares",
     "environment_renderer",
     "factor_of",
     "group_of",
+    "read_certified",
     "rendered_views",
+    "write_certified",
 ]

@@ -19,7 +19,14 @@ from acpc_lab.report.labels import LabelNames
 from acpc_lab.report.model import Measurement, Preview, ProtocolUsed, ReportData
 from acpc_lab.report.page import render
 from acpc_lab.report.pictures import Picture, picture
-from acpc_lab.report.sources import from_files, from_operations, from_scores, from_sweep, server_of
+from acpc_lab.report.sources import (
+    from_files,
+    from_operations,
+    from_scores,
+    from_sweep,
+    server_of,
+    with_certified,
+)
 from acpc_lab.report.worst import missing, with_pictures
 from acpc_lab.tables import write_whole
 
@@ -38,6 +45,7 @@ __all__ = [
     "from_sweep",
     "picture",
     "render",
+    "with_certified",
     "with_pictures",
     "write_report",
 ]

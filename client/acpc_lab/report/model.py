@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from acpc_client import Evidence, Interval, Outcome, Score
+from acpc_client import Evidence, GivenViews, Interval, Outcome, Score
 from numpy.typing import NDArray
 
 from acpc_lab.evidence import Family, FamilyWise, Sureness
+from acpc_lab.extras import load
+from acpc_lab.factors import factor_of
 
 
 def printable(text: str) -> str:
@@ -41,6 +43,25 @@ class ProtocolUsed:
 
 
 @dataclass(frozen=True)
+class Share:
+    """How many of some anchors have a property."""
+
+    held: int
+    of: int
+
+    @property
+    def rate(self) -> float:
+        """The fraction; NaN of none."""
+        return self.held / self.of if self.of else float("nan")
+
+    def interval(self, confidence: float = 0.95) -> Interval:
+        """Wilson's score interval of the fraction among all such anchors."""
+        test = load("scipy.stats").binomtest(self.held, self.of)
+        ends = test.proportion_ci(confidence, method="wilson")
+        return Interval(float(ends.low), float(ends.high), "Wilson")
+
+
+@dataclass(frozen=True)
 class Measurement:
     """One checkpoint under one visual shift.
 
@@ -54,6 +75,7 @@ class Measurement:
         problem: Why there is no score.
         pending: Whether its job has not ended yet.
         of_reference: Whether it was asked to be compared with itself.
+        certified: Of how many anchors the plan is certified under the shift; None: not measured.
         among: How sure the verdict is among the others of a report, which sets it; None for a
             reference.
     """
@@ -71,11 +93,18 @@ class Measurement:
     protocol: ProtocolUsed = ProtocolUsed()
     pending: bool = False
     of_reference: bool = False
+    certified: Share | None = None
     among: Sureness | None = None
 
     def __post_init__(self) -> None:
         for name in ("name", "shift", "task", "run", "problem", "operation"):
             object.__setattr__(self, name, printable(getattr(self, name)))
+
+    @property
+    def factor(self) -> tuple[str, float] | None:
+        """Factor and level, of a group of given views that is named ``factor:level``."""
+        kind, _, group = self.shift.partition(":")
+        return factor_of(group) if kind == GivenViews.kind else None
 
     @property
     def outcome(self) -> Outcome | None:

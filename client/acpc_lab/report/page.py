@@ -12,6 +12,7 @@ from typing import Any
 from acpc_lab import plotting
 from acpc_lab.extras import load
 from acpc_lab.plotting import data_uri, style_sheet
+from acpc_lab.report.factors import factor_section
 from acpc_lab.report.figures import MANY_TASKS, Plate, plates
 from acpc_lab.report.headline import headline, tallies
 from acpc_lab.report.measures import checks
@@ -41,6 +42,7 @@ def render(data: ReportData) -> str:
     script = (_ASSETS / "report.js").read_text(encoding="utf-8")
     columns, rows = table(data)
     worst = [(it, [(a, _pictures(data, it.cell, a)) for a in it.anchors]) for it in focus(data)]
+    figures = _drawn(data)
     page: str = environment.get_template("report.html.j2").render(
         data=data,
         style=_trusted(style),
@@ -52,7 +54,9 @@ def render(data: ReportData) -> str:
         standings=standings(data),
         columns=columns,
         rows=rows,
-        plates=_drawn(data),
+        plates=[drawn for drawn in figures if drawn.plate.key != "factors"],
+        by_factor=[drawn for drawn in figures if drawn.plate.key == "factors"],
+        section=factor_section(data),
         focus=worst,
         checks=checks(data),
         protocol=protocol_rows(data),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,9 @@ from acpc_client import (
 )
 from acpc_client.errors import ArgumentError
 
+from acpc_lab.factors import CertifiedShare
 from acpc_lab.report.labels import LabelNames, read_names
-from acpc_lab.report.model import Measurement, ProtocolUsed, ReportData
+from acpc_lab.report.model import Measurement, ProtocolUsed, ReportData, Share
 from acpc_lab.sweeps import CellResult, Node, SweepFolder, SweepResults, read_spec
 
 if TYPE_CHECKING:
@@ -139,6 +140,13 @@ def from_sweep(
         previews_missing="",
         notes=results.inconsistencies,
     )
+
+
+def with_certified(data: ReportData, shares: Iterable[CertifiedShare]) -> ReportData:
+    """The data with the certified fraction of each measurement that has one."""
+    known = {(it.checkpoint, it.shift): Share(it.certified, it.anchors) for it in shares}
+    cells = (dataclasses.replace(c, certified=known.get((c.name, c.shift))) for c in data.cells)
+    return data.with_(cells=tuple(cells))
 
 
 def server_of(results: SweepResults) -> tuple[str | None, Access]:

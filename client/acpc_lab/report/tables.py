@@ -93,11 +93,15 @@ class Grid:
 
 def grids(data: ReportData) -> list[Grid]:
     """Outcomes by training run and level, one grid per shift; else by checkpoint and shift."""
+    shown = [
+        cell for cell in data.cells if cell.factor is None
+    ]  # those have a section of their own
     if not data.has_levels:
-        if len(data.cells) < 2:
+        if len(data.cells) < 2 or not shown:
             return []
-        names = tuple(dict.fromkeys(_row_name(cell) for cell in data.cells))
-        return [_grid("", "checkpoint", names, data.shifts, data.cells, lambda c: c.shift)]
+        names = tuple(dict.fromkeys(map(_row_name, shown)))
+        shifts = tuple(dict.fromkeys(cell.shift for cell in shown))
+        return [_grid("", "checkpoint", names, shifts, shown, lambda c: c.shift)]
     several = len(data.tasks) > 1
 
     def row(cell: Measurement) -> str:
@@ -108,8 +112,8 @@ def grids(data: ReportData) -> list[Grid]:
     columns = [f"{level:g}" for level in levels]
     columns += ["none"] if any(cell.level is None for cell in data.cells) else []
     found = []
-    for shift in data.shifts:
-        cells = [cell for cell in data.cells if cell.shift == shift]
+    for shift in dict.fromkeys(cell.shift for cell in shown):
+        cells = [cell for cell in shown if cell.shift == shift]
         rows = tuple(dict.fromkeys(map(row, cells)))
         found.append(_grid(shift, data.level_axis, rows, columns, cells, _level_text, row))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from acpc_lab.report.figures.distributions import distributions
+from acpc_lab.report.figures.factors import factors
 from acpc_lab.report.figures.levels import levels
 from acpc_lab.report.figures.plane import plane
 from acpc_lab.report.figures.plate import MANY_TASKS, Key, Plate
@@ -12,10 +13,12 @@ from acpc_lab.report.model import ReportData
 
 def plates(data: ReportData) -> list[Plate]:
     """Every figure that the data has values for, in the order of the page."""
-    drawn: list[Plate] = []
+    drawn: list[Plate] = [factors(data)]
+    # Factors come by the dozen, and have one figure for all.
+    shifts = dict.fromkeys(cell.shift for cell in data.cells if cell.factor is None)
     if data.has_levels:
-        drawn += [levels(data, shift) for shift in data.shifts]
+        drawn += [levels(data, shift) for shift in shifts]
     drawn.append(plane(data))
-    drawn += [distributions(data, shift) for shift in data.shifts]
-    drawn += [steps(data, shift) for shift in data.shifts]
+    drawn += [distributions(data, shift) for shift in shifts]
+    drawn += [steps(data, shift) for shift in shifts]
     return [plate for plate in drawn if plate.panels]

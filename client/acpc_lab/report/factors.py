@@ -1,0 +1,191 @@
+"""Finds which factor of variation breaks which checkpoint, and from which level on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from acpc_client import Interval, Outcome, Thresholds
+
+from acpc_lab.report.model import Measurement, ReportData
+from acpc_lab.report.tables import shown_interval
+
+_STEPS = 4
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A measurement under a factor at a level."""
+
+    factor: str
+    level: float
+    cell: Measurement
+
+    @property
+    def fails(self) -> bool:
+        """Whether it misses a threshold; of a reference, whose relative IR is 1, only SR's."""
+        score = self.cell.score
+        if score is None:
+            return False
+        if self.cell.is_reference:
+            return not score.verdict.sr_passed
+        return self.cell.outcome is Outcome.FAILED
+
+    @property
+    def surely_fails(self) -> bool:
+        """Whether it does so throughout its intervals."""
+        if not self.cell.is_reference:
+            return self.fails and self.cell.sure is Outcome.FAILED
+        sr, limit = self.cell.interval("sr"), self.cell.score and self.cell.score.verdict.thresholds
+        return bool(self.fails and sr and limit and limit.sr and sr.upper < limit.sr)
+
+
+@dataclass(frozen=True)
+class Heat:
+    """One number of a heat table; ``shade`` names a colour of the page, empty for none."""
+
+    text: str
+    interval: str = ""
+    shade: str = ""
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class HeatTable:
+    """One quantity by factor, and by checkpoint and level."""
+
+    title: str
+    note: str
+    rows: tuple[tuple[str, tuple[Heat, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Onset:
+    """The mildest level at which a checkpoint fails under a factor, in words."""
+
+    factor: str
+    seen: str
+    sure: str
+    measured: bool
+
+
+@dataclass(frozen=True)
+class FactorSection:
+    """What the section shows.
+
+    Attributes:
+        columns: Checkpoints, each with its levels.
+        breaks: A row per checkpoint: its name, and an onset for every factor.
+    """
+
+    factors: tuple[str, ...]
+    columns: tuple[tuple[str, tuple[float, ...]], ...]
+    breaks: tuple[tuple[str, tuple[Onset, ...]], ...]
+    tables: tuple[HeatTable, ...]
+
+
+def placed(data: ReportData) -> list[Placed]:
+    """The measurements under groups of given views that are named ``factor:level``."""
+    return [Placed(*cell.factor, cell) for cell in data.cells if cell.factor is not None]
+
+
+def factor_section(data: ReportData) -> FactorSection | None:
+    """The section; None when nothing was measured under a factor."""
+    cells = placed(data)
+    if not cells:
+        return None
+    factors = tuple(dict.fromkeys(item.factor for item in cells))
+    names = tuple(dict.fromkeys(_name(item.cell) for item in cells))
+    levels = tuple(sorted({item.level for item in cells}))
+    at = {(_name(item.cell), item.factor, item.level): item for item in cells}
+    columns = tuple((name, levels) for name in names)
+
+    def table(title: str, note: str, heat: Callable[[Measurement], Heat]) -> HeatTable:
+        def row(factor: str) -> tuple[Heat, ...]:
+            places = [at.get((name, factor, level)) for name in names for level in levels]
+            return tuple(Heat("") if it is None else heat(it.cell) for it in places)
+
+        return HeatTable(title, note, tuple((factor, row(factor)) for factor in factors))
+
+    tables = [
+        table("Relative IR", "and raw IR of the reference; lower is better", _ir),
+        table("SR", "higher is better", _sr),
+    ]
+    if any(cell.certified is not None for cell in data.cells):
+        note = "of the anchors whose plan no drawn view changes, for certain; higher is better"
+        tables.append(table("Certified fraction", note, _certified))
+    breaks = tuple(
+        (
+            name,
+            tuple(
+                _onset(factor, [at.get((name, factor, x)) for x in levels]) for factor in factors
+            ),
+        )
+        for name in names
+    )
+    return FactorSection(factors, columns, breaks, tuple(tables))
+
+
+def _name(cell: Measurement) -> str:
+    return " \N{MIDDLE DOT} ".join(filter(None, (cell.task, cell.name)))
+
+
+def _onset(factor: str, found: Sequence[Placed | None]) -> Onset:
+    known = [item for item in found if item is not None and item.cell.score is not None]
+    seen = [item.level for item in known if item.fails]
+    sure = [item.level for item in known if item.surely_fails]
+    return Onset(
+        factor, f"{seen[0]:.2g}" if seen else "", f"{sure[0]:.2g}" if sure else "", bool(known)
+    )
+
+
+def _limits(cell: Measurement) -> Thresholds:
+    assert cell.score is not None  # noqa: S101 - asked of measured cells alone
+    return cell.score.verdict.thresholds
+
+
+def _missing(cell: Measurement) -> Heat:
+    return Heat("\N{HORIZONTAL ELLIPSIS}" if cell.pending else "\N{MULTIPLICATION SIGN}")
+
+
+def _ir(cell: Measurement) -> Heat:
+    if cell.score is None:
+        return _missing(cell)
+    found, limit = cell.score.verdict.ir_relative, _limits(cell).ir
+    raw = f"raw {cell.score.checkpoint.ir_raw:.2g}"
+    if found is None or cell.is_reference:
+        return Heat(raw, tip="the reference, whose relative IR is 1" * cell.is_reference)
+    far = 0.0 if not limit or found <= 0 else math.log(found / limit) / math.log(4)
+    return Heat(f"{found:.2f}", _ends(cell.interval("ir_relative")), _shade(-far), raw)
+
+
+def _sr(cell: Measurement) -> Heat:
+    if cell.score is None:
+        return _missing(cell)
+    found, limit = cell.score.checkpoint.sr, _limits(cell).sr
+    shade = ""
+    if limit:
+        beyond = (
+            (found - limit) / (1 - limit) if found >= limit and limit < 1 else found / limit - 1
+        )
+        shade = _shade(beyond)
+    return Heat(f"{found:.2f}", _ends(cell.interval("sr")), shade)
+
+
+def _certified(cell: Measurement) -> Heat:
+    share = cell.certified
+    if share is None:
+        return Heat("")
+    tip = f"{share.held} of {share.of} anchors"
+    return Heat(f"{share.rate:.2f}", _ends(share.interval()), _shade(share.rate), tip)
+
+
+def _ends(interval: Interval | None) -> str:
+    return shown_interval(interval, "{:.2f}".format)
+
+
+def _shade(beyond: float) -> str:
+    """Four shades on either side of a threshold, by how far beyond it, 1 being the farthest."""
+    steps = min(_STEPS, math.ceil(_STEPS * math.sqrt(abs(beyond))))
+    return f"{'pass' if beyond >= 0 else 'fail'}-{max(1, steps)}"

@@ -1,0 +1,135 @@
+"""Which factor breaks which checkpoint: from known rows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from acpc_lab.plotting import panel, styled
+from acpc_lab.report import ReportData, render
+from acpc_lab.report.factors import factor_section, placed
+from acpc_lab.report.figures import plates
+from acpc_lab.report.model import Measurement, Share
+from report_samples import judged, side
+
+LEVELS = (1 / 3, 2 / 3, 1.0)
+# By checkpoint and factor: how far each level pushes the radii.
+PUSH = {
+    "plain": {"colour": (0.5, 1.5, 3.0), "light": (0.3, 0.4, 0.5)},
+    "varied": {"colour": (0.05, 0.06, 0.07), "light": (0.04, 0.1, 0.9)},
+}
+
+
+def sample(*, sure: bool = True, certified: bool = False) -> ReportData:
+    cells = []
+    for name, factors in PUSH.items():
+        for factor, pushes in factors.items():
+            for level, push, other in zip(LEVELS, pushes, PUSH["plain"][factor], strict=True):
+                shift = f"given_views:{factor}:{level:.4g}"
+                reference = side("plain", other, 4.0)
+                subject = side(name, push, 4.0)
+                cells.append(
+                    Measurement(
+                        name=name,
+                        shift=shift,
+                        score=judged(subject, reference, shift=shift, sure=sure),
+                        certified=Share(30, 40) if certified and name == "varied" else None,
+                    )
+                )
+    return ReportData(title="Factors", cells=tuple(cells))
+
+
+def test_measurements_are_placed_by_factor_and_level() -> None:
+    found = placed(sample())
+    assert len(found) == 12
+    assert {(item.factor, round(item.level, 2)) for item in found} == {
+        (factor, level) for factor in ("colour", "light") for level in (0.33, 0.67, 1.0)
+    }
+
+
+def test_the_mildest_level_that_breaks_each_checkpoint() -> None:
+    """Relative IR of ``varied`` is 0.25 of the light at two thirds and beyond 1 at the last."""
+    section = factor_section(sample())
+    assert section is not None
+    assert section.factors == ("colour", "light")
+    onsets = {name: [(one.seen, one.sure) for one in found] for name, found in section.breaks}
+    assert onsets["varied"] == [("", ""), ("1", "1")]
+    sr = {
+        item.level: item.cell.score.checkpoint.sr
+        for item in placed(sample())
+        if (item.cell.name, item.factor) == ("plain", "colour") and item.cell.score
+    }
+    first = next(level for level in LEVELS if sr[float(f"{level:.4g}")] < 0.95)
+    assert onsets["plain"][0][0] == f"{first:.2g}"  # a reference: by SR alone
+
+
+def test_tables_hold_every_number_with_its_interval_and_a_shade() -> None:
+    section = factor_section(sample(certified=True))
+    assert section is not None
+    ir, sr, certified = section.tables
+    assert [table.title for table in section.tables] == ["Relative IR", "SR", "Certified fraction"]
+    (colour, light) = (dict(table.rows)["colour"] for table in (ir, sr))
+    assert all(re.fullmatch(r"raw \d\.\d+", heat.text) for heat in colour[:3])
+    score = placed(sample())[6].cell.score
+    assert score is not None and score.verdict.ir_relative is not None
+    assert colour[3].text == f"{score.verdict.ir_relative:.2f}"
+    assert re.fullmatch(r"\d\.\d\d to \d\.\d\d", colour[3].interval)
+    assert [heat.shade.partition("-")[0] for heat in colour[3:]] == ["pass"] * 3
+    assert [heat.shade.partition("-")[0] for heat in dict(ir.rows)["light"][3:]] == [
+        "pass", "pass", "fail",
+    ]  # fmt: skip
+    assert light[2].shade == "fail-4"  # SR of the plain one under the strongest colour
+    share = dict(certified.rows)["light"]
+    assert (share[0].text, share[3].text, share[3].tip) == ("", "0.75", "30 of 40 anchors")
+    assert share[3].interval == "0.60 to 0.86"  # Wilson
+
+
+def test_a_share_has_wilsons_interval() -> None:
+    """By its closed form."""
+    z, n, p = 1.959964, 40, 0.75
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    reach = z * ((p * (1 - p) + z * z / (4 * n)) / n) ** 0.5 / (1 + z * z / n)
+    found = Share(30, 40).interval()
+    assert (found.lower, found.upper) == pytest.approx((centre - reach, centre + reach), abs=1e-6)
+
+
+@pytest.mark.parametrize("certified", [False, True])
+def test_the_figure_has_a_panel_for_each_factor_and_a_line_for_each_checkpoint(
+    certified: bool,
+) -> None:
+    (plate,) = (plate for plate in plates(sample(certified=certified)) if plate.key == "factors")
+    assert [shown.title for shown in plate.panels] == ["colour", "light"]
+    assert plate.rows == 2 + certified
+    with styled():
+        figure = panel(plate.panels[0].draw, size=plate.size, rows=plate.rows)
+    for axis, wanted in zip(figure.axes, (2, 2, 1), strict=False):
+        lines = [line for line in axis.lines if len(line.get_xdata()) == 3]
+        assert len(lines) == wanted
+    assert [text.get_text() for text in figure.axes[-1].get_xticklabels()] == ["0.33", "0.67", "1"]
+
+
+def test_the_page_has_the_section_only_where_there_are_factors() -> None:
+    page = render(sample(certified=True))
+    assert "Which factor breaks which checkpoint" in page
+    assert page.index('id="factors"') < page.index('id="figures"')
+    data = sample()
+    other = tuple(replace(cell, shift="blur:5") for cell in data.cells[:1])
+    assert factor_section(data.with_(cells=other)) is None
+    assert "Which factor breaks" not in render(data.with_(cells=other))
+
+
+def test_an_unfinished_sweep_has_a_section_too() -> None:
+    data = sample()
+    cells = [replace(cell, score=None, pending=True) for cell in data.cells[:1]] + [
+        replace(cell, score=None, problem="failed") for cell in data.cells[1:2]
+    ]
+    section = factor_section(data.with_(cells=(*cells, *data.cells[2:])))
+    assert section is not None
+    assert [heat.text for heat in dict(section.tables[1].rows)["colour"][:2]] == [
+        "\N{HORIZONTAL ELLIPSIS}", "\N{MULTIPLICATION SIGN}",
+    ]  # fmt: skip
+    only = factor_section(data.with_(cells=tuple(cells)))
+    assert only is not None
+    assert not only.breaks[0][1][0].measured
+    render(data.with_(cells=tuple(cells)))
