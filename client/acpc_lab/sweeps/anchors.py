@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,10 @@ class Depot:
             return anchors.digest
         return self._frozen(anchors, anchors.dataset) if anchors.freeze else anchors.dataset
 
+    def groups(self, anchors: AnchorPlace) -> Collection[str]:
+        """The groups of views that the anchors have."""
+        return self.link.ask(lambda: groups_of(anchors, self.folder, self.client))
+
     def _uploaded(self, anchors: AnchorPlace) -> str:
         arrays = read_file(anchors, self.folder)
         described = f"sweep {self.sweep}"
@@ -151,6 +155,13 @@ def named(anchors: AnchorPlace, folder: Path) -> Source:
     if anchors.upload:
         return digest_of(read_file(anchors, folder))
     return anchors.dataset or anchors.digest
+
+
+def groups_of(anchors: AnchorPlace, folder: Path, client: AcpcClient) -> Collection[str]:
+    """The groups of views of a file or a stored set; a dataset has none."""
+    if anchors.upload:
+        return read_file(anchors, folder).views
+    return client.anchors.get(anchors.digest).groups if anchors.digest else ()
 
 
 def read_file(anchors: AnchorPlace, folder: Path) -> AnchorArrays:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,15 @@ from acpc_lab.campaigns import Entry
 from acpc_lab.sweeps.anchors import AnchorPlace, Source, Store
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.reading import Label, Node, Pattern, as_value, fill
+from acpc_lab.sweeps.shifts import Groups
 from acpc_lab.sweeps.spec import Group, Named, SweepSpec
 
 _DEFAULT_WEIGHTS = "weights.pt"
 _MAX_NAMES = 8
 _MAX_CHANGES = 5
 Listing = Mapping[str, Sequence[str]]
+GroupNames = Callable[[AnchorPlace], Iterable[str]]
+"""The groups of views that anchors have."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,12 @@ class Plan:
         return cls(document["name"], document["description"], document["sweep"], cells)
 
 
-def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], store: Store) -> Plan:
+def make_plan(
+    spec: SweepSpec,
+    checkpoints: Sequence[Checkpoint],
+    store: Store,
+    groups: GroupNames = lambda _: (),
+) -> Plan:
     """Every cell of a sweep.
 
     Raises:
@@ -68,7 +76,7 @@ def make_plan(spec: SweepSpec, checkpoints: Sequence[Checkpoint], store: Store) 
                     f"{_shown(checkpoint)} is already in {owners[checkpoint]}; narrow one of them"
                 )
             owners[checkpoint] = group.node.path
-            cells += _cells_of(spec, group, checkpoint, texts, listing, store)
+            cells += _cells_of(spec, group, checkpoint, texts, listing, store, groups)
     return Plan(spec.name, spec.description, spec.document, tuple(cells))
 
 
@@ -91,7 +99,11 @@ def is_named(spec: SweepSpec, checkpoint: CheckpointRef) -> bool:
 
 
 def cells_of(
-    spec: SweepSpec, checkpoint: CheckpointRef, listed: Sequence[Checkpoint], store: Store
+    spec: SweepSpec,
+    checkpoint: CheckpointRef,
+    listed: Sequence[Checkpoint],
+    store: Store,
+    groups: GroupNames = lambda _: (),
 ) -> tuple[Cell, ...]:
     """The cells of one weights file, by the first item that means it; none where none does.
 
@@ -104,7 +116,7 @@ def cells_of(
     if found is None:
         return ()
     group, texts = found
-    return tuple(_cells_of(spec, group, checkpoint, texts, _by_name(listed), store))
+    return tuple(_cells_of(spec, group, checkpoint, texts, _by_name(listed), store, groups))
 
 
 def _item_of(spec: SweepSpec, checkpoint: CheckpointRef) -> tuple[Group, dict[str, str]] | None:
@@ -131,6 +143,7 @@ def _cells_of(
     texts: Mapping[str, str],
     listing: Listing,
     store: Store,
+    groups: GroupNames,
 ) -> Iterator[Cell]:
     labels: dict[str, Label] = {**group.labels, **{k: as_value(v) for k, v in texts.items()}}
     fills = {**{key: str(value) for key, value in group.labels.items()}, **texts}
@@ -147,7 +160,9 @@ def _cells_of(
         for name, value in said.items()
         if value is not None
     )
-    for shift, seed, near in itertools.product(spec.shifts, spec.seeds, spec.neighbourhoods):
+    found = [x.among(groups(filled)) if isinstance(x, Groups) else [x] for x in spec.shifts]
+    shifts = dict.fromkeys(itertools.chain.from_iterable(found))
+    for shift, seed, near in itertools.product(shifts, spec.seeds, spec.neighbourhoods):
         yield Cell(
             checkpoint=checkpoint,
             reference=reference,

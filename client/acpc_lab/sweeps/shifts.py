@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import itertools
 import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from acpc.contract import KINDS, did_you_mean, kind_named, parse_grid
-from acpc_client import Perturbation
+from acpc_client import GivenViews, Perturbation
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.sweeps.reading import Node
 
+_MAX_NAMES = 8
 
-def read_shifts(node: Node) -> tuple[Perturbation, ...]:
+
+@dataclass(frozen=True)
+class Groups:
+    """The groups of given views whose names fit a pattern with ``*``."""
+
+    pattern: str
+    node: Node
+
+    def __str__(self) -> str:
+        return f"{GivenViews.kind}:{self.pattern}"
+
+    def among(self, names: Iterable[str]) -> list[Perturbation]:
+        """Those of an anchor set, in its order; raises SweepFileError when there is none."""
+        known = list(names)
+        fitting = fnmatch.filter(known, self.pattern)
+        if not fitting:
+            has = ", ".join(known[:_MAX_NAMES]) or "none, as anchors of a dataset have"
+            raise self.node.error(
+                f"{self.pattern!r} fits no group of views; the anchors have {has}"
+            )
+        return [GivenViews(name) for name in fitting]
+
+
+def read_shifts(node: Node) -> tuple[Perturbation | Groups, ...]:
     """Every shift of a list, severities one by one.
 
     Raises:
         SweepFileError: An unknown kind or parameter, a bad value, or a shift that stands twice.
     """
-    read: dict[str, Perturbation] = {}
+    read: dict[str, Perturbation | Groups] = {}
     for item in node.items():
         for shift in _read_item(item):
             if str(shift) in read:
@@ -31,7 +57,7 @@ def read_shifts(node: Node) -> tuple[Perturbation, ...]:
     return tuple(read.values())
 
 
-def _read_item(node: Node) -> Iterator[Perturbation]:
+def _read_item(node: Node) -> Iterator[Perturbation | Groups]:
     if isinstance(node.value, str):
         # YAML reads "- blur:[9, 15]" without a space as text.
         yield from _short(node, re.sub(r"[\[\]\s]", "", node.value))
@@ -48,7 +74,10 @@ def _read_item(node: Node) -> Iterator[Perturbation]:
             raise item.found(f"a severity of {kind}, or its parameters by name")
 
 
-def _short(node: Node, text: str) -> list[Perturbation]:
+def _short(node: Node, text: str) -> list[Perturbation] | list[Groups]:
+    kind, _, pattern = text.partition(":")
+    if kind == GivenViews.kind and "*" in pattern:
+        return [Groups(pattern, node)]
     try:
         return parse_grid(text)
     except ArgumentError as error:

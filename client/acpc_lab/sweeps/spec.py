@@ -27,7 +27,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.sweeps.anchors import SEED_LIMIT, AnchorPlace, read_anchors
 from acpc_lab.sweeps.reading import Label, Node, Pattern, Section, read_document
-from acpc_lab.sweeps.shifts import read_shifts
+from acpc_lab.sweeps.shifts import Groups, read_shifts
 
 KEYS = (
     "name", "description", "server", "checkpoints", "reference", "anchors", "shifts", "seeds",
@@ -87,7 +87,7 @@ class SweepSpec:
     target: str | None
     access: Access
     groups: tuple[Group, ...]
-    shifts: tuple[Perturbation, ...]
+    shifts: tuple[Perturbation | Groups, ...]
     seeds: tuple[int, ...]
     protocol: ScoreProtocol
     neighbourhoods: tuple[float, ...]

@@ -21,7 +21,7 @@ from acpc_lab.campaigns import (
     Records,
     check_options,
 )
-from acpc_lab.sweeps.anchors import Depot, named
+from acpc_lab.sweeps.anchors import Depot, groups_of, named
 from acpc_lab.sweeps.plan import Plan, check_dropped, make_plan
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.sweeps.results import SweepResults
@@ -210,7 +210,13 @@ class Sweep:
             SweepFileError: A name fits no checkpoint at the server.
         """
         listed = list(client.checkpoints.list())
-        return make_plan(self.spec, listed, lambda anchors: named(anchors, self.folder.parent))
+        folder = self.folder.parent
+        return make_plan(
+            self.spec,
+            listed,
+            lambda anchors: named(anchors, folder),
+            lambda anchors: groups_of(anchors, folder, client),
+        )
 
     def results(self) -> SweepResults:
         """What has been measured so far; needs no server.
@@ -261,7 +267,7 @@ class Sweep:
             return before
         depot = depot_of(self.spec, client, link, self.folder.parent)
         listed = link.ask(lambda: list(client.checkpoints.list()))
-        plan = make_plan(self.spec, listed, depot.store)
+        plan = make_plan(self.spec, listed, depot.store, depot.groups)
         if before is not None and not options.get("drop"):
             check_dropped(before, plan, self._disk.journal.entries(), self.folder)
         if plan != before:

@@ -18,6 +18,7 @@ from acpc_lab.campaigns import Campaign, Link, Options, Records, TaskState, chec
 from acpc_lab.sweeps import (
     Cell,
     CellTask,
+    GroupNames,
     Plan,
     Store,
     SweepFileError,
@@ -239,13 +240,14 @@ class Watch:
         records = Records(journal, journal.entries())
         campaign: Campaign[CellTask] = Campaign(client, link, (), how, records, moved)
         campaign.add([task for key in self._open for task in self._tasks(key)])
-        store = stored_once(depot_of(self.spec, client, link, self.folder.parent).store)
+        depot = depot_of(self.spec, client, link, self.folder.parent)
+        store = stored_once(depot.store)
         interval, look_at = options.get("interval", 2.0), 0.0
         while True:
             if time.monotonic() >= look_at:
                 for key in self._arriving(once=options.get("once", False)):
                     listed = link.ask(lambda: list(client.checkpoints.list()))
-                    self._make_cells(key, listed, store)
+                    self._make_cells(key, listed, store, depot.groups)
                     campaign.add(self._tasks(key))
                     campaign.turn()
                 look_at = time.monotonic() + interval
@@ -300,11 +302,13 @@ class Watch:
                 self._unplanned[arrival.id] = None
         return arrival.id
 
-    def _make_cells(self, key: str, listed: Sequence[Checkpoint], store: Store) -> None:
+    def _make_cells(
+        self, key: str, listed: Sequence[Checkpoint], store: Store, groups: GroupNames
+    ) -> None:
         """Puts the cells of a checkpoint into the plan; where that cannot be, says why."""
         arrival = self._arrivals[key]
         try:
-            found = cells_of(self.spec, arrival.ref, listed, store)
+            found = cells_of(self.spec, arrival.ref, listed, store, groups)
         except SweepFileError as error:
             self._tell(f"{arrival.ref.name} ({arrival.ref.weights}) waits: {error.message}")
             return

@@ -1,6 +1,7 @@
 """Sweep files: every key is read, and every mistake is named with its line and its place."""
 
 import hashlib
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from acpc.contract import (
 )
 from acpc_client.transport.channel import Tls
 from acpc_lab.sweeps import Sweep, SweepFileError, example
-from acpc_lab.sweeps.plan import make_plan
+from acpc_lab.sweeps.plan import Plan, make_plan
 from acpc_lab.sweeps.spec import SweepSpec
 
 WHOLE = """\
@@ -190,7 +191,7 @@ def test_the_example_is_a_sweep_as_it_is_and_with_every_comment_taken_out(tmp_pa
     assert full.seeds == (0, 1, 2)
     assert full.protocol.extra_horizons == (1, 2, 4)
     assert full.numeric_mode is NumericMode.FP32
-    assert len(full.shifts) == 8
+    assert len(full.shifts) == 9
     assert full.groups[0].anchors.freeze
 
 
@@ -305,3 +306,42 @@ def test_a_sweep_can_be_given_as_plain_values(tmp_path: Path) -> None:
     assert refused.value.line is None
     assert refused.value.message.startswith("seeds: found 'x'")
     assert GaussianNoise(0.02) in given.shifts
+
+
+GROUPS = ("hue:0.5", "hue:1", "light:1")
+
+
+@pytest.mark.parametrize(
+    ("shifts", "found"),
+    [
+        ('[{given_views: "*"}]', ["hue:0.5", "hue:1", "light:1"]),
+        ('["given_views:hue:*"]', ["hue:0.5", "hue:1"]),
+        ('["given_views:*:1", "given_views:hue:1"]', ["hue:1", "light:1"]),
+    ],
+)
+def test_a_pattern_means_the_groups_of_views_that_the_anchors_have(
+    tmp_path: Path, shifts: str, found: list[str]
+) -> None:
+    digest = "a" * 64
+    spec = read(tmp_path, f"checkpoints: [x]\nanchors: {{set: {digest}}}\nshifts: {shifts}\n")
+    listed = [Checkpoint("x", "weights.pt", CheckpointState.AVAILABLE, 1, None, False)]
+    plan = make_plan(spec, listed, lambda place: place.digest, lambda _: GROUPS)
+    assert [str(cell.shift) for cell in plan.cells] == [f"given_views:{name}" for name in found]
+    again = Plan.from_document(json.loads(json.dumps(plan.to_document())))
+    assert again.cells == plan.cells
+
+
+def test_a_pattern_that_fits_no_group_is_told_with_those_there_are(tmp_path: Path) -> None:
+    text = f"checkpoints: [x]\nanchors: {{set: {'a' * 64}}}\nshifts: ['given_views:dark*']\n"
+    spec, listed = (
+        read(tmp_path, text),
+        [Checkpoint("x", "weights.pt", CheckpointState.AVAILABLE, 1, None, False)],
+    )
+    with pytest.raises(
+        SweepFileError, match=r"'dark\*' fits no group of views; the anchors have hue:0"
+    ):
+        make_plan(spec, listed, lambda place: place.digest, lambda _: GROUPS)
+    with pytest.raises(
+        SweepFileError, match=r"the anchors have none, as anchors of a dataset have"
+    ):
+        make_plan(spec, listed, lambda place: place.digest)
