@@ -43,6 +43,23 @@ class Labels:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What the page shows beside the scores."""
+
+    focus: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHECKPOINT", help="Show this one's worst anchors; repeatable."),
+    ] = None
+    certified: Annotated[
+        Path | None,
+        typer.Option(help="CSV with the certified fraction of each checkpoint under each shift."),
+    ] = None
+    no_pictures: Annotated[
+        bool, typer.Option("--no-pictures", help="Do not ask a server for pictures.")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReportServer(Caller):
     """The server to ask: as the command line says, else as the sweep says."""
 
@@ -86,21 +103,11 @@ def report(
         typer.Option(file_okay=False, help="Also write figures here, as SVG, PNG and CSV."),
     ] = None,
     title: Annotated[str, typer.Option(help="Heading [the source's name].")] = "",
-    focus: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CHECKPOINT", help="Show this one's worst anchors; repeatable."),
-    ] = None,
     shift: Annotated[
         str, typer.Option(help="Name of the shift, for older files, which lack it.")
     ] = "",
-    certified: Annotated[
-        Path | None,
-        typer.Option(help="CSV with the certified fraction of each checkpoint under each shift."),
-    ] = None,
-    no_pictures: Annotated[
-        bool, typer.Option("--no-pictures", help="Do not ask a server for pictures.")
-    ] = False,
     family_wise: FamilyWiseOption = FamilyWise.HOLM,
+    shown: Shown,
     labels: Labels,
     server: ReportServer,
 ) -> None:
@@ -122,14 +129,14 @@ def report(
         from acpc_lab.factors import read_certified  # noqa: PLC0415
 
         found = _read(sources, title, shift, labels, server)
-        data = found.data.with_(focus=tuple(focus or ()), family_wise=family_wise)
-        if certified is not None:
-            data = reports.with_certified(data, read_certified(certified))
-        if not no_pictures and reports.missing(data):
+        data = found.data.with_(focus=tuple(shown.focus or ()), family_wise=family_wise)
+        if shown.certified is not None:
+            data = reports.with_certified(data, read_certified(shown.certified))
+        if not shown.no_pictures and reports.missing(data):
             with server.client(found.target, found.access, fast=True) as client:
                 data = reports.with_pictures(data, client)
         reports.write_report(data, output, figures=figures)
-    _tell(data, output, no_pictures=no_pictures)
+    _tell(data, output, no_pictures=shown.no_pictures)
     if figures is not None:
         render.line(f"{figures}: {len(list(figures.iterdir()))} files")
 
