@@ -114,8 +114,8 @@ class Listening:
         typer.Option(
             exists=True,
             dir_okay=False,
-            envvar="ACPC_LISTEN_TOKEN_FILE",
-            help="File with the token that callers must send; else ACPC_LISTEN_TOKEN has it. "
+            envvar="ACPC_WATCH_TOKEN_FILE",
+            help="File with the token that callers must send; else ACPC_WATCH_TOKEN has it. "
             "Required where others can reach HOST.",
             rich_help_panel=_WEBHOOK,
         ),
@@ -132,7 +132,7 @@ class Listening:
             raise typer.BadParameter(
                 f"found {self.listen!r}, wanted HOST:PORT", param_hint="--listen"
             )
-        token = os.environ.get("ACPC_LISTEN_TOKEN", "")
+        token = os.environ.get("ACPC_WATCH_TOKEN", "")
         if self.listen_token_file is not None:
             token = self.listen_token_file.read_text(encoding="utf-8")
             if not token.strip():
