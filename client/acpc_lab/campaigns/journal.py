@@ -151,8 +151,7 @@ class Journal:
     def _release(self) -> None:
         for file in (self._file, self._lock):
             if file is not None:
-                with contextlib.suppress(OSError):  # of a line that found no room on the disk
-                    file.close()  # frees the lock, too
+                file.close()  # frees the lock, too
         self._file = self._lock = None
 
     def _cut_torn_line(self) -> None:

@@ -1,7 +1,9 @@
 """Which files are whole checkpoints, and what they are called."""
 
+import io
 import json
 import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +33,19 @@ def test_a_file_that_torch_saved_is_whole_with_its_last_byte(root: Path, tmp_pat
         assert names(finder) == []
     target.write_bytes(content)
     assert names(finder) == [("runs/7", "weights_epoch_1.pt")]
+
+
+def test_a_zip_file_inside_a_torn_one_is_not_its_end(root: Path) -> None:
+    (root / "a").mkdir()
+    (root / "a/config.json").write_text("{}")
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        archive.writestr("inner.zip", saved("a"))
+        archive.writestr("more", "b" * 500)
+    content = written.getvalue()
+    inner_end = content.index(saved("a")) + len(saved("a"))
+    (root / "a/weights.pt").write_bytes(content[: inner_end + 100])
+    assert names(Finder(root, "", 3600.0)) == []
 
 
 def test_safetensors_are_whole_when_as_long_as_they_say(root: Path) -> None:
