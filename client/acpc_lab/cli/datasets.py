@@ -7,7 +7,10 @@ from acpc_lab.cli.options import Json, Server
 
 
 def datasets(server: Server, as_json: Json = False) -> None:
-    """Lists the HDF5 files below the server's dataset root: what ``--dataset`` can name."""
+    """Lists the datasets below the server's dataset root: ``--dataset`` can name the HDF5 files.
+
+    Of those in other formats `acpc anchors upload` makes anchor sets, where they lie.
+    """
     with server.connect() as client:
         render.listing(list(client.datasets.list()), render.datasets, as_json=as_json)
 

@@ -11,15 +11,19 @@ from acpc.v1 import dataset_service_pb2 as pb
 
 @dataclass(frozen=True, repr=False)
 class DatasetFile(Record, Wire[pb.DatasetFile]):
-    """An HDF5 file below the server's dataset root.
+    """A dataset below the server's dataset root.
 
     Attributes:
-        name: Path below the root: what ``DatasetAnchors.dataset`` takes.
-        size_bytes: Size of the file.
+        name: Path below the root: what ``DatasetAnchors.dataset`` takes, of HDF5 files.
+        size_bytes: Size of the file; 0 for a folder.
+        format: ``hdf5``, which the server reads; or ``lance``, ``folder``, ``video`` or
+            ``lerobot``, of which ``acpc anchors upload`` makes anchor sets where they lie. Empty:
+            an older server's HDF5 file.
     """
 
     name: str
     size_bytes: int
+    format: str = ""
 
 
 @dataclass(frozen=True, repr=False)

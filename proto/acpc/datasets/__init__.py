@@ -5,7 +5,13 @@ h5py; the lab reads others, into the same two classes, ``Dataset`` and ``Dataset
 """
 
 from acpc.datasets.columns import MAX_FRAME_SIDE, MAX_ROWS, Dataset, DatasetColumn
-from acpc.datasets.formats import FORMATS, HDF5_SUFFIXES, LANCE_SUFFIX, recognise
+from acpc.datasets.formats import (
+    FORMATS,
+    HDF5_SUFFIXES,
+    LANCE_SUFFIX,
+    dataset_format,
+    recognise,
+)
 from acpc.datasets.labels import median_split_labels
 from acpc.datasets.selection import (
     DrawnWindows,

@@ -12,13 +12,25 @@ LANCE_SUFFIX = ".lance"
 def recognise(path: Path) -> str:
     """One of ``FORMATS``; empty: none of them, or nothing that may be looked at.
 
+    A folder that holds Lance tables is ``lance`` as each of them is.
+    """
+    try:
+        tables = path.is_dir() and any(path.glob(f"*{LANCE_SUFFIX}"))
+    except OSError:
+        return ""
+    return "lance" if tables else dataset_format(path)
+
+
+def dataset_format(path: Path) -> str:
+    """The format of what is one dataset; empty: it is none.
+
     ``lance``, ``folder`` and ``video`` are the layouts of stable-worldmodel, ``lerobot`` that of
     LeRobot.
     """
     try:
         if path.is_file():
             return "hdf5" if path.suffix in HDF5_SUFFIXES else ""
-        if path.suffix == LANCE_SUFFIX or any(path.glob(f"*{LANCE_SUFFIX}")):
+        if path.suffix == LANCE_SUFFIX:
             return "lance"
         if (path / "meta" / "info.json").is_file():
             return "lerobot"

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61\x63pc/v1/dataset_service.proto\x12\x07\x61\x63pc.v1\"/\n\x0b\x44\x61tasetFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\"\x83\x01\n\x0bTaskSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0e\n\x06pixels\x18\x03 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12\x11\n\tframeskip\x18\x06 \x01(\r\x12\x0f\n\x07history\x18\x07 \x01(\r\"<\n\x13ListDatasetsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"W\n\x14ListDatasetsResponse\x12&\n\x08\x64\x61tasets\x18\x01 \x03(\x0b\x32\x14.acpc.v1.DatasetFile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"9\n\x10ListTasksRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Q\n\x11ListTasksResponse\x12#\n\x05tasks\x18\x01 \x03(\x0b\x32\x14.acpc.v1.TaskSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xa1\x01\n\x0e\x44\x61tasetService\x12K\n\x0cListDatasets\x12\x1c.acpc.v1.ListDatasetsRequest\x1a\x1d.acpc.v1.ListDatasetsResponse\x12\x42\n\tListTasks\x12\x19.acpc.v1.ListTasksRequest\x1a\x1a.acpc.v1.ListTasksResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61\x63pc/v1/dataset_service.proto\x12\x07\x61\x63pc.v1\"?\n\x0b\x44\x61tasetFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06\x66ormat\x18\x03 \x01(\t\"\x83\x01\n\x0bTaskSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0e\n\x06pixels\x18\x03 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12\x11\n\tframeskip\x18\x06 \x01(\r\x12\x0f\n\x07history\x18\x07 \x01(\r\"<\n\x13ListDatasetsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"W\n\x14ListDatasetsResponse\x12&\n\x08\x64\x61tasets\x18\x01 \x03(\x0b\x32\x14.acpc.v1.DatasetFile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"9\n\x10ListTasksRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Q\n\x11ListTasksResponse\x12#\n\x05tasks\x18\x01 \x03(\x0b\x32\x14.acpc.v1.TaskSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xa1\x01\n\x0e\x44\x61tasetService\x12K\n\x0cListDatasets\x12\x1c.acpc.v1.ListDatasetsRequest\x1a\x1d.acpc.v1.ListDatasetsResponse\x12\x42\n\tListTasks\x12\x19.acpc.v1.ListTasksRequest\x1a\x1a.acpc.v1.ListTasksResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,17 +32,17 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'acpc.v1.dataset_service_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DATASETFILE']._serialized_start=42
-  _globals['_DATASETFILE']._serialized_end=89
-  _globals['_TASKSUMMARY']._serialized_start=92
-  _globals['_TASKSUMMARY']._serialized_end=223
-  _globals['_LISTDATASETSREQUEST']._serialized_start=225
-  _globals['_LISTDATASETSREQUEST']._serialized_end=285
-  _globals['_LISTDATASETSRESPONSE']._serialized_start=287
-  _globals['_LISTDATASETSRESPONSE']._serialized_end=374
-  _globals['_LISTTASKSREQUEST']._serialized_start=376
-  _globals['_LISTTASKSREQUEST']._serialized_end=433
-  _globals['_LISTTASKSRESPONSE']._serialized_start=435
-  _globals['_LISTTASKSRESPONSE']._serialized_end=516
-  _globals['_DATASETSERVICE']._serialized_start=519
-  _globals['_DATASETSERVICE']._serialized_end=680
+  _globals['_DATASETFILE']._serialized_end=105
+  _globals['_TASKSUMMARY']._serialized_start=108
+  _globals['_TASKSUMMARY']._serialized_end=239
+  _globals['_LISTDATASETSREQUEST']._serialized_start=241
+  _globals['_LISTDATASETSREQUEST']._serialized_end=301
+  _globals['_LISTDATASETSRESPONSE']._serialized_start=303
+  _globals['_LISTDATASETSRESPONSE']._serialized_end=390
+  _globals['_LISTTASKSREQUEST']._serialized_start=392
+  _globals['_LISTTASKSREQUEST']._serialized_end=449
+  _globals['_LISTTASKSRESPONSE']._serialized_start=451
+  _globals['_LISTTASKSRESPONSE']._serialized_end=532
+  _globals['_DATASETSERVICE']._serialized_start=535
+  _globals['_DATASETSERVICE']._serialized_end=696
 # @@protoc_insertion_point(module_scope)

@@ -24,19 +24,25 @@ class DatasetFile(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Path below the dataset root: what a request's `dataset` takes."""
     size_bytes: _builtins.int
-    """Size of the file."""
+    """Size of the file; zero for a folder."""
+    format: _builtins.str
+    """`hdf5`, which the server reads; or, by its layout, `lance`, `folder`, `video` or `lerobot`, of
+    which `acpc anchors upload` makes anchor sets where they lie.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         size_bytes: _builtins.int = ...,
+        format: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "name", b"name", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -52,7 +52,7 @@ class DatasetServiceServicer(object):
     """
 
     def ListDatasets(self, request, context):
-        """HDF5 files, by name. Names and sizes only: no file is opened.
+        """HDF5 files, and folders of other formats, by name. Names and sizes only: no file is opened.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

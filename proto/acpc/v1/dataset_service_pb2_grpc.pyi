@@ -34,7 +34,7 @@ class DatasetServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DatasetServiceAsyncStub: ...
     ListDatasets: _grpc.UnaryUnaryMultiCallable[_dataset_service_pb2.ListDatasetsRequest, _dataset_service_pb2.ListDatasetsResponse]
-    """HDF5 files, by name. Names and sizes only: no file is opened."""
+    """HDF5 files, and folders of other formats, by name. Names and sizes only: no file is opened."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_dataset_service_pb2.ListTasksRequest, _dataset_service_pb2.ListTasksResponse]
     """Task presets, then task files, by name."""
 
@@ -44,7 +44,7 @@ class DatasetServiceAsyncStub(DatasetServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListDatasets: _aio.UnaryUnaryMultiCallable[_dataset_service_pb2.ListDatasetsRequest, _dataset_service_pb2.ListDatasetsResponse]  # type: ignore[assignment]
-    """HDF5 files, by name. Names and sizes only: no file is opened."""
+    """HDF5 files, and folders of other formats, by name. Names and sizes only: no file is opened."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_dataset_service_pb2.ListTasksRequest, _dataset_service_pb2.ListTasksResponse]  # type: ignore[assignment]
     """Task presets, then task files, by name."""
 
@@ -57,7 +57,7 @@ class DatasetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _dataset_service_pb2.ListDatasetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_dataset_service_pb2.ListDatasetsResponse, _abc.Awaitable[_dataset_service_pb2.ListDatasetsResponse]]:
-        """HDF5 files, by name. Names and sizes only: no file is opened."""
+        """HDF5 files, and folders of other formats, by name. Names and sizes only: no file is opened."""
 
     @_abc_1.abstractmethod
     def ListTasks(

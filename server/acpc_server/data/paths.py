@@ -5,10 +5,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from acpc.datasets import HDF5_SUFFIXES, dataset_format
+
 from acpc_server.errors import FailedPrecondition, InvalidArgument, PermissionDenied, UnknownName
 
 # How the names of files end that are listed.
-SUFFIXES = {"dataset": (".h5", ".hdf5"), "task": (".yaml", ".yml", ".json")}
+SUFFIXES = {"dataset": HDF5_SUFFIXES, "task": (".yaml", ".yml", ".json")}
 MAX_DEPTH = 8
 MAX_ENTRIES = 100_000
 """Files and folders that one listing looks at."""
@@ -17,12 +19,18 @@ MAX_ENTRIES = 100_000
 def files_below(root: Path, field: str) -> Iterator[str]:
     """Regular files below ``root`` named as datasets or tasks are, without following links.
 
+    Of datasets also the folders that are one in another format; what is in them is none.
     At most ``MAX_DEPTH`` folders deep, and of a huge tree the first ``MAX_ENTRIES`` only.
     """
     left = MAX_ENTRIES
     for path, folders, files in os.walk(root):
         relative = Path(path).relative_to(root)
         folders.sort()
+        for folder in [name for name in folders if field == "dataset"]:
+            below = Path(path) / folder
+            if not below.is_symlink() and dataset_format(below):
+                folders.remove(folder)
+                yield (relative / folder).as_posix()
         if len(relative.parts) >= MAX_DEPTH:
             folders.clear()
         for file in sorted(files):
@@ -50,7 +58,8 @@ def resolve_below(root: Path, name: str, *, field: str) -> Path:
         InvalidArgument: ``name`` is empty or holds a NUL or a backslash.
         PermissionDenied: ``name`` is absolute, has a ``.`` or ``..`` part, or passes a link.
         UnknownName: There is no such file.
-        FailedPrecondition: It is not a regular file.
+        FailedPrecondition: It is not a regular file; of a dataset in another format, with reason
+            DATASET_FORMAT and what to do.
     """
     if not name or "\0" in name or "\\" in name:
         raise InvalidArgument(field, f"is {name!r}; give a file path relative to the server's root")
@@ -77,6 +86,14 @@ def resolve_below(root: Path, name: str, *, field: str) -> Path:
             ) from error
         if stat.S_ISLNK(mode):
             raise PermissionDenied(f"{field} {name!r} passes the symbolic link {part!r}")
+    other = dataset_format(path) if stat.S_ISDIR(mode) and field == "dataset" else ""
+    if other:
+        raise FailedPrecondition(
+            f"dataset {name!r} is of the format {other}, and a server reads HDF5 alone; where it "
+            f"lies, `acpc anchors upload {name} --task TASK` makes an anchor set of it, which "
+            "requests take instead",
+            reason="DATASET_FORMAT",
+        )
     if not stat.S_ISREG(mode):
         raise FailedPrecondition(f"{field} {name!r} is not a regular file")
     return path

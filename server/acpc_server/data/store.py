@@ -7,7 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from acpc.contract import AnchorSource, DatasetFile, Reading, TaskSummary, nearest
-from acpc.datasets import StatisticsCache, TaskPreset, WindowIndex, preset_names
+from acpc.datasets import (
+    StatisticsCache,
+    TaskPreset,
+    WindowIndex,
+    dataset_format,
+    preset_names,
+)
 from acpc.datasets.hdf5 import Hdf5Dataset
 
 from acpc_server.data.dataset_anchors import DatasetAnchors, DrawnAnchors, draw_anchors
@@ -69,19 +75,19 @@ class DatasetStore:
 
     def datasets(self) -> list[DatasetFile]:
         """Every dataset below the root, unopened, by name."""
-        names = sorted(files_below(self._root, "dataset"))
-        return [DatasetFile(name, self._size(name)) for name in names]
+        return [self._listed(name) for name in sorted(files_below(self._root, "dataset"))]
 
     def tasks(self) -> list[TaskSummary]:
         """The presets, then the task files below the root, unopened, by name."""
         presets = [load_task(name, self._root).summary() for name in preset_names()]
         return presets + [TaskSummary(name) for name in sorted(files_below(self._root, "task"))]
 
-    def _size(self, name: str) -> int:
-        try:
-            return (self._root / name).lstat().st_size
-        except OSError:  # gone meanwhile
-            return 0
+    def _listed(self, name: str) -> DatasetFile:
+        path = self._root / name
+        with suppress(OSError):  # gone meanwhile
+            size = path.lstat().st_size
+            return DatasetFile(name, 0 if path.is_dir() else size, dataset_format(path))
+        return DatasetFile(name, 0)
 
     def _action_width(self, file: Hdf5Dataset, preset: TaskPreset, task: str) -> int:
         """Numbers in a row of actions; FailedPrecondition names the presets that fit instead."""

@@ -109,3 +109,39 @@ def test_stamp_follows_the_files(store: DatasetStore, tmp_path: Path) -> None:
     write_public_dataset(tmp_path / "a.h5", public_columns(seed=6))
     os.utime(tmp_path / "a.h5", ns=(2, 2))
     assert len({first, second, store.stamp("a.h5", "t.yaml")}) == 3
+
+
+def test_a_dataset_in_another_format_is_listed_as_what_it_is_and_says_what_to_do(
+    store: DatasetStore, tmp_path: Path
+) -> None:
+    """Only names are looked at; what is in such a folder is none."""
+    for name in ("rooms.lance/_versions", "so101/meta", "films/pixels", "inner/images", "none"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in (
+        "rooms.lance/b.h5",
+        "so101/meta/info.json",
+        "films/ep_len.npz",
+        "films/pixels/ep_0.mp4",
+        "inner/images/ep_len.npz",
+        "inner/c.h5",
+    ):
+        (tmp_path / name).write_text("")
+    (tmp_path / "link.lance").symlink_to(tmp_path / "rooms.lance")
+    listed = {one.name: (one.format, one.size_bytes) for one in store.datasets()}
+    size = (tmp_path / "a.h5").stat().st_size
+    assert listed == {
+        "a.h5": ("hdf5", size),
+        "films": ("video", 0),
+        "inner/c.h5": ("hdf5", 0),
+        "inner/images": ("folder", 0),
+        "rooms.lance": ("lance", 0),
+        "so101": ("lerobot", 0),
+    }
+    help = r"`acpc anchors upload so101 --task TASK` makes an anchor set of it"
+    with pytest.raises(
+        FailedPrecondition, match=rf"'so101' is of the format lerobot.*{help}"
+    ) as it:
+        store.fit("so101", "tworoom", steps=4)
+    assert it.value.reason == "DATASET_FORMAT"
+    with pytest.raises(FailedPrecondition, match="'none' is not a regular file"):
+        store.fit("none", "tworoom", steps=4)
