@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[lab,server,postgres,tracing,lance,video,dev]'
+		--constraint constraints.txt --editable '.[lab,server,postgres,tracing,hdf5,lance,video,dev]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--constraint constraints.txt stable-worldmodel
 	@touch $@

@@ -63,6 +63,6 @@ def test_a_target_does_its_own_set_up(target: str) -> None:
     shown = processes.run(command, cwd=ROOT).stdout
     assert "--constraint constraints.txt" in shown
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    installed = re.search(r"--editable '\.\[([a-z,]+)\]'", shown)
+    installed = re.search(r"--editable '\.\[([a-z0-9,]+)\]'", shown)
     assert installed
     assert set(installed[1].split(",")) == set(extras["optional-dependencies"])

@@ -283,14 +283,11 @@ def checkpoints(listed: Sequence[Checkpoint]) -> None:
 
 def datasets(listed: Sequence[DatasetFile]) -> None:
     """One row per dataset."""
-    columns(
-        listed, ("name", "name"), ("format", lambda one: one.format or "hdf5"), ("MiB", _mebibytes)
-    )
+    kind = ("format", lambda one: one.format or "hdf5")
+    columns(listed, ("name", "name"), kind, ("MiB", _mebibytes))
     other = [one.name for one in listed if one.format not in ("", "hdf5")]
     if other:
-        note(
-            f"servers read hdf5 alone; `acpc anchors upload {other[0]} --task TASK`, where it lies"
-        )
+        note(f"servers read hdf5; of others: acpc anchors upload {other[0]} --task TASK")
 
 
 def tasks(listed: Sequence[TaskSummary]) -> None:

@@ -89,8 +89,8 @@ def drawn_from(
         FailedPrecondition: The dataset is damaged or lacks a column, or its format needs a library
             that is not installed; the message says what to install.
     """
-    task = read_task(source.task)
     with _opened(path, format or recognise(path)) as dataset:
+        task = read_task(source.task)
         drawn = draw_windows(
             dataset,
             task,

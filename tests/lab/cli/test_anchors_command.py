@@ -14,11 +14,15 @@ import anchor_wire
 import grpc
 import numpy as np
 import pytest
+from acpc_client import DatasetAnchors
+from acpc_client.anchor_arrays import digest_of
 from acpc_lab.cli import app
+from acpc_lab.datasets import drawn_from
 from anchor_counterparty import AnchorCounterparty, serve_anchors
 from client_counterparty import Counterparty
 from client_messages import status
 from google.rpc import error_details_pb2
+from PIL import Image
 from typer.testing import CliRunner
 
 ARRAYS = anchor_wire.anchor_arrays()
@@ -185,3 +189,56 @@ def test_views_of_each_history_are_sent_by_the_name_of_their_group(
     np.testing.assert_array_equal(np.concatenate(sent["camera-2"]), camera[:, :1])
     answer = anchors("upload", windows, "--views", windows)
     assert "cannot be read as views: history must be one plain array" in answer.output
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder dataset of two episodes."""
+    rng = np.random.default_rng(2)
+    (tmp_path / "rooms/pixels").mkdir(parents=True)
+    columns = {"ep_len": [20, 15], "ep_offset": [0, 20]}
+    columns |= {name: rng.normal(size=(35, 2)) for name in ("action", "pos_agent")}
+    for name, values in columns.items():
+        np.savez(tmp_path / "rooms" / f"{name}.npz", np.asarray(values))
+    for episode, length in enumerate(columns["ep_len"]):
+        for step in range(length):
+            frame = Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8))
+            frame.save(tmp_path / f"rooms/pixels/ep_{episode}_step_{step}.png")
+    return tmp_path / "rooms"
+
+
+def test_a_dataset_is_recognised_drawn_from_and_sent(
+    anchors: Callable[..., Any], folder: Path, store: AnchorCounterparty
+) -> None:
+    drawing = ("--count", 6, "--frameskip", 2, "--history", 2, "--horizon", 3)
+    answer = anchors("upload", folder, "--task", "tworoom", *drawing)
+    assert "read anchors 6/6" in answer.stderr
+    (shard,) = store.shards
+    header = store.headers[0]
+    assert (header.anchors, header.history, header.horizon) == (6, 2, 3)
+    source = DatasetAnchors("rooms", "tworoom", count=6, frameskip=2)
+    with drawn_from(folder, source, history=2, horizon=3) as drawn:
+        assert header.expected_digest == digest_of(drawn)
+        assert list(np.frombuffer(shard.anchor_ids.data, "<i8")) == drawn.anchor_ids.tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("rooms",), "task: 'rooms' is a folder dataset; say how to read it: --task with"),
+        (("rooms", "--task", "tworoom"), "count: is 100, but the dataset has only 0 windows"),
+        (("rooms", "--task", "tworoom", "--format", "csv"), "format: found 'csv'; wanted one of"),
+        (("windows.npz", "--count", "3"), "count: is for datasets, but 'windows.npz' holds arrays"),
+        (("rooms/pixels",), "format: 'pixels' is none that is known; wanted one of hdf5, lance"),
+    ],
+)
+def test_what_is_no_dataset_or_lacks_a_task_says_so(
+    anchors: Callable[..., Any],
+    folder: Path,
+    windows: Path,
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    answer = anchors("upload", folder.parent / arguments[0], *arguments[1:])
+    assert answer.exit_code == 2
+    assert message in " ".join(answer.stderr.split())
