@@ -18,7 +18,7 @@ from acpc_client import AcpcClient, AsyncAcpcClient
 from acpc_client.errors import InvalidArgument
 from acpc_client.planning import AsyncPolicy, ControlStep, Decision, Policy
 from acpc_lab.integrations import CemCertificates
-from public_cem import PublicCem
+from public_library import public_solver
 from served_world import write_world
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
@@ -130,15 +130,14 @@ def test_solves_of_an_episode_keep_their_streams(server: ServerProcess) -> None:
             return client.plan("lewm", next(frames)[None], GOALS[env], perturbations=change)
 
         def solved(hook: CemCertificates) -> Any:
-            solver = PublicCem(
+            solver = public_solver(
                 lambda _, pool: torch.zeros(pool.shape[:2]),
                 shape=POOL.shape[1:],
-                candidates=6,
+                num_samples=6,
                 topk=2,
                 n_steps=2,
-                callbacks=[hook],
             )
-            solver.solve(1)
+            hook.attach(solver).solve({"pixels": torch.zeros(1, 1)})
             return [item.certificate.clean_costs for item in hook.iterations[0]]
 
         torch.manual_seed(0)

@@ -1,8 +1,9 @@
 """A certificate for every iteration of stable-worldmodel's CEM solvers.
 
-``CemCertificates`` has the interface of ``stable_worldmodel.solver.callbacks.Callback``, so it goes
-into the ``callbacks`` of ``CEMSolver`` and ``ICEMSolver`` as it is; any other loop can call it with
-the same keywords. Neither torch nor stable_worldmodel is imported.
+``CemCertificates`` has the interface of stable-worldmodel's callbacks (``solver.callbacks`` in
+0.1.1, ``planning.solver.callbacks`` since), and ``attach`` puts it into a ``CEMSolver`` or an
+``ICEMSolver``; any other loop can call it with the same keywords. Neither torch nor
+stable_worldmodel is imported.
 
     from acpc_client import AcpcClient, GaussianNoise
     from acpc_lab.integrations import CemCertificates
@@ -18,8 +19,8 @@ the same keywords. Neither torch nor stable_worldmodel is imported.
             elite_count=30,  # the solver's topk
         )
     )
-    solver = CEMSolver(model, n_steps=30, topk=30, callbacks=[certificates])
-    ...
+    solver = certificates.attach(CEMSolver(cost, n_steps=30, topk=30))
+    policy = WorldModelPolicy(solver, PlanConfig(...))  # or, without a policy:
     outputs = solver.solve(info_dict)
     if not certificates.certified(env=0):
         print("from iteration", certificates.first_uncertified(env=0))
@@ -34,19 +35,27 @@ which moves to the next solve's frames; every solve is told the same as without.
 The hook sees the solver's iterations but cannot change them: what to do with a plan that is not
 certified is for the caller to decide, after ``solve``.
 
-The solver's world model and the server's must be the same, and so must what they are shown. The
-public models read the first ``h`` blocks of a candidate as the ones that leave the ``h`` history
-frames, so only ``history_len=1``, the library's default, asks both the same question. Whether they
-agree is checked in every iteration: where the server would select otherwise than the solver, its
-certificate says nothing about the solver and counts for nothing.
+The solver's world model and the server's must be the same, and so must what they are shown. Since
+0.1.1 candidates begin at the newest frame, and the blocks between earlier ones come as
+``action_history``: with ``history_len`` above 1 the session takes as many frames, and
+``certificates.rows[env]["action_history"]`` as its ``past_blocks``. The models of 0.1.1 itself read
+a candidate's first ``h`` blocks as the ones that leave the ``h`` history frames, so there only
+``history_len=1``, the default, asks both the same question. Whether they agree is checked in every
+iteration: where the server would select otherwise than the solver, its certificate says nothing
+about the solver and counts for nothing.
+
+A policy that replans some of its environments gives the solver their rows alone. Which they are is
+read from the key ``environment`` of its ``info_dict``, or from the library's own ``id`` of episodes
+that have been planned for together with all others; otherwise the solve is an ArgumentError.
 """
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from acpc.contract import Record
@@ -54,7 +63,15 @@ from acpc_client import PlanSession, PoolCertificate
 from acpc_client.errors import AcpcError, ArgumentError
 from numpy.typing import NDArray
 
-__all__ = ["CemCertificates", "IterationCertificate"]
+__all__ = ["CemCertificates", "IterationCertificate", "Solver"]
+
+
+class Solver(Protocol):
+    """What ``attach`` needs of a solver."""
+
+    callbacks: list[Any]
+    solve: Any
+    n_envs: int
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -83,12 +100,15 @@ class IterationCertificate(Record):
     error: AcpcError | None
 
 
+S = TypeVar("S", bound=Solver)
+
+
 class CemCertificates:
     """Asks for a certificate at each iteration of a solver, and keeps the answers of one solve.
 
     Args:
-        open_session: Makes the session of an environment, by its index in the solver's
-            ``info_dict``; called once per environment and solve. ``client.plan(...)`` as it is.
+        open_session: Makes the session of an environment, by its number among the solver's
+            ``n_envs``; called once per environment and solve. ``client.plan(...)`` as it is.
         select: Certify the winner or the elite set; CEM moves with the elite set.
         on_error: ``"raise"`` errors of the server out of ``solve``, or ``"deny"``: go on planning,
             with that iteration and the later ones of the environment uncertified.
@@ -97,6 +117,7 @@ class CemCertificates:
     Attributes:
         iterations: Answers by environment, in the order of the solver's steps.
         history: Batches x steps of plain values, as the library's own callbacks keep them.
+        rows: What an attached solver was given for each environment of its solve, by key.
     """
 
     def __init__(
@@ -113,8 +134,12 @@ class CemCertificates:
         self.output_key = name
         self.iterations: dict[int, list[IterationCertificate]] = {}
         self.history: list[list[dict[str, Any]]] = []
+        self.rows: dict[int, dict[str, Any]] = {}
         self._sessions: list[PlanSession | AcpcError] = []
-        self._first_env = 0
+        self._environments: Sequence[int] | None = None
+        self._episodes: list[int] = []
+        self._first_row = 0
+        self._planned = 0
         self._keeps = False
         self._kept: dict[int, PlanSession] = {}
 
@@ -130,6 +155,55 @@ class CemCertificates:
             session.close()
         self._kept = {}
 
+    def attach(self, solver: S) -> S:
+        """Joins a solver: as one of its callbacks, and around its ``solve``; returns the solver.
+
+        So each row is told to be its environment's, and an error inside ``solve``, of whoever it
+        is, leaves no session open.
+        """
+        if self not in solver.callbacks:
+            solver.callbacks.append(self)
+        inner = solver.solve
+
+        @functools.wraps(inner)
+        def solve(info_dict: Mapping[str, Any], *given: Any, **named: Any) -> Any:  # noqa: ANN401
+            info = dict(info_dict)
+            try:
+                self._environments = self._told(info, solver.n_envs)
+                self.rows = {
+                    env: {key: value[row] for key, value in info.items()}
+                    for row, env in enumerate(self._environments)
+                }
+                return inner(info, *given, **named)
+            except BaseException:
+                self._hang_up()
+                raise
+            finally:
+                self._environments = None
+
+        solver.solve = solve
+        return solver
+
+    def _told(self, info: dict[str, Any], environments: int) -> Sequence[int]:
+        """The environments of an ``info_dict``'s rows, in their order; takes the key out."""
+        told = info.pop("environment", None)
+        if told is not None:
+            numbers: list[int] = _integers(told).reshape(-1).tolist()
+            return numbers
+        rows = len(next(iter(info.values())))
+        episodes: list[int] = _integers(info.get("id", ())).reshape(-1).tolist()
+        if rows == environments:
+            self._episodes = episodes
+            return range(rows)
+        try:
+            return [self._episodes.index(episode) for episode in episodes or [-1]]
+        except ValueError:
+            raise ArgumentError(
+                "environment",
+                f"the solver was given {rows} of {environments} environments and not told which: "
+                "put their numbers beside the other observations, info['environment']",
+            ) from None
+
     def first_uncertified(self, env: int = 0) -> int | None:
         """Step of the first iteration that is not certified; None: all are."""
         return next((item.step for item in self.iterations[env] if not item.certified), None)
@@ -141,7 +215,7 @@ class CemCertificates:
     def reset(self) -> None:
         """Begins a solve; closes what a solve that raised has left open."""
         self._close_sessions()
-        self._first_env = 0
+        self._first_row = 0
         self.iterations = {}
         self.history = []
 
@@ -151,8 +225,21 @@ class CemCertificates:
         self.history.append([])
 
     def end_solve(self) -> None:
-        """Ends a solve: closes its sessions."""
+        """Ends a solve: closes its sessions.
+
+        Raises:
+            ArgumentError: A solver that is not attached planned for other environments than
+                before, and which they are is not known.
+        """
         self._close_sessions()
+        rows, before = self._first_row, self._planned
+        self._planned = rows
+        if self._environments is None and before not in (0, rows):
+            raise ArgumentError(
+                "environment",
+                f"the solver planned for {before} environments before and for {rows} now, and "
+                "which they are is not known: use certificates.attach(solver)",
+            )
 
     def __call__(
         self,
@@ -176,13 +263,18 @@ class CemCertificates:
             AcpcError: The server rejected or could not do it, where ``on_error`` is "raise".
         """
         pools, solver_costs, elites = _floats(candidates), _floats(costs), _integers(topk_inds)
-        while len(self._sessions) < len(pools):
-            self._sessions.append(self._enter(self._first_env + len(self._sessions)))
-        answers = []
-        for row, pool in enumerate(pools):
-            answer = self._ask(row, step, pool, solver_costs[row], elites[row])
-            self.iterations.setdefault(self._first_env + row, []).append(answer)
-            answers.append(answer)
+        try:
+            while len(self._sessions) < len(pools):
+                self._sessions.append(self._enter(self._environment(len(self._sessions))))
+            answers = [
+                self._ask(row, step, pool, solver_costs[row], elites[row])
+                for row, pool in enumerate(pools)
+            ]
+        except BaseException:
+            self._hang_up()
+            raise
+        for row, answer in enumerate(answers):
+            self.iterations.setdefault(self._environment(row), []).append(answer)
         self.history[-1].append(
             {
                 "certified": [answer.certified for answer in answers],
@@ -190,6 +282,11 @@ class CemCertificates:
                 "seconds": sum(answer.seconds for answer in answers),
             }
         )
+
+    def _environment(self, row: int) -> int:
+        """Whose row of the batch it is."""
+        row += self._first_row
+        return row if self._environments is None else self._environments[row]
 
     def _enter(self, env: int) -> PlanSession | AcpcError:
         try:
@@ -256,14 +353,21 @@ class CemCertificates:
         )
 
     def _close_sessions(self) -> None:
-        for env, session in enumerate(self._sessions, self._first_env):
+        for row, session in enumerate(self._sessions):
             if not isinstance(session, PlanSession):
                 continue
             if self._keeps:
-                self._kept[env] = session
+                self._kept[self._environment(row)] = session
             else:
                 session.close()
-        self._first_env += len(self._sessions)
+        self._first_row += len(self._sessions)
+        self._sessions = []
+
+    def _hang_up(self) -> None:
+        """Ends the batch's sessions at once: what they were asked for will not be used."""
+        for session in self._sessions:
+            if isinstance(session, PlanSession):
+                session.__exit__(AcpcError)
         self._sessions = []
 
 

@@ -1,8 +1,10 @@
-"""The CEM hook in a loop like the public solver's, against a server on a socket."""
+"""The hook in the public library's CEM and iCEM solvers, against a server on a socket."""
 
 # ruff: noqa: ANN401 - tensors of either library
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,27 +13,38 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import GaussianNoise
-from acpc_client.errors import ArgumentError, InvalidArgument, Unavailable
+from acpc_client.errors import ArgumentError, InvalidArgument, SessionClosed, Unavailable
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.session import PlanSession
 from acpc_lab.integrations import CemCertificates
 from client_counterparty import Counterparty
 from client_messages import status
-from public_cem import PublicCem
+from processes import run
+from public_library import public_solver
 from waiting import GENEROUS_SECONDS
 
 BAD = status(grpc.StatusCode.INVALID_ARGUMENT, "candidates: width 2, wanted 10")
 Opener = Callable[[int], PlanSession]
 
 
-def rising(first: int, pool: torch.Tensor) -> torch.Tensor:
+def rising(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
     """The costs the counterparty certifies: 0, 1, 2, ..."""
     return torch.arange(float(pool.shape[1]), dtype=pool.dtype).repeat(pool.shape[0], 1)
 
 
-def solver(hook: Any, cost: Any = rising, **options: Any) -> PublicCem:
-    given = {"shape": (3, 2), "candidates": 6, "topk": 2, "n_steps": 3, **options}
-    return PublicCem(cost, callbacks=[hook], **given)
+def solver(hook: CemCertificates, cost: Any = rising, **options: Any) -> Any:
+    given = {"shape": (3, 2), "num_samples": 6, "topk": 2, "n_steps": 3, **options}
+    return public_solver(cost, callbacks=[hook], **given)
+
+
+def rows(environments: int) -> dict[str, Any]:
+    """What a policy gives a solver: of each environment its frame, and whose episode it is."""
+    return {"pixels": torch.zeros(environments, 1), "id": np.arange(environments)[:, None] + 40}
+
+
+def only(info: dict[str, Any], kept: list[int]) -> dict[str, Any]:
+    """What a policy gives for the environments that it replans."""
+    return {key: value[kept] for key, value in info.items()}
 
 
 @pytest.fixture
@@ -58,12 +71,12 @@ def test_every_iteration_of_every_environment_is_certified(
 ) -> None:
     pools: list[torch.Tensor] = []
 
-    def noting(first: int, pool: torch.Tensor) -> torch.Tensor:
+    def noting(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
         pools.append(pool)
-        return rising(first, pool)
+        return rising(info, pool)
 
     hook = CemCertificates(session)
-    outputs = solver(hook, noting, batch_size=2).solve(3)
+    outputs = solver(hook, noting, batch_size=2).solve(rows(3))
     seeds = [message.start.perturbations.seed for message in counterparty.requests["Plan"]]
     assert seeds == [0, 1, 2]
     assert all(counterparty.goodbyes.acquire(timeout=GENEROUS_SECONDS) for _ in range(3))
@@ -86,12 +99,12 @@ def test_every_iteration_of_every_environment_is_certified(
 def test_one_denied_view_denies_the_iteration(session: Opener, counterparty: Counterparty) -> None:
     hook = CemCertificates(session)
 
-    def denied_from_the_second(first: int, pool: torch.Tensor) -> torch.Tensor:
+    def denied_from_the_second(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
         if hook.iterations.get(0):
             counterparty.uncertified = {(0, 0)}
-        return rising(first, pool)
+        return rising(info, pool)
 
-    solver(hook, denied_from_the_second).solve(1)
+    solver(hook, denied_from_the_second).solve(rows(1))
     assert [item.certified for item in hook.iterations[0]] == [True, False, False]
     assert hook.first_uncertified() == 1
     assert hook.iterations[0][1].margin == -0.25
@@ -103,7 +116,7 @@ def test_a_certificate_of_another_selection_counts_for_nothing(
     select: Any, session: Opener
 ) -> None:
     hook = CemCertificates(session, select=select)
-    solver(hook, lambda first, pool: rising(first, pool).flip(1)).solve(1)
+    solver(hook, lambda info, pool: rising(info, pool).flip(1)).solve(rows(1))
     for item in hook.iterations[0]:
         assert item.certificate is not None
         assert item.certificate.views[0].elite.certified
@@ -114,19 +127,21 @@ def test_a_certificate_of_another_selection_counts_for_nothing(
 
 def test_the_winner_alone_can_be_asked_for(session: Opener) -> None:
     hook = CemCertificates(session, select="top1", name="winner")
-    outputs = solver(hook, topk=4).solve(1)  # not the session's elite count, which does not matter
+    outputs = solver(hook, topk=4).solve(
+        rows(1)
+    )  # not the session's elite count, which does not matter
     assert hook.certified()
     assert list(outputs["callbacks"]) == ["winner"]
 
 
 def test_an_elite_count_that_is_not_the_solvers_is_refused(session: Opener) -> None:
     with pytest.raises(ArgumentError, match="found 2, wanted the solver's topk 4"):
-        solver(CemCertificates(session, on_error="deny"), topk=4).solve(1)
+        solver(CemCertificates(session, on_error="deny"), topk=4).solve(rows(1))
 
 
 def test_bfloat16_candidates_travel_as_float32(session: Opener, counterparty: Counterparty) -> None:
     hook = CemCertificates(session)
-    solver(hook, dtype=torch.bfloat16).solve(1)
+    solver(hook, dtype=torch.bfloat16).solve(rows(1))
     assert hook.certified()
     sent = counterparty.requests["PlanPool"][0].pool.candidates
     values = torch.frombuffer(bytearray(sent.data), dtype=torch.float32)
@@ -149,8 +164,8 @@ def test_an_error_ends_the_solve_and_the_next_one_begins_anew(
     counterparty.refusals["PlanPool"].append(BAD)
     hook = CemCertificates(session)
     with pytest.raises(InvalidArgument, match="wanted 10"):
-        solver(hook).solve(1)
-    solver(hook).solve(1)
+        solver(hook).solve(rows(1))
+    solver(hook).solve(rows(1))
     assert hook.certified()
     seeds = [message.start.perturbations.seed for message in counterparty.requests["Plan"]]
     assert seeds == [0, 0]
@@ -161,7 +176,7 @@ def test_an_error_can_deny_the_rest_of_one_environment(
 ) -> None:
     counterparty.refusals["PlanPool"].append(BAD)
     hook = CemCertificates(session, on_error="deny")
-    solver(hook, batch_size=2).solve(2)
+    solver(hook, batch_size=2).solve(rows(2))
     assert [item.certified for item in hook.iterations[0]] == [False] * 3
     assert all(isinstance(item.error, InvalidArgument) for item in hook.iterations[0])
     assert hook.first_uncertified(0) == 0
@@ -181,6 +196,115 @@ def test_without_a_server_a_planner_that_denies_plans_on(
             ),
             on_error="deny",
         )
-        solver(hook).solve(1)
+        solver(hook).solve(rows(1))
     assert all(isinstance(item.error, Unavailable) for item in hook.iterations[0])
     assert not hook.certified()
+
+
+@pytest.mark.parametrize("kind", ["CEM", "ICEM"])
+def test_a_solver_that_replans_some_environments_asks_for_theirs(
+    kind: Any, session: Opener, counterparty: Counterparty
+) -> None:
+    hook, seen = CemCertificates(session), []
+
+    def noting(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
+        seen.append(sorted(info))
+        return rising(info, pool)
+
+    attached = hook.attach(solver(hook, noting, environments=3, n_steps=1, kind=kind))
+    attached.solve(rows(3))
+    attached(only(rows(3), [2, 1]))
+    assert sorted(hook.iterations) == [1, 2]
+    assert hook.rows[2]["id"] == 42
+    attached.solve({**only(rows(3), [2]), "environment": torch.tensor([2])})
+    assert list(hook.iterations) == [2]
+    seeds = [message.start.perturbations.seed for message in counterparty.requests["Plan"]]
+    assert seeds == [0, 1, 2, 2, 1, 2]
+    assert {tuple(keys) for keys in seen} == {("id", "pixels")}, "the model sees what it did before"
+    assert attached.callbacks == [hook]
+
+
+def test_rows_that_are_nobodys_are_told_in_words(
+    session: Opener, counterparty: Counterparty
+) -> None:
+    hook = CemCertificates(session, on_error="deny")
+    attached = hook.attach(solver(hook, environments=2, n_steps=1))
+    with pytest.raises(ArgumentError, match=r"1 of 2 environments.*info\['environment'\]"):
+        attached.solve(rows(1))
+    attached.solve(rows(2))
+    another = {**rows(1), "id": np.array([[77]])}
+    with pytest.raises(ArgumentError, match="not told which"):
+        attached.solve(another)
+    assert len(counterparty.requests["Plan"]) == 2
+
+    alone = CemCertificates(session)
+    loop = solver(alone, n_steps=1)
+    loop.solve(rows(2))
+    with pytest.raises(ArgumentError, match=r"2 environments before and for 1 now.*attach"):
+        loop.solve(only(rows(2), [1]))
+
+
+def test_an_error_inside_solve_leaves_no_session_open(
+    session: Opener, counterparty: Counterparty
+) -> None:
+    opened: list[PlanSession] = []
+
+    def kept(env: int) -> PlanSession:
+        opened.append(session(env))
+        return opened[-1]
+
+    hook = CemCertificates(kept)
+
+    def failing(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
+        if hook.iterations:
+            raise RuntimeError("the world model has failed")
+        return rising(info, pool)
+
+    with pytest.raises(RuntimeError, match="world model"):
+        hook.attach(solver(hook, failing)).solve(rows(1))
+    counterparty.refusals["PlanPool"].append(BAD)
+    with pytest.raises(InvalidArgument):
+        solver(hook := CemCertificates(kept), batch_size=2).solve(rows(2))
+    assert len(opened) == 3
+    for left in opened:
+        with pytest.raises(SessionClosed):
+            left.certify(np.zeros((6, 3, 2), np.float32))
+
+
+FAILING = """
+import sys
+import numpy as np
+import torch
+from acpc.contract import GaussianNoise
+from acpc_client import AcpcClient
+from acpc_lab.integrations import CemCertificates
+from processes import run
+from public_library import public_solver
+
+client, frames = AcpcClient(sys.argv[1]), np.zeros((1, 8, 8, 3), np.uint8)
+hook = CemCertificates(lambda env: client.plan(
+    "a", frames, np.zeros(6, np.float32), perturbations=GaussianNoise(0.08), elite_count=2
+))
+asked = []
+
+def cost(info, pool):
+    asked.append(pool)
+    if len(asked) == 2:
+        raise RuntimeError("the world model has failed")
+    return torch.arange(6.0)[None]
+
+options = {"num_samples": 6, "topk": 2, "n_steps": 3}
+hook.attach(public_solver(cost, shape=(3, 2), **options)).solve({"pixels": torch.zeros(1, 1)})
+"""
+
+
+@pytest.mark.process
+def test_a_planner_that_dies_of_an_error_prints_that_error_alone(target: str) -> None:
+    path = os.pathsep.join(["tests/harness", *sys.path])
+    done = run(
+        [sys.executable, "-c", FAILING, target], check=False, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith("RuntimeError: the world model has failed")
+    assert done.stderr.count("Traceback") == 1
+    assert done.stdout == ""
