@@ -32,12 +32,24 @@ from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from common import CHECKPOINTS, WORLD, memory, parser, processor_seconds, publish
 from dataset import write_dataset
-from load import HISTORY, SIDE, WIDTH, Seen, closed_loop, elsewhere, open_loop, quantiles
+from load import (
+    HISTORY,
+    PAIR,
+    POOL,
+    SIDE,
+    WIDTH,
+    Seen,
+    closed_loop,
+    elsewhere,
+    open_loop,
+    quantiles,
+)
 from server_process import ServerProcess
 
 MODEL = "two-room-base"
 CANDIDATES, HORIZON, ELITES = 64, 5, 8
 CALLERS, VIEWS = 32, (1, 4)  # of ComparePair, merged and not; views of each pair
+PRIMITIVES = {PAIR: "pair", POOL: "pool"}  # device calls of a method, in the metrics
 
 
 def pool_overhead(address: str, sockets: str, rounds: int) -> dict[str, Any]:
@@ -108,11 +120,12 @@ def pool_overhead(address: str, sockets: str, rounds: int) -> dict[str, Any]:
     }
 
 
-def throughput(address: str, callers: int, seconds: float, draws: int) -> dict[str, Any]:
+def throughput(
+    address: str, callers: int, seconds: float, draws: int, method: str = PAIR
+) -> dict[str, Any]:
     """Closed loop of many callers; how evenly they were served."""
-    found = cast(
-        "list[list[float]]", elsewhere(closed_loop, address, MODEL, callers, seconds, draws)
-    )
+    arguments = (address, MODEL, callers, seconds, draws, method)
+    found = cast("list[list[float]]", elsewhere(closed_loop, *arguments))
     counts = [len(latencies) for latencies in found]
     return {
         "per_second": sum(counts) / seconds,
@@ -122,11 +135,11 @@ def throughput(address: str, callers: int, seconds: float, draws: int) -> dict[s
     }
 
 
-def shared(server: ServerProcess, seconds: float, draws: int) -> dict[str, Any]:
-    """The same for 32 callers of ComparePair, and what a call costs the server."""
-    before = processor_seconds(server.pid), device_calls(server)
-    found = throughput(server.address, CALLERS, seconds, draws)
-    after = processor_seconds(server.pid), device_calls(server)
+def shared(server: ServerProcess, seconds: float, draws: int, method: str = PAIR) -> dict[str, Any]:
+    """The same for 32 callers of one method, and what a call costs the server."""
+    before = processor_seconds(server.pid), device_calls(server, PRIMITIVES[method])
+    found = throughput(server.address, CALLERS, seconds, draws, method)
+    after = processor_seconds(server.pid), device_calls(server, PRIMITIVES[method])
     count = found["latency"]["count"]
     user, system = (
         1e3 * (then - now) / count for now, then in zip(before[0], after[0], strict=True)
@@ -139,14 +152,18 @@ def shared(server: ServerProcess, seconds: float, draws: int) -> dict[str, Any]:
     }
 
 
-def device_calls(server: ServerProcess) -> tuple[float, float]:
-    """Device calls for pairs so far, and the seconds they took."""
+def device_calls(server: ServerProcess, primitive: str) -> tuple[float, float]:
+    """Interactive device calls of a primitive so far, and the seconds they took."""
     address = f"http://127.0.0.1:{server.metrics_port}/metrics"
     with urllib.request.urlopen(address, timeout=60) as answer:
         lines = answer.read().decode().splitlines()
-    series = 'acpc_compute_seconds_{}{{primitive="pair",priority="interactive"}} '
+    labels = f'{{primitive="{primitive}",priority="interactive"}} '
     count, total = (
-        sum(float(line.split()[-1]) for line in lines if line.startswith(series.format(what)))
+        sum(
+            float(line.split()[-1])
+            for line in lines
+            if line.startswith(f"acpc_compute_seconds_{what}{labels}")
+        )
         for what in ("count", "sum")
     )
     return count, total
@@ -217,6 +234,7 @@ def main() -> None:
             throughput(server.address, 4, 2.0, 4)  # warm
             for views in VIEWS:
                 report["unbatched"][str(views)] = shared(server, options.seconds, views)
+            report["pools_unbatched"] = shared(server, options.seconds, 1, POOL)
         # A small cache of latents, full before the overload, whose memory is to stay flat.
         small_cache = {"ACPC_LATENT_CACHE_MIB": "4"}
         sockets = f"unix:{root / 'acpc.sock'}"
@@ -229,6 +247,9 @@ def main() -> None:
                 report["batched"][str(views)] = merged
                 alone = report["unbatched"][str(views)]
                 report["throughput_ratio"][str(views)] = merged["per_second"] / alone["per_second"]
+            merged = report["pools_batched"] = shared(server, options.seconds, 1, POOL)
+            alone = report["pools_unbatched"]
+            report["pools_throughput_ratio"] = merged["per_second"] / alone["per_second"]
             report["beside_a_job"] = beside_a_job(server.address, options.seconds)
             capacity = throughput(server.address, 8, options.seconds, 48)["per_second"]
             report["overload"] = overload(server, capacity, options.seconds, 48)

@@ -12,11 +12,13 @@ from multiprocessing import get_context
 
 import grpc
 import numpy as np
+from acpc.contract import write_tensor
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
 from acpc.v1 import perturbation_pb2, receipt_pb2, tensor_pb2
 
 HISTORY, HORIZON, SIDE, WIDTH = 3, 8, 32, 10
+PAIR, POOL = "ComparePair", "CertifyPool"
 
 
 @dataclass
@@ -63,19 +65,40 @@ def pair_request(checkpoint: str, rng: np.random.Generator, draws: int) -> pb.Co
     )
 
 
+def pool_request(checkpoint: str, rng: np.random.Generator, draws: int) -> pb.CertifyPoolRequest:
+    """A pool of 64 candidates x 5 steps that nobody has asked for before, from a pair's history."""
+    pair = pair_request(checkpoint, rng, draws)
+    frame = rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+    past = rng.standard_normal((HISTORY - 1, WIDTH)).astype(np.float32)
+    candidates = rng.standard_normal((64, 5, WIDTH)).astype(np.float32)
+    return pb.CertifyPoolRequest(
+        checkpoint=pair.checkpoint,
+        history=pair.history,
+        perturbations=pair.perturbations,
+        past_blocks=write_tensor(past),
+        candidates=write_tensor(candidates),
+        goal=pb.Goal(frame=write_tensor(frame)),
+        elite_count=8,
+    )
+
+
 def fresh_seed() -> int:
     """A seed whose views no earlier load has asked for."""
     return secrets.randbits(62)
 
 
 def closed_loop(
-    address: str, checkpoint: str, callers: int, seconds: float, draws: int
+    address: str, checkpoint: str, callers: int, seconds: float, draws: int, method: str = PAIR
 ) -> list[list[float]]:
-    """Callers that ask again as soon as they are answered; latencies of each caller."""
+    """Callers that ask again as soon as they are answered; latencies of each caller.
+
+    ``method`` is ComparePair or CertifyPool.
+    """
+    made = pair_request if method == PAIR else pool_request
 
     def caller(index: int) -> list[float]:
         rng = np.random.default_rng(index)
-        requests = [pair_request(checkpoint, rng, draws) for _ in range(64)]
+        requests = [made(checkpoint, rng, draws) for _ in range(64)]
         found, position, seed = [], 0, fresh_seed()
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
@@ -83,12 +106,12 @@ def closed_loop(
             request.perturbations.seed = seed + position  # new views: no latent is cached
             position += 1
             started = time.perf_counter()
-            stub.ComparePair(request, timeout=60)
+            ask(request, timeout=60)
             found.append(time.perf_counter() - started)
         return found
 
     with grpc.insecure_channel(address) as channel, ThreadPoolExecutor(callers) as pool:
-        stub = pb_grpc.DiagnosticServiceStub(channel)
+        ask = getattr(pb_grpc.DiagnosticServiceStub(channel), method)
         return list(pool.map(caller, range(callers)))
 
 
