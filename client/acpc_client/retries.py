@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import re
 import time
@@ -258,6 +259,8 @@ def _why(error: AcpcError) -> str:
 
 
 def _length(seconds: float) -> str:
+    if math.isinf(seconds):
+        return "any length of time"
     return f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"
 
 

@@ -126,6 +126,13 @@ def test_patience_is_short_before_the_first_contact() -> None:
     assert told[2:] == ["back"]
 
 
+def test_patience_without_end_is_said_in_words() -> None:
+    told: list[str] = []
+    absence = Absence(Contact("gpu:1"), float("inf"), lines(told))
+    assert absence.failed(Unavailable(REFUSED)) > 0
+    assert told[0].endswith("trying for any length of time")
+
+
 def test_the_server_is_never_asked_sooner_than_it_said() -> None:
     absence = Absence(Contact("gpu:1", made=True), 600, lambda _: None)
     assert absence.failed(ResourceExhausted("full", retry_after=7.0)) >= 7

@@ -21,7 +21,6 @@ from acpc_lab.cli.options import (
     Exit,
     Gate,
     Json,
-    Patience,
     as_usage,
     reported,
     target_option,
@@ -41,7 +40,16 @@ class WatchServer(Caller):
     target: Annotated[
         str | None, target_option(f"The server; else the sweep file's, else {DEFAULT_TARGET}.")
     ] = None
-    patience: Patience = None
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="How long the server may be away at a stretch [without end; with --once 600, and "
+            "10 for a server that never answered].",
+            rich_help_panel="Server",
+        ),
+    ] = None
 
     def connect(self, spec: SweepSpec) -> AcpcClient:
         """A client."""

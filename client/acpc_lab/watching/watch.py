@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from acpc_client import AcpcClient, Checkpoint, CheckpointRef, Operation, Outcome
-from acpc_client.errors import AcpcError, FailedPrecondition, NotFound, extended
+from acpc_client.errors import (
+    AcpcError,
+    ArgumentError,
+    FailedPrecondition,
+    NotFound,
+    extended,
+)
 
 from acpc_lab.campaigns import Campaign, Link, Options, Records, TaskState, check_options
 from acpc_lab.sweeps import (
@@ -121,6 +127,7 @@ class Watch:
         A disk that is full and a folder that is away are waited for, unless ``once`` is said.
 
         Raises:
+            ArgumentError: The folder is a checkpoint itself, and has no name at the server.
             FailedPrecondition: Another process watches with this folder, or, with ``once``,
                 something cannot be read or written.
             RunEnded: The server was away for too long, or ``stop`` was set; jobs go on.
@@ -276,6 +283,12 @@ class Watch:
         for path in self.finder.torn:
             self._tell(f"{path} is not whole, and has not changed for a while; left out")
         for item in found:
+            if not item.ref.name:
+                raise ArgumentError(
+                    "prefix",
+                    f"{self.finder.root} holds {item.ref.weights} itself: say what the server "
+                    "calls this folder, its path below --checkpoint-root",
+                )
             key = self._arrived(item) if self.is_named(item) else ""
             if key and key not in self._cells:
                 yield key

@@ -123,6 +123,18 @@ def test_wrong_usage_is_named(acpc: Callable[..., Any], file: Path) -> None:
         assert words in " ".join(answer.stderr.replace("│", " ").split())
 
 
+def test_a_checkpoint_without_a_name_at_the_server_wants_a_prefix(
+    acpc: Callable[..., Any], root: Path, party: JobParty
+) -> None:
+    for file in (root / "run").iterdir():
+        file.rename(root / file.name)
+    answer = acpc()
+    assert answer.exit_code == 2
+    assert "prefix: " in answer.stderr
+    assert acpc("--prefix", "runs/7").exit_code == 0
+    assert {job.request.checkpoint.name for job in party.jobs.values()} == {"runs/7"}
+
+
 @pytest.mark.process
 def test_an_interrupt_leaves_cleanly_and_the_same_command_goes_on(
     root: Path, file: Path, party: JobParty
