@@ -35,5 +35,7 @@ class Pair:
     seed: int = 0
     anchor: int = 0
     observed_future: NDArray[Any] | None = None
+    proprio: NDArray[Any] | None = None
+    future_proprio: NDArray[Any] | None = None
     weights: Sequence[float] = ()
     pair_id: str = ""

@@ -86,12 +86,20 @@ class AsyncPlanSession(SessionBase):
         keep: int = 0,
         past_blocks: NDArray[Any] | None = None,
         goal: NDArray[Any] | None = None,
+        goal_proprio: NDArray[Any] | None = None,
+        proprio: NDArray[Any] | None = None,
         views: NDArray[Any] | None = None,
         timeout: float | None = None,
     ) -> Receipt:
         """See ``PlanSession.move``."""
         request = planning.frame(
-            history, keep=keep, past_blocks=past_blocks, goal=goal, views=views
+            history,
+            keep=keep,
+            past_blocks=past_blocks,
+            goal=goal,
+            views=views,
+            proprio=proprio,
+            goal_proprio=goal_proprio,
         )
         self._ends = 0.0  # for ``enter_after``: its start no longer says where it is
         return await self._answered(lambda: request, self._moved, timeout)

@@ -45,7 +45,9 @@ def compare_pair(
         history=history,
         action_blocks=action_blocks,
         views=views(options),
+        proprio=options.get("proprio"),
         observed_future=options.get("observed_future"),
+        future_proprio=options.get("future_proprio"),
         weights=weights,
     )
     return send(COMPARE_PAIR, request, PairComparison.from_message)
@@ -65,6 +67,8 @@ def stream_item(
         seed=pair.seed,
         anchor=pair.anchor,
         observed_future=pair.observed_future,
+        proprio=pair.proprio,
+        future_proprio=pair.future_proprio,
         weights=pair.weights,
         numeric_mode=numeric_mode,
     )

@@ -45,6 +45,8 @@ class ViewOptions(CallOptions, total=False):
         draws: Draws per perturbation; 1.
         seed: Seed of the draws; 0.
         anchor: Identity of the history among those that share the seed; 0.
+        proprio: Normalised proprioception of the history's frames, float32 (h, width), for
+            checkpoints whose frames come with it.
     """
 
     perturbations: Perturbation | Sequence[Perturbation]
@@ -52,6 +54,7 @@ class ViewOptions(CallOptions, total=False):
     draws: int
     seed: int
     anchor: int
+    proprio: NDArray[Any] | None
 
 
 class PairOptions(ViewOptions, total=False):
@@ -59,10 +62,12 @@ class PairOptions(ViewOptions, total=False):
 
     Attributes:
         observed_future: uint8 (H, height, width, 3); adds prediction errors and their drift.
+        future_proprio: Its frames' proprioception, as ``proprio``, (H, width).
         weights: Horizon weights, nonnegative and summing to 1; empty: 1/H.
     """
 
     observed_future: NDArray[Any] | None
+    future_proprio: NDArray[Any] | None
     weights: Sequence[float]
 
 
@@ -71,11 +76,13 @@ class PlannerOptions(ViewOptions, total=False):
 
     Attributes:
         past_blocks: Blocks that leave the earlier frames, float32 (h - 1, block width).
+        goal_proprio: A goal frame's proprioception, as ``proprio``, (width,).
         cost_reduction: How the squared distance is reduced over latent coordinates.
         endpoint_tolerance: l2 distance by which every endpoint may be off; 0.
     """
 
     past_blocks: NDArray[Any] | None
+    goal_proprio: NDArray[Any] | None
     cost_reduction: CostReduction
     endpoint_tolerance: float
 

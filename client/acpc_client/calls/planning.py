@@ -53,6 +53,8 @@ def frame(
     past_blocks: NDArray[Any] | None,
     goal: NDArray[Any] | None,
     views: NDArray[Any] | None,
+    proprio: NDArray[Any] | None,
+    goal_proprio: NDArray[Any] | None,
 ) -> pb.PlanRequest:
     """The message that moves a session on.
 
@@ -60,13 +62,20 @@ def frame(
         ArgumentError: An argument cannot be sent as it is.
     """
     moved = PlanFrame(
-        history=history, keep=keep, past_blocks=past_blocks, goal=goal, explicit_views=views
+        history=history,
+        keep=keep,
+        past_blocks=past_blocks,
+        goal=goal,
+        goal_proprio=goal_proprio,
+        proprio=proprio,
+        explicit_views=views,
     )
     return pb.PlanRequest(frame=message(moved))
 
 
 # What a frame may change of a start.
-_MOVING = {"request_id", "history", "past_blocks", "goal", "explicit_views"}
+_WHOLE = ("past_blocks", "explicit_views", "proprio")
+_MOVING = {"request_id", "history", "goal", "goal_proprio", *_WHOLE}
 
 
 def frame_between(before: pb.PlanStart, after: pb.PlanStart) -> pb.PlanRequest | None:
@@ -84,11 +93,12 @@ def frame_between(before: pb.PlanStart, after: pb.PlanStart) -> pb.PlanRequest |
     newest = type(new)(
         dtype=new.dtype, shape=[count - keep, *new.shape[1:]], data=new.data[keep * each :]
     )
-    goal = None if before.goal == after.goal else after.goal
-    moved = pb.PlanFrame(history=newest, keep=keep, goal=goal)
-    for name in ("past_blocks", "explicit_views"):
-        if after.HasField(name):
-            getattr(moved, name).CopyFrom(getattr(after, name))
+    stays = before.goal == after.goal and before.goal_proprio == after.goal_proprio
+    moved = pb.PlanFrame(history=newest, keep=keep, goal=None if stays else after.goal)
+    whole = _WHOLE if stays else (*_WHOLE, "goal_proprio")
+    for given, value in after.ListFields():
+        if given.name in whole:
+            getattr(moved, given.name).CopyFrom(value)
     return pb.PlanRequest(frame=moved)
 
 

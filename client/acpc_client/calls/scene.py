@@ -69,6 +69,8 @@ def moment(
         "history": history,
         "goal": goal,
         "views": views(options),
+        "proprio": options.get("proprio"),
+        "goal_proprio": options.get("goal_proprio"),
         "past_blocks": options.get("past_blocks"),
         "cost_reduction": options.get("cost_reduction", CostReduction.SERVER_DEFAULT),
         "endpoint_tolerance": options.get("endpoint_tolerance", 0.0),

@@ -110,6 +110,8 @@ class PlanSession(SessionBase):
         keep: int = 0,
         past_blocks: NDArray[Any] | None = None,
         goal: NDArray[Any] | None = None,
+        goal_proprio: NDArray[Any] | None = None,
+        proprio: NDArray[Any] | None = None,
         views: NDArray[Any] | None = None,
         timeout: float | None = None,
     ) -> Receipt:
@@ -123,6 +125,8 @@ class PlanSession(SessionBase):
             keep: How many of the session's latest frames stay, ahead of these.
             past_blocks: Blocks that leave the earlier frames, float32 (keep + n - 1, block width).
             goal: As of ``client.plan``; None: the one before.
+            goal_proprio: That of a goal frame which is given here.
+            proprio: As of ``client.plan``, of all frames of the new history.
             views: The new history's, where the session has views of the caller's.
             timeout: Seconds for the answer; None: the session's ``message_timeout``.
 
@@ -136,7 +140,13 @@ class PlanSession(SessionBase):
                 earlier release does not know of this: InvalidArgument.
         """
         request = planning.frame(
-            history, keep=keep, past_blocks=past_blocks, goal=goal, views=views
+            history,
+            keep=keep,
+            past_blocks=past_blocks,
+            goal=goal,
+            views=views,
+            proprio=proprio,
+            goal_proprio=goal_proprio,
         )
         self._ends = 0.0  # for ``enter_after``: its start no longer says where it is
         return self._answered(lambda: request, self._moved, timeout)

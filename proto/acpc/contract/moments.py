@@ -67,6 +67,8 @@ class _Moment(Request):
         checkpoint: What predicts.
         history: Clean history, uint8 (h, height, width, 3), 1 <= h <= the model's history.
         views: Perturbations of the history, or views made by the caller.
+        proprio: Normalised proprioception of the history's frames, which its views share, float32
+            (h, width), where the checkpoint's frames come with it; otherwise None.
         numeric_mode: Arithmetic of the network: fp32 unless said otherwise.
         request_id: Echoed in logs and answers; made by the server when empty.
     """
@@ -74,6 +76,7 @@ class _Moment(Request):
     checkpoint: CheckpointRef
     history: NDArray[Any] = frames("h, height, width, 3")
     views: Views | None = field(metadata={"wire": "perturbation"})
+    proprio: NDArray[Any] | None = floats("h, proprio width", None)
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
     request_id: str = sized("", most=MAX_REQUEST_ID)
 
@@ -81,9 +84,15 @@ class _Moment(Request):
         """Views are given, and of the history's shape."""
         if self.views is None:
             raise ArgumentError("perturbations", "give perturbations or explicit_views")
+        _check_rows("proprio", self.proprio, len(self.history))
         if isinstance(self.views, np.ndarray):
             VIEWS.check(self.views, "explicit_views")
             _check_same("explicit_views", self.views.shape[1:], self.history.shape)
+
+
+def _check_rows(name: str, proprio: NDArray[Any] | None, frames: int) -> None:
+    if proprio is not None and len(proprio) != frames:
+        raise ArgumentError(f"{name}.shape", f"{len(proprio)} rows, but there are {frames} frames")
 
 
 def _check_same(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
@@ -101,11 +110,13 @@ class PairRequest(_Moment, Wire[pb.ComparePairRequest]):
         action_blocks: Normalised, float32 (h + H - 1, block width), H from 1 to 1024. Block k
             leaves frame k; the paper's a_0 is block h - 1.
         observed_future: Observed future, uint8 (H, height, width, 3); None: no prediction errors.
+        future_proprio: That of the observed future's frames, as ``proprio``, (H, width).
         weights: Horizon weights alpha_1..alpha_H, not negative, summing to 1; empty: 1/H.
     """
 
     action_blocks: NDArray[Any] = floats("h + H - 1, block width")
     observed_future: NDArray[Any] | None = frames("H, height, width, 3", None)
+    future_proprio: NDArray[Any] | None = floats("H, proprio width", None)
     weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
 
     def check_rules(self) -> None:
@@ -119,6 +130,8 @@ class PairRequest(_Moment, Wire[pb.ComparePairRequest]):
             )
         if self.observed_future is not None:
             _check_same("observed_future", self.observed_future.shape[1:], self.history.shape[1:])
+        future = 0 if self.observed_future is None else len(self.observed_future)
+        _check_rows("future_proprio", self.future_proprio, future)
         super().check_rules()
 
 
@@ -128,6 +141,7 @@ class PlannerMoment(_Moment):
 
     Attributes:
         goal: uint8 (height, width, 3), or float32 (latent width) in the projected latent space.
+        goal_proprio: That of a goal frame, as ``proprio``, (width,).
         past_blocks: Normalised blocks that leave the earlier history frames, float32
             (h - 1, block width); None when h is 1.
         cost_reduction: How the squared distance to the goal is reduced over latent coordinates.
@@ -136,6 +150,7 @@ class PlannerMoment(_Moment):
     """
 
     goal: Goal
+    goal_proprio: NDArray[Any] | None = floats("proprio width", None)
     past_blocks: NDArray[Any] | None = floats("h - 1, block width", None)
     cost_reduction: CostReduction = CostReduction.SUM
     endpoint_tolerance: float = bounded(0.0, ge=0)
@@ -202,6 +217,8 @@ class PlanFrame(Request, Wire[pb.PlanFrame]):
         past_blocks: Normalised blocks that leave the earlier frames, float32 (h - 1, block width),
             h = keep + n; None when h is 1.
         goal: As of the start; None: the one before.
+        goal_proprio: That of a goal frame which is given here.
+        proprio: Where the start has it: that of all frames of the new history, (h, width).
         explicit_views: Where the start has views of the caller's: those of the new history, uint8
             (views, h, height, width, 3).
     """
@@ -210,6 +227,8 @@ class PlanFrame(Request, Wire[pb.PlanFrame]):
     keep: int = bounded(0, ge=0, le=UINT32)
     past_blocks: NDArray[Any] | None = floats("h - 1, block width", None)
     goal: Goal | None = None
+    goal_proprio: NDArray[Any] | None = floats("proprio width", None)
+    proprio: NDArray[Any] | None = floats("h, proprio width", None)
     explicit_views: NDArray[Any] | None = frames("views, h, height, width, 3", None)
 
     def after(self, before: PlanStart) -> PlanStart:
@@ -231,6 +250,8 @@ class PlanFrame(Request, Wire[pb.PlanFrame]):
             history=np.concatenate([before.history[kept - self.keep :], self.history]),
             past_blocks=self.past_blocks,
             goal=before.goal if self.goal is None else self.goal,
+            goal_proprio=before.goal_proprio if self.goal is None else self.goal_proprio,
+            proprio=self.proprio,
             views=before.views if drawn else self.explicit_views,
         )
 

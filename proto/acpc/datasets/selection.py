@@ -29,6 +29,8 @@ class DrawnWindows:
         trajectory_ids: Episode each anchor was cut from, int64 (n,).
         window_blocks: Normalised blocks that leave all frames of the window that each anchor was
             drawn from, (n, h + F, block width).
+        proprio: Normalised proprioception of every frame, float32 (n, h + H, width); None where
+            the task names no column of it.
     """
 
     history: int
@@ -40,6 +42,7 @@ class DrawnWindows:
     anchor_ids: Int64[np.ndarray, "n"]
     trajectory_ids: Int64[np.ndarray, "n"]
     window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
+    proprio: Float32[np.ndarray, "n steps proprio_width"] | None = None
 
 
 class WindowIndex:
@@ -153,6 +156,7 @@ def draw_windows(
         anchor_ids=chosen,
         trajectory_ids=episode,
         window_blocks=window_blocks,
+        proprio=_proprio(dataset, task, frame_rows, known),
     )
 
 
@@ -228,6 +232,19 @@ def _endpoint_states(
             "an anchor, is not finite"
         )
     return states
+
+
+def _proprio(
+    dataset: Dataset, task: TaskPreset, rows: Int64[np.ndarray, "n steps"], known: StatisticsCache
+) -> np.ndarray | None:
+    """As the public library's normaliser makes it: NaN becomes 0, the mean."""
+    if task.proprio is None:
+        return None
+    column = dataset.numeric_column(task.proprio)
+    statistics = known.get(dataset, column, ddof=task.action_ddof)
+    normalised = statistics.standardise(_floats(column.gather(rows), *rows.shape))
+    found: np.ndarray = np.nan_to_num(normalised, nan=0.0).astype(np.float32)
+    return found  # (n, steps, width)
 
 
 def _blocks(

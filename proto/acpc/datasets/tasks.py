@@ -64,6 +64,8 @@ class TaskPreset(_Model):
         pixels: Column of frames.
         action: Column of actions.
         state: Column whose row at the last future frame is the endpoint state.
+        proprio: Column of the proprioception that goes with every frame, normalised as actions
+            are; None: frames have none.
         frameskip: Environment steps between kept frames.
         history: Frames of history the paper's models take.
         action_ddof: 1 normalises actions with the unbiased standard deviation (the paper), 0
@@ -79,6 +81,7 @@ class TaskPreset(_Model):
     pixels: str = Field(default="pixels", min_length=1)
     action: str = Field(default="action", min_length=1)
     state: str = Field(min_length=1)
+    proprio: str | None = Field(default=None, min_length=1)
     frameskip: int = Field(default=5, ge=1, le=1000)
     history: int = Field(default=3, ge=1, le=1000)
     action_ddof: Literal[0, 1] = 1

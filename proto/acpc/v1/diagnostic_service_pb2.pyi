@@ -145,6 +145,8 @@ class ComparePairRequest(_message.Message):
     OBSERVED_FUTURE_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
+    PROPRIO_FIELD_NUMBER: _builtins.int
+    FUTURE_PROPRIO_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Echoed in logs and answers; made by the server when empty.
     Length: 0 to 128.
@@ -185,6 +187,16 @@ class ComparePairRequest(_message.Message):
         Length: 0 to 1024.
         """
 
+    @_builtins.property
+    def proprio(self) -> _tensor_pb2.Tensor:
+        """Normalised proprioception of the history's frames, float32 (h, width), for
+        checkpoints whose frames come with it (ModelCard.proprio_dim).
+        """
+
+    @_builtins.property
+    def future_proprio(self) -> _tensor_pb2.Tensor:
+        """That of the observed future's frames, float32 (H, width)."""
+
     def __init__(
         self,
         *,
@@ -197,10 +209,12 @@ class ComparePairRequest(_message.Message):
         observed_future: _tensor_pb2.Tensor | None = ...,
         weights: _abc.Iterable[_builtins.float] | None = ...,
         numeric_mode: _receipt_pb2.NumericMode.ValueType = ...,
+        proprio: _tensor_pb2.Tensor | None = ...,
+        future_proprio: _tensor_pb2.Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["action_blocks", b"action_blocks", "checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "history", b"history", "observed_future", b"observed_future", "perturbation", b"perturbation", "perturbations", b"perturbations"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action_blocks", b"action_blocks", "checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "future_proprio", b"future_proprio", "history", b"history", "observed_future", b"observed_future", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_blocks", b"action_blocks", "checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "history", b"history", "numeric_mode", b"numeric_mode", "observed_future", b"observed_future", "perturbation", b"perturbation", "perturbations", b"perturbations", "request_id", b"request_id", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_blocks", b"action_blocks", "checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "future_proprio", b"future_proprio", "history", b"history", "numeric_mode", b"numeric_mode", "observed_future", b"observed_future", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_perturbation: _TypeAlias = _typing.Literal["perturbations", "explicit_views"]  # noqa: Y015
     _WhichOneofArgType_perturbation: _TypeAlias = _typing.Literal["perturbation", b"perturbation"]  # noqa: Y015
@@ -512,6 +526,8 @@ class CertifyPoolRequest(_message.Message):
     WEIGHTS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     COVERAGE_GOAL_FIELD_NUMBER: _builtins.int
+    PROPRIO_FIELD_NUMBER: _builtins.int
+    GOAL_PROPRIO_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Length: 0 to 128."""
     elite_count: _builtins.int
@@ -568,6 +584,16 @@ class CertifyPoolRequest(_message.Message):
         perturbations; absent: nothing is drawn but what they ask for.
         """
 
+    @_builtins.property
+    def proprio(self) -> _tensor_pb2.Tensor:
+        """Normalised proprioception of the history's frames, float32 (h, width), for
+        checkpoints whose frames come with it (ModelCard.proprio_dim).
+        """
+
+    @_builtins.property
+    def goal_proprio(self) -> _tensor_pb2.Tensor:
+        """The goal frame's, float32 (width)."""
+
     def __init__(
         self,
         *,
@@ -585,10 +611,12 @@ class CertifyPoolRequest(_message.Message):
         weights: _abc.Iterable[_builtins.float] | None = ...,
         numeric_mode: _receipt_pb2.NumericMode.ValueType = ...,
         coverage_goal: Global___CoverageGoal | None = ...,
+        proprio: _tensor_pb2.Tensor | None = ...,
+        goal_proprio: _tensor_pb2.Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "checkpoint", b"checkpoint", "coverage_goal", b"coverage_goal", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "checkpoint", b"checkpoint", "coverage_goal", b"coverage_goal", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "coverage_goal", b"coverage_goal", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "request_id", b"request_id", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "coverage_goal", b"coverage_goal", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_perturbation: _TypeAlias = _typing.Literal["perturbations", "explicit_views"]  # noqa: Y015
     _WhichOneofArgType_perturbation: _TypeAlias = _typing.Literal["perturbation", b"perturbation"]  # noqa: Y015
@@ -1087,6 +1115,8 @@ class PlanFrame(_message.Message):
     PAST_BLOCKS_FIELD_NUMBER: _builtins.int
     GOAL_FIELD_NUMBER: _builtins.int
     EXPLICIT_VIEWS_FIELD_NUMBER: _builtins.int
+    PROPRIO_FIELD_NUMBER: _builtins.int
+    GOAL_PROPRIO_FIELD_NUMBER: _builtins.int
     keep: _builtins.int
     """How many of the latest frames of the session stay, ahead of these; their
     latents do, too. Range: 0 to 4294967295; default 0.
@@ -1109,6 +1139,16 @@ class PlanFrame(_message.Message):
         (views, h, height, width, 3).
         """
 
+    @_builtins.property
+    def proprio(self) -> _tensor_pb2.Tensor:
+        """Where the start has it: that of all frames of the new history, float32
+        (h, width).
+        """
+
+    @_builtins.property
+    def goal_proprio(self) -> _tensor_pb2.Tensor:
+        """That of a goal frame that is given here, float32 (width)."""
+
     def __init__(
         self,
         *,
@@ -1117,10 +1157,12 @@ class PlanFrame(_message.Message):
         past_blocks: _tensor_pb2.Tensor | None = ...,
         goal: Global___Goal | None = ...,
         explicit_views: _tensor_pb2.Tensor | None = ...,
+        proprio: _tensor_pb2.Tensor | None = ...,
+        goal_proprio: _tensor_pb2.Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "past_blocks", b"past_blocks"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "past_blocks", b"past_blocks", "proprio", b"proprio"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "keep", b"keep", "past_blocks", b"past_blocks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "keep", b"keep", "past_blocks", b"past_blocks", "proprio", b"proprio"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1147,6 +1189,8 @@ class PlanStart(_message.Message):
     WEIGHTS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     COVERAGE_GOAL_FIELD_NUMBER: _builtins.int
+    PROPRIO_FIELD_NUMBER: _builtins.int
+    GOAL_PROPRIO_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Length: 0 to 128."""
     elite_count: _builtins.int
@@ -1189,6 +1233,16 @@ class PlanStart(_message.Message):
     def coverage_goal(self) -> Global___CoverageGoal:
         """Every pool has draws of its own."""
 
+    @_builtins.property
+    def proprio(self) -> _tensor_pb2.Tensor:
+        """Normalised proprioception of the history's frames, float32 (h, width), for
+        checkpoints whose frames come with it (ModelCard.proprio_dim).
+        """
+
+    @_builtins.property
+    def goal_proprio(self) -> _tensor_pb2.Tensor:
+        """The goal frame's, float32 (width)."""
+
     def __init__(
         self,
         *,
@@ -1205,10 +1259,12 @@ class PlanStart(_message.Message):
         weights: _abc.Iterable[_builtins.float] | None = ...,
         numeric_mode: _receipt_pb2.NumericMode.ValueType = ...,
         coverage_goal: Global___CoverageGoal | None = ...,
+        proprio: _tensor_pb2.Tensor | None = ...,
+        goal_proprio: _tensor_pb2.Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "coverage_goal", b"coverage_goal", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "coverage_goal", b"coverage_goal", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "coverage_goal", b"coverage_goal", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "request_id", b"request_id", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "coverage_goal", b"coverage_goal", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_perturbation: _TypeAlias = _typing.Literal["perturbations", "explicit_views"]  # noqa: Y015
     _WhichOneofArgType_perturbation: _TypeAlias = _typing.Literal["perturbation", b"perturbation"]  # noqa: Y015
@@ -1439,6 +1495,8 @@ class PlanPairedRequest(_message.Message):
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     ENDPOINT_TOLERANCE_FIELD_NUMBER: _builtins.int
     CHOICES_FIELD_NUMBER: _builtins.int
+    PROPRIO_FIELD_NUMBER: _builtins.int
+    GOAL_PROPRIO_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Length: 0 to 128."""
     sampling_seed: _builtins.int
@@ -1485,6 +1543,16 @@ class PlanPairedRequest(_message.Message):
     def budget(self) -> Global___CemBudget:
         """Size of both runs."""
 
+    @_builtins.property
+    def proprio(self) -> _tensor_pb2.Tensor:
+        """Normalised proprioception of the history's frames, float32 (h, width), for
+        checkpoints whose frames come with it (ModelCard.proprio_dim).
+        """
+
+    @_builtins.property
+    def goal_proprio(self) -> _tensor_pb2.Tensor:
+        """The goal frame's, float32 (width)."""
+
     def __init__(
         self,
         *,
@@ -1502,10 +1570,12 @@ class PlanPairedRequest(_message.Message):
         numeric_mode: _receipt_pb2.NumericMode.ValueType = ...,
         endpoint_tolerance: _builtins.float = ...,
         choices: _builtins.bool = ...,
+        proprio: _tensor_pb2.Tensor | None = ...,
+        goal_proprio: _tensor_pb2.Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "choices", b"choices", "cost_reduction", b"cost_reduction", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "request_id", b"request_id", "returns", b"returns", "sampling_seed", b"sampling_seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "choices", b"choices", "cost_reduction", b"cost_reduction", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "returns", b"returns", "sampling_seed", b"sampling_seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_perturbation: _TypeAlias = _typing.Literal["perturbations", "explicit_views"]  # noqa: Y015
     _WhichOneofArgType_perturbation: _TypeAlias = _typing.Literal["perturbation", b"perturbation"]  # noqa: Y015

@@ -42,8 +42,11 @@ class Anchors(ABC):
         trajectory_ids: Trajectory each anchor was cut from, int64 (n,), not negative.
         window_blocks: Normalised blocks that leave all frames of the window that each anchor was
             drawn from, (n, h + F, block width); None where the window is not known.
+        proprio: Normalised proprioception of every frame of anchors drawn from a dataset, where
+            their task names a column of it, (n, h + H, width).
     """
 
+    proprio: Float32[np.ndarray, "n steps proprio_width"] | None = None
     window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
     history: int
     action_blocks: Float32[np.ndarray, "n blocks block_width"]
@@ -79,11 +82,15 @@ class Anchors(ABC):
     @property
     def extras(self) -> tuple[AnchorArray, ...]:
         """The arrays beside these, by name; few anchors have any."""
-        return ()
+        if self.proprio is None:
+            return ()
+        return (self._described("proprio", self.proprio.dtype, self.proprio.shape[1:]),)
 
     def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
         """Anchors [start, stop) of one of the ``extras``."""
-        raise KeyError(name)
+        if name != "proprio" or self.proprio is None:
+            raise KeyError(name)
+        return self.proprio[start:stop]
 
     def extra_digests(self, name: str) -> bytes:
         """Sha256 of each anchor's part of one of the ``extras``, joined."""

@@ -49,6 +49,7 @@ class DrawnAnchors(DrawnWindows, Anchors):
         return AnchorBatch(
             history=self.history,
             frames=self.pixels.gather(rows),
+            arrays={} if self.proprio is None else {"proprio": self.proprio[start:stop]},
             **small,
         )
 
@@ -108,6 +109,7 @@ class DatasetAnchors(Anchors):
         for name in SMALL_ARRAYS:
             setattr(self, name, getattr(drawn, name))
         self.window_blocks = drawn.window_blocks
+        self.proprio = drawn.proprio
         self._frame_size = drawn.frame_size
         self._rows = drawn.frame_rows
         self._column = drawn.pixels.name
@@ -116,7 +118,11 @@ class DatasetAnchors(Anchors):
         self._held: tuple[str, np.ndarray] | None = None  # frames, and the file's stamp
         self.frame_digests = _read_digests(drawn, known, check)
         self._digest = anchors_digest(
-            self.history, self._frame_size, self.small_arrays(), [self.frame_digests]
+            self.history,
+            self._frame_size,
+            self.small_arrays(),
+            [self.frame_digests],
+            {array.name: array.digest for array in self.extras},
         )
 
     @property

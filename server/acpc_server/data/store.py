@@ -43,6 +43,7 @@ class DatasetFit:
     episodes: int
     frameskip: int
     action_dim: int
+    proprio_dim: int = 0
 
 
 class DatasetStore:
@@ -68,9 +69,14 @@ class DatasetStore:
         skip = preset.frameskip if frameskip is None else frameskip
         with open_below(self._root, dataset) as file:
             width = self._action_width(file, preset, task)
+            proprio = file.numeric_column(preset.proprio).width if preset.proprio else 0
             windows = WindowIndex(file.lengths, num_steps=steps, frameskip=skip)
         return DatasetFit(
-            windows=len(windows), episodes=windows.episodes, frameskip=skip, action_dim=width
+            windows=len(windows),
+            episodes=windows.episodes,
+            frameskip=skip,
+            action_dim=width,
+            proprio_dim=proprio,
         )
 
     def datasets(self) -> list[DatasetFile]:

@@ -188,6 +188,14 @@ class AnchorReaders:
             source.dataset, source.task, steps=history + frames, frameskip=source.frameskip
         )
         check_actions(card, frameskip=fit.frameskip, action_dim=fit.action_dim)
+        if card.proprio_dim and fit.proprio_dim != card.proprio_dim:
+            has = f"a column of width {fit.proprio_dim}" if fit.proprio_dim else "no column of it"
+            raise InvalidArgument(
+                "task",
+                f"names {has}, but the checkpoint's frames come with proprioception of width "
+                f"{card.proprio_dim}; give a task file with the key 'proprio'",
+                reason="PROPRIO_MISMATCH",
+            )
         found, what = fit.windows, "windows"
         if source.by_episode:
             found, what = fit.episodes, "episodes with a window"
@@ -207,6 +215,15 @@ class AnchorReaders:
                 "anchor_set",
                 f"its action blocks are {info.action_block_dim} wide, but the checkpoint expects "
                 f"frameskip x action_dim = {card.action_block_dim}; make a set for this frameskip",
+            )
+        has = {array.name: array.shape[-1] for array in info.extras}.get("proprio", 0)
+        if card.proprio_dim and has != card.proprio_dim:
+            raise InvalidArgument(
+                "anchor_set",
+                f"its frames have {has} coordinates of proprioception, but the checkpoint expects "
+                f"{card.proprio_dim}; upload a set with 'proprio', or draw one for a task that "
+                "names its column",
+                reason="PROPRIO_MISMATCH",
             )
         for what, found, wanted, hint in (
             ("frames of history", info.history, history, ""),

@@ -15,7 +15,7 @@ from acpc_server.encoding.ahead import prepared_ahead
 from acpc_server.encoding.views import Draw, View, distinct_views, draw_views, unchanged
 from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype, to_device, to_host
 from acpc_server.errors import FailedPrecondition
-from acpc_server.models import FrozenWorldModel
+from acpc_server.models import FrozenWorldModel, with_proprio
 from acpc_server.numerics import to_model_input
 from acpc_server.scheduling import Priority, RequestContext
 
@@ -90,9 +90,15 @@ class AnchorEncoder:
         groups = anchor_groups(self._engine, self._model, start, stop, frames)
         with prepared_ahead(self._prepare, groups) as inputs:
             parts = [self._encode_inputs(*one, context) for one in inputs]
-        return EncodedAnchors(
-            torch.cat([clean for clean, _ in parts]), torch.cat([views for _, views in parts])
-        )
+        clean, views = (torch.cat(each) for each in zip(*parts, strict=True))
+        if self._model.card.proprio_dim:
+            rows = self._anchors.read_extra("proprio", start, stop)[:, self._kept]
+            slots = self._engine.embed_proprio(
+                self._model, torch.from_numpy(rows), context, self._mode
+            )
+            own = slots[:, None, : self._history].expand(*views.shape[:3], -1)
+            clean, views = with_proprio(clean, slots), with_proprio(views, own)
+        return EncodedAnchors(clean, views)
 
     def _prepare(self, group: range) -> tuple[Tensor, Tensor]:
         """Frames of a group as model input, and which views (n, views) equal their history."""

@@ -16,7 +16,7 @@ from acpc_server.encoding.frame_sources import FrameSource, FrameSources
 from acpc_server.encoding.views import View, distinct_views
 from acpc_server.engine import DeviceEngine, frames_per_call, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
-from acpc_server.models import FrozenWorldModel, ModelCard
+from acpc_server.models import FrozenWorldModel, ModelCard, TakesProprio, with_proprio
 from acpc_server.numerics import input_size
 from acpc_server.scheduling import Priority, RequestContext
 
@@ -41,6 +41,15 @@ class EncodedHistories:
     views: Tensor
     extra: Tensor
 
+    def with_slots(self, slots: Tensor) -> EncodedHistories:
+        """These with the proprioception (h + n, slot) of their frames."""
+        own, beside = slots[: len(self.clean)], slots[len(self.clean) :]
+        return EncodedHistories(
+            with_proprio(self.clean, own),
+            with_proprio(self.views, own.expand(len(self.views), -1, -1)),
+            with_proprio(self.extra, beside),
+        )
+
 
 @dataclass(frozen=True)
 class HistorySources:
@@ -50,11 +59,14 @@ class HistorySources:
         clean: The frames of its history.
         views: The distinct views; None for one that is the history itself.
         extra: Frames beside them.
+        proprio: Of the history's frames and of those beside them, (h + n, width), where they come
+            with it.
     """
 
     clean: list[FrameSource]
     views: list[FrameSource | None]
     extra: list[FrameSource]
+    proprio: Tensor | None = None
 
     @property
     def all(self) -> list[FrameSource]:
@@ -85,11 +97,13 @@ class HistoryEncoder:
         views: Views,
         extra: np.ndarray | None,
         mode: NumericMode,
+        proprio: Sequence[np.ndarray | None] = (),
     ) -> HistorySources:
         """What a request has encoded: each view once, however often it is asked for.
 
         ``history``, uint8 (h, height, width, 3), has passed :func:`check_history_frames`; ``extra``
-        are frames (n, height, width, 3) of the same size.
+        are frames (n, height, width, 3) of the same size; ``proprio`` is that of the history's
+        frames and of these, where they come with it.
 
         Raises:
             InvalidArgument: Too many frames.
@@ -99,10 +113,12 @@ class HistoryEncoder:
         field = "perturbations.draws" if drawn else "explicit_views.shape"
         self._check_frames(count, len(history), 0 if extra is None else len(extra), field)
         sources = FrameSources(model.card, mode, self._engine.device)
+        given = [np.atleast_2d(rows) for rows in proprio if rows is not None]
         return HistorySources(
             sources.frames(history),
             sources.views(history, views),
             [] if extra is None else sources.frames(extra),
+            torch.from_numpy(np.concatenate(given)) if given else None,
         )
 
     def frames_per_call(self, model: FrozenWorldModel, pixels: np.ndarray) -> int:
@@ -130,7 +146,27 @@ class HistoryEncoder:
         found: _Found = {**(held or {})}
         wanted = [s for sources in asked for s in sources.all if s.key not in found]
         found |= self._latents(model, wanted, context, mode)
-        return [_encoded(sources, found) for sources in asked]
+        encoded = [_encoded(sources, found) for sources in asked]
+        return self._with_proprio(model, encoded, asked, context, mode)
+
+    def _with_proprio(
+        self,
+        model: FrozenWorldModel,
+        encoded: list[EncodedHistories | AcpcError],
+        asked: Sequence[HistorySources],
+        context: RequestContext,
+        mode: NumericMode,
+    ) -> list[EncodedHistories | AcpcError]:
+        """The latents with their frames' proprioception; views have their history's."""
+        rows = [sources.proprio for sources in asked if sources.proprio is not None]
+        if not rows:
+            return encoded
+        slots = self._engine.embed_proprio(model, torch.cat(rows), context, mode)
+        each = iter(torch.split(slots, [len(x) for x in rows]))
+        return [
+            found if isinstance(found, AcpcError) else found.with_slots(own)
+            for found, own in zip(encoded, each, strict=True)
+        ]
 
     def encode_draws(
         self,
@@ -151,7 +187,10 @@ class HistoryEncoder:
         """
         sources = FrameSources(model.card, mode, self._engine.device).draws(history, views, which)
         found = self._latents(model, [*filter(None, sources)], context, mode)
-        return torch.stack([_latents_of(source, found, clean) for source in sources])
+        drawn = torch.stack([_latents_of(source, found, clean) for source in sources])
+        if isinstance(model, TakesProprio) and (slot := model.proprio_slot):
+            drawn = with_proprio(drawn, clean[:, -slot:].expand(len(drawn), -1, -1))
+        return drawn
 
     def _latents(
         self,

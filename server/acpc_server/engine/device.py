@@ -32,7 +32,14 @@ from acpc_server.engine.sizes import (
 from acpc_server.engine.tangent import load_derivatives, rollout_tangent
 from acpc_server.engine.threads import by_work
 from acpc_server.errors import AcpcError
-from acpc_server.models import FrozenWorldModel, Reduces, Widens, rollout, rollout_pool
+from acpc_server.models import (
+    FrozenWorldModel,
+    Reduces,
+    TakesProprio,
+    Widens,
+    rollout,
+    rollout_pool,
+)
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     AdmissionController,
@@ -43,6 +50,7 @@ from acpc_server.scheduling import (
     RequestContext,
 )
 
+PROPRIO_ROWS = 4096
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -130,6 +138,26 @@ class DeviceEngine:
         sized = by_work(encoding_work(model.card, *shape[1:]), compute)
         return self._run_all("encode", mode, kind, parts, sized, context, size)
 
+    def embed_proprio(
+        self,
+        model: FrozenWorldModel,
+        proprio: Float[Tensor, "*n width"],
+        context: RequestContext,
+        mode: NumericMode,
+    ) -> Float[Tensor, "*n slot"]:
+        """Last coordinates of latents, of their frames' proprioception, as :meth:`encode`."""
+        rows = proprio.reshape(-1, proprio.shape[-1])
+        parts = [(part,) for part in torch.split(rows, PROPRIO_ROWS)]
+
+        def compute(part: Tensor) -> Tensor:
+            embedder = self._for_mode(model, mode)
+            assert isinstance(embedder, TakesProprio)  # noqa: S101 - its card says so
+            return embedder.embed_proprio(part)
+
+        kind = (id(model), proprio.shape[-1])
+        found = self._run_all("proprio", mode, kind, parts, compute, context, PROPRIO_ROWS)
+        return found.reshape(*proprio.shape[:-1], -1)
+
     def rollout(
         self,
         model: FrozenWorldModel,
@@ -177,7 +205,7 @@ class DeviceEngine:
                 strict=True,
             )
             return torch.cat([self.rollout_pool(model, *one, context, mode) for one in each])
-        size = pool_candidates_per_call(self.device.type, len(histories))
+        size = pool_candidates_per_call(self.device.type, len(histories), model.card)
         by_candidate = pools.transpose(0, 1)  # (j, p, horizon, width)
         parts = [(part,) for part in torch.split(by_candidate, size)]
         kind = (id(model), tuple(histories.shape), tuple(by_candidate.shape[1:]))

@@ -48,12 +48,13 @@ def frames_per_call(device: str, priority: Priority, height: int, width: int) ->
 def rollouts_per_call(device: str, priority: Priority, card: ModelCard, blocks: int) -> int:
     """Histories that one rollout call takes."""
     rows = int(ROLLOUT_WORK[_place(device), priority] // rollout_work(card, blocks))
-    return max(MIN_ROLLOUTS, min(ROLLOUTS[_place(device), priority], rows))
+    fewest = 1 if card.latent_tokens else MIN_ROLLOUTS
+    return max(fewest, min(ROLLOUTS[_place(device), priority], rows))
 
 
-def pool_candidates_per_call(device: str, histories: int) -> int:
+def pool_candidates_per_call(device: str, histories: int, card: ModelCard) -> int:
     """Candidates that one pool call rolls forward from every history."""
-    return max(1, POOL_ROWS[_place(device)] // histories)
+    return max(1, POOL_ROWS[_place(device)] // (histories * max(1, card.latent_tokens)))
 
 
 def pool_rows_per_call(device: str, card: ModelCard, horizon: int) -> int:
@@ -69,7 +70,8 @@ def encoding_work(card: ModelCard, height: int, width: int) -> float:
 
 def rollout_work(card: ModelCard, blocks: int) -> float:
     """Parameters x tokens of one history under this many action blocks."""
-    return float(max(1, card.parameter_count) * card.history * blocks)
+    tokens = max(1, card.latent_tokens)
+    return float(max(1, card.parameter_count) * card.history * blocks * tokens)
 
 
 def _place(device: str) -> str:

@@ -32,7 +32,7 @@ from acpc_server.encoding import (
 )
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, require_mode
 from acpc_server.errors import AcpcError, InvalidArgument
-from acpc_server.models import FrozenWorldModel, ModelCard
+from acpc_server.models import FrozenWorldModel, ModelCard, check_proprio
 from acpc_server.numerics import consistency
 from acpc_server.scheduling import RequestContext
 
@@ -89,8 +89,9 @@ class PairComparer:
         _check_fit(model.card, request)
         history, views, future = request.history, request.views, request.observed_future
         assert views is not None  # noqa: S101 - checked
-        sources = self._encoder.sources(model, history, views, future, mode)
-        arrays = ("history", "action_blocks", "observed_future")
+        proprio = (request.proprio, request.future_proprio)
+        sources = self._encoder.sources(model, history, views, future, mode, proprio)
+        arrays = ("history", "action_blocks", "observed_future", "proprio", "future_proprio")
         receipt = make_receipt(
             mode,
             self._engine.device,
@@ -206,7 +207,11 @@ def _horizon(request: PairRequest) -> int:
 def _check_fit(card: ModelCard, request: PairRequest) -> None:
     check_history_frames(card, request.history)
     check_block_width(card, request.action_blocks.shape[1], "action_blocks")
-    future = request.observed_future
+    future, proprio = request.observed_future, request.proprio
+    check_proprio(card, None if proprio is None else proprio.shape, "proprio")
+    if future is not None or request.future_proprio is not None:
+        beside = request.future_proprio
+        check_proprio(card, None if beside is None else beside.shape, "future_proprio")
     if future is not None and len(future) != _horizon(request):
         raise InvalidArgument(
             "observed_future.shape",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
@@ -44,6 +44,7 @@ from acpc_server.encoding import (
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, equal_rows, require_mode
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive.drift import DriftMonitor
+from acpc_server.models import check_proprio
 from acpc_server.numerics import Reduction, check_tolerance, horizon_weights
 from acpc_server.observe import Metrics, Shift
 from acpc_server.scheduling import RequestContext
@@ -228,6 +229,7 @@ class PlanningSession:
             self.asked_views,
             self.request.goal[None] if self.goal_is_frame else None,
             self.mode,
+            (self.request.proprio, self.request.goal_proprio),
         )
 
     @cached_property
@@ -321,7 +323,7 @@ class PlanningSession:
     # A planner asks for one pool after another from the same frames.
     @cached_property
     def _moment_digest(self) -> ArraysDigest:
-        arrays = ("history", "past_blocks", "goal")
+        arrays = ("history", "past_blocks", "goal", "proprio", "goal_proprio")
         return ArraysDigest((name, getattr(self.request, name)) for name in arrays)
 
     @cached_property
@@ -380,6 +382,11 @@ def _check_fit(session: PlanningSession) -> None:
             "goal.latent.shape",
             f"{list(request.goal.shape)}, but the checkpoint's latents are {[card.latent_dim]}",
         )
+    proprio, of_goal = request.proprio, request.goal_proprio
+    check_proprio(card, None if proprio is None else proprio.shape, "proprio")
+    if session.goal_is_frame or of_goal is not None:
+        wanted = card if session.goal_is_frame else replace(card, proprio_dim=0)
+        check_proprio(wanted, None if of_goal is None else of_goal.shape, "goal_proprio")
     check_tolerance(session.endpoint_tolerance)
     if session.weights:
         horizon_weights(session.weights, len(session.weights))

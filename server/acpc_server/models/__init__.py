@@ -17,6 +17,8 @@ from acpc_server.models.frozen import (
     Widens,
     check_actions,
     check_history,
+    check_proprio,
+    with_proprio,
 )
 from acpc_server.models.jepa import JepaModel
 from acpc_server.models.loader import load_checkpoint
@@ -35,9 +37,11 @@ __all__ = [
     "Widens",
     "check_actions",
     "check_history",
+    "check_proprio",
     "list_checkpoints",
     "load_checkpoint",
     "rollout",
     "rollout_pool",
     "sample_model",
+    "with_proprio",
 ]

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from acpc_server.errors import AcpcError
-from acpc_server.models.frozen import FrozenWorldModel, TakesProprio
+from acpc_server.models.frozen import FrozenWorldModel, TakesProprio, with_proprio
 from acpc_server.models.rollout import rollout, rollout_pool
 
 # Rows may differ by rounding between batches, not by more.
@@ -89,7 +89,7 @@ class _Trial:
             ("predict_next works for every history up to the card's", self._predicts),
             ("a prediction does not depend on the rows beside it", self._predicts_alone),
             ("predict_next sees the last latent and the last action", self._listens),
-            ("latents hold the proprioception that comes with their frames", self._attaches),
+            ("predictions see the proprioception that comes with frames", self._attaches),
             ("inputs are left as they were, and results need no gradient", self._touches_nothing),
             ("a rollout is the step-by-step loop", self._rolls_out),
             ("a pool is its candidates one by one", self._rolls_pools),
@@ -161,16 +161,19 @@ class _Trial:
 
     def _attaches(self) -> str:
         model, width = self._model, self._card.proprio_dim
-        if not isinstance(model, TakesProprio):
-            return f"proprio_dim is {width}, but there is no attach" if width else ""
         if not width:
             return ""
-        plain = self._model.encode(self._frames)
-        found = model.attach(plain, self._proprio)
-        if wrong := _wrong(found, tuple(plain.shape), model.device):
-            return wrong
-        alone = model.attach(plain[:1], self._proprio[:1])
-        return "no latent changes" if torch.equal(found, plain) else _apart(found[:1], alone)
+        if not isinstance(model, TakesProprio):
+            return f"proprio_dim is {width}, but there is no embed_proprio"
+        slots = model.embed_proprio(self._proprio)
+        blocks = self._blocks[:, :1]
+        found = [
+            self._predict(with_proprio(self._latents[:, :1], x[:, None]), blocks)
+            for x in (slots, slots + 1.0)
+        ]
+        if torch.equal(*found):
+            return "another proprioception gives the same prediction"
+        return _apart(slots[:1], model.embed_proprio(self._proprio[:1]))
 
     def _touches_nothing(self) -> str:
         inputs = self._frames, self._latents, self._blocks

@@ -85,10 +85,16 @@ class TakesProprio(Protocol):
     frames.
     """
 
-    def attach(
-        self, latents: Float[Tensor, "*n dim"], proprio: Float[Tensor, "*n width"]
-    ) -> Float[Tensor, "*n dim"]:
-        """Latents of frames, as :meth:`encode` gives them, with their normalised proprioception."""
+    @property
+    def proprio_slot(self) -> int:
+        """Coordinates that it takes in a latent; 0 where frames come without."""
+        ...
+
+    def embed_proprio(self, proprio: Float[Tensor, "n width"]) -> Float[Tensor, "n slot"]:
+        """Last coordinates of frames' latents, of their normalised proprioception.
+
+        :meth:`encode` leaves them zero.
+        """
         ...
 
 
@@ -182,6 +188,40 @@ class FrozenJepa(FrozenNetwork[JepaModel]):
     ) -> Float[Tensor, "v j horizon dim"]:
         """Every history forward under every action sequence of its pool."""
         return unroll(self._network, histories, past, future)
+
+
+def with_proprio(
+    latents: Float[Tensor, "*n dim"], slots: Float[Tensor, "*n slot"]
+) -> Float[Tensor, "*n dim"]:
+    """Latents whose last coordinates are those of their frames' proprioception."""
+    return torch.cat([latents[..., : -slots.shape[-1]], slots.to(latents)], dim=-1)
+
+
+def check_proprio(card: ModelCard, proprio: tuple[int, ...] | None, field: str) -> None:
+    """Reject proprioception of the shape (..., width) that does not fit, or none where it must be.
+
+    Raises:
+        InvalidArgument: ``field``; the message names both widths.
+    """
+    if not card.proprio_dim and proprio is None:
+        return
+    if not card.proprio_dim:
+        raise InvalidArgument(
+            field, "the checkpoint takes no proprioception; leave it out", reason="PROPRIO_MISMATCH"
+        )
+    if proprio is None:
+        raise InvalidArgument(
+            field,
+            f"missing; the checkpoint's frames come with proprioception of width "
+            f"{card.proprio_dim}, normalised as in training",
+            reason="PROPRIO_MISMATCH",
+        )
+    if proprio[-1] != card.proprio_dim:
+        raise InvalidArgument(
+            field,
+            f"width {proprio[-1]}, but the checkpoint's frames come with {card.proprio_dim}",
+            reason="PROPRIO_MISMATCH",
+        )
 
 
 def check_actions(card: ModelCard, *, frameskip: int, action_dim: int) -> None:

@@ -135,14 +135,12 @@ class PreJepaModel(nn.Module):
         visual = self.backbone.patches(frames).flatten(1) * self._visual_scale
         return F.pad(visual, (0, self.proprio))
 
-    def attach(
-        self, latents: Float[Tensor, "*n dim"], proprio: Float[Tensor, "*n width"]
-    ) -> Float[Tensor, "*n dim"]:
-        """The latents with the embedding of normalised proprioception in its slot."""
+    def embed_proprio(self, proprio: Float[Tensor, "n width"]) -> Float[Tensor, "n slot"]:
+        """Last coordinates of latents, of normalised proprioception."""
         if not self.proprio:
-            return latents
-        slot = self.extra_encoders[PROPRIO](proprio) * self._proprio_scale
-        return torch.cat([latents[..., : self.visual], slot.to(latents.dtype)], dim=-1)
+            return proprio[..., :0]
+        slots: Tensor = self.extra_encoders[PROPRIO](proprio) * self._proprio_scale
+        return slots
 
     def embed_actions(self, blocks: Float[Tensor, "*b width"]) -> Float[Tensor, "*b emb"]:
         """Embeddings of normalised action blocks."""
@@ -201,12 +199,15 @@ class FrozenPreJepa(FrozenNetwork[PreJepaModel]):
             )
         return self._network.encode(frames)
 
+    @property
+    def proprio_slot(self) -> int:
+        """Coordinates that proprioception takes in a latent; 0 where frames come without."""
+        return self._network.proprio
+
     @torch.no_grad()
-    def attach(
-        self, latents: Float[Tensor, "*n dim"], proprio: Float[Tensor, "*n width"]
-    ) -> Float[Tensor, "*n dim"]:
-        """The latents with normalised proprioception of width ``card.proprio_dim``."""
-        return self._network.attach(latents, proprio)
+    def embed_proprio(self, proprio: Float[Tensor, "n width"]) -> Float[Tensor, "n slot"]:
+        """Last coordinates of latents, of proprioception of width ``card.proprio_dim``."""
+        return self._network.embed_proprio(proprio)
 
     @torch.no_grad()
     def embed_actions(self, blocks: Float[Tensor, "b t width"]) -> Float[Tensor, "b t emb"]:

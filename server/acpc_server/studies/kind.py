@@ -60,6 +60,11 @@ class StudyJobKind(AnchorJobKind):
                 "computed in float32 alone",
             )
         card = model.card
+        if isinstance(spec.study, SensitivityStudy) and card.proprio_dim:
+            raise InvalidArgument(
+                "sensitivity",
+                "a sensitivity study takes no checkpoint whose frames come with proprioception",
+            )
         try:
             _check_size(spec, card)
             _check_study(spec, card)

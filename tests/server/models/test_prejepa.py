@@ -19,6 +19,7 @@ from acpc_server.models import (
     load_checkpoint,
     rollout,
     rollout_pool,
+    with_proprio,
 )
 from acpc_server.models.prejepa import PASS_TOKENS
 from public_prejepa import (
@@ -66,7 +67,8 @@ def latents(
     if proprio is None:
         return found
     assert isinstance(model, TakesProprio)
-    return model.attach(found, proprio.reshape(len(found), -1).to(dtype))
+    slots = model.embed_proprio(proprio.reshape(len(found), -1).to(dtype))
+    return with_proprio(found, slots)
 
 
 def off(found: Tensor, wanted: Tensor) -> float:

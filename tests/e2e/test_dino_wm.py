@@ -1,0 +1,175 @@
+"""A real server with a PreJEPA checkpoint whose frames come with proprioception."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from acpc.contract import (
+    DatasetAnchors,
+    GaussianNoise,
+    NumericMode,
+    ScoreProtocol,
+    SensitivityStudy,
+)
+from acpc_client.errors import InvalidArgument
+from acpc_client.sync.client import AcpcClient
+from acpc_server.models import TakesProprio, Widens, load_checkpoint, rollout_pool, with_proprio
+from acpc_server.numerics import to_model_input
+from numpy.typing import NDArray
+from public_checkpoint import public_config, write_checkpoint
+from public_dataset import public_columns, write_public_dataset
+from public_prejepa import TINY, public_prejepa, write_prejepa
+from server_process import ServerProcess
+from torch import Tensor
+from waiting import GENEROUS_SECONDS
+
+TASK = """
+name: tiny
+state: pos_agent
+proprio: body
+frameskip: 3
+labels: [{rule: coordinates, of: [0]}]
+"""
+SIDE = 30
+RANDOM = np.random.default_rng(3)
+PROTOCOL = ScoreProtocol(horizon=2, draws=2)
+NOISE = GaussianNoise(0.1)
+SOURCE = DatasetAnchors("rooms.h5", "tiny.yaml", count=12)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AcpcClient]:
+    root = tmp_path_factory.mktemp("dino")
+    write_prejepa(root / "checkpoints/dino", TINY, public_prejepa(TINY))
+    write_checkpoint(root / "checkpoints/lewm", public_config(block_dim=6))
+    columns = public_columns((40, 50, 60), side=SIDE)
+    body = np.random.default_rng(1).normal(5.0, 2.0, (150, 4)).astype(np.float32)
+    (root / "data").mkdir()
+    write_public_dataset(root / "data/rooms.h5", columns, override={"body": body})
+    (root / "data/tiny.yaml").write_text(TASK)
+    (root / "data/bare.yaml").write_text(TASK.replace("proprio: body\n", ""))
+    with (
+        ServerProcess(root / "checkpoints", root / "data", root / "state") as process,
+        AcpcClient(process.address) as connected,
+    ):
+        yield connected
+        assert process.bugs() == []
+
+
+class Reference:
+    """The checkpoint in float64, in this process."""
+
+    def __init__(self, root: Path) -> None:
+        write_prejepa(root / "dino", TINY, public_prejepa(TINY))
+        model = load_checkpoint(root, "dino", device=torch.device("cpu"))
+        assert isinstance(model, Widens)
+        self.model = model.in_float64()
+
+    def latents(self, frames: NDArray[np.uint8], proprio: NDArray[np.float32]) -> Tensor:
+        assert isinstance(self.model, TakesProprio)
+        inputs = to_model_input(torch.from_numpy(frames), 42, torch.float64)
+        slots = self.model.embed_proprio(torch.from_numpy(proprio).double())
+        return with_proprio(self.model.encode(inputs), slots)
+
+    def pool(
+        self, histories: Tensor, past: NDArray[np.float32], pool: NDArray[np.float32]
+    ) -> Tensor:
+        given = (torch.from_numpy(x).double() for x in (past, pool[None]))
+        return rollout_pool(self.model, histories, *given)
+
+
+def frames(*count: int) -> NDArray[np.uint8]:
+    return RANDOM.integers(0, 256, (*count, SIDE, SIDE, 3), dtype=np.uint8)
+
+
+def normal(*shape: int) -> NDArray[np.float32]:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def test_pairs_and_pools_see_proprioception(client: AcpcClient, tmp_path: Path) -> None:
+    reference = Reference(tmp_path)
+    history, view, proprio = frames(2), frames(1, 2), normal(2, 4)
+    blocks, goal, goal_proprio = normal(1 + 3, 6), frames(), normal(4)
+    clean = reference.latents(history, proprio)
+    other = reference.latents(view[0], proprio)
+    rolled = reference.pool(torch.stack([clean, other]), blocks[:1], blocks[None, 1:])[:, 0]
+    wanted = (rolled[0] - rolled[1]).norm(dim=1)
+
+    answer = client.compare_pair("dino", history, blocks, views=view, proprio=proprio)
+    assert answer.results[0].step_distances == pytest.approx(wanted.tolist(), rel=1e-4)
+    shift = (clean - other).norm()
+    assert answer.results[0].encoder_shift == pytest.approx(float(shift), rel=1e-4)
+    moved = client.compare_pair("dino", history, blocks, views=view, proprio=proprio + 1)
+    assert moved.results[0].acpc != pytest.approx(answer.results[0].acpc, rel=1e-4)
+    assert moved.receipt.anchors_digest != answer.receipt.anchors_digest
+
+    pool = normal(5, 3, 6)
+    ends = reference.pool(clean[None], blocks[:1], pool)[0, :, -1]
+    aim = reference.latents(goal[None], goal_proprio[None])[0]
+    costs = (ends - aim).square().sum(dim=1)
+    options = {"past_blocks": blocks[:1], "views": view, "proprio": proprio}
+    found = client.certify_pool("dino", history, pool, goal, goal_proprio=goal_proprio, **options)
+    assert found.clean_costs == pytest.approx(costs.numpy(), rel=1e-4)
+    with client.plan("dino", history[:1], goal, views=view[:, :1], proprio=proprio[:1],
+                     goal_proprio=goal_proprio) as session:  # fmt: skip
+        session.move(history[1:], keep=1, past_blocks=blocks[:1], views=view, proprio=proprio)
+        assert session.certify(pool).clean_costs == pytest.approx(costs.numpy(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "given", "field", "words"),
+    [
+        ("dino", {}, "proprio", "missing; the checkpoint's frames come with .* width 4"),
+        ("dino", {"proprio": normal(2, 3)}, "proprio", "width 3, but .* come with 4"),
+        ("dino", {"proprio": normal(1, 4)}, "proprio.shape", "1 rows, but there are 2 frames"),
+        ("lewm", {"proprio": normal(2, 4)}, "proprio", "takes no proprioception; leave it out"),
+    ],
+)
+def test_proprioception_is_asked_for_or_turned_down(
+    client: AcpcClient, checkpoint: str, given: dict[str, NDArray[np.float32]], field: str,
+    words: str,
+) -> None:  # fmt: skip
+    with pytest.raises(InvalidArgument, match=words) as caught:
+        client.compare_pair(checkpoint, frames(2), normal(4, 6), views=frames(1, 2), **given)
+    assert [x.field for x in caught.value.violations] == [field]
+
+
+def test_goals_have_proprioception_too(client: AcpcClient) -> None:
+    history, pool, proprio = frames(1), normal(3, 2, 6), normal(1, 4)
+    with pytest.raises(InvalidArgument, match="missing") as caught:
+        client.certify_pool("dino", history, pool, frames(), views=frames(1, 1), proprio=proprio)
+    assert [x.field for x in caught.value.violations] == ["goal_proprio"]
+
+
+def test_scores_from_a_dataset_and_from_its_set(client: AcpcClient) -> None:
+    """The task's column goes into a stored set, and one score is the other's."""
+    asked = {"protocol": PROTOCOL}
+    direct = client.score_checkpoint("dino", SOURCE, NOISE, **asked)
+    stored = client.anchors.create(SOURCE, history=3, horizon=2)
+    assert [(x.name, x.shape) for x in stored.extras] == [("proprio", (5, 4))]
+    again = client.score_checkpoint("dino", stored.digest, NOISE, **asked)
+    first, second = (job.result(timeout=GENEROUS_SECONDS) for job in (direct, again))
+    assert first.receipt.anchors_digest == second.receipt.anchors_digest
+    assert first.checkpoint.ir_raw == second.checkpoint.ir_raw > 0
+    assert np.array_equal(first.checkpoint.anchor_values.radius,
+                          second.checkpoint.anchor_values.radius)  # fmt: skip
+    exact = client.score_checkpoint(
+        "dino", stored.digest, NOISE, numeric_mode=NumericMode.FP64, **asked
+    )
+    in_float64 = exact.result(timeout=GENEROUS_SECONDS).checkpoint.ir_raw
+    assert first.checkpoint.ir_raw == pytest.approx(in_float64, rel=1e-4)
+
+
+def test_data_without_proprioception_is_turned_down(client: AcpcClient) -> None:
+    bare = DatasetAnchors("rooms.h5", "bare.yaml", count=12)
+    with pytest.raises(InvalidArgument, match=r"no column of it, .* width 4; give a task file"):
+        client.score_checkpoint("dino", bare, NOISE, protocol=PROTOCOL)
+    stored = client.anchors.create(bare, history=3, horizon=2)
+    with pytest.raises(InvalidArgument, match="0 coordinates of proprioception"):
+        client.score_checkpoint("dino", stored.digest, NOISE, protocol=PROTOCOL)
+    with pytest.raises(InvalidArgument, match="sensitivity study takes no"):
+        client.run_study("dino", SOURCE, SensitivityStudy(horizon=2))
