@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Tests run in a process per core, each with one thread.
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
-.PHONY: help setup demo sweep-demo study-demo closed-loop-demo test test-fast test-all fuzz coverage lint format \
+.PHONY: help setup demo sweep-demo factor-demo study-demo closed-loop-demo test test-fast test-all fuzz coverage lint format \
 	types proto docs docs-serve gpu-check monitoring-rules release-check bench train-demo clean
 
 help: ## Show this list
@@ -32,6 +32,9 @@ demo: $(READY) ## Judge three trained world models over gRPC: robust, fragile, c
 
 sweep-demo: $(READY) ## Score ten checkpoints under five shifts and write an HTML report (minutes)
 	@$(BIN)/python examples/sweep_demo.py
+
+factor-demo: $(READY) ## Tell which factor, light or colour or texture, breaks which checkpoint (minutes)
+	@$(BIN)/python examples/factor_demo.py
 
 study-demo: $(READY) ## Run the paper's studies on the demo's checkpoints (minutes)
 	@$(BIN)/python examples/study_demo.py
