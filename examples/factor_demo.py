@@ -13,14 +13,17 @@ import argparse
 import sys
 from pathlib import Path
 
+import numpy as np
 import yaml
 from acpc_client import AcpcClient
-from acpc_lab.factors import certified_shares, write_certified
+from acpc_lab.factors import LEVELS, certified_shares, write_certified
+from PIL import Image, ImageDraw, ImageFont
 from server_process import HERE, WORLD, acpc, running_server
 
 sys.path.insert(0, str(WORLD))
 
 from factor_set import draw_anchors, factor_views
+from factors import FACTORS, render_factor
 
 REFERENCE = "two-room-base"
 CHECKPOINTS = (REFERENCE, "two-room-augmented", "two-room-coloured")
@@ -46,18 +49,34 @@ def sweep_file(anchor_set: str, draws: int) -> str:
     )
 
 
+def worlds(path: Path) -> None:
+    """Draws one state under every factor: a column each, levels downwards from 0 to 1."""
+    side, line = 96, 14
+    sheet = Image.new("RGB", (len(FACTORS) * (side + 4), line + 4 * (side + 4)), "white")
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
+    for column, factor in enumerate(FACTORS):
+        pen.text((column * (side + 4), 0), factor, fill="black", font=font)
+        for row, level in enumerate((0.0, *LEVELS)):
+            frame = render_factor(np.array([0.25, 0.4]), factor, level, np.random.default_rng(5))
+            picture = Image.fromarray(frame).resize((side, side), Image.Resampling.NEAREST)
+            sheet.paste(picture, (column * (side + 4), line + row * (side + 4)))
+    sheet.save(path, optimize=True)
+
+
 def main() -> None:
     """Command line entry."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=HERE.parent / "build" / "factor-demo")
     parser.add_argument("--anchors", type=int, default=100, help="default: %(default)s")
+    parser.add_argument("--levels", type=float, nargs="+", default=LEVELS, help="in [0, 1]")
     parser.add_argument("--draws", type=int, default=3, help="views a group, default: %(default)s")
     args = parser.parse_args()
     out: Path = args.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
 
+    worlds(out / "worlds.png")
     anchors, positions = draw_anchors(args.anchors)
-    views = factor_views(anchors, positions, draws=args.draws)
+    views = factor_views(anchors, positions, args.levels, args.draws)
     sweep, certified, report = out / "factors.yaml", out / "certified.csv", out / "report.html"
     with running_server(WORLD / "checkpoints", WORLD, out / "state") as address:
         with AcpcClient(address) as client:

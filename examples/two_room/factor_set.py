@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from acpc_client import AnchorArrays
 from acpc_lab.factors import rendered_views
@@ -41,7 +43,9 @@ def draw_anchors(count: int) -> tuple[AnchorArrays, Floats]:
 
 
 def factor_views(
-    anchors: AnchorArrays, positions: Floats, *, draws: int
+    anchors: AnchorArrays, positions: Floats, levels: Sequence[float], draws: int
 ) -> dict[str, NDArray[np.uint8]]:
     """A group of views for every factor and level."""
-    return rendered_views(anchors, positions, render_factor, list(FACTORS), draws=draws)
+    return rendered_views(
+        anchors, positions, render_factor, list(FACTORS), levels=levels, draws=draws
+    )
