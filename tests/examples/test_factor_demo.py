@@ -29,7 +29,7 @@ def test_the_anchors_are_windows_of_the_world_and_their_views_fit_them() -> None
 @pytest.mark.slow
 def test_colours_are_survived_by_the_checkpoint_that_was_trained_on_them(tmp_path: Path) -> None:
     command = [sys.executable, EXAMPLES / "factor_demo.py", "--out", tmp_path]
-    processes.run([*command, "--anchors", "40", "--draws", "1", "--levels", "1"])
+    processes.run([*command, "--anchors", "24", "--draws", "1", "--levels", "1"])
     with (tmp_path / "cells.csv").open() as file:
         cells = {(row["checkpoint"], row["shift"]): row for row in csv.DictReader(file)}
     with (tmp_path / "certified.csv").open() as file:
