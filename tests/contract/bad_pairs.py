@@ -243,6 +243,16 @@ VIEWS_AND_FUTURES = [
         "views-rank", wire.pair(explicit_views=wire.tensor(VIEWS[0])),
         field="explicit_views.shape",
     ),
+    *(
+        Case(f"views-float-{name}", wire.pair(explicit_views=wire.tensor(views)), field=field)
+        for name, views, field in (
+            ("levels", VIEWS.astype(np.float32), "explicit_views.data"),
+            ("below", np.full(VIEWS.shape, -0.1, np.float32), "explicit_views.data"),
+            ("nan", np.full(VIEWS.shape, NAN, np.float32), "explicit_views.data"),
+            ("none", np.zeros((0, *VIEWS.shape[1:]), np.float32), "explicit_views.shape"),
+            ("wide", np.zeros(VIEWS.shape), "explicit_views.dtype"),
+        )
+    ),
     Case(
         "views-dtype", wire.pair(explicit_views=wire.tensor(VIEWS.astype(np.int32))),
         field="explicit_views.dtype",

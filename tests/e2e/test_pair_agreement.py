@@ -131,6 +131,23 @@ def test_explicit_views_and_weights(
     shown(f"{name} history {frames}", worst(answer, wanted))
 
 
+def test_float_views_need_not_be_whole_levels(client: AcpcClient, world: ServedWorld) -> None:
+    history = wire.frames(3)
+    whole = wire.frames(6, seed=3).reshape(2, *history.shape)
+    between = np.random.default_rng(4).random(whole.shape, np.float32)
+    views = np.concatenate([history[None] / np.float32(255), whole / np.float32(255), between])
+    answer = client.compare_pair("lewm", history, wire.blocks(), views=views)
+    of_bytes = client.compare_pair("lewm", history, wire.blocks(), views=whole)
+    assert answer.results[0].acpc == 0
+    for found, same in zip(answer.results[1:3], of_bytes.results, strict=True):
+        assert found.acpc == pytest.approx(same.acpc, rel=1e-5)
+    model = world.reference("lewm")
+    images = [pixels.model_input(view * 255.0, model.image_size) for view in views[1:]]
+    wanted = pair_reference.compare(model, history, wire.blocks(), images)
+    for found, exact in zip(answer.results[1:], wanted, strict=True):
+        assert found.acpc == pytest.approx(exact.acpc, rel=TOLERANCE)
+
+
 def test_a_small_shift_keeps_its_digits(client: AcpcClient, world: ServedWorld) -> None:
     """One grey level in one pixel: the difference of two float32 rollouts is all that is left.
 

@@ -41,7 +41,8 @@ class ViewOptions(CallOptions, total=False):
 
     Attributes:
         perturbations: The visual changes.
-        views: Views of your own, uint8 (views, h, height, width, 3).
+        views: Views of your own, uint8 (views, h, height, width, 3); of ``compare_pair`` also
+            float32 in [0, 1].
         draws: Draws per perturbation; 1.
         seed: Seed of the draws; 0.
         anchor: Identity of the history among those that share the seed; 0.

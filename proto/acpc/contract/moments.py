@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 Views: TypeAlias = PerturbationSet | NDArray[Any]
 """The other views of a history: drawn, or a caller's, uint8 (views, h, height, width, 3)."""
 VIEWS = Axes("views, h, height, width, 3", of_frames=True)
+FLOAT_VIEWS = Axes(VIEWS.names, of_frames=False)
 GOALS = {
     "frame": Axes("height, width, 3", of_frames=True),
     "latent": Axes("latent width", of_frames=False),
@@ -73,6 +74,7 @@ class _Moment(Request):
         request_id: Echoed in logs and answers; made by the server when empty.
     """
 
+    float_views: ClassVar[bool] = False
     checkpoint: CheckpointRef
     history: NDArray[Any] = frames("h, height, width, 3")
     views: Views | None = field(metadata={"wire": "perturbation"})
@@ -86,8 +88,22 @@ class _Moment(Request):
             raise ArgumentError("perturbations", "give perturbations or explicit_views")
         _check_rows("proprio", self.proprio, len(self.history))
         if isinstance(self.views, np.ndarray):
-            VIEWS.check(self.views, "explicit_views")
+            real = self.float_views and self.views.dtype.kind == "f"
+            (FLOAT_VIEWS if real else VIEWS).check(self.views, "explicit_views")
             _check_same("explicit_views", self.views.shape[1:], self.history.shape)
+            if real:
+                _check_levels(self.views)
+
+
+def _check_levels(views: NDArray[Any]) -> None:
+    """Views of real numbers are there, and in the range of pixels."""
+    if not len(views):
+        raise ArgumentError("explicit_views.shape", "found no view, wanted one or more")
+    low, high = float(views.min()), float(views.max())
+    if low < 0 or high > 1:
+        raise ArgumentError(
+            "explicit_views.data", f"found {low:g} to {high:g}, wanted float32 pixels in [0, 1]"
+        )
 
 
 def _check_rows(name: str, proprio: NDArray[Any] | None, frames: int) -> None:
@@ -112,8 +128,11 @@ class PairRequest(_Moment, Wire[pb.ComparePairRequest]):
         observed_future: Observed future, uint8 (H, height, width, 3); None: no prediction errors.
         future_proprio: That of the observed future's frames, as ``proprio``, (H, width).
         weights: Horizon weights alpha_1..alpha_H, not negative, summing to 1; empty: 1/H.
+
+    Views made by the caller may be float32 in [0, 1] too.
     """
 
+    float_views: ClassVar[bool] = True
     action_blocks: NDArray[Any] = floats("h + H - 1, block width")
     observed_future: NDArray[Any] | None = frames("H, height, width, 3", None)
     future_proprio: NDArray[Any] | None = floats("H, proprio width", None)

@@ -173,7 +173,9 @@ class ComparePairRequest(_message.Message):
 
     @_builtins.property
     def explicit_views(self) -> _tensor_pb2.Tensor:
-        """Views made by the caller, uint8 (views, h, height, width, 3)."""
+        """Views made by the caller, uint8 (views, h, height, width, 3), or float32
+        in [0, 1], which need not be whole levels.
+        """
 
     @_builtins.property
     def observed_future(self) -> _tensor_pb2.Tensor:

@@ -76,7 +76,7 @@ class FrameSources:
         if not isinstance(views, PerturbationSet):
             return [
                 None
-                if np.array_equal(view, history)
+                if _same_frames(view, history)
                 else FrameSource(self._key(b"view", view), view, slice(None))
                 for view in views
             ]
@@ -105,18 +105,15 @@ class FrameSources:
     def make(self, sources: Sequence[FrameSource]) -> tuple[list[Tensor | AcpcError], Tensor]:
         """The frames of sources of one size as model input, (n, 3, height, width) each.
 
-        They go to the device as bytes; all else is done there, and nothing waits for it. An error
-        where a view cannot be drawn. Beside them, bool (sources,) on the device: which views turned
-        out to be the history itself.
+        They go to the device as they came; all else is done there, and nothing waits for it. An
+        error where a view cannot be drawn. Beside them, bool (sources,) on the device: which views
+        turned out to be the history itself.
         """
-        arrays = {id(source.pixels): source.pixels for source in sources}
-        # Joining copies: a message's bytes are read-only, and torch has no read-only tensors.
-        pixels = torch.from_numpy(np.concatenate([*arrays.values()]))
-        (there,) = to_device(self._device, torch.uint8, pixels)
-        parts = torch.split(
-            to_model_input(there, self._size, self._dtype), [len(x) for x in arrays.values()]
-        )
-        inputs = dict(zip(arrays, parts, strict=True))
+        inputs: dict[int, Tensor] = {}
+        for dtype in (np.uint8, np.float32):
+            arrays = {id(s.pixels): s.pixels for s in sources if s.pixels.dtype == dtype}
+            if arrays:
+                inputs |= self._inputs(arrays)
         no = torch.zeros(1, dtype=torch.bool, device=self._device)
         drawn = iter(_drawn([source for source in sources if source.drawn], inputs, no))
         made, same = zip(
@@ -128,11 +125,26 @@ class FrameSources:
         )
         return [*made], torch.cat(same)
 
+    def _inputs(self, arrays: dict[int, np.ndarray]) -> dict[int, Tensor]:
+        """Arrays of one element type and size as model input."""
+        # Joining copies: a message's bytes are read-only, and torch has no read-only tensors.
+        pixels = torch.from_numpy(np.concatenate([*arrays.values()]))
+        (there,) = to_device(self._device, pixels.dtype, pixels)
+        made = to_model_input(there, self._size, self._dtype)
+        return dict(zip(arrays, torch.split(made, [*map(len, arrays.values())]), strict=True))
+
     def _key(self, role: bytes, frames: np.ndarray) -> bytes:
         content = hashlib.blake2b(self._prefix + role, digest_size=KEY_BYTES)
         content.update(str(frames.shape).encode())
         content.update(np.ascontiguousarray(frames).data)
         return content.digest()
+
+
+def _same_frames(view: np.ndarray, history: np.ndarray) -> bool:
+    """Whether a view, of bytes or of float32 in [0, 1], is the history itself."""
+    if view.dtype != history.dtype:
+        history = history.astype(np.float32) / np.float32(255)
+    return np.array_equal(view, history)
 
 
 def _drawn(

@@ -25,16 +25,16 @@ def per_channel(values: Sequence[float], like: Tensor) -> Float[Tensor, "3 1 1"]
 
 
 def to_model_input(
-    frames: UInt8[Tensor, "n height width 3"],
+    frames: UInt8[Tensor, "n height width 3"] | Float[Tensor, "n height width 3"],
     image_size: int,
     dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "n 3 model_height model_width"]:
     """Normalises frames and resizes their shorter side to the model's image size, on their device.
 
-    The order is the public training code's: divide by 255, subtract the ImageNet mean, divide by
-    the ImageNet standard deviation, then resize (bilinear, antialiased). A frame that already has
-    that shorter side is not resampled. The longer side becomes ``int(image_size * longer /
-    shorter)``.
+    Frames are bytes, or real numbers in [0, 1], which are not divided. The order is the public
+    training code's: divide by 255, subtract the ImageNet mean, divide by the ImageNet standard
+    deviation, then resize (bilinear, antialiased). A frame that already has that shorter side is
+    not resampled. The longer side becomes ``int(image_size * longer / shorter)``.
 
     Raises:
         InvalidArgument: ``image_size`` is below 1, or a side of the frames is empty.
@@ -46,7 +46,8 @@ def to_model_input(
         raise InvalidArgument("frames", f"are {height} x {width} pixels; no side may be empty")
     pixels = frames.permute(0, 3, 1, 2).to(dtype)  # (n, 3, height, width)
     # By a tensor: a GPU multiplies by the rounded reciprocal of a number.
-    pixels = pixels / per_channel((255.0,) * 3, pixels)
+    if not frames.is_floating_point():
+        pixels = pixels / per_channel((255.0,) * 3, pixels)
     mean, std = per_channel(IMAGENET_MEAN, pixels), per_channel(IMAGENET_STD, pixels)
     normalised = ((pixels - mean) / std).contiguous()
     size = input_size(frames.shape, image_size)
