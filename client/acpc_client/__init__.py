@@ -5,6 +5,7 @@ Nothing here imports torch, or what the workbench (``acpc_lab``) stands on.
 
 from acpc.contract import (
     CHOICES,
+    AnchorContents,
     AnchorPreview,
     AnchorSample,
     AnchorSet,
@@ -143,6 +144,7 @@ __all__ = [
     "AcpcClient",
     "AcpcError",
     "AnchorArrays",
+    "AnchorContents",
     "AnchorPreview",
     "AnchorSample",
     "AnchorSet",

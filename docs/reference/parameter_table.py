@@ -97,6 +97,8 @@ NO_OPTION = {
 NO_ARGUMENT = {
     ("Plan, a pool", "iteration"): "counted by the session",
     ("List*", "page_token"): "the client reads page after page",
+    ("GetAnchorSet", "contents"): "`anchors.contents` asks for them",
+    ("GetAnchorSet", "neighbourhood"): "of `anchors.contents`",
     ("UploadAnchors, the header", "expected_digest"): "the client compares the answer's digest",
     ("UploadAnchors, the header", "horizon"): "read off the arrays",
     ("UploadAnchors, a shard", "*"): "made by the client for each shard",

@@ -50,6 +50,7 @@ PUBLIC = [
     "AcpcClient",
     "AcpcError",
     "AnchorArrays",
+    "AnchorContents",
     "AnchorPreview",
     "AnchorSet",
     "AnchorValues",

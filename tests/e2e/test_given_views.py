@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,10 +26,12 @@ from acpc_client import AnchorArrays, AnchorSet, Score
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import InvalidArgument
 from acpc_client.sync.client import AcpcClient
+from acpc_lab.cli import app
 from acpc_server.numerics import to_model_input, to_pixels
 from acpc_server.perturb import perturb_frames
 from job_world import JobWorld, write_job_world
 from server_process import ServerProcess
+from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS, wait_until
 
 HISTORY, HORIZON, SIDE, COUNT = 3, 8, 28, 20
@@ -186,6 +189,30 @@ def test_the_asyncio_client_uploads_views(
             return await client.anchors.upload(anchors, views=given)
 
     assert asyncio.run(run()).digest == stored.digest
+
+
+def test_states_and_labels_of_a_set_are_told(
+    server: ServerProcess, client: AcpcClient, stored: AnchorSet, anchors: AnchorArrays
+) -> None:
+    found = client.anchors.contents(stored)
+    for name in ("endpoint_states", "labels", "anchor_ids"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(anchors, name))
+    states = anchors.endpoint_states
+    apart = [np.linalg.norm(a - b) for i, a in enumerate(states) for b in states[i + 1 :]]
+    assert found.radius == pytest.approx(np.quantile(apart * 2, 0.35), rel=1e-12)
+
+    async def at(quantile: float) -> float | None:
+        async with AsyncAcpcClient(server.address) as other:
+            return (await other.anchors.contents(stored, neighbourhood=quantile)).radius
+
+    assert asyncio.run(at(1.0)) == pytest.approx(max(apart), rel=1e-12)
+    with pytest.raises(InvalidArgument) as caught:
+        client.anchors.contents(stored, neighbourhood=1.5)
+    assert [v.field for v in caught.value.violations] == ["neighbourhood"]
+    args = ["anchors", "show", stored.digest, "--target", server.address, "--contents"]
+    assert "states apart" in CliRunner().invoke(app, args).stdout
+    listed = json.loads(CliRunner().invoke(app, [*args, "--json"]).stdout)
+    assert listed["contents"]["labels"] == anchors.labels.tolist()
 
 
 @pytest.mark.slow

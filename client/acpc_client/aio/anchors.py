@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import closing
 
 import numpy as np
-from acpc.contract import AnchorSet, DatasetAnchors, Reading
+from acpc.contract import AnchorContents, AnchorSet, DatasetAnchors, Reading
 from numpy.typing import NDArray
 
 from acpc_client.aio.resources import Resource
@@ -78,6 +78,16 @@ class AsyncAnchors(Resource):
     async def get(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> AnchorSet:
         """One set, by its digest."""
         return await self._transport.run(calls.get(anchor_set), timeout)
+
+    async def contents(
+        self,
+        anchor_set: AnchorSet | str,
+        *,
+        neighbourhood: float = 0.35,
+        timeout: float | None = None,
+    ) -> AnchorContents:
+        """See ``Anchors.contents``."""
+        return await self._transport.run(calls.contents(anchor_set, neighbourhood), timeout)
 
     def list(
         self, *, page_size: int = 100, timeout: float | None = None

@@ -7,6 +7,7 @@ from typing import Any
 
 from acpc.contract import (
     SMALL_ARRAYS,
+    AnchorContents,
     AnchorSet,
     CreateRequest,
     DatasetAnchors,
@@ -93,6 +94,14 @@ def create(
 def get(anchor_set: AnchorSet | str) -> Call[AnchorSet]:
     """The call that reads one set."""
     return Call(GET, pb.GetAnchorSetRequest(digest=digest_of(anchor_set)), _set)
+
+
+def contents(anchor_set: AnchorSet | str, neighbourhood: float) -> Call[AnchorContents]:
+    """The call that reads the states and labels of one set."""
+    request = pb.GetAnchorSetRequest(
+        digest=digest_of(anchor_set), contents=True, neighbourhood=neighbourhood
+    )
+    return Call(GET, request, lambda answer: AnchorContents.from_message(answer.contents))
 
 
 def list_page(page_size: int, token: str) -> Call[Page[AnchorSet]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import grpc
 import numpy as np
-from acpc.contract import AnchorSet, DatasetAnchors, Reading
+from acpc.contract import AnchorContents, AnchorSet, DatasetAnchors, Reading
 from numpy.typing import NDArray
 
 from acpc_client.anchor_arrays import AnchorArrays, Frames, with_views
@@ -126,6 +126,26 @@ class Anchors(Resource):
     def get(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> AnchorSet:
         """One set, by its digest."""
         return self._transport.run(calls.get(anchor_set), timeout)
+
+    def contents(
+        self,
+        anchor_set: AnchorSet | str,
+        *,
+        neighbourhood: float = 0.35,
+        timeout: float | None = None,
+    ) -> AnchorContents:
+        """The states and labels by which scores pair the anchors of a set.
+
+        Args:
+            anchor_set: The set, or its digest.
+            neighbourhood: Which quantile of the distances between all pairs of endpoint states is
+                told, in (0, 1]; the paper's d_0.35 by default.
+            timeout: Seconds for the call.
+
+        Raises:
+            ResourceExhausted: They are more than an answer holds.
+        """
+        return self._transport.run(calls.contents(anchor_set, neighbourhood), timeout)
 
     def list(self, *, page_size: int = 100, timeout: float | None = None) -> Iterator[AnchorSet]:
         """Every set, newest first; pages are fetched as they are read, ``timeout`` seconds each."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -232,10 +233,28 @@ def list_sets(*, server: Server, as_json: Json = False) -> None:
 
 
 @command(app)
-def show(*, digest: Digest, server: Server, as_json: Json = False) -> None:
-    """Shows one anchor set."""
+def show(
+    *,
+    digest: Digest,
+    contents: Annotated[
+        bool, typer.Option(help="With its states and labels, and how far they lie apart.")
+    ] = False,
+    neighbourhood: Annotated[
+        float, typer.Option(help="Quantile of the distances between states to tell.")
+    ] = 0.35,
+    server: Server,
+    as_json: Json = False,
+) -> None:
+    """Shows one anchor set; states and labels themselves as JSON."""
     with server.connect() as client:
-        _print(client.anchors.get(digest), as_json)
+        found = client.anchors.get(digest)
+        held = client.anchors.contents(digest, neighbourhood=neighbourhood) if contents else None
+    if held is None:
+        _print(found, as_json)
+    elif as_json:
+        render.line(json.dumps({**found.to_dict(), "contents": held.to_dict()}, indent=2))
+    else:
+        render.anchor_set(found, held)
 
 
 @command(app)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 from acpc.contract import Record
 from acpc_client import (
+    AnchorContents,
     AnchorSet,
     Checkpoint,
     DatasetFile,
@@ -318,7 +320,7 @@ def anchor_sets(listed: Sequence[AnchorSet]) -> None:
     )
 
 
-def anchor_set(item: AnchorSet) -> None:
+def anchor_set(item: AnchorSet, contents: AnchorContents | None = None) -> None:
     """One anchor set, a line for each thing to know."""
     expires = f"{_day(item.expire_time)}, later when it is used"
     rows = {
@@ -330,6 +332,7 @@ def anchor_set(item: AnchorSet) -> None:
         "state width": item.state_dim,
         "size": f"{_mebibytes(item)} MiB",
         **_extras(item),
+        **_contents(contents),
         "made": _day(item.create_time),
         "expires": "never" if item.expire_time is None else expires,
         "description": item.description or "-",
@@ -340,6 +343,14 @@ def anchor_set(item: AnchorSet) -> None:
         rows["source"] = drawn + (", one per episode" if source.one_per_episode else "")
     for name, value in rows.items():
         line(f"{name:<20}{value}")
+
+
+def _contents(held: AnchorContents | None) -> dict[str, Any]:
+    if held is None:
+        return {}
+    shown = (f"{x} ({count})" for x, count in sorted(Counter(held.labels.tolist()).items()))
+    far = {} if held.radius is None else {"states apart": number(held.radius)}
+    return {"labels": ", ".join(shown), **far}
 
 
 def _extras(item: AnchorSet) -> dict[str, Any]:

@@ -149,6 +149,26 @@ class AnchorSet(Record, Wire[pb.AnchorSet]):
         return {array.name.removeprefix(VIEWS): array.shape[0] for array in arrays}
 
 
+@dataclass(frozen=True, repr=False, eq=False)
+class AnchorContents(Record, Wire[pb.AnchorContents]):
+    """The states and labels of a set, by which scores pair its anchors.
+
+    Attributes:
+        endpoint_states: Standardised states at the last future frame, float64 (n, state width).
+        labels: Which of them are different, int64 (n,).
+        anchor_ids: Identities that seed the draws, int64 (n,).
+        trajectory_ids: Trajectory of each anchor, int64 (n,).
+        radius: The asked quantile of the distances between all pairs of endpoint states, d_0.35 of
+            the paper by default; None for one anchor, or for more than 5000.
+    """
+
+    endpoint_states: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    anchor_ids: NDArray[np.int64]
+    trajectory_ids: NDArray[np.int64]
+    radius: float | None = None
+
+
 def endpoints_at(small: Mapping[str, NDArray[Any]], horizon: int) -> dict[str, NDArray[Any]]:
     """The small arrays with the endpoint states and labels of one future frame.
 

@@ -625,18 +625,31 @@ class GetAnchorSetRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DIGEST_FIELD_NUMBER: _builtins.int
+    CONTENTS_FIELD_NUMBER: _builtins.int
+    NEIGHBOURHOOD_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """The set's sha256, in hexadecimal."""
+    contents: _builtins.bool
+    """Whether the answer holds the states and labels of the set too."""
+    neighbourhood: _builtins.float
+    """Which quantile of all pairwise endpoint-state distances the contents tell.
+    Absent: 0.35, the paper's.
+    Range: (0, 1]; default 0.35.
+    """
     def __init__(
         self,
         *,
         digest: _builtins.str = ...,
+        contents: _builtins.bool = ...,
+        neighbourhood: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_neighbourhood", b"_neighbourhood", "neighbourhood", b"neighbourhood"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_neighbourhood", b"_neighbourhood", "contents", b"contents", "digest", b"digest", "neighbourhood", b"neighbourhood"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__neighbourhood: _TypeAlias = _typing.Literal["neighbourhood"]  # noqa: Y015
+    _WhichOneofArgType__neighbourhood: _TypeAlias = _typing.Literal["_neighbourhood", b"_neighbourhood"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__neighbourhood) -> _WhichOneofReturnType__neighbourhood | None: ...
 
 Global___GetAnchorSetRequest: _TypeAlias = GetAnchorSetRequest  # noqa: Y015
 
@@ -645,22 +658,78 @@ class GetAnchorSetResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ANCHOR_SET_FIELD_NUMBER: _builtins.int
+    CONTENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def anchor_set(self) -> Global___AnchorSet:
         """The set."""
+
+    @_builtins.property
+    def contents(self) -> Global___AnchorContents:
+        """Its states and labels, where they were asked for."""
 
     def __init__(
         self,
         *,
         anchor_set: Global___AnchorSet | None = ...,
+        contents: Global___AnchorContents | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set", "contents", b"contents"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_set", b"anchor_set", "contents", b"contents"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetAnchorSetResponse: _TypeAlias = GetAnchorSetResponse  # noqa: Y015
+
+@_typing.final
+class AnchorContents(_message.Message):
+    """What pairs the anchors of a set: small enough to look at."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDPOINT_STATES_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    ANCHOR_IDS_FIELD_NUMBER: _builtins.int
+    TRAJECTORY_IDS_FIELD_NUMBER: _builtins.int
+    RADIUS_FIELD_NUMBER: _builtins.int
+    radius: _builtins.float
+    """The quantile of the Euclidean distances between all pairs of endpoint
+    states; absent for sets of one anchor or of more than 5000.
+    """
+    @_builtins.property
+    def endpoint_states(self) -> _tensor_pb2.Tensor:
+        """Standardised states at the last future frame, float64 (n, state width)."""
+
+    @_builtins.property
+    def labels(self) -> _tensor_pb2.Tensor:
+        """Which of them are different, int64 (n)."""
+
+    @_builtins.property
+    def anchor_ids(self) -> _tensor_pb2.Tensor:
+        """Identities that seed the draws, int64 (n)."""
+
+    @_builtins.property
+    def trajectory_ids(self) -> _tensor_pb2.Tensor:
+        """Trajectory of each anchor, int64 (n)."""
+
+    def __init__(
+        self,
+        *,
+        endpoint_states: _tensor_pb2.Tensor | None = ...,
+        labels: _tensor_pb2.Tensor | None = ...,
+        anchor_ids: _tensor_pb2.Tensor | None = ...,
+        trajectory_ids: _tensor_pb2.Tensor | None = ...,
+        radius: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_radius", b"_radius", "anchor_ids", b"anchor_ids", "endpoint_states", b"endpoint_states", "labels", b"labels", "radius", b"radius", "trajectory_ids", b"trajectory_ids"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_radius", b"_radius", "anchor_ids", b"anchor_ids", "endpoint_states", b"endpoint_states", "labels", b"labels", "radius", b"radius", "trajectory_ids", b"trajectory_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__radius: _TypeAlias = _typing.Literal["radius"]  # noqa: Y015
+    _WhichOneofArgType__radius: _TypeAlias = _typing.Literal["_radius", b"_radius"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__radius) -> _WhichOneofReturnType__radius | None: ...
+
+Global___AnchorContents: _TypeAlias = AnchorContents  # noqa: Y015
 
 @_typing.final
 class ListAnchorSetsRequest(_message.Message):

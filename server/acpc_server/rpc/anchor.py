@@ -11,7 +11,14 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
-from acpc.contract import MAX_REQUEST_ID, AnchorSource, CreateRequest
+import torch
+from acpc.contract import (
+    MAX_REQUEST_ID,
+    AnchorContents,
+    AnchorSource,
+    CreateRequest,
+    endpoints_at,
+)
 from acpc.v1 import anchor_service_pb2 as pb
 
 from acpc_server.data import DatasetStore
@@ -19,17 +26,21 @@ from acpc_server.data.anchor_sets import (
     AnchorStore,
     AnchorUpload,
     SetInfo,
+    StoredAnchors,
     StoredSet,
     UploadHeader,
     check_digest,
     store_drawn,
 )
-from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument
+from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument, ResourceExhausted
+from acpc_server.numerics import pairing
 from acpc_server.rpc.anchor_shards import read_shard
 from acpc_server.rpc.call import Call, Conversation, Dialogue
 from acpc_server.rpc.request import principal, read, read_page, write_token
 
 IDLE_SECONDS = 60.0
+# States and labels of one answer, and anchors whose every pair is looked at for it.
+MAX_CONTENTS_BYTES, MAX_PAIRED = 2**25, 5000
 
 
 class AnchorServicer:
@@ -143,7 +154,14 @@ class AnchorServicer:
     ) -> pb.GetAnchorSetResponse:
         """What a set is."""
         store = self._store_of(context)
-        return pb.GetAnchorSetResponse(anchor_set=_written(store, store.get(request.digest)))
+        described = _written(store, store.get(request.digest))
+        if not request.contents:
+            return pb.GetAnchorSetResponse(anchor_set=described)
+        quantile = request.neighbourhood if request.HasField("neighbourhood") else 0.35
+        if not 0 < quantile <= 1:
+            raise InvalidArgument("neighbourhood", f"found {quantile}, wanted a number in (0, 1]")
+        contents = _contents(store.open(request.digest), quantile)
+        return pb.GetAnchorSetResponse(anchor_set=described, contents=contents.to_message())
 
     def ListAnchorSets(
         self, request: pb.ListAnchorSetsRequest, context: Call
@@ -201,6 +219,21 @@ def _named(store: AnchorStore, request_id: str) -> Iterator[str]:
         yield made
     finally:
         store.forget(made)
+
+
+def _contents(anchors: StoredAnchors, quantile: float) -> AnchorContents:
+    small = endpoints_at(anchors.small_arrays(), 0)
+    del small["action_blocks"]
+    size = sum(array.nbytes for array in small.values())
+    if size > MAX_CONTENTS_BYTES:
+        raise ResourceExhausted(
+            f"states and labels of the set are {size} bytes, over {MAX_CONTENTS_BYTES} an answer",
+            reason="ANSWER_TOO_LARGE",
+        )
+    states = torch.from_numpy(small["endpoint_states"])
+    small_enough = 2 <= len(states) <= MAX_PAIRED
+    radius = pairing.off_diagonal_quantile(states, quantile) if small_enough else None
+    return AnchorContents(**small, radius=radius)
 
 
 def _written(store: AnchorStore, stored: StoredSet) -> pb.AnchorSet:
