@@ -107,6 +107,7 @@ def drawn_from(
             labels=drawn.labels,
             anchor_ids=drawn.anchor_ids,
             trajectory_ids=drawn.trajectory_ids,
+            proprio=drawn.proprio,
         )
 
 

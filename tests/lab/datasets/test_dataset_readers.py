@@ -11,11 +11,12 @@ import h5py
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from acpc.contract import SMALL_ARRAYS, AcpcError, FailedPrecondition
+from acpc.contract import SMALL_ARRAYS, AcpcError, AnchorSource, FailedPrecondition
 from acpc_client import AnchorArrays, DatasetAnchors
 from acpc_client.anchor_arrays import digest_of
 from acpc_client.errors import ArgumentError
 from acpc_lab.datasets import drawn_from, recognise
+from acpc_server.data import DatasetStore
 from lerobot_folder import CAMERA, write_lerobot, write_video
 from PIL import Image
 from public_formats import SIDE, Episode, episodes
@@ -118,6 +119,18 @@ def test_the_only_camera_and_the_state_go_by_the_names_that_tasks_have(
     (tmp_path / "named.yaml").write_text(task)
     named = draw(made / "v3.0", str(tmp_path / "named.yaml"))
     assert named[0] == draw(made / "v3.0", str(made / "top.yaml"))[0]
+
+
+def test_a_task_that_names_proprioception_has_it_in_the_digest(made: Path, exact: Path) -> None:
+    """As a server has it, which draws from the same data as HDF5."""
+    task = TASK.replace(CAMERA, "pixels").replace("observation.state", "pos_agent")
+    (exact.parent / "own.yaml").write_text(f"{task}proprio: pos_agent\n")
+    found, anchors = draw(made / "folder", str(exact.parent / "own.yaml"))
+    assert anchors.proprio is not None
+    assert anchors.proprio.shape == (9, 5, 2)
+    source = AnchorSource(exact.name, "own.yaml", count=9, frameskip=3)
+    with DatasetStore(exact.parent).drawn(source, history=2, horizon=3) as drawn:
+        assert drawn.digest == found
 
 
 def test_reading_tells_how_far_it_is_and_holds_a_slice(made: Path) -> None:
