@@ -68,6 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=HERE.parent / "build" / "factor-demo")
     parser.add_argument("--anchors", type=int, default=100, help="default: %(default)s")
+    parser.add_argument("--factors", nargs="+", choices=FACTORS, default=list(FACTORS))
     parser.add_argument("--levels", type=float, nargs="+", default=LEVELS, help="in [0, 1]")
     parser.add_argument("--draws", type=int, default=3, help="views a group, default: %(default)s")
     args = parser.parse_args()
@@ -76,7 +77,7 @@ def main() -> None:
 
     worlds(out / "worlds.png")
     anchors, positions = draw_anchors(args.anchors)
-    views = factor_views(anchors, positions, args.levels, args.draws)
+    views = factor_views(anchors, positions, args.factors, levels=args.levels, draws=args.draws)
     sweep, certified, report = out / "factors.yaml", out / "certified.csv", out / "report.html"
     with running_server(WORLD / "checkpoints", WORLD, out / "state") as address:
         with AcpcClient(address) as client:

@@ -43,9 +43,12 @@ def draw_anchors(count: int) -> tuple[AnchorArrays, Floats]:
 
 
 def factor_views(
-    anchors: AnchorArrays, positions: Floats, levels: Sequence[float], draws: int
+    anchors: AnchorArrays,
+    positions: Floats,
+    factors: Sequence[str] = tuple(FACTORS),
+    *,
+    levels: Sequence[float],
+    draws: int,
 ) -> dict[str, NDArray[np.uint8]]:
     """A group of views for every factor and level."""
-    return rendered_views(
-        anchors, positions, render_factor, list(FACTORS), levels=levels, draws=draws
-    )
+    return rendered_views(anchors, positions, render_factor, factors, levels=levels, draws=draws)
