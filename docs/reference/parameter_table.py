@@ -36,7 +36,7 @@ PAGE = Path(__file__).with_name("parameters.md")
 PROTO = Path(__file__).parents[2] / "proto" / "acpc" / "v1"
 RULE = "|---" * 5 + "|"
 ARRAYS = ("Tensor", "Goal")
-VALUES = (*ARRAYS, "PerturbationSpec", "ComparePairRequest", "Duration")
+VALUES = (*ARRAYS, "Objective", "PerturbationSpec", "ComparePairRequest", "Duration")
 """Messages that are one parameter each."""
 
 RENAMED = {
@@ -76,6 +76,7 @@ NO_OPTION = {
     ("Plan, *", "*"): "a conversation with a running planner; `acpc certify` asks about one pool",
     ("ComparePair", "request_id"): "made for each call",
     ("CertifyPool", "request_id"): "made for each call",
+    ("CertifyPool", "infeasible"): "an array of `--input`, bool",
     ("CertifyPool", "coverage_goal.pools"): "a command asks about one pool",
     ("PlanPaired", "request_id"): "made for each call",
     ("[LU]*Checkpoint", "request_id"): "made for each call",

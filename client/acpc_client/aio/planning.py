@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from acpc_client.aio.session import AsyncPlanSession
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import CertifyOptions, PairedOptions, diagnostics, planning
+from acpc_client.calls import CertifyOptions, PairedOptions, PoolOptions, diagnostics, planning
 
 
 class AsyncPlanningMethods:
@@ -25,7 +25,7 @@ class AsyncPlanningMethods:
         goal: NDArray[Any],
         *,
         timeout: float | None = None,
-        **options: Unpack[CertifyOptions],
+        **options: Unpack[PoolOptions],
     ) -> PoolCertificate:
         """See ``AcpcClient.certify_pool``."""
         call = diagnostics.certify_pool(checkpoint, history, candidates, goal, **options)

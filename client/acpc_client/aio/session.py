@@ -105,10 +105,15 @@ class AsyncPlanSession(SessionBase):
         return await self._answered(lambda: request, self._moved, timeout)
 
     async def certify(
-        self, candidates: NDArray[Any], *, timeout: float | None = None
+        self,
+        candidates: NDArray[Any],
+        *,
+        offsets: NDArray[Any] | None = None,
+        infeasible: NDArray[Any] | None = None,
+        timeout: float | None = None,
     ) -> PoolCertificate:
         """See ``PlanSession.certify``."""
-        answer = await self._ask(planning.pool(candidates), timeout)
+        answer = await self._ask(planning.pool(candidates, offsets, infeasible), timeout)
         return read_answer(PoolCertificate, answer.certificate)
 
     async def certify_proposal(

@@ -9,6 +9,7 @@ from acpc_client.calls.options import (
     PairedOptions,
     PairOptions,
     PlannerOptions,
+    PoolOptions,
     ScoreOptions,
     ViewOptions,
     check_options,

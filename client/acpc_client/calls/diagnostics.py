@@ -17,8 +17,8 @@ from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from numpy.typing import NDArray
 
 from acpc_client.calls.base import Call, Method, common, send
-from acpc_client.calls.options import CertifyOptions, PairOptions, check_options
-from acpc_client.calls.scene import moment, selection, views
+from acpc_client.calls.options import PairOptions, PoolOptions, check_options
+from acpc_client.calls.scene import moment, said_of_candidates, selection, views
 from acpc_client.inputs import Pair
 
 COMPARE_PAIR = Method(DiagnosticServiceStub, "ComparePair", timeout=30.0)
@@ -80,7 +80,7 @@ def certify_pool(
     history: NDArray[Any],
     candidates: NDArray[Any],
     goal: NDArray[Any],
-    **options: Unpack[CertifyOptions],
+    **options: Unpack[PoolOptions],
 ) -> Call[PoolCertificate]:
     """The call that certifies one pool.
 
@@ -88,8 +88,10 @@ def certify_pool(
         ArgumentError: An argument cannot be sent as it is.
         TypeError: An unknown option.
     """
-    check_options(options, CertifyOptions)
+    check_options(options, PoolOptions)
     request = PoolRequest(
-        **moment(checkpoint, history, goal, options), **selection(options), candidates=candidates
+        **moment(checkpoint, history, goal, options),
+        **selection(options),
+        **said_of_candidates(candidates, options.get("offsets"), options.get("infeasible")),
     )
     return send(CERTIFY_POOL, request, PoolCertificate.from_message)

@@ -16,6 +16,7 @@ from acpc.contract import (
     CoverageGoal,
     EvidenceOptions,
     NumericMode,
+    Objective,
     Perturbation,
     ScoreProtocol,
     Thresholds,
@@ -80,12 +81,14 @@ class PlannerOptions(ViewOptions, total=False):
         goal_proprio: A goal frame's proprioception, as ``proprio``, (width,).
         cost_reduction: How the squared distance is reduced over latent coordinates.
         endpoint_tolerance: l2 distance by which every endpoint may be off; 0.
+        objective: What the planner minimises; None: the squared l2 distance of the last step.
     """
 
     past_blocks: NDArray[Any] | None
     goal_proprio: NDArray[Any] | None
     cost_reduction: CostReduction
     endpoint_tolerance: float
+    objective: Objective | None
 
 
 class CertifyOptions(PlannerOptions, total=False):
@@ -96,11 +99,27 @@ class CertifyOptions(PlannerOptions, total=False):
         weights: Horizon weights of the ACPC summaries; empty: 1/H.
         coverage_goal: Also draw until it can be said how large a share of all draws leaves the
             choice unchanged; needs ``perturbations``.
+        kept_elites: Elites that the next pool keeps, as iCEM does; 0.
+        temperature: Of a softmax update (MPPI), whose mean is bounded; None: there is none.
     """
 
     elite_count: int
     weights: Sequence[float]
     coverage_goal: CoverageGoal | None
+    kept_elites: int
+    temperature: float | None
+
+
+class PoolOptions(CertifyOptions, total=False):
+    """Options of ``certify_pool``.
+
+    Attributes:
+        offsets: Added to the cost of each candidate, float32 (candidates,); None: nothing.
+        infeasible: Those that break a constraint on their actions, bool (candidates,); None: none.
+    """
+
+    offsets: NDArray[Any] | None
+    infeasible: NDArray[Any] | None
 
 
 class PairedOptions(PlannerOptions, total=False):

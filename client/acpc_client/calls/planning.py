@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from acpc_client.calls.base import Call, Method, message, send
 from acpc_client.calls.options import CertifyOptions, PairedOptions, check_options
-from acpc_client.calls.scene import moment, selection
+from acpc_client.calls.scene import moment, said_of_candidates, selection
 from acpc_client.errors import MalformedAnswer
 
 # One deadline covers a session; a planner that runs longer names its own.
@@ -102,13 +102,17 @@ def frame_between(before: pb.PlanStart, after: pb.PlanStart) -> pb.PlanRequest |
     return pb.PlanRequest(frame=moved)
 
 
-def pool(candidates: NDArray[Any]) -> pb.PlanPool:
+def pool(
+    candidates: NDArray[Any],
+    offsets: NDArray[Any] | None = None,
+    infeasible: NDArray[Any] | None = None,
+) -> pb.PlanPool:
     """The message that carries a pool of the caller's own; its iteration is set when it is sent.
 
     Raises:
         ArgumentError: The candidates cannot be sent as they are.
     """
-    return message(OwnPool(candidates=candidates))
+    return message(OwnPool(**said_of_candidates(candidates, offsets, infeasible)))
 
 
 def proposal(mean: NDArray[Any], std: NDArray[Any], candidates: int, seed: int) -> pb.PlanPool:

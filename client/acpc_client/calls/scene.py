@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from acpc.contract import (
     ArgumentError,
     CheckpointRef,
@@ -74,6 +75,7 @@ def moment(
         "past_blocks": options.get("past_blocks"),
         "cost_reduction": options.get("cost_reduction", CostReduction.SERVER_DEFAULT),
         "endpoint_tolerance": options.get("endpoint_tolerance", 0.0),
+        "objective": options.get("objective"),
     }
 
 
@@ -83,4 +85,22 @@ def selection(options: CertifyOptions) -> dict[str, Any]:
         "elite_count": options.get("elite_count", 0),
         "weights": options.get("weights", ()),
         "coverage_goal": options.get("coverage_goal"),
+        "kept_elites": options.get("kept_elites", 0),
+        "temperature": options.get("temperature"),
     }
+
+
+def said_of_candidates(
+    candidates: NDArray[Any], offsets: NDArray[Any] | None, infeasible: NDArray[Any] | None
+) -> dict[str, Any]:
+    """A pool with what is known of each candidate.
+
+    Raises:
+        ArgumentError: The mask is none of bools, one for each candidate.
+    """
+    mask = None if infeasible is None else np.asarray(infeasible)
+    if mask is not None and (mask.dtype != bool or mask.shape != np.shape(candidates)[:1]):
+        found = f"found {mask.dtype} {list(mask.shape)}"
+        raise ArgumentError("infeasible", f"{found}, wanted bool, one for each candidate")
+    indices = () if mask is None else tuple(np.flatnonzero(mask).tolist())
+    return {"candidates": candidates, "offsets": offsets, "infeasible": indices}

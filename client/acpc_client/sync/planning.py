@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from acpc.contract import CemBudget, CheckpointRef, PairedPlans, PoolCertificate
 from numpy.typing import NDArray
 
-from acpc_client.calls import CertifyOptions, PairedOptions, diagnostics, planning
+from acpc_client.calls import CertifyOptions, PairedOptions, PoolOptions, diagnostics, planning
 from acpc_client.sync.session import PlanSession
 from acpc_client.sync.transport import SyncTransport
 
@@ -25,7 +25,7 @@ class PlanningMethods:
         goal: NDArray[Any],
         *,
         timeout: float | None = None,
-        **options: Unpack[CertifyOptions],
+        **options: Unpack[PoolOptions],
     ) -> PoolCertificate:
         """Can this visual change alter the planner's choice among these candidates?
 
@@ -35,7 +35,7 @@ class PlanningMethods:
             candidates: Action sequences, float32 (candidates, H, block width).
             goal: uint8 (height, width, 3), or float32 (latent width,) in the projected space.
             timeout: Seconds for the whole call; None: 30.
-            **options: See ``CertifyOptions``; ``perturbations`` or ``views`` must be given.
+            **options: See ``PoolOptions``; ``perturbations`` or ``views`` must be given.
 
         Raises:
             ArgumentError: An array or a number cannot be sent as it is.

@@ -151,11 +151,20 @@ class PlanSession(SessionBase):
         self._ends = 0.0  # for ``enter_after``: its start no longer says where it is
         return self._answered(lambda: request, self._moved, timeout)
 
-    def certify(self, candidates: NDArray[Any], *, timeout: float | None = None) -> PoolCertificate:
+    def certify(
+        self,
+        candidates: NDArray[Any],
+        *,
+        offsets: NDArray[Any] | None = None,
+        infeasible: NDArray[Any] | None = None,
+        timeout: float | None = None,
+    ) -> PoolCertificate:
         """Can the visual change alter the planner's choice among these candidates?
 
         Args:
             candidates: Action sequences, float32 (candidates, H, block width).
+            offsets: Added to the cost of each, float32 (candidates,).
+            infeasible: Those that break a constraint on their actions, bool (candidates,).
             timeout: Seconds for this answer; None: the session's ``message_timeout``.
 
         Raises:
@@ -163,7 +172,7 @@ class PlanSession(SessionBase):
             SessionClosed: The session is not open.
             AcpcError: What the server rejected, or could not do; the session has ended.
         """
-        answer = self._ask(planning.pool(candidates), timeout)
+        answer = self._ask(planning.pool(candidates, offsets, infeasible), timeout)
         return read_answer(PoolCertificate, answer.certificate)
 
     def certify_proposal(

@@ -87,6 +87,8 @@ def certify(
     coverage: CoverageChoice,
     elites: Annotated[int | None, sets(PlanStart, "elite_count", "--elites", panel=PLANNER)] = None,
     weights: SummaryWeights = None,
+    kept_elites: Annotated[int | None, sets(PlanStart, "kept_elites", panel=PLANNER)] = None,
+    temperature: Annotated[float | None, sets(PlanStart, "temperature", panel=PLANNER)] = None,
     require: Annotated[
         Selection | None,
         typer.Option(
@@ -102,7 +104,8 @@ def certify(
     The input holds `history` uint8 (h, height, width, 3), `candidates` float32 (candidates, H,
     block width) and `goal`, a frame uint8 (height, width, 3) or a latent float32 (width,);
     `past_blocks` float32 (h - 1, block width) where h is above 1; optional `views` uint8 (views,
-    h, height, width, 3) takes the place of `--shift`.
+    h, height, width, 3) takes the place of `--shift`; `offsets` float32 (candidates,) is added to
+    the costs, and `infeasible` bool (candidates,) marks those that break a constraint on actions.
 
     A certificate is a proof for the views that were drawn: their winner (or elite set) is the
     clean one. Its absence proves nothing: compare it with the winner changes beside it.
@@ -114,6 +117,11 @@ def certify(
         acpc certify --input pool.npz --checkpoint lewm-pusht --shift blur:15 \
             --cost mean --tolerance 0.001 --numeric-mode bf16
         acpc certify --input with_views.npz --checkpoint lewm-pusht --json
+        acpc certify --input pool.npz --checkpoint lewm-pusht --shift blur:15 \
+            --objective l1.json --temperature 0.5
+
+    `--objective` takes a JSON file, for example
+    {"terms": [{"norm": "l1", "squared": false}], "control_weights": [0.1]}.
 
     A grid of severities, `kind:a,b,c`, also tells the largest one up to which every draw is
     certified. A release can gate on the exit code:
@@ -137,7 +145,8 @@ def certify(
     goal = coverage.goal
     if require in (Selection.CONFIDENT_TOP1, Selection.CONFIDENT_ELITE) and goal is None:
         raise typer.BadParameter(f"{require} needs --confidence", param_hint="--require")
-    needed, optional = ("history", "candidates", "goal"), ("past_blocks", "views")
+    needed = ("history", "candidates", "goal")
+    optional = ("past_blocks", "views", "offsets", "infeasible")
     arrays = read_arrays(input, needed, optional, views.shift)
     seen = views.read(arrays)
     with server.connect() as client:
@@ -146,10 +155,11 @@ def certify(
             client.certify_pool,
             predictor.named,
             **{name: arrays[name] for name in needed},
-            past_blocks=arrays.get("past_blocks"),
+            **{name: arrays.get(name) for name in ("past_blocks", "offsets", "infeasible")},
             **seen,
             **planner.said(),
             **said(numeric_mode=predictor.numeric_mode, elite_count=elites, weights=weights),
+            **said(kept_elites=kept_elites, temperature=temperature),
             coverage_goal=goal,
         )
     if as_json:

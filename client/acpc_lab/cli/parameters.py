@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from inspect import cleandoc
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +23,8 @@ from acpc.contract import (
     ScoreRequest,
     WireEnum,
     bounds_of,
+    check,
+    from_json,
 )
 from acpc_client import (
     AnchorSample,
@@ -32,6 +35,7 @@ from acpc_client import (
     CoverageGoal,
     DatasetAnchors,
     NumericMode,
+    Objective,
 )
 from numpy.typing import NDArray
 
@@ -101,6 +105,21 @@ def numbers(record: type[Any], name: str, kind: Callable[[str], float], *flags: 
             raise typer.BadParameter(wrong) from error
 
     return sets(record, name, *flags, parser=parse, metavar="A,B,...")
+
+
+def objective_file() -> Any:  # noqa: ANN401 - as typer.Option
+    """The option of a planner's objective, which is read from a JSON file."""
+
+    def parse(path: str) -> Objective:
+        try:
+            found = from_json(Objective, Path(path).read_bytes())
+            check(found)
+        except (OSError, ValueError) as error:  # an ArgumentError is a ValueError
+            raise typer.BadParameter(f"{path}: {error}") from error
+        return found
+
+    more = {"parser": parse, "metavar": "FILE"}
+    return sets(PlanStart, "objective", panel=PLANNER, **more)
 
 
 # The type of a parsed option is Any: typer takes an enum's annotation as a wish to read its values.
@@ -188,9 +207,15 @@ class PlannerChoice:
         float | None, sets(PlanStart, "endpoint_tolerance", "--tolerance", panel=PLANNER)
     ] = None
 
+    objective: Annotated[Any, objective_file()] = None
+
     def said(self) -> dict[str, Any]:
         """What was given, as the client's calls take it."""
-        return said(cost_reduction=self.cost, endpoint_tolerance=self.tolerance)
+        return said(
+            cost_reduction=self.cost,
+            endpoint_tolerance=self.tolerance,
+            objective=self.objective,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,10 @@ stable_worldmodel is imported.
     if not certificates.certified(env=0):
         print("from iteration", certificates.first_uncertified(env=0))
 
+The session is told what the solver minimises: ``cost_reduction``, or ``objective=Objective(...)``
+for other distances, sums over steps and a control penalty. Of iCEM it is told ``kept_elites``, the
+solver's ``n_elite_keep``: those must stay as well for two runs to agree.
+
 With ``coverage_goal=CoverageGoal(pools=30)`` among the session's options (the solver's n_steps),
 each iteration's ``certificate.coverage`` says with confidence how many of all draws leave its
 choice unchanged, and its ``step`` what holds of all iterations so far.
@@ -113,6 +117,9 @@ class CemCertificates:
         on_error: ``"raise"`` errors of the server out of ``solve``, or ``"deny"``: go on planning,
             with that iteration and the later ones of the environment uncertified.
         name: Key of ``history`` among the solver's outputs.
+        constrained: Whether the solver gives infinite costs to candidates whose *actions* break a
+            constraint; the server is told which they are. Not for constraints on predictions, which
+            a view may change.
 
     Attributes:
         iterations: Answers by environment, in the order of the solver's steps.
@@ -127,11 +134,13 @@ class CemCertificates:
         select: Literal["top1", "elite"] = "elite",
         on_error: Literal["raise", "deny"] = "raise",
         name: str = "acpc",
+        constrained: bool = False,
     ) -> None:
         self._open_session = open_session
         self._select = select
         self._on_error = on_error
         self.output_key = name
+        self._constrained = constrained
         self.iterations: dict[int, list[IterationCertificate]] = {}
         self.history: list[list[dict[str, Any]]] = []
         self.rows: dict[int, dict[str, Any]] = {}
@@ -317,7 +326,8 @@ class CemCertificates:
                 wanted = f"found {session.elite_count}, wanted the solver's topk {len(elites)}"
                 raise ArgumentError("elite_count", wanted)
             try:
-                answer = session.certify(pool)
+                infeasible = np.isposinf(costs) if self._constrained else None
+                answer = session.certify(pool, infeasible=infeasible)
                 return self._judge(step, answer, costs, elites, time.perf_counter() - begun)
             except AcpcError as error:
                 session = self._sessions[row] = self._denied(error)
@@ -333,14 +343,16 @@ class CemCertificates:
         seconds: float,
     ) -> IterationCertificate:
         if self._select == "elite":
-            chosen = [view.elite for view in answer.views if view.elite is not None]
+            sets = [view.kept or view.elite for view in answer.views]
+            chosen = [certificate for certificate in sets if certificate is not None]
             same = set(elites.tolist()) == set(answer.clean_elites)
         else:
             chosen = [view.top1 for view in answer.views]
             same = int(costs.argmin()) == answer.clean_winner
         proven = bool(chosen) and all(certificate.certified for certificate in chosen)
-        largest = float(np.abs(answer.clean_costs).max()) or 1.0
-        gap = np.abs(costs - answer.clean_costs).max() / largest
+        feasible = np.isfinite(answer.clean_costs)
+        largest = float(np.abs(answer.clean_costs[feasible]).max()) or 1.0
+        gap = np.abs(costs - answer.clean_costs)[feasible].max() / largest
         return IterationCertificate(
             step=step,
             certified=proven and same,

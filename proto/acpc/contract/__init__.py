@@ -30,6 +30,7 @@ from acpc.contract.enums import (
     CemReturn,
     CostReduction,
     DestroyedActions,
+    Norm,
     NumericMode,
     Outcome,
     PartnerPast,
@@ -81,6 +82,7 @@ from acpc.contract.fields import (
 from acpc.contract.jobs import JobState, Progress, ScoreMetadata, StudyMetadata, StudyRows
 from acpc.contract.messages import Codec, Wire
 from acpc.contract.moments import (
+    CandidatePool,
     OwnPool,
     PairedRequest,
     PairRequest,
@@ -93,6 +95,7 @@ from acpc.contract.moments import (
     goal_kind,
 )
 from acpc.contract.normal_form import normalise
+from acpc.contract.objectives import DistanceTerm, Objective
 from acpc.contract.optional import load_lab, load_optional, pyarrow
 from acpc.contract.pairs import ErrorDrift, PairComparison, PairResult
 from acpc.contract.perturbations import (
@@ -126,6 +129,7 @@ from acpc.contract.pools import (
     PoolChoice,
     SampledPool,
     SelectionCertificate,
+    SoftmaxBounds,
     ViewCertificate,
 )
 from acpc.contract.provenance import Receipt, Timing, moment
@@ -207,6 +211,7 @@ __all__ = [
     "Axes",
     "Brightness",
     "Cancelled",
+    "CandidatePool",
     "CemBudget",
     "CemReturn",
     "CertifiedSeverity",
@@ -232,6 +237,7 @@ __all__ = [
     "DeadlineExceeded",
     "DefocusBlur",
     "DestroyedActions",
+    "DistanceTerm",
     "Doubt",
     "DriftStudy",
     "ErrorDrift",
@@ -256,8 +262,10 @@ __all__ = [
     "LookStop",
     "ModelCard",
     "MotionBlur",
+    "Norm",
     "NotFound",
     "NumericMode",
+    "Objective",
     "Occlusion",
     "OutOfRange",
     "Outcome",
@@ -299,6 +307,7 @@ __all__ = [
     "SequentialLooks",
     "Shadow",
     "SkipReason",
+    "SoftmaxBounds",
     "Spec",
     "StepCoverage",
     "Study",

@@ -40,6 +40,14 @@ class CostReduction(WireEnum):
     MEAN = 2
 
 
+class Norm(WireEnum):
+    """A norm over latent coordinates: of squares (l2), or of absolute values (l1)."""
+
+    SERVER_DEFAULT = 0
+    L2 = 1
+    L1 = 2
+
+
 class CemReturn(WireEnum):
     """Which plan a CEM run returns: the final mean, or the best candidate."""
 

@@ -13,6 +13,8 @@ from acpc.contract.enums import CemReturn, CostReduction, NumericMode
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import UINT32, bounded, seed_field, sized
 from acpc.contract.messages import Codec, Wire
+from acpc.contract.objectives import Objective
+from acpc.contract.plain import to_plain
 from acpc.contract.requests import (
     MAX_HORIZON,
     MAX_REQUEST_ID,
@@ -27,6 +29,7 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 
 Views: TypeAlias = PerturbationSet | NDArray[Any]
 """The other views of a history: drawn, or a caller's, uint8 (views, h, height, width, 3)."""
+MAX_CANDIDATES = 2**20
 VIEWS = Axes("views, h, height, width, 3", of_frames=True)
 FLOAT_VIEWS = Axes(VIEWS.names, of_frames=False)
 GOALS = {
@@ -166,6 +169,8 @@ class PlannerMoment(_Moment):
         cost_reduction: How the squared distance to the goal is reduced over latent coordinates.
         endpoint_tolerance: Every endpoint may be off by this l2 distance in latent units, finite
             and not negative; widens the bounds.
+        objective: What the planner minimises; None: the squared l2 distance of the last predicted
+            latent to the goal.
     """
 
     goal: Goal
@@ -173,6 +178,13 @@ class PlannerMoment(_Moment):
     past_blocks: NDArray[Any] | None = floats("h - 1, block width", None)
     cost_reduction: CostReduction = CostReduction.SUM
     endpoint_tolerance: float = bounded(0.0, ge=0)
+    objective: Objective | None = None
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """The objective as a receipt keeps it; nothing for the squared distance."""
+        given = self.objective not in (None, Objective())
+        return {"objective": to_plain(self.objective)} if given else {}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -201,15 +213,25 @@ class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
             empty: 1/H.
         coverage_goal: Also draw until a statement about all draws can be made; needs perturbations.
             None: nothing is drawn but what they ask for.
+        kept_elites: How many of the lowest candidates the next pool keeps, as iCEM does; certified
+            with the elite set, and at most its size; 0: none.
+        temperature: Of a softmax update as MPPI's, in the units of the costs, above 0: bounds how
+            far a view moves it, over the elite set where there is one; None: not asked.
     """
 
     elite_count: int = bounded(0, ge=0, le=UINT32)
     weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
     coverage_goal: CoverageGoal | None = None
+    kept_elites: int = bounded(0, ge=0, le=UINT32)
+    temperature: float | None = bounded(None, gt=0)
 
     def check_rules(self) -> None:
-        """A goal has a law to draw from, and not too many views to draw."""
+        """A goal has a law to draw from, and not too many views to draw; elites are kept."""
         super().check_rules()
+        if self.kept_elites > self.elite_count:
+            raise ArgumentError(
+                "kept_elites", f"found {self.kept_elites} of {self.elite_count} elites, keep fewer"
+            )
         if self.coverage_goal is None:
             return
         if not isinstance(self.views, PerturbationSet):
@@ -276,14 +298,39 @@ class PlanFrame(Request, Wire[pb.PlanFrame]):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PoolRequest(PlanStart, Wire[pb.CertifyPoolRequest]):
-    """Can this visual change alter the planner's choice among these candidates?
+class CandidatePool(Request):
+    """Candidates, and what is known of each beside its predictions.
 
     Attributes:
         candidates: Candidate action sequences, float32 (candidates, H, block width).
+        offsets: Added to the cost of each under every view, float32 (candidates); None: nothing.
+        infeasible: Those, from 0, that break a constraint on their actions, at most 1,048,576: of
+            infinite cost under every view.
     """
 
     candidates: NDArray[Any] = floats("candidates, H, block width")
+    offsets: NDArray[Any] | None = floats("candidates", None)
+    infeasible: tuple[int, ...] = bounded((), ge=0, le=UINT32, most=MAX_CANDIDATES)
+
+    @property
+    def arrays(self) -> list[tuple[str, NDArray[Any]]]:
+        """What is known beside the candidates, for a receipt."""
+        out = np.unique(np.array(self.infeasible, np.int64))
+        found = {"offsets": self.offsets, "infeasible": out if len(out) else None}
+        return [(name, array) for name, array in found.items() if array is not None]
+
+    def check_rules(self) -> None:
+        """Each candidate has an offset, or none has."""
+        if isinstance(self, PlanStart):
+            PlanStart.check_rules(self)
+        if self.offsets is not None and self.offsets.shape != self.candidates.shape[:1]:
+            found, wanted = list(self.offsets.shape), list(self.candidates.shape[:1])
+            raise ArgumentError("offsets.shape", f"found {found}, wanted {wanted}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PoolRequest(CandidatePool, PlanStart, Wire[pb.CertifyPoolRequest]):
+    """Can this visual change alter the planner's choice among these candidates?"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -304,15 +351,13 @@ class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest]):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OwnPool(Request, Wire[pb.PlanPool]):
+class OwnPool(CandidatePool, Wire[pb.PlanPool]):
     """A pool of the caller's own; its iteration is echoed.
 
     Attributes:
-        candidates: Candidate action sequences, float32 (candidates, H, block width).
         iteration: Number of the pool in its session, as the caller counts.
     """
 
-    candidates: NDArray[Any] = floats("candidates, H, block width")
     iteration: int = bounded(0, ge=0, le=UINT32)
 
 

@@ -33,6 +33,23 @@ class SelectionCertificate(Record, Wire[pb.SelectionCertificate]):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
+class SoftmaxBounds(Record, Wire[pb.SoftmaxBounds]):
+    """Where the softmax mean of a pool stays, whatever a view does to costs within their bounds.
+
+    Attributes:
+        lower: Least mean, float64 (H, block width).
+        upper: Greatest mean, alike.
+        displacement: Farthest that a coordinate can be from ``softmax_mean``, in units of actions.
+        total_variation: Total variation distance of the softmax weights at most, in [0, 1].
+    """
+
+    lower: Values
+    upper: Values
+    displacement: float
+    total_variation: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class CleanGaps(Record, Wire[pb.CleanGaps]):
     """How far the clean costs of what was chosen lie from those of what was not.
 
@@ -66,6 +83,8 @@ class ViewCertificate(Record, Wire[pb.ViewCertificate]):
         elite: Certificate of the elite set; None without an elite count.
         acpc_one_step_q90: 90 % quantile of ACPC_1 over candidates.
         acpc_q90: 90 % quantile of ACPC_H over candidates.
+        kept: Certificate of the elite set with its kept elites; None without ``kept_elites``.
+        softmax: Where the softmax mean stays; None without a temperature.
     """
 
     spec_index: int
@@ -83,6 +102,8 @@ class ViewCertificate(Record, Wire[pb.ViewCertificate]):
     elite: SelectionCertificate | None
     acpc_one_step_q90: float
     acpc_q90: float
+    kept: SelectionCertificate | None = None
+    softmax: SoftmaxBounds | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -118,6 +139,8 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
         elite_certified_fraction: The same for the elite set.
         clean_gaps: What the bounds are held against; None from a server that does not tell.
         coverage: With a coverage goal, a statement for each perturbation about all its draws.
+        softmax_mean: With a temperature, the softmax mean of the clean costs, float64 (H, block
+            width), over the elite set where there is one; None without.
     """
 
     request_id: str = field(default="", kw_only=True)
@@ -132,6 +155,7 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
     timing: Timing = field(default_factory=Timing)
     clean_gaps: CleanGaps | None = None
     coverage: tuple[CoverageStatement, ...] = ()
+    softmax_mean: Values | None = None
 
     def table(self) -> Columns:
         """A row per view: certificates, and what the view would have chosen."""

@@ -44,6 +44,28 @@ COST_REDUCTION_SUM: CostReduction.ValueType  # 1
 COST_REDUCTION_MEAN: CostReduction.ValueType  # 2
 Global___CostReduction: _TypeAlias = CostReduction  # noqa: Y015
 
+class _Norm:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NormEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Norm.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NORM_UNSPECIFIED: _Norm.ValueType  # 0
+    """The root of the weighted sum of squares."""
+    NORM_L2: _Norm.ValueType  # 1
+    NORM_L1: _Norm.ValueType  # 2
+    """The weighted sum of absolute values."""
+
+class Norm(_Norm, metaclass=_NormEnumTypeWrapper):
+    """How a distance over latent coordinates is measured."""
+
+NORM_UNSPECIFIED: Norm.ValueType  # 0
+"""The root of the weighted sum of squares."""
+NORM_L2: Norm.ValueType  # 1
+NORM_L1: Norm.ValueType  # 2
+"""The weighted sum of absolute values."""
+Global___Norm: _TypeAlias = Norm  # noqa: Y015
+
 class _CoverageOutcome:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -407,6 +429,96 @@ class ComparePairsResponse(_message.Message):
 Global___ComparePairsResponse: _TypeAlias = ComparePairsResponse  # noqa: Y015
 
 @_typing.final
+class DistanceTerm(_message.Message):
+    """A distance of predicted latents to the goal, summed over predicted steps. Each
+    weight is 0 or from 1e-30 to 1e30, and each list has one above 0.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NORM_FIELD_NUMBER: _builtins.int
+    SQUARED_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    STEP_WEIGHTS_FIELD_NUMBER: _builtins.int
+    COORDINATE_WEIGHTS_FIELD_NUMBER: _builtins.int
+    norm: Global___Norm.ValueType
+    """Default: l2."""
+    squared: _builtins.bool
+    """Whether the distance is squared; default: true."""
+    weight: _builtins.float
+    """Of the term in the cost. Range: [1e-30, 1e30]; default 1."""
+    @_builtins.property
+    def step_weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """One for each predicted step. Empty: the last step alone.
+        Length: 0 to 1024.
+        """
+
+    @_builtins.property
+    def coordinate_weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """One for each latent coordinate. Empty: 1. The mean of cost_reduction divides
+        by their sum. Length: 0 to 262144.
+        """
+
+    def __init__(
+        self,
+        *,
+        norm: Global___Norm.ValueType = ...,
+        squared: _builtins.bool | None = ...,
+        weight: _builtins.float | None = ...,
+        step_weights: _abc.Iterable[_builtins.float] | None = ...,
+        coordinate_weights: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_squared", b"_squared", "_weight", b"_weight", "squared", b"squared", "weight", b"weight"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_squared", b"_squared", "_weight", b"_weight", "coordinate_weights", b"coordinate_weights", "norm", b"norm", "squared", b"squared", "step_weights", b"step_weights", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__squared: _TypeAlias = _typing.Literal["squared"]  # noqa: Y015
+    _WhichOneofArgType__squared: _TypeAlias = _typing.Literal["_squared", b"_squared"]  # noqa: Y015
+    _WhichOneofReturnType__weight: _TypeAlias = _typing.Literal["weight"]  # noqa: Y015
+    _WhichOneofArgType__weight: _TypeAlias = _typing.Literal["_weight", b"_weight"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__squared) -> _WhichOneofReturnType__squared | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__weight) -> _WhichOneofReturnType__weight | None: ...
+
+Global___DistanceTerm: _TypeAlias = DistanceTerm  # noqa: Y015
+
+@_typing.final
+class Objective(_message.Message):
+    """What a planner minimises, beside what it asks of single candidates."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERMS_FIELD_NUMBER: _builtins.int
+    CONTROL_WEIGHTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___DistanceTerm]:
+        """The cost is their sum. Empty: the squared l2 distance of the last step.
+        Length: 0 to 16.
+        """
+
+    @_builtins.property
+    def control_weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Weights of the squared actions, which are summed over a candidate's blocks:
+        one for all coordinates of a block, or one for each. Empty: no penalty.
+        Length: 0 to 65536.
+        """
+
+    def __init__(
+        self,
+        *,
+        terms: _abc.Iterable[Global___DistanceTerm] | None = ...,
+        control_weights: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["control_weights", b"control_weights", "terms", b"terms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Objective: _TypeAlias = Objective  # noqa: Y015
+
+@_typing.final
 class Goal(_message.Message):
     """Where the planner wants to go."""
 
@@ -530,6 +642,11 @@ class CertifyPoolRequest(_message.Message):
     COVERAGE_GOAL_FIELD_NUMBER: _builtins.int
     PROPRIO_FIELD_NUMBER: _builtins.int
     GOAL_PROPRIO_FIELD_NUMBER: _builtins.int
+    OBJECTIVE_FIELD_NUMBER: _builtins.int
+    KEPT_ELITES_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    INFEASIBLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Length: 0 to 128."""
     elite_count: _builtins.int
@@ -544,6 +661,14 @@ class CertifyPoolRequest(_message.Message):
     """
     numeric_mode: _receipt_pb2.NumericMode.ValueType
     """Arithmetic of the network; default: fp32."""
+    kept_elites: _builtins.int
+    """Lowest candidates that the next pool keeps, as iCEM does; below elite_count.
+    Range: 0 to 4294967295; default 0.
+    """
+    temperature: _builtins.float
+    """Of a softmax update (MPPI), in the units of the costs: bounds how far it
+    moves. Range: (0, inf).
+    """
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef:
         """The checkpoint."""
@@ -596,6 +721,20 @@ class CertifyPoolRequest(_message.Message):
     def goal_proprio(self) -> _tensor_pb2.Tensor:
         """The goal frame's, float32 (width)."""
 
+    @_builtins.property
+    def objective(self) -> Global___Objective:
+        """What the planner minimises; default: the squared distance of the last step."""
+
+    @_builtins.property
+    def offsets(self) -> _tensor_pb2.Tensor:
+        """Added to the cost of each candidate under every view, float32 (candidates)."""
+
+    @_builtins.property
+    def infeasible(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Candidates, from 0, that break a constraint on their actions: of infinite
+        cost under every view. Range: 0 to 4294967295. Length: 0 to 1048576.
+        """
+
     def __init__(
         self,
         *,
@@ -615,13 +754,23 @@ class CertifyPoolRequest(_message.Message):
         coverage_goal: Global___CoverageGoal | None = ...,
         proprio: _tensor_pb2.Tensor | None = ...,
         goal_proprio: _tensor_pb2.Tensor | None = ...,
+        objective: Global___Objective | None = ...,
+        kept_elites: _builtins.int = ...,
+        temperature: _builtins.float | None = ...,
+        offsets: _tensor_pb2.Tensor | None = ...,
+        infeasible: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "checkpoint", b"checkpoint", "coverage_goal", b"coverage_goal", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "candidates", b"candidates", "checkpoint", b"checkpoint", "coverage_goal", b"coverage_goal", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "objective", b"objective", "offsets", b"offsets", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "temperature", b"temperature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "coverage_goal", b"coverage_goal", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "candidates", b"candidates", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "coverage_goal", b"coverage_goal", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "infeasible", b"infeasible", "kept_elites", b"kept_elites", "numeric_mode", b"numeric_mode", "objective", b"objective", "offsets", b"offsets", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "temperature", b"temperature", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
+    _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
     _WhichOneofReturnType_perturbation: _TypeAlias = _typing.Literal["perturbations", "explicit_views"]  # noqa: Y015
     _WhichOneofArgType_perturbation: _TypeAlias = _typing.Literal["perturbation", b"perturbation"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_perturbation) -> _WhichOneofReturnType_perturbation | None: ...
 
 Global___CertifyPoolRequest: _TypeAlias = CertifyPoolRequest  # noqa: Y015
@@ -642,6 +791,7 @@ class CertifyPoolResponse(_message.Message):
     TIMING_FIELD_NUMBER: _builtins.int
     CLEAN_GAPS_FIELD_NUMBER: _builtins.int
     COVERAGE_FIELD_NUMBER: _builtins.int
+    SOFTMAX_MEAN_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The id of the request, or the one the server gave it."""
     clean_winner: _builtins.int
@@ -686,6 +836,12 @@ class CertifyPoolResponse(_message.Message):
         not answered one by one.
         """
 
+    @_builtins.property
+    def softmax_mean(self) -> _tensor_pb2.Tensor:
+        """With temperature: the softmax mean of the clean costs, float64 (H, block
+        width); over the elite set where elite_count is given.
+        """
+
     def __init__(
         self,
         *,
@@ -701,10 +857,11 @@ class CertifyPoolResponse(_message.Message):
         timing: _receipt_pb2.Timing | None = ...,
         clean_gaps: Global___CleanGaps | None = ...,
         coverage: _abc.Iterable[Global___CoverageStatement] | None = ...,
+        softmax_mean: _tensor_pb2.Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["clean_costs", b"clean_costs", "clean_gaps", b"clean_gaps", "receipt", b"receipt", "timing", b"timing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["clean_costs", b"clean_costs", "clean_gaps", b"clean_gaps", "receipt", b"receipt", "softmax_mean", b"softmax_mean", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certified_severities", b"certified_severities", "clean_costs", b"clean_costs", "clean_elites", b"clean_elites", "clean_gaps", b"clean_gaps", "clean_winner", b"clean_winner", "coverage", b"coverage", "elite_certified_fraction", b"elite_certified_fraction", "receipt", b"receipt", "request_id", b"request_id", "timing", b"timing", "top1_certified_fraction", b"top1_certified_fraction", "views", b"views"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certified_severities", b"certified_severities", "clean_costs", b"clean_costs", "clean_elites", b"clean_elites", "clean_gaps", b"clean_gaps", "clean_winner", b"clean_winner", "coverage", b"coverage", "elite_certified_fraction", b"elite_certified_fraction", "receipt", b"receipt", "request_id", b"request_id", "softmax_mean", b"softmax_mean", "timing", b"timing", "top1_certified_fraction", b"top1_certified_fraction", "views", b"views"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -915,6 +1072,8 @@ class ViewCertificate(_message.Message):
     ELITE_FIELD_NUMBER: _builtins.int
     ACPC_ONE_STEP_Q90_FIELD_NUMBER: _builtins.int
     ACPC_Q90_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    SOFTMAX_FIELD_NUMBER: _builtins.int
     spec_index: _builtins.int
     """Which spec of the request, from 0; 0 for explicit views."""
     draw: _builtins.int
@@ -961,6 +1120,16 @@ class ViewCertificate(_message.Message):
     def elite(self) -> Global___SelectionCertificate:
         """Whether the elite set provably stays; absent without elite_count."""
 
+    @_builtins.property
+    def kept(self) -> Global___SelectionCertificate:
+        """Whether the elite set and its kept_elites lowest provably stay; absent
+        without kept_elites.
+        """
+
+    @_builtins.property
+    def softmax(self) -> Global___SoftmaxBounds:
+        """Where the softmax mean provably stays; absent without temperature."""
+
     def __init__(
         self,
         *,
@@ -979,14 +1148,56 @@ class ViewCertificate(_message.Message):
         elite: Global___SelectionCertificate | None = ...,
         acpc_one_step_q90: _builtins.float = ...,
         acpc_q90: _builtins.float = ...,
+        kept: Global___SelectionCertificate | None = ...,
+        softmax: Global___SoftmaxBounds | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acpc", b"acpc", "acpc_one_step", b"acpc_one_step", "bounds", b"bounds", "chained_bounds", b"chained_bounds", "displacements", b"displacements", "elite", b"elite", "perturbed_costs", b"perturbed_costs", "top1", b"top1"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acpc", b"acpc", "acpc_one_step", b"acpc_one_step", "bounds", b"bounds", "chained_bounds", b"chained_bounds", "displacements", b"displacements", "elite", b"elite", "kept", b"kept", "perturbed_costs", b"perturbed_costs", "softmax", b"softmax", "top1", b"top1"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acpc", b"acpc", "acpc_one_step", b"acpc_one_step", "acpc_one_step_q90", b"acpc_one_step_q90", "acpc_q90", b"acpc_q90", "bounds", b"bounds", "chained_bounds", b"chained_bounds", "displacements", b"displacements", "draw", b"draw", "elite", b"elite", "excess_cost", b"excess_cost", "excess_cost_bound", b"excess_cost_bound", "perturbed_costs", b"perturbed_costs", "perturbed_winner", b"perturbed_winner", "spec_index", b"spec_index", "top1", b"top1"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acpc", b"acpc", "acpc_one_step", b"acpc_one_step", "acpc_one_step_q90", b"acpc_one_step_q90", "acpc_q90", b"acpc_q90", "bounds", b"bounds", "chained_bounds", b"chained_bounds", "displacements", b"displacements", "draw", b"draw", "elite", b"elite", "excess_cost", b"excess_cost", "excess_cost_bound", b"excess_cost_bound", "kept", b"kept", "perturbed_costs", b"perturbed_costs", "perturbed_winner", b"perturbed_winner", "softmax", b"softmax", "spec_index", b"spec_index", "top1", b"top1"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ViewCertificate: _TypeAlias = ViewCertificate  # noqa: Y015
+
+@_typing.final
+class SoftmaxBounds(_message.Message):
+    """Bounds of the softmax mean of a pool, whatever the view does to the costs
+    within their bounds.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOWER_FIELD_NUMBER: _builtins.int
+    UPPER_FIELD_NUMBER: _builtins.int
+    DISPLACEMENT_FIELD_NUMBER: _builtins.int
+    TOTAL_VARIATION_FIELD_NUMBER: _builtins.int
+    displacement: _builtins.float
+    """Farthest that a coordinate can be from softmax_mean, in units of the actions."""
+    total_variation: _builtins.float
+    """Total variation distance of the weights at most, in [0, 1]."""
+    @_builtins.property
+    def lower(self) -> _tensor_pb2.Tensor:
+        """Least and greatest mean, float64 (H, block width)."""
+
+    @_builtins.property
+    def upper(self) -> _tensor_pb2.Tensor:
+        """The same from above."""
+
+    def __init__(
+        self,
+        *,
+        lower: _tensor_pb2.Tensor | None = ...,
+        upper: _tensor_pb2.Tensor | None = ...,
+        displacement: _builtins.float = ...,
+        total_variation: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lower", b"lower", "upper", b"upper"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["displacement", b"displacement", "lower", b"lower", "total_variation", b"total_variation", "upper", b"upper"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SoftmaxBounds: _TypeAlias = SoftmaxBounds  # noqa: Y015
 
 @_typing.final
 class SelectionCertificate(_message.Message):
@@ -1193,6 +1404,9 @@ class PlanStart(_message.Message):
     COVERAGE_GOAL_FIELD_NUMBER: _builtins.int
     PROPRIO_FIELD_NUMBER: _builtins.int
     GOAL_PROPRIO_FIELD_NUMBER: _builtins.int
+    OBJECTIVE_FIELD_NUMBER: _builtins.int
+    KEPT_ELITES_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Length: 0 to 128."""
     elite_count: _builtins.int
@@ -1203,6 +1417,14 @@ class PlanStart(_message.Message):
     """Range: [0, inf); default 0."""
     numeric_mode: _receipt_pb2.NumericMode.ValueType
     """Arithmetic of the network; default: fp32."""
+    kept_elites: _builtins.int
+    """Lowest candidates that the next pool keeps, as iCEM does; below elite_count.
+    Range: 0 to 4294967295; default 0.
+    """
+    temperature: _builtins.float
+    """Of a softmax update (MPPI), in the units of the costs: bounds how far it
+    moves. Range: (0, inf).
+    """
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef:
         """The checkpoint."""
@@ -1245,6 +1467,10 @@ class PlanStart(_message.Message):
     def goal_proprio(self) -> _tensor_pb2.Tensor:
         """The goal frame's, float32 (width)."""
 
+    @_builtins.property
+    def objective(self) -> Global___Objective:
+        """What the planner minimises; default: the squared distance of the last step."""
+
     def __init__(
         self,
         *,
@@ -1263,13 +1489,21 @@ class PlanStart(_message.Message):
         coverage_goal: Global___CoverageGoal | None = ...,
         proprio: _tensor_pb2.Tensor | None = ...,
         goal_proprio: _tensor_pb2.Tensor | None = ...,
+        objective: Global___Objective | None = ...,
+        kept_elites: _builtins.int = ...,
+        temperature: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "coverage_goal", b"coverage_goal", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "checkpoint", b"checkpoint", "coverage_goal", b"coverage_goal", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "objective", b"objective", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "temperature", b"temperature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "coverage_goal", b"coverage_goal", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "coverage_goal", b"coverage_goal", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "kept_elites", b"kept_elites", "numeric_mode", b"numeric_mode", "objective", b"objective", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "temperature", b"temperature", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
+    _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
     _WhichOneofReturnType_perturbation: _TypeAlias = _typing.Literal["perturbations", "explicit_views"]  # noqa: Y015
     _WhichOneofArgType_perturbation: _TypeAlias = _typing.Literal["perturbation", b"perturbation"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_perturbation) -> _WhichOneofReturnType_perturbation | None: ...
 
 Global___PlanStart: _TypeAlias = PlanStart  # noqa: Y015
@@ -1281,6 +1515,8 @@ class PlanPool(_message.Message):
     ITERATION_FIELD_NUMBER: _builtins.int
     CANDIDATES_FIELD_NUMBER: _builtins.int
     PROPOSAL_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    INFEASIBLE_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     """Number of the pool in its session, as the caller counts."""
     @_builtins.property
@@ -1291,16 +1527,30 @@ class PlanPool(_message.Message):
     def proposal(self) -> Global___GaussianProposal:
         """The server samples the pool."""
 
+    @_builtins.property
+    def offsets(self) -> _tensor_pb2.Tensor:
+        """Added to the cost of each candidate under every view, float32
+        (candidates). A proposal has neither this nor the next.
+        """
+
+    @_builtins.property
+    def infeasible(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Candidates, from 0, that break a constraint on their actions: of infinite
+        cost under every view. Range: 0 to 4294967295. Length: 0 to 1048576.
+        """
+
     def __init__(
         self,
         *,
         iteration: _builtins.int = ...,
         candidates: _tensor_pb2.Tensor | None = ...,
         proposal: Global___GaussianProposal | None = ...,
+        offsets: _tensor_pb2.Tensor | None = ...,
+        infeasible: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "pool", b"pool", "proposal", b"proposal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "offsets", b"offsets", "pool", b"pool", "proposal", b"proposal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "iteration", b"iteration", "pool", b"pool", "proposal", b"proposal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "infeasible", b"infeasible", "iteration", b"iteration", "offsets", b"offsets", "pool", b"pool", "proposal", b"proposal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_pool: _TypeAlias = _typing.Literal["candidates", "proposal"]  # noqa: Y015
     _WhichOneofArgType_pool: _TypeAlias = _typing.Literal["pool", b"pool"]  # noqa: Y015
@@ -1499,6 +1749,7 @@ class PlanPairedRequest(_message.Message):
     CHOICES_FIELD_NUMBER: _builtins.int
     PROPRIO_FIELD_NUMBER: _builtins.int
     GOAL_PROPRIO_FIELD_NUMBER: _builtins.int
+    OBJECTIVE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Length: 0 to 128."""
     sampling_seed: _builtins.int
@@ -1555,6 +1806,10 @@ class PlanPairedRequest(_message.Message):
     def goal_proprio(self) -> _tensor_pb2.Tensor:
         """The goal frame's, float32 (width)."""
 
+    @_builtins.property
+    def objective(self) -> Global___Objective:
+        """What the planner minimises; default: the squared distance of the last step."""
+
     def __init__(
         self,
         *,
@@ -1574,10 +1829,11 @@ class PlanPairedRequest(_message.Message):
         choices: _builtins.bool = ...,
         proprio: _tensor_pb2.Tensor | None = ...,
         goal_proprio: _tensor_pb2.Tensor | None = ...,
+        objective: Global___Objective | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "objective", b"objective", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "choices", b"choices", "cost_reduction", b"cost_reduction", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "numeric_mode", b"numeric_mode", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "returns", b"returns", "sampling_seed", b"sampling_seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "checkpoint", b"checkpoint", "choices", b"choices", "cost_reduction", b"cost_reduction", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "numeric_mode", b"numeric_mode", "objective", b"objective", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "returns", b"returns", "sampling_seed", b"sampling_seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_perturbation: _TypeAlias = _typing.Literal["perturbations", "explicit_views"]  # noqa: Y015
     _WhichOneofArgType_perturbation: _TypeAlias = _typing.Literal["perturbation", b"perturbation"]  # noqa: Y015

@@ -11,8 +11,15 @@ import torch
 from acpc.contract import CleanGaps, SelectionCertificate, ViewCertificate
 from torch import Tensor
 
+from acpc_server.interactive.costs import (
+    bounds_of,
+    chained,
+    costs_of,
+    pool_cost,
+    softmax_bounds,
+)
 from acpc_server.interactive.planning import PlanningSession
-from acpc_server.numerics import consistency, cost_bounds, linear_quantiles
+from acpc_server.numerics import PoolCost, consistency, cost_bounds, linear_quantiles, updates
 
 QUANTILE = 0.90
 
@@ -30,47 +37,53 @@ def share_clean(histories: Tensor, of: Tensor, rollouts: Tensor, clean: Tensor) 
 
 
 def certify_views(
-    session: PlanningSession, clean: Tensor, perturbed: Tensor, weights: Tensor, elites: int
+    session: PlanningSession,
+    clean: Tensor,
+    perturbed: Tensor,
+    weights: Tensor,
+    elites: int,
+    pool: Tensor,
 ) -> list[ViewCertificate]:
     """Certificates of one pool under some views, as rolled out.
 
     Of clean rollouts (J, H, dim) and those of the same candidates from each view,
-    (views, J, H, dim), with horizon weights (H,), and an elite set of ``elites``, 0 for none.
-    Each row of ``perturbed`` has one certificate, which calls it view (0, row).
+    (views, J, H, dim), with horizon weights (H,), and an elite set of ``elites``, 0 for none, of
+    the candidates ``pool``, (J, H, block width), which cost what the session's objective says. Each
+    row of ``perturbed`` has one certificate, which calls it view (0, row).
     """
     rolled = clean[None], perturbed[None], session.goal[None]
-    return certify_pools(session, rolled, weights, elites)[0]
+    return certify_pools(session, rolled, weights, elites, pool, pool_cost(session, pool))[0]
 
 
 def certify_pools(
-    session: PlanningSession, rolled: tuple[Tensor, Tensor, Tensor], weights: Tensor, elites: int
+    session: PlanningSession,
+    rolled: tuple[Tensor, Tensor, Tensor],
+    weights: Tensor,
+    elites: int,
+    pool: Tensor,
+    cost: PoolCost | None,
 ) -> list[list[ViewCertificate]]:
     """The same of many pools, with the reduction and tolerance of any session of theirs.
 
     ``rolled`` are clean rollouts (pools, J, H, dim), those from each view
-    (pools, views, J, H, dim) and goals (pools, dim).
+    (pools, views, J, H, dim) and goals (pools, dim). With a cost, or a softmax update, there is one
+    pool: ``pool``.
     """
-    clean, perturbed, goals = rolled
+    clean, perturbed, _ = rolled
     count, views = perturbed.shape[:2]
     steps = consistency.step_distances(clean[:, None], perturbed)  # (pools, views, J, H)
     acpc = consistency.acpc(steps, weights)  # (pools, views, J)
-    bounds = cost_bounds.pool_bounds(
-        clean[:, None, :, -1],
-        perturbed[..., -1, :],
-        goals[:, None],
-        reduction=session.reduction,
-        endpoint_tolerance=session.endpoint_tolerance,
-    )
-    chained = cost_bounds.chained_bounds(bounds, acpc, float(weights[-1]))
+    bounds = bounds_of(session, cost, rolled)
+    through = chained(bounds, acpc, weights)
     excess = cost_bounds.excess_cost(bounds)
-    selections: list[Iterable[SelectionCertificate | None]] = [
-        _selections(cost_bounds.top1_certificate(bounds)),
-        _selections(cost_bounds.elite_certificate(bounds, elites))
-        if elites
-        else [None] * (count * views),
-    ]
+    chosen: list[Iterable[SelectionCertificate | None]] = [[None] * (count * views)] * 3
+    chosen[0] = _selections(cost_bounds.top1_certificate(bounds))
+    if elites:
+        chosen[1] = _selections(cost_bounds.elite_certificate(bounds, elites))
+    if session.kept_elites:
+        chosen[2] = _selections(updates.kept_certificate(bounds, elites, session.kept_elites))
     by_candidate = (
-        bounds.perturbed_costs, bounds.displacements, bounds.bounds, chained,
+        bounds.perturbed_costs, bounds.displacements, bounds.bounds, through,
         steps[..., 0].contiguous(), acpc,
     )  # fmt: skip
     arrays = [x.flatten(0, 1) for x in by_candidate]  # (pools x views, J)
@@ -78,7 +91,8 @@ def certify_pools(
     quantiles = [linear_quantiles(x, QUANTILE) for x in arrays[-2:]] if views else [[], []]
     columns = (
         itertools.cycle(range(views)), *(x.numpy() for x in arrays),
-        *(x.flatten().tolist() for x in scalars), *selections, *quantiles,
+        *(x.flatten().tolist() for x in scalars), *chosen[:2], *quantiles, chosen[2],
+        softmax_bounds(session, bounds, pool, elites),
     )  # fmt: skip
     rows = [ViewCertificate(0, *row) for row in zip(*columns, strict=False)]
     return [rows[pool * views : (pool + 1) * views] for pool in range(count)]
@@ -93,8 +107,13 @@ def ordered_gaps(ordered: Sequence[float], elites: int) -> CleanGaps:
     """The same of clean costs in order, of which the lowest ``elites + 1``, and two, suffice."""
     return CleanGaps(
         top1=ordered[1] - ordered[0] if len(ordered) > 1 else math.inf,
-        elite=ordered[elites] - ordered[elites - 1] if elites else None,
+        elite=_gap(ordered[elites], ordered[elites - 1]) if elites else None,
     )
+
+
+def _gap(outside: float, inside: float) -> float:
+    """0 where both are infeasible: a tie."""
+    return outside - inside if inside < math.inf else 0.0
 
 
 def broken_bounds(
@@ -103,15 +122,16 @@ def broken_bounds(
     perturbed: Tensor,
     weights: Tensor,
     certificates: Sequence[ViewCertificate],
+    pool: Tensor,
 ) -> list[int]:
     """Candidates of each view that break a proposition of the paper: none, or the code is wrong.
 
-    Two bounds are checked for each: the cost changes by at most b_j (Prop. exact-cost-certificate),
+    ``pool`` are the candidates. Two bounds are checked for each: the cost changes by at most b_j,
     and the distance of the rollout from the goal, held for all steps, by at most ACPC (Prop.
     target-free-error-drift, which holds for any observed future). Rollouts and certificates are
     those of ``certify_views``.
     """
-    costs = cost_bounds.goal_costs(clean[:, -1], session.goal, reduction=session.reduction)
+    costs = costs_of(session, pool_cost(session, pool), clean, session.goal)
     horizon, dim = clean.shape[-2:]
     target = session.goal.expand(1, horizon, dim)
     errors = consistency.prediction_error(clean, target, weights)  # (J,)

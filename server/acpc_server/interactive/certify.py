@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from acpc import contract
 from acpc.contract import (
+    CandidatePool,
     CertifiedSeverity,
     CleanGaps,
     PerturbationSet,
@@ -20,6 +21,7 @@ from acpc.contract import (
     ViewCertificate,
     Views,
 )
+from numpy.typing import NDArray
 from torch import Tensor
 
 from acpc_server.encoding import (
@@ -31,6 +33,7 @@ from acpc_server.encoding import (
 from acpc_server.engine import pool_rows_per_call
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive.certificates import certify_pools, ordered_gaps, share_clean
+from acpc_server.interactive.costs import costs_of, pool_cost
 from acpc_server.interactive.planning import (
     GROUP_STEPS,
     PlanningSession,
@@ -38,11 +41,13 @@ from acpc_server.interactive.planning import (
 )
 from acpc_server.interactive.tally import count_pool
 from acpc_server.numerics import (
+    PoolCost,
     Proposal,
     consistency,
     cost_bounds,
     pool_normals,
     sample_pool,
+    updates,
 )
 from acpc_server.perturb import resolve
 from acpc_server.scheduling import RequestContext
@@ -58,21 +63,27 @@ class MeasuredPool(NamedTuple):
         candidates: Action sequences, float32 (J, H, block width).
         clean: Their rollouts from the clean history, (J, H, dim).
         answer: The certificates.
+        cost: What they cost; None: the squared distance of the last step.
     """
 
     candidates: np.ndarray
     clean: Tensor
     answer: PoolCertificate
+    cost: PoolCost | None
 
 
 def certify_pool(
-    session: PlanningSession, candidates: np.ndarray, context: RequestContext
+    session: PlanningSession,
+    candidates: np.ndarray,
+    context: RequestContext,
+    said: CandidatePool | None = None,
 ) -> MeasuredPool:
     """Bounds and certificates of one pool (Prop. fixed-pool-certificates in the paper).
 
     ``candidates`` are action sequences, float32 (J, H, block width). A session without latents is
     encoded first. Pools of one shape and rule of selection that wait together are encoded, rolled
-    out and certified together; an error is one request's alone.
+    out and certified together; an error is one request's alone. What is ``said`` of candidates, an
+    objective and a softmax update are each computed alone.
 
     Raises:
         InvalidArgument: The pool does not fit the session or a limit; names the field.
@@ -82,14 +93,16 @@ def certify_pool(
     check_pool(session, candidates.shape)
     horizon = candidates.shape[1]
     weights = consistency.horizon_weights(session.weights, horizon)  # (H,)
-    asked = _Asked(session, torch.from_numpy(candidates), weights)
+    pool = torch.from_numpy(candidates)
+    asked = _Asked(session, pool, weights, pool_cost(session, pool, said))
+    alone = object() if asked.cost is not None or session.temperature is not None else None
     engine, rule = session.engine, (session.reduction, session.endpoint_tolerance)
     most = pool_rows_per_call(engine.device.type, session.card, horizon)
     most = max(1, min(most, GROUP_STEPS // horizon))
     measured = engine.share(
         "pool",
         (session.mode, id(session.checkpoint.model), session.request.history.shape,
-         candidates.shape, *rule, session.elite_count, session.weights),
+         candidates.shape, *rule, session.elite_count, session.kept_elites, session.weights, alone),
         asked,
         _measure,
         context,
@@ -106,12 +119,13 @@ def certify_pool(
         top1_certified_fraction=sum(top1) / len(views),
         elite_certified_fraction=sum(elite) / len(views),
         certified_severities=certified_severities(session.asked_views, top1=top1, elite=elite),
-        receipt=session.receipt(session.selection, candidates),
+        receipt=session.receipt(session.selection, candidates, said),
         clean_gaps=measured.gaps,
+        softmax_mean=_softmax_mean(session, measured, pool),
     )
     session.pools += 1
     count_pool(session, answer, context)
-    return MeasuredPool(candidates, measured.clean, answer)
+    return MeasuredPool(candidates, measured.clean, answer, asked.cost)
 
 
 class _Asked(NamedTuple):
@@ -121,11 +135,13 @@ class _Asked(NamedTuple):
         session: Encoded or not.
         pool: The candidates, float32 (J, H, block width).
         weights: Horizon weights, float64 (H,).
+        cost: What candidates cost, of a request that shares no call; None: the squared distance.
     """
 
     session: PlanningSession
     pool: Tensor
     weights: Tensor
+    cost: PoolCost | None
 
     def rows(self, most: int) -> int:
         """Histories x candidates, and frames to encode as their share of a call of ``most``."""
@@ -174,7 +190,7 @@ def _measure(asked: Sequence[_Asked], context: RequestContext) -> list[_Measured
 
 def _measure_alike(asked: Sequence[_Asked], context: RequestContext) -> list[_Measured | AcpcError]:
     """Pools under as many views each; many views of one pool in groups."""
-    sessions, pools, weights = [list(column) for column in zip(*asked, strict=True)]
+    sessions, pools, weights, (cost, *_) = [list(column) for column in zip(*asked, strict=True)]
     first = sessions[0]
     model, k, pool = first.checkpoint.model, first.elite_count, torch.stack(pools)
     past, goals = torch.stack([s.past for s in sessions]), torch.stack([s.goal for s in sessions])
@@ -194,10 +210,10 @@ def _measure_alike(asked: Sequence[_Asked], context: RequestContext) -> list[_Me
             clean = rollouts[:, 0]
         views = slice(int(place == 0), None)  # of the first group all but the clean history
         rollouts = share_clean(part[:, views], own, rollouts[:, views], clean)
-        found = certify_pools(first, (clean, rollouts, goals), weights[0], k)
+        found = certify_pools(first, (clean, rollouts, goals), weights[0], k, pools[0], cost)
         certificates = [[*pair[0], *pair[1]] for pair in zip(certificates, found, strict=True)]
     assert clean is not None  # noqa: S101 - the clean history is in the first group
-    costs = cost_bounds.goal_costs(clean[:, :, -1], goals[:, None], reduction=first.reduction)
+    costs = costs_of(first, cost, clean, goals)
     lowest = min(max(2, k + 1), costs.shape[1])
     order = cost_bounds.elite_indices(costs, lowest)
     gaps = [ordered_gaps(row, k) for row in costs.gather(1, order).tolist()]
@@ -238,6 +254,21 @@ def draw_pool(session: PlanningSession, asked: contract.Proposal) -> np.ndarray:
     return candidates
 
 
+def _softmax_mean(
+    session: PlanningSession, measured: _Measured, pool: Tensor
+) -> NDArray[np.float64] | None:
+    """The softmax mean of the clean costs, over the elite set where there is one, if asked for."""
+    if session.temperature is None:
+        return None
+    k = session.elite_count
+    elites = torch.tensor(measured.order[:k]) if k else None
+    costs = torch.from_numpy(measured.costs)
+    mean: NDArray[np.float64] = updates.softmax_mean(
+        costs, pool, session.temperature, elites
+    ).numpy()
+    return mean
+
+
 def _holds(selection: SelectionCertificate | None) -> bool:
     return selection is not None and selection.certified
 
@@ -256,6 +287,13 @@ def check_pool(session: PlanningSession, shape: tuple[int, ...]) -> None:
         raise InvalidArgument(
             "candidates.shape",
             f"{count} candidates under {views} views are over {MAX_PAIRS} results; send fewer",
+            reason="TOO_MANY_RESULTS",
+        )
+    if session.temperature is not None and views * horizon * width > MAX_PAIRS:
+        raise InvalidArgument(
+            "temperature",
+            f"means of {horizon} x {width} actions under {views} views are over {MAX_PAIRS} "
+            "results; send fewer views",
             reason="TOO_MANY_RESULTS",
         )
     session.check_work(

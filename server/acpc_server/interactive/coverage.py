@@ -32,6 +32,7 @@ from acpc_server.errors import DeadlineExceeded, ResourceExhausted
 from acpc_server.evidence import CoverageSequence, CoverageTest, error_share
 from acpc_server.interactive.certificates import share_clean
 from acpc_server.interactive.certify import MeasuredPool, largest_severity
+from acpc_server.interactive.costs import bounds_of, within
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
 from acpc_server.interactive.tally import count_statements
 from acpc_server.interactive.words import CHOICES, about_step, assumptions, sentence
@@ -69,13 +70,13 @@ class _Choice:
     certified: int = 0
     near_ties: int = 0
 
-    def add(self, squares: Tensor, certified: Sequence[bool], tolerance: float) -> None:
-        """Look at further draws: their summed costs (draws, J), and which are certified."""
+    def add(self, costs: Tensor, certified: Sequence[bool], moved: Tensor) -> None:
+        """Look at further draws: their costs (draws, J), which are certified, and near ties."""
         size = len(self.clean)
-        chosen = cost_bounds.elite_indices(squares, size).sort(dim=-1).values
+        chosen = cost_bounds.elite_indices(costs, size).sort(dim=-1).values
         same = (chosen == chosen.new_tensor(self.clean)).all(dim=-1)  # (draws,)
         self.certified += sum(certified)
-        self.near_ties += int((same & cost_bounds.open_choice(squares, size, tolerance)).sum())
+        self.near_ties += int((same & cost_bounds.open_choice(costs, moved, size)).sum())
         self.sequence.add(len(same), int((~same).sum()))
 
 
@@ -170,7 +171,8 @@ class _Drawing:
         choices = self._choices()
         for choice, certificate in zip(choices, (view.top1, view.elite), strict=False):
             assert certificate is not None  # noqa: S101 - there with the elite set
-            self._add(choice, torch.from_numpy(view.perturbed_costs[None]), [certificate.certified])
+            costs, bounds = (torch.from_numpy(x[None]) for x in (view.perturbed_costs, view.bounds))
+            self._add(choice, costs, [certificate.certified], bounds)
         return [self._finding(index, choice, CoverageStop.EXACT) for choice in choices]
 
     def _drawn(self, index: int) -> list[CoverageFinding]:
@@ -230,8 +232,8 @@ class _Drawing:
         if k := self._session.elite_count:
             certificates["elite"] = cost_bounds.elite_certificate(bounds, k)
         for choice in choices:
-            certified = certificates[choice.what].certified.tolist()
-            self._add(choice, bounds.perturbed_costs, certified)
+            certified = certificates[choice.what].certified.flatten().tolist()
+            self._add(choice, bounds.perturbed_costs, certified, bounds.bounds)
 
     def _measure(self, which: Sequence[View], context: RequestContext) -> cost_bounds.PoolBounds:
         """Costs and bounds of the pool under draws."""
@@ -241,17 +243,15 @@ class _Drawing:
             histories = session.draw(which, context)
             rollouts = session.rollout(histories, pool[None], context)
             rollouts = share_clean(histories, session.clean, rollouts, clean)
-            return cost_bounds.pool_bounds(
-                clean[:, -1],
-                rollouts[:, :, -1],
-                session.goal,
-                reduction=session.reduction,
-                endpoint_tolerance=session.endpoint_tolerance,
-            )
+            rolled = clean[None], rollouts[None], session.goal[None]
+            return bounds_of(session, self._pool.cost, rolled)
 
-    def _add(self, choice: _Choice, costs: Tensor, certified: Sequence[bool]) -> None:
-        divisor = len(self._session.goal) if self._session.reduction == "mean" else 1
-        choice.add(costs * divisor, certified, self._session.endpoint_tolerance)
+    def _add(
+        self, choice: _Choice, costs: Tensor, certified: Sequence[bool], bounds: Tensor
+    ) -> None:
+        costs, bounds = (part.flatten(0, -2) for part in (costs, bounds))  # (draws, J)
+        moved = within(self._session, self._pool.cost, costs, bounds)
+        choice.add(costs, certified, moved)
 
     def _finding(self, index: int, choice: _Choice, stop: CoverageStop) -> CoverageFinding:
         seen = choice.sequence

@@ -34,13 +34,13 @@ from acpc_server.interactive.certificates import (
     clean_gaps,
     share_clean,
 )
+from acpc_server.interactive.costs import costs_of, pool_cost
 from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
 from acpc_server.interactive.tally import count_plans
 from acpc_server.numerics import (
     Proposal,
     elite_indices,
     fit_proposal,
-    goal_costs,
     horizon_weights,
     initial_proposal,
     linear_quantile,
@@ -80,7 +80,7 @@ class _Run:
 
     def advance(self, pool: Tensor, rollouts: Tensor) -> Tensor:
         """Fit the next proposal to the elites of the pool, and return them sorted, (k,)."""
-        costs = self._cem.costs(rollouts)
+        costs = self._cem.costs(rollouts, pool)
         elites = elite_indices(costs, self._cem.budget.elites)
         self._proposal = fit_proposal(pool, elites)
         self._best = pool[elites[0]]
@@ -130,6 +130,7 @@ class PairedCem:
         self._session = session
         self._seed = seed
         self._weights = horizon_weights((), budget.horizon)
+        pool_cost(session, self.start.mean[None])  # before anything is computed
 
     def run(self, context: RequestContext) -> PairedPlans:
         """Run the clean and every perturbed branch.
@@ -193,15 +194,15 @@ class PairedCem:
             width=self._session.card.action_block_dim,
         )
 
-    def costs(self, rollouts: Tensor) -> Tensor:
-        """Cost of every candidate of some rollouts (..., H, dim)."""
+    def costs(self, rollouts: Tensor, pool: Tensor) -> Tensor:
+        """Cost of every candidate of a pool, rolled out, (J, H, dim)."""
         session = self._session
-        return goal_costs(rollouts[..., -1, :], session.goal, reduction=session.reduction)
+        return costs_of(session, pool_cost(session, pool), rollouts, session.goal)
 
     def _clean_iteration(self, run: _Run, iteration: int, context: RequestContext) -> _Iteration:
         pool = run.pool(iteration)
         rollouts = self._session.rollout(self._session.clean[None], pool[None], context)[0]
-        gaps = clean_gaps(self.costs(rollouts), self.budget.elites)
+        gaps = clean_gaps(self.costs(rollouts, pool), self.budget.elites)
         return _Iteration(pool, rollouts, gaps, run.advance(pool, rollouts), run.choice)
 
     def _perturbed_runs(
@@ -217,12 +218,9 @@ class PairedCem:
             rollouts = self._session.rollout(torch.cat([views, views[apart]]), pools, context)
             on_shared, on_own = rollouts[: len(views)], rollouts[len(views) :]
             on_shared = share_clean(views, self._session.clean, on_shared, shared.rollouts)
-            certificates = certify_views(
-                self._session, shared.rollouts, on_shared, self._weights, self.budget.elites
-            )
-            broken = broken_bounds(
-                self._session, shared.rollouts, on_shared, self._weights, certificates
-            )
+            seen = self._session, shared.rollouts, on_shared, self._weights
+            certificates = certify_views(*seen, self.budget.elites, shared.pool)
+            broken = broken_bounds(*seen, certificates, shared.pool)
             judged = [_iteration(*pair) for pair in zip(certificates, broken, strict=True)]
             for row, pool, rollout in zip(apart, own, on_own, strict=True):
                 runs[row].advance(pool, rollout)
@@ -255,7 +253,7 @@ class PairedCem:
         every = torch.stack([clean_plan, *plans])  # (1 + views, H, width)
         distinct, rows = torch.unique(every, dim=0, return_inverse=True)
         rollouts = self._session.rollout(self._session.clean[None], distinct[None], context)[0]
-        costs = self.costs(rollouts)[rows]  # (1 + views,)
+        costs = self.costs(rollouts, distinct)[rows]  # (1 + views,)
         return (costs[1:] - costs[0]).clamp(min=0).tolist()
 
 

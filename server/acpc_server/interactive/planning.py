@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from acpc.contract import (
+    CandidatePool,
     CostReduction,
     CoverageOutcome,
     NumericMode,
@@ -22,9 +23,7 @@ from acpc.contract import (
     PlannerMoment,
     PlanStart,
     Receipt,
-    Registered,
     Views,
-    VisualChange,
 )
 from torch import Tensor
 
@@ -44,8 +43,9 @@ from acpc_server.encoding import (
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint, equal_rows, require_mode
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive.drift import DriftMonitor
+from acpc_server.interactive.words import shift_name
 from acpc_server.models import check_proprio
-from acpc_server.numerics import Reduction, check_tolerance, horizon_weights
+from acpc_server.numerics import Reduction, check_objective, check_tolerance, horizon_weights
 from acpc_server.observe import Metrics, Shift
 from acpc_server.scheduling import RequestContext
 
@@ -129,6 +129,8 @@ class PlanningSession:
         endpoint_tolerance: epsilon in latent units, which widens every bound.
         weights: Horizon weights of the ACPC summaries; empty for 1/H.
         coverage_goal: What to say of all draws for each pool; None for nothing.
+        kept_elites: How many of the elites the next pool keeps; 0 for none.
+        temperature: Of a softmax update; None for none.
         step: What is said of all pools so far, by perturbation and choice.
         encoded: Whether there are latents.
         clean: Latents of the clean history, (h, dim); there once adopted, like the next three.
@@ -172,6 +174,8 @@ class PlanningSession:
         self.pools = 0
         self.held: dict[bytes, Tensor] = {}
         self.coverage_goal = selecting.coverage_goal if selecting else None
+        self.kept_elites = selecting.kept_elites if selecting else 0
+        self.temperature = selecting.temperature if selecting else None
         self.step: dict[tuple[int, str], CoverageOutcome] = {}
 
     @property
@@ -183,7 +187,7 @@ class PlanningSession:
     def shifts(self) -> tuple[Shift, ...]:
         """Under which labels the views of each perturbation are counted, as in ``specs``."""
         views = self.asked_views
-        names = map(_name, views.specs) if isinstance(views, PerturbationSet) else [OWN_VIEWS]
+        names = map(shift_name, views.specs) if isinstance(views, PerturbationSet) else [OWN_VIEWS]
         return tuple(self.metrics.shift(self.checkpoint.name, name) for name in names)
 
     @property
@@ -214,6 +218,8 @@ class PlanningSession:
         if self.coverage_goal is not None:
             seed = self.drawn_views.seed
             chosen["coverage_goal"] = {**asdict(self.coverage_goal), "seed": seed}
+        extras = {"kept_elites": self.kept_elites, "temperature": self.temperature}
+        chosen |= {name: value for name, value in extras.items() if value}
         return chosen
 
     @cached_property
@@ -308,16 +314,20 @@ class PlanningSession:
         return latents
 
     def receipt(
-        self, parameters: Mapping[str, Any], candidates: np.ndarray | None = None
+        self,
+        parameters: Mapping[str, Any],
+        candidates: np.ndarray | None = None,
+        said: CandidatePool | None = None,
     ) -> Receipt:
-        """Receipt of an answer from this session."""
+        """Receipt of an answer from this session, about candidates and what is said of them."""
+        arrays = [("candidates", candidates), *(said.arrays if said is not None else ())]
         return make_receipt(
             self.mode,
             self.engine.device,
             checkpoint_digest=self.card.digest,
-            anchors_digest=self._moment_digest.followed_by([("candidates", candidates)]).hex,
+            anchors_digest=self._moment_digest.followed_by(arrays).hex,
             perturbation_digest=self._views_digest,
-            parameters={"cost_reduction": self.reduction, **parameters},
+            parameters={"cost_reduction": self.reduction, **self.request.said, **parameters},
         )
 
     # A planner asks for one pool after another from the same frames.
@@ -359,11 +369,6 @@ def _adopted(session: PlanningSession, latents: EncodedHistories | AcpcError) ->
     return None
 
 
-def _name(spec: VisualChange) -> str:
-    """A perturbation with its severity; a plug-in's other parameters are the caller's words."""
-    return f"{spec.name}:{spec.severity:g}" if isinstance(spec, Registered) else str(spec)
-
-
 def _check_fit(session: PlanningSession) -> None:
     card, request = session.card, session.request
     check_history_frames(card, request.history)
@@ -388,5 +393,7 @@ def _check_fit(session: PlanningSession) -> None:
         wanted = card if session.goal_is_frame else replace(card, proprio_dim=0)
         check_proprio(wanted, None if of_goal is None else of_goal.shape, "goal_proprio")
     check_tolerance(session.endpoint_tolerance)
+    if request.objective is not None:
+        check_objective(request.objective, card.latent_dim, card.action_block_dim)
     if session.weights:
         horizon_weights(session.weights, len(session.weights))

@@ -1,6 +1,15 @@
 """The paper's mathematics as pure functions on tensors: no I/O, no wire, no models."""
 
-from acpc_server.numerics import consistency, cost_bounds, pairing, screening, sensitivity, verdict
+from acpc_server.numerics import (
+    consistency,
+    cost_bounds,
+    objectives,
+    pairing,
+    screening,
+    sensitivity,
+    updates,
+    verdict,
+)
 from acpc_server.numerics.cem import (
     Proposal,
     fit_proposal,
@@ -13,6 +22,7 @@ from acpc_server.numerics.cost_bounds import Reduction, check_tolerance, elite_i
 from acpc_server.numerics.geometry import local_geometry
 from acpc_server.numerics.keyed_random import key_words, keyed_generator, standard_normals
 from acpc_server.numerics.normals import normals_from
+from acpc_server.numerics.objectives import PoolCost, check_objective
 from acpc_server.numerics.pairing import Check, go_on
 from acpc_server.numerics.philox import Key, host_philox, philox_words
 from acpc_server.numerics.pixels import (

@@ -266,18 +266,18 @@ def elite_certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
 
 
 def open_choice(
-    squares: Float64[Tensor, "*views candidates"], elite_count: int, endpoint_tolerance: float
+    costs: Float64[Tensor, "*views candidates"],
+    moved: Float64[Tensor, "*views candidates"],
+    elite_count: int,
 ) -> Bool[Tensor, "*views"]:
-    """Whether the k lowest of a view's costs, summed, may be others within the tolerance, or tie.
+    """Whether the k lowest of a view's costs may be others where each is off by ``moved``, or tie.
 
-    True endpoints within epsilon move a cost q^2 by at most epsilon (2 q + epsilon). Computed costs
-    are taken as they are: this counts near ties and proves nothing.
+    Computed costs are taken as they are: this counts near ties and proves nothing.
     """
-    moved = endpoint_tolerance * (2 * squares.sqrt() + endpoint_tolerance)
-    chosen = torch.zeros_like(squares, dtype=torch.bool)
-    chosen.scatter_(-1, elite_indices(squares, elite_count), True)
-    highest = (squares + moved).masked_fill(~chosen, -math.inf).amax(dim=-1)
-    return (squares - moved).masked_fill(chosen, math.inf).amin(dim=-1) <= highest
+    chosen = torch.zeros_like(costs, dtype=torch.bool)
+    chosen.scatter_(-1, elite_indices(costs, elite_count), True)
+    highest = (costs + moved).masked_fill(~chosen, -math.inf).amax(dim=-1)
+    return (costs - moved).masked_fill(chosen, math.inf).amin(dim=-1) <= highest
 
 
 def _certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
@@ -286,12 +286,13 @@ def _certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
     elites = torch.zeros_like(bounds.clean_costs, dtype=torch.bool).scatter_(-1, elite, True)
     lowest_rival = bounds.lower.masked_fill(elites, math.inf).amin(dim=-1)  # (...)
     highest_elite = bounds.upper.masked_fill(~elites, -math.inf).amax(dim=-1)  # (...)
-    finite = (torch.isfinite(bounds.lower) & torch.isfinite(bounds.upper)).all(dim=-1)
+    finite = torch.isfinite(bounds.lower) & torch.isfinite(bounds.upper)
+    # An infeasible candidate costs infinity; what overflows has no such lower bound.
+    finite = (finite | torch.isposinf(bounds.lower)).all(dim=-1)
     # Above 0 it also proves that the computed order put the true elites first.
     margin = _below(_below(lowest_rival - highest_elite) / bounds.divisor)
-    if elite_count == elites.shape[-1]:  # no rival
-        margin = torch.full_like(margin, math.inf)
-    margin = margin.masked_fill(~finite, -math.inf)
+    margin = margin.masked_fill(torch.isposinf(lowest_rival), math.inf)  # no feasible rival
+    margin = margin.masked_fill(~finite | torch.isposinf(highest_elite), -math.inf)
     return Certificate(certified=margin > 0, margin=margin)
 
 

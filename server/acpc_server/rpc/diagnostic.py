@@ -100,7 +100,7 @@ class DiagnosticServicer:
         with requests.admitted() as admitted:
             asked = read(PoolRequest, request)
             identity, session = request_id(asked), self._prepare(asked)
-            pool = certify_pool(session, asked.candidates, admitted)
+            pool = certify_pool(session, asked.candidates, admitted, asked)
         answer = cover_pool(session, pool, admitted, _draws_of(requests))
         return replace(answer, request_id=identity, timing=_spent(admitted)).to_message()
 
@@ -221,14 +221,19 @@ def _certify_next(
     try:
         if pool.WhichOneof("pool") is None:
             raise InvalidArgument("candidates", "give candidates or a proposal")
-        candidates = (
-            draw_pool(session, read(Proposal, pool.proposal, "proposal"))
-            if _is_sampled(message)
-            else read(OwnPool, pool).candidates
+        if not _is_sampled(message):
+            own = read(OwnPool, pool)
+            return certify_pool(session, own.candidates, context, own)
+        for name in ("offsets", "infeasible"):
+            if name in {field.name for field, _ in pool.ListFields()}:
+                raise InvalidArgument(name, "is of candidates that are sent; a proposal has none")
+        return certify_pool(
+            session, draw_pool(session, read(Proposal, pool.proposal, "proposal")), context
         )
-        return certify_pool(session, candidates, context)
     except InvalidArgument as error:
-        ours = error.field.partition(".")[0] in ("candidates", "proposal")
+        ours = error.field.partition(".")[0] in (
+            "candidates", "proposal", "offsets", "infeasible",
+        )  # fmt: skip
         raise error.below("pool" if ours else "start") from error
 
 

@@ -77,7 +77,7 @@ SCORE = [
     "--until-decided", 5,
 ]  # fmt: skip
 VIEWS = ["--shift", "blur:15", "--draws", 2, "--seed", 3, "--anchor", 4]
-PLANNER = ["--cost", "mean", "--tolerance", 0.01]
+PLANNER = ["--cost", "mean", "--tolerance", 0.01, "--objective", "objective.json"]
 CEM = ["--candidates", 32, "--elites", 4, "--iterations", 3, "--horizon", 2, "--sampling-seed", 5,
        "--returns", "best"]  # fmt: skip
 COVERAGE = ["--confidence", 0.9, "--coverage", 0.95, "--max-draws", 200, "--one-look",
@@ -105,7 +105,8 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
         "CertifyPool",
         [
             ["--checkpoint", "a", *CHECKPOINT, *VIEWS, *PLANNER, "--elites", 2,
-             "--weights", "0.5,0.25,0.25", "--input", "pool.npz", *COVERAGE],
+             "--weights", "0.5,0.25,0.25", "--input", "pool.npz", *COVERAGE, "--kept-elites", 1,
+             "--temperature", 0.5],
             ["--checkpoint", "a", "--input", "pool-views.npz"],
         ],
     ),
@@ -144,6 +145,8 @@ def folder(
     pair = {"history": history, "action_blocks": blocks, "observed_future": history[:2]}
     moment = {"history": history, "goal": history[0], "past_blocks": blocks[:2]}
     pool = {**moment, "candidates": np.ones((5, 3, 2), np.float32)}
+    pool["offsets"] = np.ones(5, np.float32)
+    (tmp_path / "objective.json").write_text('{"control_weights": [0.1]}')
     for name, arrays in {"pair": pair, "pool": pool, "moment": moment}.items():
         np.savez(tmp_path / name, **arrays)
         np.savez(tmp_path / f"{name}-views", **arrays, views=history[None])

@@ -1,0 +1,153 @@
+"""How far a view can move a planner's update: MPPI's softmax mean, and the elites that iCEM keeps.
+
+**Softmax mean** (docs/objectives.md, Prop. softmax). Of actions a_j and costs C_j the update is
+sum w_j a_j / sum w_j with w_j = exp(-C_j / lambda). Costs between ``lower`` and ``upper`` put each
+weight between two numbers, and over that box the mean is largest where the weights of the largest
+actions are at their upper end and all others at their lower one: one of J ways to split the sorted
+actions, all of which are looked at.
+
+**Rounding.** u = 2^-53. Exponents are at most 0, and each is within 3 u of its size, so below
+-745 (where exp is 0) they do not matter and above it 2^-50 of them covers it. ``torch.exp`` is
+taken to be right to 8 units in the last place (its kernels promise 1), so that 1 + 2^-48 covers
+it, and the smallest normal number what underflows. Actions are shifted to be at least 0, so sums
+of J terms have the relative error 2 (J + 8) u, and their quotient less than 8 (J + 8) u.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from acpc_server.errors import InvalidArgument
+from acpc_server.numerics.cost_bounds import Certificate, PoolBounds, elite_certificate
+
+UNIT = 2.0**-53
+
+
+@dataclass(frozen=True)
+class SoftmaxUpdate:
+    """The softmax mean of a pool, and where views may move it.
+
+    Attributes:
+        mean: Of the clean costs, (H, block width).
+        lower: At most the exact mean of each view, (..., H, block width).
+        upper: At least that mean.
+        displacement: Largest distance of a coordinate from ``mean``, (...).
+        total_variation: At most that of the weights of the clean costs and of a view's, (...).
+    """
+
+    mean: Float64[Tensor, "horizon width"]
+    lower: Float64[Tensor, "*views horizon width"]
+    upper: Float64[Tensor, "*views horizon width"]
+    displacement: Float64[Tensor, "*views"]
+    total_variation: Float64[Tensor, "*views"]
+
+
+def kept_certificate(bounds: PoolBounds, elite_count: int, kept: int) -> Certificate:
+    """Whether the top-k set and its ``kept`` lowest provably stay (Prop. kept elites).
+
+    Raises:
+        InvalidArgument: An elite set has no outside, or more are kept than it has.
+    """
+    if not 1 <= kept <= elite_count:
+        raise InvalidArgument(
+            "kept_elites", f"is {kept} of {elite_count} elites; keep some of them"
+        )
+    every, lowest = (elite_certificate(bounds, count) for count in (elite_count, kept))
+    return Certificate(
+        certified=every.certified & lowest.certified,
+        margin=torch.minimum(every.margin, lowest.margin),
+    )
+
+
+def softmax_mean(
+    costs: Float64[Tensor, "candidates"],
+    candidates: Float[Tensor, "candidates horizon width"],
+    temperature: float,
+    elites: Int64[Tensor, "elites"] | None = None,
+) -> Float64[Tensor, "horizon width"]:
+    """The mean of the candidates, or of some, weighted by exp(-C_j / temperature)."""
+    used = slice(None) if elites is None else elites
+    costs = costs[used]
+    weights = torch.softmax((costs.amin() - costs) / temperature, dim=0)
+    return (weights[:, None, None] * candidates[used].double()).sum(dim=0)
+
+
+def softmax_update(
+    bounds: PoolBounds,
+    candidates: Float[Tensor, "candidates horizon width"],
+    temperature: float,
+    elites: Int64[Tensor, "elites"] | None = None,
+) -> SoftmaxUpdate:
+    """Bounds of the softmax mean of one pool under every view.
+
+    With ``elites`` it is over those alone, and where their certificate is not given nothing is said
+    but that the mean is one of feasible actions.
+
+    Raises:
+        InvalidArgument: The temperature is not above 0 and finite.
+    """
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise InvalidArgument("temperature", f"is {temperature}; give a finite one above 0")
+    actions = candidates.double().flatten(1)  # (J, H * width)
+    clean = bounds.clean_costs.reshape(len(candidates))
+    feasible = torch.isfinite(clean)
+    fixed = torch.ones(bounds.lower.shape[:-1], dtype=torch.bool)
+    chosen = feasible
+    if elites is not None:
+        fixed = elite_certificate(bounds, len(elites)).certified
+        chosen = torch.zeros_like(feasible).scatter_(0, elites, True) & feasible
+    used = actions[chosen]
+    mean = softmax_mean(clean, candidates, temperature, elites).flatten()
+    change = bounds.bounds[..., chosen].amax(dim=-1)  # (...)
+    least, most = actions[feasible].amin(dim=0), actions[feasible].amax(dim=0)
+    lower, upper = (side.expand(*fixed.shape, -1).clone() for side in (least, most))
+    lowest, highest = bounds.lower[..., chosen], bounds.upper[..., chosen]
+    fixed &= (torch.isfinite(lowest) & torch.isfinite(highest)).all(dim=-1)
+    for view in fixed.nonzero().tolist():
+        at = tuple(view)
+        light, heavy = _weights(lowest[at], highest[at], temperature * bounds.divisor)
+        upper[at] = torch.minimum(_greatest(used, light, heavy), most)
+        lower[at] = torch.maximum(-_greatest(-used, light, heavy), least)
+    varied = torch.tanh(change * (1 + 4 * UNIT) / (2 * temperature)) * (1 + 64 * UNIT)
+    farthest = torch.maximum(upper - mean, mean - lower).amax(dim=-1) * (1 + 4 * UNIT)
+    shape = candidates.shape[1:]
+    return SoftmaxUpdate(
+        mean=mean.reshape(shape),
+        lower=lower.reshape(*fixed.shape, *shape),
+        upper=upper.reshape(*fixed.shape, *shape),
+        displacement=farthest.clamp(min=0),
+        total_variation=varied.clamp(max=1).masked_fill(~fixed, 1.0),
+    )
+
+
+def _weights(lower: Tensor, upper: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Least and greatest weight of each candidate, of costs from ``lower`` to ``upper``, (J,)."""
+    room, last = 2.0**-50, 2.0**-48
+    light = torch.exp((lower.amin() - upper) / temperature * (1 + room)) * (1 - last)
+    heavy = torch.exp((lower.amin() - lower) / temperature * (1 - room)) * (1 + last)
+    tiny = torch.finfo(torch.float64).tiny
+    return (light - tiny).clamp(min=0), heavy + tiny
+
+
+def _greatest(actions: Tensor, light: Tensor, heavy: Tensor) -> Tensor:
+    """Greatest mean of actions (J, n) with weights between two vectors (J,), and rounded up."""
+    ordered, order = actions.sort(dim=0, descending=True)
+    least = ordered[-1]
+    shifted = ordered - least  # at least 0
+    top, rest = heavy[order], light[order]  # (J, n)
+
+    weighed = (top * shifted).cumsum(0) + _after(rest * shifted)
+    means = weighed / (top.cumsum(0) + _after(rest))
+    greatest = means.amax(dim=0) * (1 + 8 * (len(actions) + 8) * UNIT)
+    return least + greatest + 4 * UNIT * (least.abs() + greatest)
+
+
+def _after(values: Tensor) -> Tensor:
+    """Sums of the later rows; from the end on, so that nothing cancels."""
+    sums = values.flip(0).cumsum(0).flip(0)
+    return torch.cat([sums[1:], torch.zeros_like(sums[:1])])

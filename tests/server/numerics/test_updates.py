@@ -1,0 +1,179 @@
+"""What views may do to MPPI's mean and to iCEM's kept elites: docs/objectives.md as properties."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from acpc_server.errors import InvalidArgument
+from acpc_server.numerics.cost_bounds import (
+    PoolBounds,
+    elite_certificate,
+    elite_indices,
+    pool_bounds,
+)
+from acpc_server.numerics.updates import kept_certificate, softmax_update
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+
+def pools(seed: int, size: float, count: int = 8) -> tuple[PoolBounds, Tensor]:
+    rng = np.random.default_rng(seed)
+    clean = rng.normal(size=(count, 3))
+    perturbed = clean + size * rng.normal(size=(3, count, 3))
+    bounds = pool_bounds(*(torch.from_numpy(p) for p in (clean, perturbed, rng.normal(size=3))))
+    return bounds, torch.from_numpy(rng.normal(size=(count, 2, 2)).astype(np.float32))
+
+
+def mean_of(costs: Tensor, candidates: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    weights = torch.softmax(-(costs - costs.min()) / temperature, dim=0)
+    return torch.einsum("j,jhw->hw", weights, candidates.double()), weights
+
+
+SEEDS, SIZES = st.integers(0, 2**32), st.sampled_from([0.0, 1e-6, 1e-3, 0.1, 3.0])
+TEMPERATURES = st.sampled_from([1e-6, 0.05, 1.0, 100.0])
+
+
+@given(SEEDS, SIZES, TEMPERATURES)
+def test_no_costs_within_their_bounds_move_the_mean_further(
+    seed: int, size: float, temperature: float
+) -> None:
+    """Prop. softmax: the views' own costs, and adversarial ones."""
+    bounds, candidates = pools(seed, size)
+    found = softmax_update(bounds, candidates, temperature)
+    clean, weights = mean_of(bounds.clean_costs, candidates, temperature)
+    torch.testing.assert_close(found.mean, clean)
+    signs = torch.randn(5, 8, generator=torch.Generator().manual_seed(seed % 1000)).sign().double()
+    for view in range(3):
+        steps = [bounds.perturbed_costs[view]]
+        steps += [bounds.clean_costs + sign * bounds.bounds[view] for sign in signs]
+        actions = candidates.double()
+        for at in ((0, 0), (1, 1)):  # all above a threshold cheaper, all others dearer
+            above = torch.where(actions[:, *at] > found.upper[view][at], -1.0, 1.0)
+            steps.append(bounds.clean_costs + above * bounds.bounds[view])
+        for costs in steps:
+            moved, changed = mean_of(costs, candidates, temperature)
+            room = 1e-9 * (1 + moved.abs())
+            assert (moved >= found.lower[view] - room).all()
+            assert (moved <= found.upper[view] + room).all()
+            assert ((moved - found.mean).abs().max() <= found.displacement[view] + 1e-9).all()
+            variation = 0.5 * (changed - weights).abs().sum()
+            assert variation <= found.total_variation[view] + 1e-9
+        reach = found.total_variation[view] * (actions.amax(dim=0) - actions.amin(dim=0))
+        own, _ = mean_of(bounds.perturbed_costs[view], candidates, temperature)
+        assert ((own - clean).abs() <= reach + 1e-9).all()
+
+
+def test_the_interval_is_attained() -> None:
+    """Two candidates: the worst costs put the mean on the end of the interval."""
+    ends = torch.tensor([[1.0], [1.5]], dtype=torch.float64)
+    bounds = pool_bounds(ends, ends + 0.25, torch.zeros(1, dtype=torch.float64))
+    candidates = torch.tensor([[[0.0]], [[1.0]]])
+    found = softmax_update(bounds, candidates, 0.7)
+    (b,) = bounds.bounds[None]
+    worst = (bounds.clean_costs[1] - b[1] - bounds.clean_costs[0] - b[0]) / 0.7
+    assert found.upper.item() == pytest.approx(1 / (1 + math.exp(worst)), rel=1e-9)
+    # Prop. softmax, its first half: the range of the actions times tanh(e / 2 lambda).
+    change = bounds.bounds.max().item() / 0.7
+    assert found.total_variation.item() == pytest.approx(math.tanh(change / 2), rel=1e-9)
+
+
+def test_a_pool_that_does_not_move_has_no_room() -> None:
+    bounds, candidates = pools(1, 0.0)
+    found = softmax_update(bounds, candidates, 0.5)
+    assert (found.total_variation == 0).all()
+    assert (found.displacement < 1e-12).all()
+    for side in (found.lower, found.upper):
+        torch.testing.assert_close(side, found.mean.expand_as(side), rtol=0, atol=1e-12)
+
+
+@given(SEEDS, SIZES, st.integers(1, 6))
+def test_over_elites_only_where_they_are_certified(seed: int, size: float, count: int) -> None:
+    """MPPI with topk: without the certificate of the elite set, any feasible action may result."""
+    bounds, candidates = pools(seed, size)
+    elites = elite_indices(bounds.clean_costs, count)
+    found = softmax_update(bounds, candidates, 1.0, elites)
+    certified = elite_certificate(bounds, count).certified
+    actions = candidates.double()
+    assert (found.total_variation[~certified] == 1).all()
+    assert (found.upper[~certified] == actions.amax(dim=0)).all()
+    for view in certified.nonzero()[:, 0].tolist():
+        seen = elite_indices(bounds.perturbed_costs[view], count)
+        moved, _ = mean_of(bounds.perturbed_costs[view][seen], candidates[seen], 1.0)
+        assert (moved >= found.lower[view] - 1e-9).all()
+        assert (moved <= found.upper[view] + 1e-9).all()
+
+
+@given(SEEDS, SIZES, st.integers(1, 5), st.integers(1, 5))
+def test_kept_elites_stay_where_certified(seed: int, size: float, count: int, kept: int) -> None:
+    """Prop. kept elites: both sets are those of the clean pool."""
+    kept = min(kept, count)
+    bounds, _ = pools(seed, size)
+    certificate = kept_certificate(bounds, count, kept)
+    for chosen in (count, kept):
+        clean = set(elite_indices(bounds.clean_costs, chosen).tolist())
+        for view in certificate.certified.nonzero()[:, 0].tolist():
+            assert set(elite_indices(bounds.perturbed_costs[view], chosen).tolist()) == clean
+    assert (certificate.margin <= elite_certificate(bounds, count).margin).all()
+
+
+def test_an_elite_set_may_stay_where_the_kept_ones_change() -> None:
+    """Why iCEM needs more than CEM: its next pool differs although the elite set does not."""
+    clean = torch.tensor([[1.0], [1.01], [9.0]], dtype=torch.float64)
+    moved = torch.tensor([[[1.02], [1.0], [9.0]]], dtype=torch.float64)
+    bounds = pool_bounds(clean, moved, torch.zeros(1, dtype=torch.float64))
+    assert elite_certificate(bounds, 2).certified.all()
+    assert not kept_certificate(bounds, 2, 1).certified.any()
+    assert bounds.perturbed_costs.argmin() != bounds.clean_costs.argmin()
+
+
+def aligned_icem(shift: float, seed: int) -> tuple[bool, bool]:
+    """ICEM twice on a linear model: whether certified throughout, and whether the plans agree."""
+    rng = np.random.default_rng(seed)
+    system, goal = rng.normal(size=(2, 3)), 3 * rng.normal(size=2)
+    offset = shift * rng.normal(size=2)
+    means, spreads = [np.zeros(3)] * 2, [np.ones(3)] * 2
+    kept: list[np.ndarray] = [np.empty((0, 3))] * 2
+    certified = True
+    for _ in range(4):
+        noise = rng.normal(size=(16, 3))
+        candidates = [m + s * noise for m, s in zip(means, spreads, strict=True)]
+        for run in (0, 1):
+            candidates[run][0] = means[run]
+            candidates[run][1 : 1 + len(kept[run])] = kept[run]
+        ends = [c @ system.T for c in candidates]
+        shared = [torch.from_numpy(e) for e in (ends[0], ends[0] + offset)]
+        certified &= bool(
+            kept_certificate(pool_bounds(*shared, torch.from_numpy(goal)), 4, 2).certified
+        )
+        for run, seen in enumerate((ends[0], ends[1] + offset)):
+            order = np.argsort(((seen - goal) ** 2).sum(axis=1), kind="stable")[:4]
+            elites = candidates[run][np.sort(order)]
+            kept[run] = candidates[run][np.sort(order[:2])]
+            means[run] = 0.1 * means[run] + 0.9 * elites.mean(axis=0)
+            spreads[run] = 0.1 * spreads[run] + 0.9 * elites.std(axis=0, ddof=1)
+    return certified, bool(np.array_equal(means[0], means[1]))
+
+
+def test_icem_runs_certified_at_every_iteration_return_the_same_plan() -> None:
+    runs = [aligned_icem(shift, seed) for seed in range(40) for shift in (1e-6, 1e-3, 0.3)]
+    assert all(equal for certified, equal in runs if certified)
+    assert sum(certified for certified, _ in runs) > 20
+    assert any(not equal for _, equal in runs)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, math.inf, math.nan])
+def test_temperatures_are_above_zero(temperature: float) -> None:
+    bounds, candidates = pools(0, 0.1)
+    with pytest.raises(InvalidArgument, match="temperature"):
+        softmax_update(bounds, candidates, temperature)
+
+
+@pytest.mark.parametrize("kept", [0, 4])
+def test_no_more_elites_are_kept_than_there_are(kept: int) -> None:
+    bounds, _ = pools(0, 0.1)
+    with pytest.raises(InvalidArgument, match="kept_elites"):
+        kept_certificate(bounds, 3, kept)
