@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def question(*specs: Perturbation, goal: CoverageGoal | None = GOAL, draws: int 
 
 def single(*specs: Perturbation, goal: CoverageGoal = GOAL) -> PoolRequest:
     asked = question(*specs, goal=goal)
-    given = {name: getattr(asked, name) for name in PlanStart.__dataclass_fields__}
+    given = {field.name: getattr(asked, field.name) for field in fields(PlanStart)}
     return PoolRequest(**given, candidates=pool())
 
 
