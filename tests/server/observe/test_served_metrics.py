@@ -189,7 +189,7 @@ def test_a_deadline_is_the_servers_to_meet_when_it_left_time_enough(
 
 
 def test_device_work_is_told_apart_by_priority(scraped: dict[str, Metric]) -> None:
-    calls = {"interactive": ("pair", "encode", "pool"), "job": ("encode", "rollout")}
+    calls = {"interactive": ("pair", "pool"), "job": ("encode", "rollout")}
     for priority, primitives in calls.items():
         for primitive in primitives:
             labels = {"priority": priority, "primitive": primitive}
