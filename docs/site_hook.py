@@ -25,6 +25,7 @@ OUTSIDE = {
     "changelog.md": "CHANGELOG.md",
     "examples/two_room.md": "examples/two_room/README.md",
     "examples/bring_your_own.md": "examples/bring_your_own/README.md",
+    "examples/jepa_wms.md": "examples/jepa_wms/README.md",
 }
 SITE_PATHS = {source: page for page, source in OUTSIDE.items()}
 LISTED = ("studies", "decisions")

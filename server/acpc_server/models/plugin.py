@@ -10,7 +10,7 @@ from acpc_server.models.config import JsonObject, Part, parse_config
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenWorldModel, ModelCard
 from acpc_server.models.loader import ENTRY_POINT_GROUP, ModelFamily
-from acpc_server.models.weights import StateReader, count_parameters, fill
+from acpc_server.models.weights import StateReader, count_parameters, fill, read_archive, unwrap
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -26,4 +26,6 @@ __all__ = [
     "count_parameters",
     "fill",
     "parse_config",
+    "read_archive",
+    "unwrap",
 ]

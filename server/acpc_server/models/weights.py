@@ -72,7 +72,7 @@ class StateReader:
             UnsafeCheckpoint: The file is damaged, compressed, holds anything but plain dense
                 tensors, or would run code.
         """
-        read = _read_safetensors if self.filename.endswith(SAFETENSORS) else _read_torch
+        read = _read_safetensors if self.filename.endswith(SAFETENSORS) else read_archive
         state = unwrap(read(self.filename, self._data), self.filename)
         if self._backbone is not None:
             twice = next((name for name in state if name.startswith(BACKBONE_PREFIX)), "")
@@ -209,7 +209,12 @@ def _read_safetensors(filename: str, data: bytes) -> object:
         raise bad_weights(filename, "", f"not a readable safetensors file: {error}") from None
 
 
-def _read_torch(filename: str, data: bytes) -> object:
+def read_archive(filename: str, data: bytes) -> object:
+    """What a torch archive holds: tensors, plain values and containers of them, however nested.
+
+    Raises:
+        UnsafeCheckpoint: The file is damaged or compressed, or would run code.
+    """
     _check_archive(filename, io.BytesIO(data), len(data))
     try:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)

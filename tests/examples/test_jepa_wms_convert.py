@@ -1,0 +1,263 @@
+"""The converter of jepa-wms files: what it writes computes what they do, and nothing is run."""
+
+import importlib.util
+import json
+import os
+import pickle
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import dino_wm_reference as reference
+import pytest
+import safetensors.torch
+import torch
+from acpc_server.errors import AlreadyExists, UnsafeCheckpoint
+from acpc_server.models import (
+    FrozenWorldModel,
+    TakesProprio,
+    Widens,
+    load_checkpoint,
+    rollout,
+    with_proprio,
+)
+from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
+from torch import Tensor
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "jepa_wms" / "convert.py"
+CPU = torch.device("cpu")
+TINY = reference.Sizes()
+SAME_GRID = reference.Sizes(trained_grid=3)
+NO_PROPRIO = reference.Sizes(proprio=(0, 0))
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("jepa_wms_convert", SCRIPT)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+convert = _script()
+
+
+def training(sizes: reference.Sizes) -> object:
+    return convert.Training(image_size=sizes.grid * sizes.patch)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "history"),
+    [(TINY, 1), (TINY, 2), (SAME_GRID, 2), (NO_PROPRIO, 2)],
+    ids=["one-frame", "two-frames", "positions-as-stored", "no-proprio"],
+)
+def test_computes_what_the_source_describes(
+    tmp_path: Path, sizes: reference.Sizes, history: int
+) -> None:
+    """Latents, rollouts longer than the window, and the cost, against loops in float64."""
+    source, backbone = reference.write(tmp_path / "in", sizes)
+    card = convert.convert(source, backbone, tmp_path / "out" / "run", training(sizes))
+    model = load_checkpoint(tmp_path / "out", "run", device=CPU)
+    assert (model.card.digest, model.card.history) == (card.digest, 2)
+    assert isinstance(model, Widens)
+    wide = model.in_float64()
+    generator = torch.Generator().manual_seed(5)
+    side = sizes.grid * sizes.patch
+    pixels = torch.rand(history, 3, side, side, generator=generator)
+    actions = torch.randn(history + 3, sizes.action[0], generator=generator)
+    proprio = torch.randn(history, 4, generator=generator) if sizes.proprio[0] else None
+    truth = reference.DinoWm(sizes)
+    wanted = truth.unroll(truth.encode(pixels), proprio, actions, model.card.history)
+    check(model, torch.float32, (pixels, proprio, actions), wanted, 1e-4)
+    # Positions and the folded projection are stored in float32.
+    check(wide, torch.float64, (pixels, proprio, actions), wanted, 1e-5)
+
+
+def check(
+    model: FrozenWorldModel,
+    dtype: torch.dtype,
+    inputs: tuple[Tensor, Tensor | None, Tensor],
+    wanted: dict[str, Tensor],
+    tolerance: float,
+) -> None:
+    """Every frame and the cost of every step with the first frame as goal."""
+    pixels, proprio, actions = inputs
+    mean, std = (torch.tensor(x)[:, None, None] for x in (IMAGENET_MEAN, IMAGENET_STD))
+    latents = model.encode(((pixels - mean) / std).to(dtype))
+    if proprio is not None:
+        assert isinstance(model, TakesProprio)
+        latents = with_proprio(latents, model.embed_proprio(proprio.to(dtype)))
+    found = torch.cat([latents, rollout(model, latents[None], actions[None].to(dtype))[0]])
+    patches, width = wanted["visual"].shape[1:]
+    visual = patches * width
+    unscaled = found[:, :visual].unflatten(1, (patches, width)) * visual**0.5
+    assert _off(unscaled, wanted["visual"]) <= tolerance
+    terms = [(wanted["visual"][1:] - wanted["visual"][0]).square().mean(dim=(1, 2))]
+    if proprio is not None:
+        first = wanted["proprio"][:, 0]
+        slot = found[:, visual:] * (first.shape[1] / 0.1) ** 0.5
+        assert _off(slot, first) <= tolerance
+        terms.append(0.1 * (first[1:] - first[0]).square().mean(dim=1))
+    costs = (found[1:] - found[0]).double().square().sum(dim=1)
+    assert _off(costs, torch.stack(terms).sum(dim=0)) <= tolerance
+
+
+def _off(found: Tensor, wanted: Tensor) -> float:
+    assert found.shape == wanted.shape
+    return float((found.double() - wanted).abs().max() / wanted.abs().max())
+
+
+def test_reads_the_backbone_under_either_name(tmp_path: Path) -> None:
+    """A file of transformers' names gives the folder that DINOv2's own file gives."""
+    source, backbone = reference.write(tmp_path / "in", SAME_GRID)
+    wanted = convert.convert(source, backbone, tmp_path / "a", training(SAME_GRID))
+    named = convert._renamed(reference.backbone_state(SAME_GRID))
+    other = tmp_path / "model.safetensors"
+    safetensors.torch.save_file({key: part.contiguous() for key, part in named.items()}, other)
+    found = convert.convert(source, other, tmp_path / "b", training(SAME_GRID))
+    assert found.digest == wanted.digest
+
+
+class Payload:
+    """Leaves a file behind when unpickled without restrictions."""
+
+    def __init__(self, witness: Path) -> None:
+        self.witness = witness
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, (f"touch '{self.witness}'",)
+
+
+def _edited(**parts: object) -> Callable[[Path, Payload], None]:
+    def write(path: Path, payload: Payload) -> None:
+        saved = reference.checkpoint(TINY)
+        for key, part in parts.items():
+            saved[key] = payload if part is Payload else part
+        torch.save({key: part for key, part in saved.items() if part is not ...}, path)
+
+    return write
+
+
+def _tensor_in(part: str, name: str, value: object) -> Callable[[Path, Payload], None]:
+    def write(path: Path, payload: Payload) -> None:
+        saved: Any = reference.checkpoint(TINY)
+        saved[part][name] = payload if value is Payload else value
+        torch.save(saved, path)
+
+    return write
+
+
+def _pickled(path: Path, payload: Payload) -> None:
+    path.write_bytes(pickle.dumps({"predictor": payload}))
+
+
+def _tarred(path: Path, payload: Payload) -> None:
+    inner = path.with_suffix(".pkl")
+    inner.write_bytes(pickle.dumps(payload))
+    with tarfile.open(path, "w") as archive:
+        archive.add(inner, "data.pkl")
+
+
+def _cut(path: Path, payload: Payload) -> None:
+    torch.save(reference.checkpoint(TINY), path)
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def _module(path: Path, payload: Payload) -> None:
+    torch.save(torch.nn.Linear(2, 2), path)
+
+
+HOSTILE = {
+    "payload-for-a-part": (_edited(predictor=Payload), "posix.system"),
+    "payload-in-the-optimizer": (_edited(opt={"state": [Payload]}, scaler=Payload), "pickled"),
+    "payload-for-a-tensor": (_tensor_in("predictor", "module.x", Payload), "posix.system"),
+    "payload-as-the-epoch": (_edited(epoch=Payload), "posix.system"),
+    "plain-pickle": (_pickled, "not an archive of torch.save"),
+    "tar": (_tarred, "not an archive of torch.save"),
+    "cut-short": (_cut, "damaged"),
+    "whole-module": (_module, "pickled Python object"),
+    "no-predictor": (_edited(predictor=...), "not a jepa-wms checkpoint"),
+    "no-action-encoder": (_edited(action_encoder=...), "no 'action_encoder'"),
+    "another-part": (_edited(encoder={}), "holds encoder"),
+    "text-for-a-tensor": (_tensor_in("predictor", "module.x", "x"), "a str, not a tensor"),
+    "adaln": (
+        _edited(predictor={"predictor_blocks.0.adaLN_modulation.1.weight": torch.ones(1)}),
+        "the AdaLN predictor of a JEPA-WM",
+    ),
+    "vjepa2-ac": (
+        _edited(predictor={"predictor_embed.weight": torch.ones(1)}),
+        "the predictor of V-JEPA 2-AC",
+    ),
+    "unknown-tensor": (
+        _tensor_in("predictor", "module.more", torch.ones(1)),
+        "the network has no such tensor",
+    ),
+    "mlp-encoder": (
+        _tensor_in("action_encoder", "module.mlp.0.weight", torch.ones(1)),
+        "the network has no such tensor",
+    ),
+    "other-shape": (
+        _tensor_in("predictor", "module.pos_embedding", torch.ones(1, 28, 146)),
+        "no whole frames",
+    ),
+    "flat-positions": (
+        _tensor_in("predictor", "module.pos_embedding", torch.ones(27)),
+        "other axes",
+    ),
+    "not-finite": (
+        _tensor_in("predictor", "module.transformer.norm.bias", torch.full((146,), torch.nan)),
+        "not finite",
+    ),
+    "mask-not-causal": (
+        _tensor_in("predictor", "module.transformer.layers.0.0.bias", torch.ones(1, 1, 27, 27)),
+        "not causal between frames",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_runs_nothing_and_says_why(case: str, tmp_path: Path) -> None:
+    write, reason = HOSTILE[case]
+    source, backbone = reference.write(tmp_path, TINY)
+    write(source, Payload(tmp_path / "EXECUTED"))
+    with pytest.raises(UnsafeCheckpoint) as caught:
+        convert.convert(source, backbone, tmp_path / "out" / "run", training(TINY))
+    assert reason in str(caught.value)
+    assert not (tmp_path / "EXECUTED").exists()
+    assert not [*tmp_path.glob("out/*")]
+
+
+def test_runs_nothing_of_the_backbone_either(tmp_path: Path) -> None:
+    source, backbone = reference.write(tmp_path, TINY)
+    torch.save({"cls_token": Payload(tmp_path / "EXECUTED")}, backbone)
+    with pytest.raises(UnsafeCheckpoint, match=r"posix\.system"):
+        convert.convert(source, backbone, tmp_path / "run", training(TINY))
+    torch.save({"cls_token": torch.ones(1)}, backbone)
+    with pytest.raises(UnsafeCheckpoint, match="a DINOv2 backbone's weights are wanted"):
+        convert.convert(source, backbone, tmp_path / "run", training(TINY))
+    assert not (tmp_path / "EXECUTED").exists()
+
+
+def test_the_payload_would_run(tmp_path: Path) -> None:
+    """Otherwise the tests above would prove nothing."""
+    pickle.loads(pickle.dumps(Payload(tmp_path / "EXECUTED")))  # noqa: S301  our own bytes
+    assert (tmp_path / "EXECUTED").exists()
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, backbone = reference.write(tmp_path, TINY)
+    asked = [str(source), "--backbone", str(backbone), "--out", str(tmp_path / "run")]
+    assert convert.main([*asked, "--image-size", "12", "--proprio-weight", "0.5"]) == 0
+    assert "prejepa" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / "acpc.json").read_text()) == {"proprio_weight": 0.5}
+    assert convert.main([*asked, "--image-size", "12"]) == 1
+    assert "name a new folder" in capsys.readouterr().err
+    with pytest.raises(AlreadyExists):
+        convert.convert(source, backbone, tmp_path / "run", training(TINY))
+    missing = ["gone.pth.tar", *asked[1:3], "--out", str(tmp_path / "other")]
+    assert convert.main(missing) == 1
+    assert "gone.pth.tar" in capsys.readouterr().err
