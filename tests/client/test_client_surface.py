@@ -173,7 +173,7 @@ METHODS = {
         "compare_pairs", "datasets", "operations", "plan", "plan_paired", "preview_anchors",
         "run_study", "score_checkpoint", "target",
     ],
-    Anchors: ["create", "delete", "get", "list", "upload"],
+    Anchors: ["contents", "create", "delete", "get", "list", "upload"],
     Checkpoints: ["get", "list", "load", "unload"],
     Datasets: ["list", "tasks"],
     Operations: ["cancel", "delete", "get", "list", "wait", "watch"],
@@ -286,6 +286,7 @@ REPORT = [
     "from_sweep",
     "picture",
     "render",
+    "with_certified",
     "with_pictures",
     "write_report",
 ]

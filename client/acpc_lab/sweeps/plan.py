@@ -161,7 +161,7 @@ def _cells_of(
         if value is not None
     )
     found = [x.among(groups(filled)) if isinstance(x, Groups) else [x] for x in spec.shifts]
-    shifts = dict.fromkeys(itertools.chain.from_iterable(found))
+    shifts = {x.digest: x for x in itertools.chain.from_iterable(found)}.values()
     for shift, seed, near in itertools.product(shifts, spec.seeds, spec.neighbourhoods):
         yield Cell(
             checkpoint=checkpoint,
