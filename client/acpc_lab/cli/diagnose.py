@@ -34,6 +34,10 @@ class Selection(enum.StrEnum):
     CONFIDENT_ELITE = "confident-elite"
 
 
+MOMENT = ("past_blocks", "proprio", "goal_proprio")
+"""What a planner's moment may have besides its history and its goal."""
+
+
 def compare(
     *,
     input: Input,
@@ -48,7 +52,8 @@ def compare(
     The input holds `history` uint8 (h, height, width, 3) and `action_blocks` float32
     (h + H - 1, block width); optional `observed_future` uint8 (H, height, width, 3) adds
     prediction errors; optional `views` uint8 (views, h, height, width, 3) takes the place of
-    `--shift`.
+    `--shift`; `proprio` float32 (h, width), and `future_proprio` (H, width) with `observed_future`,
+    where the checkpoint's frames come with proprioception.
 
     **Examples**
 
@@ -58,8 +63,9 @@ def compare(
             --weights 0.5,0.25,0.125,0.125 --numeric-mode bf16
         acpc compare --input with_views.npz --checkpoint lewm-pusht --json
     """
-    needed, optional = ("history", "action_blocks"), ("observed_future", "views")
-    arrays = read_arrays(input, needed, optional, views.shift)
+    needed = ("history", "action_blocks")
+    optional = ("observed_future", "proprio", "future_proprio")
+    arrays = read_arrays(input, needed, (*optional, "views"), views.shift)
     seen = views.read(arrays)
     with server.connect() as client:
         result = answered(
@@ -70,7 +76,7 @@ def compare(
             action_blocks=arrays["action_blocks"],
             **seen,
             **said(numeric_mode=predictor.numeric_mode, weights=weights),
-            observed_future=arrays.get("observed_future"),
+            **{name: arrays.get(name) for name in optional},
         )
     if as_json:
         render.result(result)
@@ -105,7 +111,8 @@ def certify(
     block width) and `goal`, a frame uint8 (height, width, 3) or a latent float32 (width,);
     `past_blocks` float32 (h - 1, block width) where h is above 1; optional `views` uint8 (views,
     h, height, width, 3) takes the place of `--shift`; `offsets` float32 (candidates,) is added to
-    the costs, and `infeasible` bool (candidates,) marks those that break a constraint on actions.
+    the costs, and `infeasible` bool (candidates,) marks those that break a constraint on actions;
+    `proprio` float32 (h, width) and `goal_proprio` (width,) where frames come with proprioception.
 
     A certificate is a proof for the views that were drawn: their winner (or elite set) is the
     clean one. Its absence proves nothing: compare it with the winner changes beside it.
@@ -146,8 +153,8 @@ def certify(
     if require in (Selection.CONFIDENT_TOP1, Selection.CONFIDENT_ELITE) and goal is None:
         raise typer.BadParameter(f"{require} needs --confidence", param_hint="--require")
     needed = ("history", "candidates", "goal")
-    optional = ("past_blocks", "views", "offsets", "infeasible")
-    arrays = read_arrays(input, needed, optional, views.shift)
+    optional = (*MOMENT, "offsets", "infeasible")
+    arrays = read_arrays(input, needed, (*optional, "views"), views.shift)
     seen = views.read(arrays)
     with server.connect() as client:
         result = answered(
@@ -155,7 +162,7 @@ def certify(
             client.certify_pool,
             predictor.named,
             **{name: arrays[name] for name in needed},
-            **{name: arrays.get(name) for name in ("past_blocks", "offsets", "infeasible")},
+            **{name: arrays.get(name) for name in optional},
             **seen,
             **planner.said(),
             **said(numeric_mode=predictor.numeric_mode, elite_count=elites, weights=weights),
@@ -193,7 +200,8 @@ def plan_paired(
 
     The input holds `history` uint8 (h, height, width, 3) and `goal`, a frame uint8 (height, width,
     3) or a latent float32 (width,); `past_blocks` float32 (h - 1, block width) where h is above 1;
-    optional `views` uint8 (views, h, height, width, 3) takes the place of `--shift`.
+    optional `views` uint8 (views, h, height, width, 3) takes the place of `--shift`; `proprio`
+    float32 (h, width) and `goal_proprio` (width,) where frames come with proprioception.
 
     **Examples**
 
@@ -209,7 +217,7 @@ def plan_paired(
     **Exit codes**: 0 done, and certified where required; 3 `--require-certified` was not met;
     1 error; 2 usage.
     """
-    arrays = read_arrays(input, ("history", "goal"), ("past_blocks", "views"), views.shift)
+    arrays = read_arrays(input, ("history", "goal"), (*MOMENT, "views"), views.shift)
     seen = views.read(arrays)
     with server.connect() as client:
         result = answered(
@@ -219,7 +227,7 @@ def plan_paired(
             history=arrays["history"],
             goal=arrays["goal"],
             budget=cem.budget,
-            past_blocks=arrays.get("past_blocks"),
+            **{name: arrays.get(name) for name in MOMENT},
             **seen,
             **planner.said(),
             **cem.said(),

@@ -142,8 +142,11 @@ def folder(
     tmp_path: Path, history: np.ndarray, blocks: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Goes where the inputs lie by the names above; one that ends in views has an array of them."""
+    own = np.ones((len(history), 2), np.float32)
     pair = {"history": history, "action_blocks": blocks, "observed_future": history[:2]}
+    pair |= {"proprio": own, "future_proprio": own[:2]}
     moment = {"history": history, "goal": history[0], "past_blocks": blocks[:2]}
+    moment |= {"proprio": own, "goal_proprio": own[0]}
     pool = {**moment, "candidates": np.ones((5, 3, 2), np.float32)}
     pool["offsets"] = np.ones(5, np.float32)
     (tmp_path / "objective.json").write_text('{"control_weights": [0.1]}')
