@@ -9,8 +9,10 @@ actions, all of which are looked at.
 **Rounding.** u = 2^-53. Exponents are at most 0, and each is within 3 u of its size, so below
 -745 (where exp is 0) they do not matter and above it 2^-50 of them covers it. ``torch.exp`` is
 taken to be right to 8 units in the last place (its kernels promise 1), so that 1 + 2^-48 covers
-it, and the smallest normal number what underflows. Actions are shifted to be at least 0, so sums
-of J terms have the relative error 2 (J + 8) u, and their quotient less than 8 (J + 8) u.
+it, and the smallest normal number what underflows. Actions are shifted to be at least 0, and
+weights scaled by 2^400, so that no product of a weight and a difference of float32 actions
+underflows; sums of J terms have the relative error 2 (J + 8) u, and their quotient less than
+8 (J + 8) u.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.cost_bounds import Certificate, PoolBounds, elite_certificate
 
 UNIT = 2.0**-53
+SCALE = 2.0**400  # of weights
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,8 @@ def softmax_update(
         light, heavy = _weights(lowest[at], highest[at], temperature * bounds.divisor)
         upper[at] = torch.minimum(_greatest(used, light, heavy), most)
         lower[at] = torch.maximum(-_greatest(-used, light, heavy), least)
-    varied = torch.tanh(change * (1 + 4 * UNIT) / (2 * temperature)) * (1 + 64 * UNIT)
+    tiny = torch.finfo(torch.float64).tiny * (change > 0)  # what underflows is not nothing
+    varied = torch.tanh(change * (1 + 4 * UNIT) / 2 / temperature) * (1 + 64 * UNIT) + tiny
     farthest = torch.maximum(upper - mean, mean - lower).amax(dim=-1) * (1 + 4 * UNIT)
     shape = candidates.shape[1:]
     return SoftmaxUpdate(
@@ -126,12 +130,12 @@ def softmax_update(
 
 
 def _weights(lower: Tensor, upper: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Least and greatest weight of each candidate, of costs from ``lower`` to ``upper``, (J,)."""
+    """Least and greatest weight x SCALE of each candidate, of costs from ``lower`` to ``upper``."""
     room, last = 2.0**-50, 2.0**-48
     light = torch.exp((lower.amin() - upper) / temperature * (1 + room)) * (1 - last)
     heavy = torch.exp((lower.amin() - lower) / temperature * (1 - room)) * (1 + last)
     tiny = torch.finfo(torch.float64).tiny
-    return (light - tiny).clamp(min=0), heavy + tiny
+    return (light - tiny).clamp(min=0) * SCALE, (heavy + tiny) * SCALE
 
 
 def _greatest(actions: Tensor, light: Tensor, heavy: Tensor) -> Tensor:

@@ -90,6 +90,20 @@ def test_a_pool_that_does_not_move_has_no_room() -> None:
         torch.testing.assert_close(side, found.mean.expand_as(side), rtol=0, atol=1e-12)
 
 
+def test_small_actions_and_hot_temperatures_leave_the_bounds_above_what_happens() -> None:
+    """Where weights and actions are both small their products would underflow, and be no bound."""
+    ends = torch.tensor([[30.0], [1.0]], dtype=torch.float64)
+    moved = torch.tensor([[[30.0], [50.0]]], dtype=torch.float64)
+    bounds = pool_bounds(ends, moved, torch.zeros(1, dtype=torch.float64))
+    candidates = torch.tensor([[[1e-20]], [[0.0]]])
+    for sign in (1, -1):
+        found = softmax_update(bounds, sign * candidates, 1.0)
+        own, _ = mean_of(bounds.perturbed_costs[0], sign * candidates, 1.0)
+        assert (found.lower[0] <= own).all()
+        assert (found.upper[0] >= own).all()
+    assert 0 < softmax_update(bounds, candidates, 1.7e308).total_variation.item() < 1e-300
+
+
 @given(SEEDS, SIZES, st.integers(1, 6))
 def test_over_elites_only_where_they_are_certified(seed: int, size: float, count: int) -> None:
     """MPPI with topk: without the certificate of the elite set, any feasible action may result."""
