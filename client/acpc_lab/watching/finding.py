@@ -19,6 +19,10 @@ CONFIG = "config.json"
 SUFFIXES = (".pt", ".safetensors")
 _ZIP_END = 22  # bytes of the record that ends a zip file without a comment
 _LONGEST_HEADER = 1 << 27
+# What reading the end of a file that has none may raise.
+_NO_END = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile,
+)  # fmt: skip
 Stamp = tuple[int, ...]
 
 
@@ -101,12 +105,11 @@ class Finder:
         """
         os.scandir(folder).close()  # of the folder itself an error is raised, of others it is not
         for place, folders, files in os.walk(folder):
-            hidden = [name for name in folders if name.startswith(".")]
-            folders[:] = [] if alone else sorted(set(folders) - set(hidden))
+            folders[:] = [] if alone else sorted(filter(_is_looked_at, folders))
             if CONFIG not in files:
                 continue
             for name in sorted(files):
-                if name.endswith(SUFFIXES) and not name.startswith("."):
+                if name.endswith(SUFFIXES) and _is_looked_at(name):
                     stamp = _stamp(Path(place, name))
                     if stamp is not None:
                         yield WeightsFile(self._ref(Path(place), name), Path(place, name), stamp)
@@ -161,10 +164,23 @@ def _stamp(weights: Path) -> Stamp | None:
     return tuple(stamp)
 
 
+def is_text(name: str) -> bool:
+    """Whether it can be sent: some file names have bytes that are no UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_looked_at(name: str) -> bool:
+    return not name.startswith(".") and is_text(name)
+
+
 def _is_json(file: Path) -> bool:
     try:
         json.loads(file.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return True
 
@@ -191,5 +207,5 @@ def _has_end(file: Path) -> bool | None:
                 return False
             with zipfile.ZipFile(opened) as archive:
                 return bool(archive.namelist())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile):
+    except _NO_END:
         return False

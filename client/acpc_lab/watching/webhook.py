@@ -30,7 +30,7 @@ from acpc_client.errors import AcpcError, ArgumentError
 from acpc_lab.campaigns import TaskState
 from acpc_lab.integrations import EpochScore
 from acpc_lab.watching.arrivals import ScoredCheckpoint, ScoringRequest
-from acpc_lab.watching.finding import WeightsFile
+from acpc_lab.watching.finding import WeightsFile, is_text
 from acpc_lab.watching.watch import Watch
 
 EVENTS = ("save", "eval", "train_end")
@@ -139,8 +139,9 @@ class Webhook:
                 writer.write((await self._answer(reader)).encoded())
                 await writer.drain()
                 writer.write_eof()
-                # A caller that still sends would lose the answer if this end closed first.
-                while await reader.read(_MAX_BODY):
+                # A caller that still sends would lose the answer if this end closed first. Of a
+                # crowd nobody is waited for: each holds a file descriptor.
+                while self._open <= 2 * _MAX_CONNECTIONS and await reader.read(_MAX_BODY):
                     pass
         except (TimeoutError, OSError):
             pass  # the caller has gone, or is too slow
@@ -226,6 +227,8 @@ class Webhook:
             if not isinstance(value, kind) or isinstance(value, bool):
                 wanted = "text" if kind is str else "a whole number"
                 raise _wrong(name, f"found {json.dumps(value)[:60]}, wanted {wanted}")
+            if kind is str and name != "checkpoint_dir" and not is_text(value):
+                raise _wrong(name, f"found {value[:60]!r}, which is no Unicode text")
             given[name] = value
         if given["event"] not in EVENTS:
             raise _wrong("event", f"found {given['event'][:60]!r}, wanted {', '.join(EVENTS)}")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import struct
 import zipfile
 from collections.abc import Callable
@@ -58,8 +59,9 @@ def test_safetensors_are_whole_when_as_long_as_they_say(root: Path) -> None:
         assert names(finder) == []
     (root / "a/model.safetensors").write_bytes(content)
     assert names(finder) == [("a", "model.safetensors")]
-    (root / "a/model.safetensors").write_bytes(struct.pack("<Q", 2**60) + b"{}")
-    assert names(finder) == []
+    for size, header in ((2**60, b"{}"), (100_000, b"[" * 100_000)):
+        (root / "a/model.safetensors").write_bytes(struct.pack("<Q", size) + header)
+        assert names(finder) == []
 
 
 def test_a_file_of_another_format_is_whole_when_it_no_longer_changes(root: Path) -> None:
@@ -84,7 +86,7 @@ def test_what_is_torn_and_no_longer_changes_is_named(root: Path) -> None:
     assert not finder.unsettled, "nobody should wait for it"
 
 
-@pytest.mark.parametrize("config", [None, "", '{"half": '])
+@pytest.mark.parametrize("config", [None, "", '{"half": ', "[" * 100_000])
 def test_a_checkpoint_has_a_whole_configuration(
     config: str | None, root: Path, write: Callable[..., Path]
 ) -> None:
@@ -104,6 +106,8 @@ def test_hidden_files_links_and_others_are_left_out(
     (root / "a/last.pt").symlink_to(weights)
     (root / "a/optimizer.ckpt").write_bytes(saved("b"))
     (root / "linked").symlink_to(root / "a")
+    write(os.fsdecode(b"no-text-\xff"))  # no request could name it
+    write("a", os.fsdecode(b"\xff.pt"))
     assert names(Finder(root, "", 0.1)) == [("a", "weights.pt")]
 
 

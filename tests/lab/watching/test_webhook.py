@@ -1,5 +1,6 @@
 """The webhook: what it takes, what it rejects and how, and who may call."""
 
+import contextlib
 import http.client
 import json
 import random
@@ -149,6 +150,7 @@ def test_of_several_files_the_step_names_one(
         ("step", -1, "INVALID_ARGUMENT"),
         ("step", 10**30, "INVALID_ARGUMENT"),
         ("output_dir", 3, "INVALID_ARGUMENT"),
+        ("output_dir", "\ud800", "INVALID_ARGUMENT"),
         ("checkpoint_dir", "/etc", "OUTSIDE_ROOT"),
         ("checkpoint_dir", "../..", "OUTSIDE_ROOT"),
         ("checkpoint_dir", "a\0b", "OUTSIDE_ROOT"),
@@ -229,6 +231,27 @@ def test_silent_callers_hold_no_thread_and_keep_nobody_out(
     finally:
         for connection in silent:
             connection.close()
+
+
+def test_a_crowd_of_callers_does_not_use_up_file_descriptors(
+    running: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acpc_lab.watching.webhook._SECONDS", 10 * GENEROUS_SECONDS)
+    with Webhook(running, "127.0.0.1", 0) as webhook, contextlib.ExitStack() as crowd:
+        for place in range(200):
+            caller = socket.create_connection(("127.0.0.1", webhook.port), GENEROUS_SECONDS)
+            crowd.enter_context(caller)
+            if place >= 64:  # answered at once
+                assert caller.recv(100).startswith(b"HTTP/1.1 503")
+
+        def is_hung_up_on() -> bool:
+            try:
+                caller.sendall(b"still here")
+            except OSError:
+                return True
+            return False
+
+        wait_until(is_hung_up_on)
 
 
 def test_a_caller_that_is_too_slow_is_hung_up_on(
