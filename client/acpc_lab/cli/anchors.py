@@ -140,7 +140,7 @@ def upload(
     """
     windows = said(history=history, horizon=horizon, reading=reading)
     with server.connect() as client, _shown() as (progress, on_read):
-        groups = {group: x for path in views or () for group, x in load_views(path).items()}
+        groups = load_views(*views or ())
         try:
             with _anchors(file, format, task, drawing.said(), windows, on_read) as anchors:
                 stored = client.anchors.upload(

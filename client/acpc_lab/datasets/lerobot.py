@@ -21,7 +21,10 @@ from acpc_lab.datasets.tables import Damaged, ReadFrames, TabledDataset, decode_
 from acpc_lab.datasets.video import VideoFile
 from acpc_lab.extras import load
 
-_BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError)
+# What files raise that do not say what they should: a RuntimeError is one nested too deep.
+_BROKEN = (
+    OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError,
+)  # fmt: skip
 _TIME, _EPISODE = "timestamp", "episode_index"
 # What stable-worldmodel calls these columns.
 _STATE = {"proprio": "observation.state"}
@@ -81,7 +84,7 @@ class LeRobotDataset(TabledDataset):
             version, features = str(info["codebase_version"]), info["features"]
             self._newest = version.startswith("v3.")
             self._fps = float(info["fps"])
-            if not all(isinstance(one, dict) for one in features.values()) or self._fps <= 0:
+            if not all(isinstance(one, dict) for one in features.values()) or not self._fps > 0:
                 raise ValueError("features or fps make no sense")
         except _BROKEN as error:
             raise self.unusable(f"has no readable meta/info.json: {error!r:.200}") from error

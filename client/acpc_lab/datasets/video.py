@@ -52,7 +52,7 @@ class VideoFile:
         """
         shown = self._times * float(self._base)
         found = np.searchsorted((shown[1:] + shown[:-1]) / 2, seconds)
-        far = np.flatnonzero(np.abs(shown[found] - seconds) > within)
+        far = np.flatnonzero(~(np.abs(shown[found] - seconds) <= within))  # also those that are NaN
         if far.size:
             raise Damaged(f"has no frame at {seconds[far[0]]:.3f} s of the video")
         return found.astype(np.int64)

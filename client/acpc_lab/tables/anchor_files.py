@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import zipfile
 import zlib
 from pathlib import Path
@@ -47,26 +48,35 @@ def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
         wanted = f"{', '.join(_NEEDED)} and optionally {', '.join(_OPTIONAL)} and history"
         raise ArgumentError("path", f"{path}: {wrong}; wanted {wanted}")
     if history is None:
-        history = HISTORY if said is None else int(said)
+        try:
+            history = HISTORY if said is None else operator.index(said.item())
+        except (TypeError, ValueError) as error:
+            raise ArgumentError("path", f"{path}: history must be one whole number") from error
     return AnchorArrays(history=history, **arrays)
 
 
-def load_views(path: Path) -> dict[str, Any]:
+def load_views(*paths: Path) -> dict[str, Any]:
     """Groups of views by name, as ``Anchors.upload`` takes them: an array each, read in slices.
 
     Args:
-        path: An NPZ file with an array for each group, or a folder with one NPY file a group.
+        paths: Each an NPZ file with an array for each group, or a folder with one NPY file a group.
 
     Raises:
-        ArgumentError: Not such a file.
+        ArgumentError: Not such a file, or a group that several hold.
     """
-    try:
-        groups = _of_folder(path, None) if path.is_dir() else _of_archive(path, None)
-    except _BROKEN as error:
-        raise ArgumentError("views", f"{path} cannot be read as views: {error}") from error
-    if not groups:
-        raise ArgumentError("views", f"{path} holds no array; wanted one for each group of views")
-    return groups
+    every: dict[str, Any] = {}
+    for path in paths:
+        try:
+            groups = _of_folder(path, None) if path.is_dir() else _of_archive(path, None)
+        except _BROKEN as error:
+            raise ArgumentError("views", f"{path} cannot be read as views: {error}") from error
+        if not groups:
+            wanted = "wanted one for each group of views"
+            raise ArgumentError("views", f"{path} holds no array; {wanted}")
+        for group in every.keys() & groups:
+            raise ArgumentError("views", f"{path} holds the group {group!r}, as another file does")
+        every |= groups
+    return every
 
 
 def _of_folder(path: Path, large: str | None = "frames") -> dict[str, Any]:

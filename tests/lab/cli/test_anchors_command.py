@@ -189,6 +189,20 @@ def test_views_of_each_history_are_sent_by_the_name_of_their_group(
     np.testing.assert_array_equal(np.concatenate(sent["camera-2"]), camera[:, :1])
     answer = anchors("upload", windows, "--views", windows)
     assert "cannot be read as views: history must be one plain array" in answer.output
+    twice = ("--views", tmp_path / "more", "--views", tmp_path / "more")
+    answer = anchors("upload", windows, *twice)
+    assert answer.exit_code == 2
+    assert "holds the group 'camera-2', as another file does" in answer.output
+
+
+@pytest.mark.parametrize("history", [[2, 2], "two", [], 2.5])
+def test_a_history_that_is_no_number_is_named(
+    anchors: Callable[..., Any], tmp_path: Path, history: object
+) -> None:
+    np.savez(tmp_path / "odd.npz", history=np.array(history), **ARRAYS)
+    answer = anchors("upload", tmp_path / "odd.npz")
+    assert answer.exit_code == 2
+    assert "history must be one whole number" in answer.output
 
 
 @pytest.fixture

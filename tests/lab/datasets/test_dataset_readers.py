@@ -9,6 +9,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from acpc.contract import SMALL_ARRAYS, AcpcError, AnchorSource, FailedPrecondition
@@ -169,6 +170,13 @@ def save(name: str, array: object) -> Break:
     return lambda path: np.savez(path / f"{name}.npz", array)
 
 
+def timeless(path: Path) -> None:
+    table = pq.read_table(path)
+    at = table.schema.get_field_index("timestamp")
+    times = pa.array(np.full(len(table), np.nan, np.float32))
+    pq.write_table(table.set_column(at, "timestamp", times), path)
+
+
 SHORT = [np.full((SIDE, SIDE, 3), 9, np.uint8)] * 3
 FAULTS: dict[str, tuple[str, Break, str]] = {
     "no lengths": (
@@ -239,6 +247,48 @@ FAULTS: dict[str, tuple[str, Break, str]] = {
         "v2.1",
         edit("meta/info.json", lambda d: d.update(data_path="../{episode_index}.parquet")),
         r"\.\./0.parquet leaves the dataset",
+    ),
+    "no number in a name": (
+        "v2.1",
+        edit("meta/info.json", lambda d: d.update(data_path="{}.parquet")),
+        "'episode_index' cannot be read",
+    ),
+    "no size of chunks": (
+        "v2.1",
+        edit("meta/info.json", lambda d: d.update(chunks_size=0)),
+        "'episode_index' cannot be read",
+    ),
+    "no number in a film": (
+        "v2.1",
+        edit("meta/info.json", lambda d: d.update(video_path="{}.mp4")),
+        "row 0: its video is not said in meta",
+    ),
+    "endless": (
+        "v2.1",
+        lambda p: (p / "meta/episodes.jsonl").write_text('{"episode_index": 0, "length": 1e999}'),
+        "no readable list",
+    ),
+    "huge": (
+        "v2.1",
+        lambda p: (p / "meta/episodes.jsonl").write_text(
+            f'{{"episode_index": 0, "length": {10**30}}}'
+        ),
+        "no readable list",
+    ),
+    "deep": (
+        "v3.0",
+        lambda p: (p / "meta/info.json").write_text("[" * 100_000),
+        "no readable meta",
+    ),
+    "no rate": (
+        "v3.0",
+        edit("meta/info.json", lambda d: d.update(fps=float("nan"))),
+        "features or fps make no sense",
+    ),
+    "no times": (
+        "v3.0",
+        each("data/*/*", timeless),
+        r"row 0: has no frame at nan s of the video",
     ),
     "no camera": (
         "v3.0",
