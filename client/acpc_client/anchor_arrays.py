@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from acpc.contract import (
+    DIRECTIONS,
     SMALL_ARRAYS,
     VIEWS,
     anchors_digest,
@@ -69,6 +70,8 @@ class AnchorArrays:
         views: Views of each history that you made, by the name of their group: RGB, uint8 (n,
             views, h, height, width, 3). Jobs measure a group as the shift ``GivenViews(group)``.
             Read in slices, as frames are.
+        directions: Directions of each history's pixels for the sensitivity study, by the name of
+            their group: float32 (n, probes, h, height, width, 3). Their lengths are of no account.
         proprio: What a robot feels at each frame, float32 (n, h + H, width); None: nothing.
 
     Raises:
@@ -84,6 +87,7 @@ class AnchorArrays:
     trajectory_ids: NDArray[np.int64] | None = None
     views: Mapping[str, Frames] = field(default_factory=dict)
     proprio: NDArray[np.float32] | None = None
+    directions: Mapping[str, Frames] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, (dtype, one_endpoint) in _WANTED.items():
@@ -120,8 +124,8 @@ class AnchorArrays:
 
     def _check_extras(self) -> None:
         for name, array in self.extras.items():
-            group = name.removeprefix(VIEWS)
-            path = f"anchors.{name}" if group == name else f"anchors.views[{group!r}]"
+            kind, slash, group = name.partition("/")
+            path = f"anchors.{kind}[{group!r}]" if slash else f"anchors.{kind}"
             try:
                 check_extra(name, array.dtype, array.shape[1:], self.history, self.frames.shape[1:])
             except ArgumentError as error:
@@ -132,7 +136,11 @@ class AnchorArrays:
     @property
     def extras(self) -> dict[str, Any]:
         """The arrays that not every set has, by their names in the contract."""
-        given = {f"{VIEWS}{group}": array for group, array in sorted(self.views.items())}
+        given = {
+            f"{prefix}{group}": array
+            for prefix, groups in ((DIRECTIONS, self.directions), (VIEWS, self.views))
+            for group, array in sorted(groups.items())
+        }
         return given if self.proprio is None else {"proprio": self.proprio, **given}
 
     def __len__(self) -> int:
@@ -149,22 +157,28 @@ class AnchorArrays:
         return len(self.endpoint_states.shape) == 3
 
     def part(self, start: int, stop: int) -> AnchorArrays:
-        """Anchors [start, stop), with their frames and views in memory."""
+        """Anchors [start, stop), with their frames, views and directions in memory."""
         small = {
             name: array[start:stop]
             for name in (*SMALL_ARRAYS, "proprio")
             if (array := getattr(self, name)) is not None
         }
-        frames, *views = (
-            np.ascontiguousarray(array[start:stop]) for array in (self.frames, *self.views.values())
+
+        def cut(array: Frames) -> NDArray[Any]:
+            return np.ascontiguousarray(array[start:stop])
+
+        return replace(
+            self,
+            frames=cut(self.frames),
+            views={group: cut(array) for group, array in self.views.items()},
+            directions={group: cut(array) for group, array in self.directions.items()},
+            **small,
         )
-        groups = dict(zip(self.views, views, strict=True))
-        return replace(self, frames=frames, views=groups, **small)
 
     def cuts(self, start: int = 0) -> Iterator[AnchorArrays]:
         """The anchors from ``start`` on, a few at a time."""
-        large = (self.frames, *self.views.values())
-        one = sum(int(np.prod(array.shape[1:])) for array in large)
+        large = (self.frames, *self.views.values(), *self.directions.values())
+        one = sum(int(np.prod(array.shape[1:])) * array.dtype.itemsize for array in large)
         step = max(1, CUT_BYTES // max(1, one))
         for begin in range(start, len(self), step):
             yield self.part(begin, min(begin + step, len(self)))

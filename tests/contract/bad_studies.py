@@ -107,6 +107,9 @@ def _of_one_study() -> list[MethodCase]:
         ("sensitivity", "step-nan", {"step": NAN}, "step"),
         ("sensitivity", "step-inf", {"step": INF}, "step"),
         ("sensitivity", "step-2", {"step": 2.0}, "step"),
+        ("sensitivity", "directions-name", {"directions": "a b"}, "directions"),
+        ("sensitivity", "directions-long", {"directions": "x" * 101}, "directions"),
+        ("sensitivity", "directions-of-a-dataset", {"directions": "light"}, "directions"),
     ]
     return [
         _case(f"{study}-{label}", request(study, fields), field=f"{study}.{field}")

@@ -162,17 +162,38 @@ def geometry_rows(
     return rows, arrays
 
 
+def unit_directions(given: Array, size: int) -> Array:
+    """(probes, h, height, width, 3) as (probes, h, 3, size, ...), root mean square 1 each."""
+    given = given / np.abs(given).max(axis=(1, 2, 3, 4), keepdims=True)
+    none = np.zeros(given.shape[1:])
+    seen = np.array(
+        [pixels.model_input(x * 255, size) - pixels.model_input(none, size) for x in given]
+    )
+    seen *= pixels.STD[:, None, None]  # the resize is linear
+    return seen / np.sqrt(np.mean(seen**2, axis=(1, 2, 3, 4), keepdims=True))
+
+
 def sensitivity_rows(
-    model: ReferenceModel, given: StudyAnchors, *, probes: int, seed: int, step: float
+    model: ReferenceModel,
+    given: StudyAnchors,
+    *,
+    probes: int,
+    seed: int,
+    step: float,
+    directions: Sequence[Array] = (),
 ) -> list[Row]:
-    """App. "Local Sensitivity under Gaussian Noise"; the derivative by central differences."""
+    """App. "Local Sensitivity under Gaussian Noise"; the derivative by central differences.
+
+    ``directions`` of each anchor are taken by both methods instead of random probes.
+    """
     h = given.history
     weights = metrics.uniform(len(given.anchors.frames[0]) - h)
     scale = np.sqrt(np.array(weights))[:, None]
     tiny = 1e-5
     rows = []
-    for identity, frames, blocks in given:
+    for place, (identity, frames, blocks) in enumerate(given):
         images = pixels.model_input(frames[:h], model.image_size)
+        own = unit_directions(directions[place], model.image_size) if directions else None
 
         def weighted(
             direction: Array, length: float, images: Array = images, blocks: Array = blocks
@@ -183,11 +204,13 @@ def sensitivity_rows(
         for probe in range(probes):
             key = {"seed": seed, "anchor": identity, "probe": probe}
             signs = rademacher_probe(images.shape, **key).double().numpy()
+            signs = signs if own is None else own[probe]
             slope = (weighted(signs, tiny) - weighted(signs, -tiny)) / (2 * tiny)
             rows.append({**_named(identity, 0, probe), "squared_norm": metrics.norm(slope) ** 2})
         for probe in range(probes):
             key = {"seed": seed, "anchor": identity, "probe": probe}
             normals = gaussian_probe(images.shape, **key).double().numpy()
+            normals = normals if own is None else own[probe]
             change = weighted(normals, step) - weighted(normals, 0.0)
             norm = metrics.norm(change) ** 2 / step**2
             rows.append({**_named(identity, 1, probe), "squared_norm": norm})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,6 +89,10 @@ def upload(
         list[Path] | None,
         typer.Option(exists=True, help="Groups of views of each history; may be repeated."),
     ] = None,
+    directions: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, help="Groups of directions of each history; may be repeated."),
+    ] = None,
     description: Description = "",
     compress: Annotated[bool, typer.Option(help="Send frames deflated, without loss.")] = True,
     request_id: RequestId = None,
@@ -127,6 +131,9 @@ def upload(
     group an array of the group's name, uint8 (n, views, history, height, width, 3), in an NPZ file,
     or an NPY file each in a folder. `--shift given_views:GROUP` measures a group as any shift.
 
+    DIRECTIONS holds directions of the histories' pixels in the same way, float32 (n, probes,
+    history, height, width, 3): `acpc study sensitivity --directions GROUP` measures along them.
+
     When the connection breaks, the upload goes on by itself. When the command is interrupted, run
     it again: it goes on with the first window that the server has not stored.
 
@@ -140,11 +147,11 @@ def upload(
     """
     windows = said(history=history, horizon=horizon, reading=reading)
     with server.connect() as client, _shown() as (progress, on_read):
-        groups = load_views(*views or ())
+        groups, probes = (load_views(*paths or ()) for paths in (views, directions))
         try:
             with _anchors(file, format, task, drawing.said(), windows, on_read) as anchors:
                 stored = client.anchors.upload(
-                    anchors,
+                    replace(anchors, directions=probes),
                     views=groups,
                     description=description,
                     compress=compress,

@@ -354,9 +354,12 @@ def _contents(held: AnchorContents | None) -> dict[str, Any]:
 
 
 def _extras(item: AnchorSet) -> dict[str, Any]:
-    groups = (f"{group} ({count})" for group, count in item.groups.items())
+    groups, probes = (
+        ", ".join(f"{group} ({count})" for group, count in found.items())
+        for found in (item.groups, item.directions)
+    )
     others = (f"{x.name} {x.shape[-1]} wide" for x in item.extras if "/" not in x.name)
-    rows = {"views": ", ".join(groups), "further arrays": ", ".join(others)}
+    rows = {"views": groups, "directions": probes, "further arrays": ", ".join(others)}
     return {name: text for name, text in rows.items() if text}
 
 

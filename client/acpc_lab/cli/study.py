@@ -182,14 +182,16 @@ def sensitivity(
     step: Annotated[
         float | None, protocol("Size of the finite differences, in [0, 1] pixels [0.001].")
     ] = None,
+    directions: Annotated[
+        str | None,
+        typer.Option(metavar="GROUP", help="Of the anchor set, instead of random probes."),
+    ] = None,
 ) -> Plan:
     """Local sensitivity."""
-    return Plan(
-        studies.SensitivityParameters(),
-        studies.AskStudy(
-            SensitivityStudy(**said(probes=probes, seed=seed, horizon=horizon, step=step))
-        ),
+    study = SensitivityStudy(
+        **said(probes=probes, seed=seed, horizon=horizon, step=step, directions=directions)
     )
+    return Plan(studies.SensitivityParameters(), studies.AskStudy(study))
 
 
 @measured_study(

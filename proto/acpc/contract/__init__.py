@@ -1,6 +1,7 @@
 """What the contract means, declared once for server and client: NumPy and protobuf only."""
 
 from acpc.contract.anchor_sets import (
+    DIRECTIONS,
     MAX_EXTRA_ARRAYS,
     SMALL_ARRAYS,
     VIEWS,
@@ -186,6 +187,7 @@ from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
 
 __all__ = [
     "CHOICES",
+    "DIRECTIONS",
     "DTYPES",
     "KINDS",
     "MAX_ANCHORS",

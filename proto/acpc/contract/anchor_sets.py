@@ -24,11 +24,14 @@ SMALL_ARRAYS = ("action_blocks", "endpoint_states", "labels", "anchor_ids", "tra
 
 VIEWS = "views/"
 """Before the name of a group of views, in the name of its array."""
+DIRECTIONS = "directions/"
+"""The same of a group of probe directions."""
 MAX_EXTRA_ARRAYS = 256
 """Arrays of a set beside those that every set has."""
 # By what a name is, or begins with: element type, and axes for each anchor.
 _EXTRAS: dict[str, tuple[type[Any], str]] = {
     VIEWS: (np.uint8, "views, history, height, width, 3"),
+    DIRECTIONS: (np.float32, "probes, history, height, width, 3"),
     "proprio": (np.float32, "steps, features"),
 }
 
@@ -37,7 +40,8 @@ def _extra(name: str) -> tuple[type[Any], str]:
     prefix, slash, group = name.partition("/")
     known = _EXTRAS.get(prefix + slash)
     if known is None:
-        raise ArgumentError("name", f"found {name[:120]!r}, wanted views/GROUP or proprio")
+        wanted = "views/GROUP, directions/GROUP or proprio"
+        raise ArgumentError("name", f"found {name[:120]!r}, wanted {wanted}")
     if slash:
         check_group(group, "name")
     return known
@@ -91,7 +95,9 @@ class AnchorArray(Record, Wire[pb.AnchorArray]):
 
     Attributes:
         name: ``views/<group>``: views that the uploader made of each history, uint8 (views, h,
-            height, width, 3) for each anchor; ``proprio``: float32 (h + H, width).
+            height, width, 3) for each anchor; ``directions/<group>``: directions of its pixels for
+            the sensitivity study, float32 (probes, h, height, width, 3); ``proprio``: float32
+            (h + H, width).
         dtype: Element type, as NumPy names it.
         shape: Extents for each anchor.
         digest: sha256 of the content, see :func:`extra_digest`.
@@ -145,8 +151,16 @@ class AnchorSet(Record, Wire[pb.AnchorSet]):
     @property
     def groups(self) -> dict[str, int]:
         """Views of each history in every group of views, by the group's name."""
-        arrays = [array for array in self.extras if array.name.startswith(VIEWS)]
-        return {array.name.removeprefix(VIEWS): array.shape[0] for array in arrays}
+        return self._groups(VIEWS)
+
+    @property
+    def directions(self) -> dict[str, int]:
+        """Probe directions of each history in every group of them, by the group's name."""
+        return self._groups(DIRECTIONS)
+
+    def _groups(self, prefix: str) -> dict[str, int]:
+        arrays = [array for array in self.extras if array.name.startswith(prefix)]
+        return {array.name.removeprefix(prefix): array.shape[0] for array in arrays}
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -32,6 +32,7 @@ from acpc.contract.requests import (
     Thresholds,
     check_views,
 )
+from acpc.contract.visual_changes import check_group
 from acpc.v1 import scoring_service_pb2, study_service_pb2
 
 MAX_STUDY_VIEWS = 1000
@@ -172,6 +173,8 @@ class SensitivityStudy(_Study, Wire[study_service_pb2.SensitivityStudy]):
         seed: Seed of probes and noise.
         horizon: Predicted steps H, 1 to 256.
         step: Standard deviation of the finite differences in [0, 1] pixel units, in (0, 1].
+        directions: Group of the anchor set whose first ``probes`` directions both methods take
+            instead of random probes, each scaled to a root mean square of 1; empty: random ones.
     """
 
     kind = "sensitivity"
@@ -179,6 +182,12 @@ class SensitivityStudy(_Study, Wire[study_service_pb2.SensitivityStudy]):
     seed: int = seed_field()
     horizon: int = bounded(8, ge=1, le=MAX_LOGGED)
     step: float = bounded(0.001, gt=0, le=1, unit="pixel units")
+    directions: str = sized("", most=100, paper="")
+
+    def check_rules(self) -> None:
+        """The group's name may be one."""
+        if self.directions:
+            check_group(self.directions, "directions")
 
 
 Study: TypeAlias = DriftStudy | PlannerStudy | GeometryStudy | SensitivityStudy

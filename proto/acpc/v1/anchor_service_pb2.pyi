@@ -266,6 +266,8 @@ class AnchorArray(_message.Message):
     name: _builtins.str
     """What it is: "views/<group>" holds a group of views that the uploader made of
     each history, uint8 (views, history, height, width, 3) for each anchor;
+    "directions/<group>" directions of its pixels for the sensitivity study,
+    float32 (probes, history, height, width, 3), none of them 0 throughout;
     "proprio" what a robot feels at each frame, float32 (history + horizon,
     width).
     """

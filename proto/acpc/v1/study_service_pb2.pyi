@@ -420,6 +420,10 @@ class SensitivityStudy(_message.Message):
     of the squared Frobenius norm of the Jacobian of the weighted rollout with
     respect to the history's pixels in [0, 1] units, at the checkpoint's image
     size). Computed in fp32 only: a small difference has no digits in less.
+    Along given directions both methods take the same ones, each resized as frames
+    are and scaled to a root mean square of 1 over the history, the length of a
+    Rademacher probe: the squared norm is the one that the Jacobian would have if
+    it amplified every direction as this one.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -428,6 +432,7 @@ class SensitivityStudy(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     HORIZON_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    DIRECTIONS_FIELD_NUMBER: _builtins.int
     probes: _builtins.int
     """Probes per anchor and method. Absent: 8.
     Range: 1 to 1000; default 8.
@@ -445,6 +450,11 @@ class SensitivityStudy(_message.Message):
     Absent: 0.001.
     Range: (0, 1] pixel units; default 0.001.
     """
+    directions: _builtins.str
+    """Group of directions of the anchor set, its array "directions/<group>": its
+    first probes instead of random ones. Empty: random ones.
+    Length: at most 100 characters.
+    """
     def __init__(
         self,
         *,
@@ -452,10 +462,11 @@ class SensitivityStudy(_message.Message):
         seed: _builtins.int | None = ...,
         horizon: _builtins.int | None = ...,
         step: _builtins.float | None = ...,
+        directions: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_horizon", b"_horizon", "_probes", b"_probes", "_seed", b"_seed", "_step", b"_step", "horizon", b"horizon", "probes", b"probes", "seed", b"seed", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_horizon", b"_horizon", "_probes", b"_probes", "_seed", b"_seed", "_step", b"_step", "horizon", b"horizon", "probes", b"probes", "seed", b"seed", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_horizon", b"_horizon", "_probes", b"_probes", "_seed", b"_seed", "_step", b"_step", "directions", b"directions", "horizon", b"horizon", "probes", b"probes", "seed", b"seed", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__horizon: _TypeAlias = _typing.Literal["horizon"]  # noqa: Y015
     _WhichOneofArgType__horizon: _TypeAlias = _typing.Literal["_horizon", b"_horizon"]  # noqa: Y015

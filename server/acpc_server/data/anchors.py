@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 from acpc.contract import (
+    DIRECTIONS,
     SMALL_ARRAYS,
     AnchorArray,
     anchors_digest,
@@ -288,6 +289,13 @@ class AnchorBatch(Anchors):
                 raise error.below(path if error.field == "name" else f"{path}.values") from error
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise InvalidArgument(f"{path}.values", "holds NaN or infinite numbers")
+            if not name.startswith(DIRECTIONS):
+                continue
+            for anchor, probe in np.argwhere(~array.any(axis=(2, 3, 4, 5))):
+                raise InvalidArgument(
+                    f"{path}.values",
+                    f"direction {probe} of anchor {anchor} is 0 throughout and points nowhere",
+                )
 
     @property
     def frame_size(self) -> tuple[int, int]:

@@ -26,7 +26,7 @@ class AnchorJobSpec(JobSpec, ABC):
     """A checkpoint, the anchors it is measured on, and the arithmetic of the network.
 
     A record without a draw format is of a release that had the first; its job finishes with it.
-    ``view_digests`` are those of the groups of given views that it measures, by group.
+    ``view_digests`` are those of the groups of given views, or directions, that it measures.
     """
 
     checkpoint: CheckpointRef

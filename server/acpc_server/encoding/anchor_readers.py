@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from acpc.contract import (
+    DIRECTIONS,
     VIEWS,
     AnchorSample,
     AnchorSource,
     GivenViews,
     Reading,
+    SensitivityStudy,
     VisualChange,
 )
 from acpc.datasets import window_future_frames
@@ -159,26 +161,46 @@ class AnchorReaders:
             if not isinstance(shift, GivenViews):
                 continue
             path = f"{fields[0].format(index)}.{shift.kind}.group"
-            if not isinstance(source, AnchorSetSource):
-                raise InvalidArgument(
-                    path, "a dataset's anchors have no given views; upload an anchor set with them"
-                )
-            arrays = {x.name: x for x in self._sets.get(source.digest).info.extras}
-            array = arrays.get(f"{VIEWS}{shift.group}")
-            if array is None:
-                groups = [x.removeprefix(VIEWS) for x in arrays if x.startswith(VIEWS)]
-                there = f"it has {', '.join(groups)}" if groups else "it has none"
-                raise InvalidArgument(
-                    path, f"the anchor set has no group of views {shift.group!r}; {there}"
-                )
-            if draws > array.shape[0]:
-                raise InvalidArgument(
-                    fields[1],
-                    f"is {draws}, but the group {shift.group!r} of the anchor set has "
-                    f"{array.shape[0]} views of each history; ask for at most {array.shape[0]}",
-                )
-            found[shift.group] = array.digest
+            found[shift.group] = self._group(source, VIEWS, shift.group, draws, (path, fields[1]))
         return found
+
+    def given_directions(self, source: AnySource, study: SensitivityStudy) -> dict[str, str]:
+        """Digest of the group of directions that a study takes, by group; empty for random ones.
+
+        Raises:
+            InvalidArgument: The anchors have no such group, or fewer directions in it.
+        """
+        fields = f"{study.kind}.directions", f"{study.kind}.probes"
+        group = study.directions
+        return (
+            {group: self._group(source, DIRECTIONS, group, study.probes, fields)} if group else {}
+        )
+
+    def _group(
+        self, source: AnySource, prefix: str, group: str, count: int, fields: tuple[str, str]
+    ) -> str:
+        """Digest of a group; ``fields`` are those of its name and of how many are taken."""
+        what = prefix.removesuffix("/")
+        if not isinstance(source, AnchorSetSource):
+            raise InvalidArgument(
+                fields[0],
+                f"a dataset's anchors have no given {what}; upload an anchor set with them",
+            )
+        arrays = {x.name: x for x in self._sets.get(source.digest).info.extras}
+        array = arrays.get(f"{prefix}{group}")
+        if array is None:
+            groups = [x.removeprefix(prefix) for x in arrays if x.startswith(prefix)]
+            there = f"it has {', '.join(groups)}" if groups else "it has none"
+            raise InvalidArgument(
+                fields[0], f"the anchor set has no group of {what} {group!r}; {there}"
+            )
+        if count > array.shape[0]:
+            raise InvalidArgument(
+                fields[1],
+                f"is {count}, but the group {group!r} of the anchor set has {array.shape[0]} "
+                f"{what} of each history; ask for at most {array.shape[0]}",
+            )
+        return array.digest
 
     def _check_dataset(
         self, source: AnchorSource, card: ModelCard, history: int, horizon: int

@@ -49,12 +49,18 @@ def to_model_input(
     if not frames.is_floating_point():
         pixels = pixels / per_channel((255.0,) * 3, pixels)
     mean, std = per_channel(IMAGENET_MEAN, pixels), per_channel(IMAGENET_STD, pixels)
-    normalised = ((pixels - mean) / std).contiguous()
-    size = input_size(frames.shape, image_size)
-    if size == (height, width):
-        return normalised
+    return resize_shorter(((pixels - mean) / std).contiguous(), image_size)
+
+
+def resize_shorter(
+    images: Float[Tensor, "n 3 height width"], image_size: int
+) -> Float[Tensor, "n 3 model_height model_width"]:
+    """Images with their shorter side resized as :func:`to_model_input` does; linear in them."""
+    size = input_size(images.shape[1:], image_size)
+    if size == images.shape[2:]:
+        return images
     return functional.interpolate(
-        normalised, size=size, mode="bilinear", align_corners=False, antialias=True
+        images, size=size, mode="bilinear", align_corners=False, antialias=True
     )
 
 

@@ -8,6 +8,8 @@ norm, neither of which ever builds the Jacobian A = J_G J_E:
   differentiation;
 - finite differences: E |G(x + sigma e) - G(x)|^2 / sigma^2 for standard normal e.
 
+Given directions take the place of both probes, each scaled to |v|^2 = dim x, that of the signs.
+
 Both live on the pixels of the history in [0, 1] units, at the checkpoint's image size.
 """
 
@@ -19,9 +21,10 @@ from torch import Tensor
 
 from acpc_server.numerics.consistency import acpc, step_distances
 from acpc_server.numerics.keyed_random import keyed_generator, standard_normals
-from acpc_server.numerics.pixels import IMAGENET_STD
+from acpc_server.numerics.pixels import IMAGENET_STD, resize_shorter
 
 _DOMAIN = b"acpc/probe/1\0"
+_VANISHED = 1e-6  # what rounding leaves of a direction that the resize takes away
 
 
 def rademacher_probe(
@@ -46,6 +49,20 @@ def pixel_direction(
 ) -> Float[Tensor, "*batch 3 height width"]:
     """A direction in [0, 1] pixel units as a direction of the normalised model input."""
     return probe / torch.tensor(IMAGENET_STD, dtype=probe.dtype).view(3, 1, 1)
+
+
+def given_probe(
+    given: Float[Tensor, "n history height width 3"], image_size: int
+) -> Float32[Tensor, "n history 3 model_height model_width"]:
+    """Directions as probes: resized as frames are, then scaled to a root mean square of 1 each.
+
+    A direction of which the resize leaves nothing is 0.
+    """
+    images = given.double().permute(0, 1, 4, 2, 3).contiguous()
+    resized = resize_shorter(images.flatten(0, 1), image_size).unflatten(0, images.shape[:2])
+    size, before = (x.square().flatten(1).mean(dim=1).sqrt() for x in (resized, images))
+    scale = torch.where(size > before * _VANISHED, 1 / size, 0.0)
+    return (resized * scale.view(-1, 1, 1, 1, 1)).float()
 
 
 def squared_norm(

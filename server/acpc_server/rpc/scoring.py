@@ -166,8 +166,9 @@ class StudyServicer(_JobServicer[StudyJobKind]):
         if isinstance(study, DriftStudy | PlannerStudy):
             study = resolved(study, readers.reading(source))
             source = read_anchors(asked.anchors, readers, study)  # the count follows the reading
-        given: dict[str, str] = {}
-        if not isinstance(study, SensitivityStudy):
+        if isinstance(study, SensitivityStudy):
+            given = readers.given_directions(source, study)
+        else:
             fields = (f"{study.kind}.shifts[{{}}]", f"{study.kind}.draws")
             given = readers.given_views(source, study.shifts, study.draws, fields)
         spec = StudySpec(

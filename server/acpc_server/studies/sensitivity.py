@@ -7,11 +7,12 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from acpc.contract import SensitivityStudy
+from acpc.contract import DIRECTIONS, SensitivityStudy
 from torch import Tensor
 
 from acpc_server.encoding import read_inputs
 from acpc_server.engine import frames_per_call
+from acpc_server.errors import FailedPrecondition
 from acpc_server.numerics import horizon_weights, sensitivity
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.studies.measurement import Bench, Measurement, Table
@@ -22,7 +23,7 @@ Draw: TypeAlias = Callable[..., Tensor]
 
 
 class SensitivityMeasurement(Measurement[SensitivityStudy]):
-    """Squared norms of the Jacobian of encoder and rollout along random directions."""
+    """Squared norms of the Jacobian of encoder and rollout along random or given directions."""
 
     def __init__(self, bench: Bench, study: SensitivityStudy) -> None:
         super().__init__(bench, study)
@@ -40,12 +41,11 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
         # Probes are as large as the history: only a device call's worth is there at a time.
         for rows in torch.split(torch.arange(n * probes), self._rows_per_call()):
             anchor = rows // probes
-            ids = bench.anchors.anchor_ids[start:stop][anchor.numpy()]
-            keys = list(zip(ids.tolist(), (rows % probes).tolist(), strict=True))
+            signs, normals = self._directions(start + anchor, rows % probes, clean.shape[2:])
             frames, actions = clean[anchor], blocks[anchor]
-            norms[JACOBIAN].append(self._jacobian(frames, actions, keys, context))
+            norms[JACOBIAN].append(self._jacobian(frames, actions, signs, context))
             norms[DIFFERENCE].append(
-                self._difference(frames, actions, still[anchor], keys, context)
+                self._difference(frames, actions, still[anchor], normals, context)
             )
         by_method = torch.stack([torch.cat(part).reshape(n, probes) for part in norms], dim=1)
         methods = np.repeat(np.array([JACOBIAN, DIFFERENCE], np.int64), probes)
@@ -62,23 +62,54 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
         frames = frames_per_call(self._bench.engine.device.type, Priority.JOB, size, size)
         return max(1, frames // self._history)
 
-    def _directions(self, draw: Draw, frames: Tensor, keys: Sequence[tuple[int, int]]) -> Tensor:
-        """One direction of the model input for each anchor and probe, like ``frames``."""
-        probes = [
-            draw(frames.shape[1:], seed=self._study.seed, anchor=anchor, probe=probe)
-            for anchor, probe in keys
-        ]
-        return sensitivity.pixel_direction(torch.stack(probes))
+    def _directions(
+        self, anchors: Tensor, probes: Tensor, image: Sequence[int]
+    ) -> tuple[Tensor, Tensor]:
+        """Directions of the model input for each anchor and probe, for either method."""
+        if self._study.directions:
+            given = sensitivity.pixel_direction(self._given(anchors, probes))
+            return given, given
+        ids = self._bench.anchors.anchor_ids[anchors.numpy()].tolist()
+        keys = list(zip(ids, probes.tolist(), strict=True))
+        shape, seed = (self._history, *image), self._study.seed
+
+        def drawn(draw: Draw) -> Tensor:
+            found = [draw(shape, seed=seed, anchor=anchor, probe=probe) for anchor, probe in keys]
+            return sensitivity.pixel_direction(torch.stack(found))
+
+        return drawn(sensitivity.rademacher_probe), drawn(sensitivity.gaussian_probe)
+
+    def _given(self, anchors: Tensor, probes: Tensor) -> Tensor:
+        """The set's own directions; rows are of consecutive anchors.
+
+        Raises:
+            FailedPrecondition: Nothing is left of one in the model's history and image size.
+        """
+        first, last = int(anchors[0]), int(anchors[-1])
+        name = f"{DIRECTIONS}{self._study.directions}"
+        read = self._bench.anchors.read_extra(name, first, last + 1)
+        rows = read[(anchors - first).numpy(), probes.numpy()][:, -self._history :]
+        size = self._bench.checkpoint.model.card.image_size
+        found = sensitivity.given_probe(torch.from_numpy(rows), size)
+        lost = (~found.flatten(1).any(dim=1)).nonzero().flatten()
+        if len(lost):
+            anchor, probe = int(anchors[lost[0]]), int(probes[lost[0]])
+            raise FailedPrecondition(
+                f"direction {probe} of anchor {anchor} in the group {self._study.directions!r} has "
+                f"nothing left in the newest {self._history} frames at {size} pixels; upload "
+                "directions that the checkpoint can see",
+                reason="VANISHED_DIRECTION",
+            )
+        return found
 
     def _jacobian(
         self,
         frames: Tensor,
         blocks: Tensor,
-        keys: Sequence[tuple[int, int]],
+        directions: Tensor,
         context: RequestContext,
     ) -> Tensor:
         """Hutchinson's estimates, one a row."""
-        directions = self._directions(sensitivity.rademacher_probe, frames, keys)
         model = self._bench.checkpoint.model
         tangents = self._bench.engine.rollout_tangent(model, frames, directions, blocks, context)
         return sensitivity.squared_norm(tangents, self._weights)
@@ -88,12 +119,12 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
         frames: Tensor,
         blocks: Tensor,
         still: Tensor,
-        keys: Sequence[tuple[int, int]],
+        directions: Tensor,
         context: RequestContext,
     ) -> Tensor:
         """Finite differences from the rollouts ``still`` of unmoved frames, one a row."""
         step = self._study.step
-        moved = frames + step * self._directions(sensitivity.gaussian_probe, frames, keys)
+        moved = frames + step * directions
         rollouts = self._predict(moved, blocks, context)
         return sensitivity.finite_difference(still, rollouts, self._weights, step)
 

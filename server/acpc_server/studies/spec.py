@@ -126,5 +126,10 @@ class StudySpec(AnchorJobSpec):
             digests |= format_digested(self.draw_format)
             digests["specs"] = [spec.digest for spec in self.study.shifts]
             digests["draws"] = self.study.draws
-            digests |= self.given()
-        return digest_json(digests)
+        return digest_json(digests | self.given())
+
+    def given(self) -> dict[str, object]:
+        """The groups of directions, or of views, and their digests, as JSON."""
+        if isinstance(self.study, SensitivityStudy) and self.view_digests:
+            return {"given_directions": dict(self.view_digests)}
+        return super().given()

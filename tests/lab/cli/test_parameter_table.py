@@ -131,7 +131,8 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
             "planner": [*DRAWN[:6], *CEM, "--history", 2, "--goal-offset", 3, "--cost", "sum",
                         "--protocol", "released"],
             "geometry": DRAWN,
-            "sensitivity": ["--probes", 2, "--seed", 3, "--horizon", 4, "--step", 0.01],
+            "sensitivity": ["--probes", 2, "--seed", 3, "--horizon", 4, "--step", 0.01,
+                            "--directions", "light"],
         }.items()
     },
 }  # fmt: skip

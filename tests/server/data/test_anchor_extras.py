@@ -17,7 +17,15 @@ RNG = np.random.default_rng(5)
 NIGHT = RNG.integers(0, 256, (COUNT, 4, HISTORY, 12, 9, 3), np.uint8)
 NOON = RNG.integers(0, 256, (COUNT, 1, HISTORY, 12, 9, 3), np.uint8)
 PROPRIO = RNG.standard_normal((COUNT, HISTORY + HORIZON, 6), np.float32)
-ARRAYS = {"views/night": NIGHT, "views/light:0.5": NOON, "proprio": PROPRIO}
+LIGHT = RNG.standard_normal((COUNT, 2, HISTORY, 12, 9, 3), np.float32)
+STILL = np.ones((COUNT, 2, 1, 1, 1, 1), np.float32)
+STILL[3, 1] = 0
+ARRAYS = {
+    "views/night": NIGHT,
+    "views/light:0.5": NOON,
+    "proprio": PROPRIO,
+    "directions/light": LIGHT,
+}
 
 
 def with_arrays(**changed: object) -> AnchorBatch:
@@ -132,6 +140,11 @@ def test_fewer_anchors_and_shorter_ones_have_the_extra_arrays_too(tmp_path: Path
         ("views/a b", NIGHT, "extras[0].name"),
         ("views/../../x", NIGHT, "extras[0].name"),
         ("frames", NIGHT, "extras[0].name"),
+        ("directions/light", NIGHT, "extras[0].values.dtype"),
+        ("directions/light", LIGHT[:, :, :1], "extras[0].values.shape"),
+        ("directions/light", LIGHT * STILL, "extras[0].values"),
+        ("directions/light", np.where(STILL, LIGHT, np.float32(np.inf)), "extras[0].values"),
+        ("directions/", LIGHT, "extras[0].name"),
         ("proprio", np.full((COUNT, HISTORY + HORIZON, 2), np.nan, np.float32), "extras[0].values"),
     ],
 )

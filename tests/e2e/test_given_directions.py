@@ -1,0 +1,123 @@
+"""Probe directions that an anchor set brings, in the sensitivity study, against float64 NumPy."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import study_reference
+from acpc.contract import DatasetAnchors, SensitivityStudy
+from acpc_client import AnchorArrays, AnchorSet
+from acpc_client.errors import FailedPrecondition, InvalidArgument
+from acpc_client.sync.client import AcpcClient
+from acpc_lab.cli import app
+from served_world import FRAME_SIDE, ServedWorld
+from server_process import ServerProcess
+from study_reference import StudyAnchors
+from typer.testing import CliRunner
+
+HISTORY, HORIZON, COUNT, PROBES = 3, 2, 11, 3
+EARLY = 1  # frames before those that the checkpoint sees
+STUDY = SensitivityStudy(probes=2, horizon=HORIZON, step=0.02, directions="light:1")
+
+
+@pytest.fixture(scope="module")
+def anchors() -> AnchorArrays:
+    rng = np.random.default_rng(8)
+    steps = EARLY + HISTORY + HORIZON
+    image = (FRAME_SIDE, FRAME_SIDE, 3)
+    lengths = 10.0 ** rng.uniform(-30, 30, (COUNT, PROBES, 1, 1, 1, 1))
+    light = rng.standard_normal((COUNT, PROBES, EARLY + HISTORY, *image)) + 0.5
+    early = np.zeros((COUNT, 1, EARLY + HISTORY, *image), np.float32)
+    early[:, :, :EARLY] = 1
+    return AnchorArrays(
+        history=EARLY + HISTORY,
+        frames=rng.integers(0, 256, (COUNT, steps, *image), np.uint8),
+        action_blocks=rng.standard_normal((COUNT, steps - 1, 10), np.float32),
+        endpoint_states=rng.standard_normal((COUNT, 2)),
+        labels=rng.integers(0, 2, COUNT),
+        anchor_ids=rng.permutation(COUNT),
+        directions={"light:1": (lengths * light).astype(np.float32), "early": early},
+    )
+
+
+@pytest.fixture(scope="module")
+def stored(client: AcpcClient, anchors: AnchorArrays) -> AnchorSet:
+    return client.anchors.upload(anchors)
+
+
+def test_both_methods_take_the_directions_of_the_set(
+    client: AcpcClient, world: ServedWorld, anchors: AnchorArrays, stored: AnchorSet
+) -> None:
+    assert stored.directions == {"early": 1, "light:1": PROBES}
+    assert stored.groups == {}
+    result = client.run_study("lewm", stored, STUDY).result()
+    seen = SimpleNamespace(
+        ids=anchors.anchor_ids.tolist(),
+        frames=anchors.frames[:, EARLY:],
+        blocks=anchors.action_blocks[:, EARLY:].astype(np.float64),
+    )
+    rows = study_reference.sensitivity_rows(
+        world.reference("lewm", loops=False),
+        StudyAnchors(seen, [], HISTORY),
+        probes=2,
+        seed=0,
+        step=0.02,
+        directions=[x[:, EARLY:].astype(np.float64) for x in anchors.directions["light:1"]],
+    )
+    for name in ("anchor", "method", "probe"):
+        assert result.columns[name].tolist() == [row[name] for row in rows]
+    wanted = np.array([row["squared_norm"] for row in rows])
+    np.testing.assert_allclose(result.columns["squared_norm"], wanted, rtol=1e-4)
+    (digest,) = (x.digest for x in stored.extras if x.name == "directions/light:1")
+    assert result.receipt.parameters["given_directions"] == {"light:1": digest}
+    random = client.run_study("lewm", stored, dataclasses.replace(STUDY, directions="")).result()
+    assert random.receipt.perturbation_digest != result.receipt.perturbation_digest
+    assert "given_directions" not in random.receipt.parameters
+
+
+def test_what_a_set_does_not_have_is_told(
+    client: AcpcClient, anchors: AnchorArrays, stored: AnchorSet
+) -> None:
+    plain = client.anchors.upload(dataclasses.replace(anchors, directions={}))
+    dataset = DatasetAnchors("tworoom.h5", "tworoom", count=3)
+    cases = [
+        (
+            stored,
+            {"directions": "dusk"},
+            "directions",
+            "group of directions 'dusk'; it has early, ",
+        ),
+        (plain, {}, "directions", "it has none"),
+        (dataset, {}, "directions", "a dataset's anchors have no given directions; upload"),
+        (stored, {"probes": 4}, "probes", "is 4, but the group 'light:1' .* has 3 directions"),
+    ]
+    for source, changed, field, message in cases:
+        with pytest.raises(InvalidArgument, match=message) as caught:
+            client.run_study("lewm", source, dataclasses.replace(STUDY, **changed))
+        assert [v.field for v in caught.value.violations] == [f"sensitivity.{field}"]
+    blind = client.run_study(
+        "lewm", stored, SensitivityStudy(probes=1, directions="early", horizon=1)
+    )
+    with pytest.raises(FailedPrecondition, match="direction 0 of anchor 0 in the group 'early'"):
+        blind.result()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [(0.0, "direction 1 of anchor 2 is 0"), (np.nan, "NaN")]
+)
+def test_directions_that_point_nowhere_are_not_stored(
+    client: AcpcClient, anchors: AnchorArrays, value: float, message: str
+) -> None:
+    light = anchors.directions["light:1"].copy()
+    light[2, 1] = value
+    with pytest.raises(InvalidArgument, match=message) as caught:
+        client.anchors.upload(dataclasses.replace(anchors, directions={"light:1": light}))
+    assert [v.field for v in caught.value.violations] == ["shard.extras[0].values"]
+
+
+def test_from_the_command_line(server: ServerProcess, stored: AnchorSet) -> None:
+    shown = CliRunner().invoke(app, ["anchors", "show", stored.digest, "--target", server.address])
+    assert "directions          early (1), light:1 (3)" in shown.stdout
