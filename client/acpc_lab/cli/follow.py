@@ -42,18 +42,12 @@ def submitting(request_id: str) -> Iterator[str]:
 
 
 def follow(
-    client: AcpcClient,
-    name: str,
-    *,
-    timeout: float | None,
-    as_json: bool,
-    output: Path | None,
-    gate: Gate,
-) -> None:
-    """Shows a job until it ends, prints its score, and exits as the gate says.
+    client: AcpcClient, name: str, *, timeout: float | None, output: Path | None
+) -> Operation:
+    """Shows a job until it ends, keeps its answer in a file, and returns it.
 
     Raises:
-        typer.Exit: With the exit code of the verdict.
+        typer.Exit: It was interrupted.
         AcpcError: The job cannot be watched, or ``timeout`` passed.
     """
     try:
@@ -65,7 +59,7 @@ def follow(
         raise typer.Exit(Exit.INTERRUPTED) from interrupt
     if output is not None and last.error is None:
         save_result(last, output)
-    finish(last, as_json, gate)
+    return last
 
 
 def finish(operation: Operation, as_json: bool, gate: Gate) -> None:

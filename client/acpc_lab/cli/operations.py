@@ -9,7 +9,7 @@ import typer
 from acpc_client import save_result, status_of
 
 from acpc_lab.cli import render
-from acpc_lab.cli.follow import follow, study_line
+from acpc_lab.cli.follow import finish, follow, study_line
 from acpc_lab.cli.options import (
     AnswerOutput,
     Gate,
@@ -78,7 +78,8 @@ def watch(
 ) -> None:
     """Follows a job to its end; exits as `acpc score` does."""
     with server.connect() as client:
-        follow(client, name, timeout=server.timeout, as_json=as_json, output=output, gate=gate)
+        ended = follow(client, name, timeout=server.timeout, output=output)
+        finish(ended, as_json, gate)
 
 
 @command(app)

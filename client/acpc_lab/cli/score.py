@@ -21,7 +21,7 @@ from acpc_client import (
 )
 
 from acpc_lab.cli import render
-from acpc_lab.cli.follow import follow, submitting
+from acpc_lab.cli.follow import finish, follow, submitting
 from acpc_lab.cli.options import (
     PROTOCOL,
     Gate,
@@ -44,6 +44,8 @@ from acpc_lab.cli.parameters import (
     numbers,
     sets,
 )
+from acpc_lab.cli.tracking import LogTo, logged
+from acpc_lab.integrations import EpochScore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +198,7 @@ def score(
     ] = False,
     gate: GateOption = Gate.POINT,
     output: ScoreOutput = None,
+    log_to: LogTo = None,
     server: Server,
     as_json: Json = False,
 ) -> None:
@@ -211,6 +214,7 @@ def score(
         acpc score lewm-tworooms --no-wait \
             --dataset tworoom.h5 --task tworoom --shift blur:15
         acpc score lewm-tworooms --anchor-set "$DIGEST" --shift blur:15
+        acpc score lewm-tworooms --anchor-set "$DIGEST" --shift blur:15 --log-to tensorboard:runs
         acpc score lewm-tworooms --weights-file weights_epoch_40.pt --numeric-mode bf16 \
             --dataset tworoom.h5 --task tworoom --shift blur:15 --one-per-episode \
             --extra-horizons 1,2,4 --extra-quantiles 0.8,0.95
@@ -230,7 +234,7 @@ def score(
     perturbation, anchors = read_shift(shift), source.read()
     checkpoint, reference = judged.refs()
     thresholds = measures.thresholds()
-    with server.connect() as client:
+    with server.connect() as client, logged(log_to) as log:
         with submitting(request_id or str(uuid.uuid4())) as named:
             job = client.score_checkpoint(
                 checkpoint,
@@ -251,4 +255,6 @@ def score(
                 render.line(job.name)
             return
         render.note(f"{job.name}: submitted")
-        follow(client, job.name, timeout=server.timeout, as_json=as_json, output=output, gate=gate)
+        ended = follow(client, job.name, timeout=server.timeout, output=output)
+        log(EpochScore.numbered(checkpoint, perturbation, ended.name, ended.score))
+        finish(ended, as_json, gate)

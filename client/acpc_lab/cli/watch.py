@@ -26,6 +26,7 @@ from acpc_lab.cli.options import (
     target_option,
 )
 from acpc_lab.cli.progress import shown
+from acpc_lab.cli.tracking import LogTo, logged
 from acpc_lab.sweeps import SweepSpec, load_spec
 from acpc_lab.watching import Finder, ScoredCheckpoint, Watch, Webhook, verdict_of
 
@@ -248,6 +249,7 @@ def watch(
             "ACPC_RESULTS (the folder), and the JSON of its scores on stdin.",
         ),
     ] = None,
+    log_to: LogTo = None,
     listening: Listening,
     server: WatchServer,
     as_json: Json = False,
@@ -271,6 +273,7 @@ def watch(
             --gate confident --on-fail 'scancel "$SLURM_JOB_ID"'
         acpc watch /data/checkpoints --sweep gate.yaml --once || mail -s "it fails" me
         acpc watch /data/checkpoints --sweep gate.yaml --listen 127.0.0.1:8765
+        WANDB_MODE=offline acpc watch /data/checkpoints --sweep gate.yaml --log-to wandb:rooms
 
     With `--listen`, `POST /operations` takes `{"event": "save", "step": 12,
     "checkpoint_dir": "/data/checkpoints/runs/7", "output_dir": "/data/checkpoints/runs"}`, and
@@ -287,16 +290,17 @@ def watch(
         spec = load_spec(sweep)
         for sentence in spec.warnings:
             render.note(f"warning: {sentence}")
-        watching = Watch(
-            spec,
-            sweep.with_name(f"{spec.name}.watch"),
-            Finder(directory, looking.prefix, looking.settle),
-            gate=gate or spec.gate,
-            listeners=[telling],
-            on_trouble=render.note,
-        )
-        with server.connect(spec) as client, listening.opened(watching):
-            looking.run(watching, client, server.patience)
+        with logged(log_to, spec.name) as log:
+            watching = Watch(
+                spec,
+                sweep.with_name(f"{spec.name}.watch"),
+                Finder(directory, looking.prefix, looking.settle),
+                gate=gate or spec.gate,
+                listeners=[telling, log],
+                on_trouble=render.note,
+            )
+            with server.connect(spec) as client, listening.opened(watching):
+                looking.run(watching, client, server.patience)
     for arrival in watching.unplanned:
         render.note(f"error: {arrival.ref.name} {arrival.ref.weights} was not scored")
         telling.outcomes.append(Outcome.UNSPECIFIED)

@@ -26,7 +26,7 @@ import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Self, Unpack
 
 from acpc_client import (
@@ -131,6 +131,15 @@ class EpochScore:
     operation: str
     score: Score | None
     error: AcpcError | None
+
+    @classmethod
+    def numbered(
+        cls, checkpoint: CheckpointRef, shift: Perturbation, operation: str, score: Score | None
+    ) -> EpochScore:
+        """A score whose epoch is the last number in the name of the weights file, else 0."""
+        numbers = re.findall(r"\d+", PurePosixPath(checkpoint.weights).stem)
+        epoch = int(numbers[-1]) if numbers else 0
+        return cls(epoch, epoch, checkpoint, shift, operation, score, None)
 
     @property
     def passed(self) -> bool:

@@ -50,6 +50,7 @@ class CallbackOptions(ScoringOptions, total=False):
     Attributes:
         every: Epochs from one score to the next [1].
         prefix: Before the names of what is logged [acpc].
+        listeners: Called with every score, for example an ``acpc_lab.exporters.Tracker`` [none].
         stop_when: Told every score; where it returns True, training stops after that epoch.
         gate: Raise ``ScreenFailed`` at the end of ``fit`` when the last scored epoch does not pass
             under every shift, or none was scored. ``"point"``, or True: by its numbers as they are;
@@ -62,6 +63,7 @@ class CallbackOptions(ScoringOptions, total=False):
 
     every: int
     prefix: str
+    listeners: Sequence[Callable[[EpochScore], object]]
     stop_when: Callable[[EpochScore], bool] | None
     gate: bool | str
     undecided: str
@@ -121,6 +123,7 @@ class ScoreCheckpointCallback:
         }  # fmt: skip
         self._export = export
         self._prefix = options.get("prefix", "acpc")
+        self._listeners = tuple(options.get("listeners", ()))
         self._stop_when = options.get("stop_when")
         self._gate = _one_of("gate", options.get("gate") or "", "", *_GATES)
         self._undecided = _one_of("undecided", options.get("undecided", "continue"), *_UNDECIDED)
@@ -187,6 +190,8 @@ class ScoreCheckpointCallback:
                     raise item.error
                 for logger in trainer.loggers:
                     logger.log_metrics(item.metrics(self._prefix), step=item.step)
+                for listener in self._listeners:
+                    listener(item)
                 self._wants_stop |= self._stop_when is not None and self._stop_when(item)
             except Exception as error:  # noqa: BLE001 - training goes on
                 job = f" ({item.operation})" if item.operation else ""

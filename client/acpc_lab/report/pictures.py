@@ -44,11 +44,14 @@ class Picture:
         with plotting.styled():
             self.figure.savefig(path, facecolor="white", dpi=_DPI)
 
-    def _repr_png_(self) -> bytes:
+    def png(self) -> bytes:
+        """The content of its PNG file."""
         content = io.BytesIO()
         with plotting.styled():
             self.figure.savefig(content, format="png", facecolor="white", dpi=_DPI)
         return content.getvalue()
+
+    _repr_png_ = png
 
 
 def picture(answer: Any) -> Picture:  # noqa: ANN401 - any answer

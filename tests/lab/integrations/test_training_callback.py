@@ -213,6 +213,8 @@ def test_training_can_stop_and_gate_on_scores(
 
     seen: list[EpochScore] = []
 
+    heard: list[EpochScore] = []
+
     def bad(item: EpochScore) -> bool:
         seen.append(item)
         return not item.passed
@@ -225,11 +227,12 @@ def test_training_can_stop_and_gate_on_scores(
 
     callback = ScoreCheckpointCallback(
         server.address, ANCHORS, NOISE, export=slowly, reference="base", protocol=PROTOCOL,
-        stop_when=bad, gate=True,
+        listeners=[heard.append], stop_when=bad, gate=True,
     )  # fmt: skip
     with pytest.raises(ScreenFailed, match="epoch 0 does not pass"):
         fit(library, tmp_path / "bad", callback, epochs=50)
     assert [item.epoch for item in seen] == [0]
+    assert heard == seen
     nothing = ScoreCheckpointCallback(
         server.address, ANCHORS, NOISE, export=lambda *_: None, gate=True
     )

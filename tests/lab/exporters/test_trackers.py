@@ -1,0 +1,210 @@
+"""Scores at MLflow, Weights & Biases and TensorBoard, read back by the trackers' own readers."""
+
+import json
+import pickle
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from acpc_client import CheckpointRef, GaussianNoise, Score
+from acpc_client.errors import ArgumentError
+from acpc_lab import exporters
+from acpc_lab.exporters import Tracker, record_of
+from acpc_lab.integrations import EpochScore
+from report_samples import sweep
+from waiting import GENEROUS_SECONDS
+
+NAME = "acpc/gaussian_noise_0.08"
+
+
+@pytest.fixture(scope="module")
+def score() -> Score:
+    """A score with values per anchor."""
+    found = next(c.score for c in sweep().cells if c.score and c.score.checkpoint.anchor_values)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def items(score: Score) -> list[EpochScore]:
+    """Epochs 1 and 2 of one run."""
+    return [
+        EpochScore.numbered(
+            CheckpointRef("runs/7", f"weights_epoch_{epoch}.pt"), GaussianNoise(0.08), "op", score
+        )
+        for epoch in (1, 2)
+    ]
+
+
+@pytest.fixture
+def told() -> list[str]:
+    """What went wrong."""
+    return []
+
+
+@pytest.fixture
+def write(items: list[EpochScore], told: list[str]) -> Callable[[str], None]:
+    """Writes both epochs to a tracker."""
+
+    def write(address: str) -> None:
+        with Tracker(address, "gate", told.append) as tracker:
+            for item in items:
+                tracker(item)
+
+    return write
+
+
+def test_tensorboard_reads_scores_verdicts_and_figures_by_epoch(
+    write: Callable[[str], None], told: list[str], tmp_path: Path, score: Score
+) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    write(f"tensorboard:{tmp_path}")
+    assert told == []
+    events = accumulator.EventAccumulator(str(tmp_path / "gate/runs/7"))
+    events.Reload()
+    found = events.Scalars(f"{NAME}/sr")
+    assert [item.step for item in found] == [1, 2]
+    assert found[0].value == pytest.approx(score.checkpoint.sr)
+    assert events.Images(f"{NAME}/figure")[0].width > 100
+    (text,) = events.Tensors(f"{NAME}/verdict")[0].tensor_proto.string_val
+    assert text.decode() == score.verdict.outcome.name.lower()
+    (receipt,) = events.Tensors(f"{NAME}/receipt")[1].tensor_proto.string_val
+    assert json.loads(receipt)["anchors_digest"] == score.receipt.anchors_digest
+
+
+@pytest.mark.process  # loading MLflow takes seconds
+def test_mlflow_keeps_one_run_over_several_processes(
+    write: Callable[[str], None],
+    told: list[str],
+    tmp_path: Path,
+    score: Score,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = (tmp_path / "mlruns").as_uri()
+    write(f"mlflow:{uri}")
+    write(f"mlflow:{uri}")
+    assert told == []
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("acpc").experiment_id
+    (run,) = client.search_runs([experiment])
+    assert run.info.run_name == "runs/7"
+    assert run.info.status == "FINISHED"
+    assert run.data.tags[f"{NAME}/verdict"] == score.verdict.outcome.name.lower()
+    history = client.get_metric_history(run.info.run_id, f"{NAME}/sr")
+    assert {item.step: item.value for item in history} == {
+        1: score.checkpoint.sr,
+        2: score.checkpoint.sr,
+    }
+    kept = {item.path for item in client.list_artifacts(run.info.run_id, f"{NAME}/2")}
+    assert kept == {f"{NAME}/2/figure.png", f"{NAME}/2/receipt.json"}
+
+
+@pytest.mark.process
+def test_wandb_offline_holds_the_history_and_the_receipts(
+    write: Callable[[str], None],
+    told: list[str],
+    tmp_path: Path,
+    score: Score,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    for name in ("DIR", "DATA_DIR", "CACHE_DIR", "CONFIG_DIR"):
+        monkeypatch.setenv(f"WANDB_{name}", str(tmp_path))
+    try:
+        write("wandb:rooms")
+    finally:
+        wandb.teardown()  # ends its service, a process of its own
+    assert told == []
+    (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    kept = path.read_bytes()
+    values = (f"{score.checkpoint.sr}", score.verdict.outcome.name.lower(), "image-file", "rooms")
+    names = [f"{NAME}/{name}" for name in ("sr", "verdict", "figure")]
+    for wanted in (*names, *values, "acpc/step", "-gaussian_noise_0.08-2"):
+        assert wanted.encode() in kept, wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "epoch", "run"),
+    [
+        ("runs/7", "weights_epoch_3.pt", 3, "runs/7"),
+        ("runs/7/epoch-3", "weights.pt", 3, "runs/7"),
+        ("runs/noise-0.08", "weights.pt", 0, "runs/noise-0.08"),
+        ("epoch-3", "", 3, "epoch-3"),
+    ],
+)
+def test_checkpoints_of_one_training_run_share_a_run(
+    score: Score, name: str, weights: str, epoch: int, run: str
+) -> None:
+    ref = CheckpointRef(name, weights)
+    item = EpochScore(epoch, 0, ref, GaussianNoise(0.08), "", score, None)
+    found = record_of(item)
+    assert (found.run, found.step) == (run, epoch)
+
+
+def test_a_score_that_has_nothing_to_draw_has_no_figure(
+    items: list[EpochScore], score: Score
+) -> None:
+    bare = replace(
+        score,
+        checkpoint=replace(score.checkpoint, anchor_values=None),
+        verdict=replace(score.verdict, ir_relative=None),
+    )
+    assert set(record_of(replace(items[0], score=bare)).files) == {"receipt.json"}
+
+
+@pytest.mark.parametrize("address", ["", "mlflow", "wandb:", "tensorboard:", "comet:mine"])
+def test_an_address_names_a_tracker(address: str) -> None:
+    with pytest.raises(ArgumentError, match="wanted mlflow:URI, wandb:PROJECT or tensorboard:DIR"):
+        Tracker(address)
+
+
+def test_a_library_that_is_missing_is_told_with_what_to_install(
+    write: Callable[[str], None], told: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "mlflow", None)
+    write(f"mlflow:{tmp_path}")
+    (words,) = told
+    assert "pip install mlflow-skinny" in words
+
+
+def test_a_tracker_that_fails_is_told_once_and_raises_nothing(
+    write: Callable[[str], None], told: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    write(f"tensorboard:{tmp_path / 'taken'}")
+    assert len(told) == 1
+    assert "a score is not written there" in told[0]
+
+
+def test_a_tracker_that_hangs_is_left_behind(
+    items: list[EpochScore], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+
+    class Hanging:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def write(self, _: object) -> None:
+            ended.wait(GENEROUS_SECONDS)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setitem(exporters.tracker.WRITERS, "mlflow", Hanging)
+    tracker = Tracker("mlflow:", on_trouble=told.append)
+    for item in items:
+        tracker(item)
+    tracker.close(timeout=0.05)
+    ended.set()
+    assert told == ["mlflow:: does not answer; 2 scores are not written there"]
+
+
+def test_it_travels_to_a_spawned_process_with_a_callback(tmp_path: Path) -> None:
+    tracker = Tracker(f"tensorboard:{tmp_path}", "gate")
+    assert pickle.loads(pickle.dumps(tracker)).address == tracker.address  # noqa: S301
