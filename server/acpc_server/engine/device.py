@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -96,7 +95,7 @@ class DeviceEngine:
         self._threads = threads
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
-        admission = admission or AdmissionController()
+        self._admission = admission = admission or AdmissionController()
         self._queue = BatchQueue(metrics, admission, self.limiter)
         self._fast = FastPaths(device, metrics, after=compile_after)
         self.owner = DeviceOwner(
@@ -285,7 +284,7 @@ class DeviceEngine:
         together = partial(_in_one_call, compute)
         kind = (primitive, *kind)
         chunk = Chunk(primitive, kind, payload, rows, together, context, self._merge, max_rows)
-        answer: U = self.limiter.result(self._put(chunk), context)
+        answer: U = self._result(chunk)
         return answer
 
     def close(self) -> None:
@@ -322,14 +321,15 @@ class DeviceEngine:
         for part in ready:
             rows = len(part[0])
             chunk = Chunk(primitive, kind, part, rows, compute_all, context, merge, max_rows)
-            outputs.append(self.limiter.result(self._put(chunk), context))
+            outputs.append(self._result(chunk))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
-    def _put(self, chunk: Chunk) -> Future[Any]:
+    def _result(self, chunk: Chunk) -> Any:  # noqa: ANN401
         chunk.context.check()
         self._queue.put(chunk)
         chunk.context.wait_on(chunk.future)
-        return chunk.future
+        reserve = self._admission.reserve(chunk.work, chunk.context)
+        return self.limiter.result(chunk.future, chunk.context, reserve)
 
     def _for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
         """The model, or its twin with weights in bfloat16 or float64; in the device's thread."""

@@ -1,11 +1,11 @@
 """Admission control: which requests a busy device takes on, and how it rejects the others.
 
-Overload is RESOURCE_EXHAUSTED with RetryInfo and one of these reasons; a deadline that passes while
-an admitted request waits is DEADLINE_EXCEEDED.
+Overload is RESOURCE_EXHAUSTED with RetryInfo and one of these reasons; a deadline that passes
+before an admitted request is answered is DEADLINE_EXCEEDED.
 
     SERVER_BUSY               as many requests as the server takes are under way
     QUEUE_FULL                as many chunks as may wait for the device do
-    DEADLINE_CANNOT_BE_MET    the work ahead would make this request late
+    DEADLINE_CANNOT_BE_MET    the work ahead would make this request late, or has made it so
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ MAX_REQUEST_SECONDS = 300.0
 # A request is admitted only if those ahead are expected to take at most this share of its time.
 MAX_WAIT_SHARE = 0.3
 MIN_RETRY_SECONDS = 0.05
+# An interactive chunk has to begin while this many times its estimate is left: others may share its
+# call, and the answer has to arrive. It may always wait for half of its time.
+START_MARGIN = 2.0
 # A caller whose requests have ended still shares the device while its next one may come: for the
 # first of these seconds and twice its latest pause between two, never longer than the second.
 RETURN_SECONDS, MAX_RETURN_SECONDS = 0.05, 2.0
@@ -131,7 +134,7 @@ class AdmissionController:
         try:
             yield
             self.latency.learn(work, time.monotonic() - started)
-        except (Cancelled, DeadlineExceeded):
+        except (Cancelled, DeadlineExceeded, ResourceExhausted):
             # It would have taken longer still: this teaches only that the method is slower.
             elapsed = time.monotonic() - started
             if elapsed > work.units * self.latency.unit_seconds(method):
@@ -228,6 +231,13 @@ class AdmissionController:
                 reason="DEADLINE_CANNOT_BE_MET",
                 retry_after=needed,
             )
+
+    def reserve(self, work: Work, context: RequestContext) -> float:
+        """Seconds before the deadline at which a chunk in line that has not begun is too late."""
+        remaining = context.remaining()
+        if remaining is None:
+            return 0.0
+        return min(START_MARGIN * self.latency.estimate([work]), max(0.0, remaining / 2))
 
 
 class CallRequests:

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from typing import TypeVar
 
-from acpc_server.errors import Cancelled, DeadlineExceeded
+from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
 from acpc_server.scheduling.context import Priority, RequestContext
 from acpc_server.scheduling.turns import Turns
 
@@ -31,6 +31,13 @@ class _Waiter:
     def grant(self) -> None:
         self.granted = True
         self.lock.release()
+
+    def is_granted(self, seconds: float) -> bool:
+        """Whether the slot is granted within so many seconds; it is not taken yet."""
+        granted = self.lock.acquire(timeout=max(0.0, seconds))
+        if granted:
+            self.lock.release()
+        return granted
 
 
 class ConcurrencyLimiter:
@@ -79,13 +86,19 @@ class ConcurrencyLimiter:
         finally:
             self._release(context)
 
-    def result(self, future: Future[T], context: RequestContext) -> T:
+    def result(self, future: Future[T], context: RequestContext, reserve: float = 0.0) -> T:
         """The result of a request's device call; its slot is another's while it waits.
+
+        A call that has not begun ``reserve`` seconds before the deadline is withdrawn.
 
         A request that holds none takes one to wake up: of many that are answered at once, as those
         that share a call, few contend for the interpreter at a time.
+
+        Raises:
+            ResourceExhausted: The call was withdrawn.
+            Cancelled, DeadlineExceeded: As the context says; or what the call raises.
         """
-        held = context.holds_slot
+        held, withdrawn = context.holds_slot, False
         try:
             if context.priority is Priority.JOB:
                 return future.result(context.remaining())
@@ -93,9 +106,19 @@ class ConcurrencyLimiter:
             # In line only once the result is there, so that no thread wakes just to wait again.
             future.add_done_callback(lambda _: self._join(waiter))
             self._release(context)
+            remaining = context.remaining()
+            if reserve and remaining is not None:
+                withdrawn = not waiter.is_granted(remaining - reserve) and future.cancel()
             self._acquire(waiter, context)
             return future.result(0)
         except CancelledError:
+            if withdrawn and not context.cancelled:
+                raise ResourceExhausted(
+                    f"the device is busy and {reserve:.3f} s before the deadline it had not begun "
+                    "with this request, which would be late; allow more time or try again later",
+                    reason="DEADLINE_CANNOT_BE_MET",
+                    retry_after=reserve,
+                ) from None
             raise Cancelled("the request was cancelled") from None
         except TimeoutError:
             if not future.cancel() and future.done():  # ended at the last moment, or by this error

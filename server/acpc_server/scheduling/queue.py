@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -213,7 +214,7 @@ class BatchQueue:
 
     def _take_alike(self, first: Chunk, waiting: Turns[Chunk]) -> list[Chunk]:
         """Take what may share the call of ``first``, in turn, up to its limits."""
-        rows, alike = first.rows, list[Chunk]()
+        rows, alike, time_left = first.rows, list[Chunk](), _time_left(first)
         over = self._admission.shares().over
         row_seconds = self._admission.latency.unit_seconds(first.kind)
         for chunk in waiting:
@@ -224,7 +225,10 @@ class BatchQueue:
                 break
             if chunk.context.caller in over and together * row_seconds > MAX_YIELDING_CALL:
                 continue
-            rows = together
+            left = min(time_left, _time_left(chunk))
+            if together * row_seconds > left:  # the longer call would make one of them late
+                continue
+            rows, time_left = together, left
             alike.append(chunk)
         for chunk in alike:
             waiting.remove(chunk.context.caller, chunk)
@@ -232,6 +236,11 @@ class BatchQueue:
 
     def _report(self, priority: Priority) -> None:
         self._depths[priority].set(len(self._waiting[priority]))
+
+
+def _time_left(chunk: Chunk) -> float:
+    remaining = chunk.context.remaining()
+    return math.inf if remaining is None else remaining
 
 
 def _overdue(jobs: Turns[Chunk]) -> bool:

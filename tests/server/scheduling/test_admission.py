@@ -10,7 +10,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-from acpc_server.errors import Cancelled, DeadlineExceeded, InvalidArgument, ResourceExhausted
+from acpc_server.errors import (
+    AcpcError,
+    Cancelled,
+    DeadlineExceeded,
+    InvalidArgument,
+    ResourceExhausted,
+)
 from acpc_server.scheduling import (
     AdmissionController,
     CallRequests,
@@ -209,11 +215,12 @@ def test_a_request_that_fails_is_counted_out_and_teaches_nothing() -> None:
         enter(entered, admission, SHORT, 8)
 
 
-def test_a_request_that_ran_out_of_time_teaches_that_it_took_it() -> None:
+@pytest.mark.parametrize("ending", [DeadlineExceeded("late"), ResourceExhausted("withdrawn")])
+def test_a_request_that_ran_out_of_time_teaches_that_it_took_it(ending: AcpcError) -> None:
     admission = AdmissionController()
-    with pytest.raises(DeadlineExceeded), admission.request(SHORT, context()):
+    with pytest.raises(type(ending)), admission.request(SHORT, context()):
         time.sleep(0.01)
-        raise DeadlineExceeded("late")
+        raise ending
     assert admission.latency.unit_seconds(SHORT) > 0
 
 

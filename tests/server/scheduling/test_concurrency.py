@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-from acpc_server.errors import Cancelled, DeadlineExceeded
+from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
 from acpc_server.scheduling import ConcurrencyLimiter, Priority, RequestContext
 from waiting import GENEROUS_SECONDS, wait_until
 
@@ -148,6 +148,33 @@ def test_a_result_that_comes_late_takes_no_slot(ending: str) -> None:
         answer.set_exception(RuntimeError("late"))
     elif ending == "cancel":
         answer.cancel()
+    assert_free(limiter, 1)
+
+
+def test_a_call_that_has_not_begun_when_it_has_to_is_withdrawn() -> None:
+    limiter, answer, asks = ConcurrencyLimiter(1), Future[int](), context()
+    with limiter.slot(asks):
+        with pytest.raises(ResourceExhausted) as rejected:
+            limiter.result(answer, asks, reserve=GENEROUS_SECONDS)
+        assert limiter.busy, "it has its slot again"
+    assert rejected.value.reason == "DEADLINE_CANNOT_BE_MET"
+    assert rejected.value.retry_after == GENEROUS_SECONDS
+    assert not answer.set_running_or_notify_cancel(), "the device does not compute it"
+    assert_free(limiter, 1)
+
+
+def test_a_call_that_has_begun_is_waited_for_and_who_has_left_is_told_so() -> None:
+    limiter, answer, asks = ConcurrencyLimiter(1), Future[int](), context()
+    answer.set_running_or_notify_cancel()
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(limiter.result, answer, asks, GENEROUS_SECONDS)
+        with pytest.raises(TimeoutError):
+            waits.result(0.05)
+        answer.set_result(7)
+        assert waits.result(GENEROUS_SECONDS) == 7
+    asks.cancel()
+    with pytest.raises(Cancelled):
+        limiter.result(Future[int](), asks, reserve=GENEROUS_SECONDS)
     assert_free(limiter, 1)
 
 

@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -16,7 +16,13 @@ from acpc_server.engine import DeviceEngine
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import AdmissionController, Priority, RequestContext, queue
+from acpc_server.scheduling import (
+    AdmissionController,
+    LatencyModel,
+    Priority,
+    RequestContext,
+    queue,
+)
 from plain_model import Held, PlainModel, frames
 from torch import Tensor
 from waiting import GENEROUS_SECONDS, wait_until
@@ -28,11 +34,10 @@ FP32 = NumericMode.FP32
 class Bench:
     """An engine, a model that can be held, and callers in threads of their own."""
 
-    def __init__(self, max_queue: int = 256) -> None:
+    def __init__(self, max_queue: int = 256, latency: LatencyModel | None = None) -> None:
         self.metrics = Metrics()
-        self.engine = DeviceEngine(
-            CPU, self.metrics, admission=AdmissionController(max_queue=max_queue)
-        )
+        admission = AdmissionController(latency, max_queue=max_queue)
+        self.engine = DeviceEngine(CPU, self.metrics, admission=admission)
         self.held = Held()
         self.model = PlainModel(self.held)
         self._pool = ThreadPoolExecutor(32)
@@ -124,6 +129,29 @@ def test_a_deadline_ends_the_wait_and_the_work_never_runs(bench: Bench) -> None:
     assert bench.held.order == [0.0, 2.0]
     with pytest.raises(DeadlineExceeded):
         bench.engine.encode(bench.model, frames(3.0), interactive(-1.0), FP32)
+
+
+class Slow(LatencyModel):
+    """A device that takes a minute for everything."""
+
+    def unit_seconds(self, kind: Hashable) -> float:
+        return 60.0
+
+
+def test_what_waits_until_it_would_be_late_is_rejected_and_not_left_to_its_deadline() -> None:
+    bench = Bench(latency=Slow())
+    first = bench.ask(0.0, job())
+    assert bench.held.entered.wait(GENEROUS_SECONDS)
+    late = bench.ask(1.0, interactive(4.0))
+    with pytest.raises(ResourceExhausted) as rejected:
+        late.result(GENEROUS_SECONDS)
+    assert rejected.value.reason == "DEADLINE_CANNOT_BE_MET"
+    assert not first.done(), "the device was busy all the time"
+    bench.held.free.set()
+    first.result(GENEROUS_SECONDS)
+    assert bench.ask(2.0, interactive(30.0)).result(GENEROUS_SECONDS) is not None, "it may try"
+    assert bench.held.order == [0.0, 2.0]
+    bench.close()
 
 
 @pytest.mark.parametrize("priority", list(Priority))

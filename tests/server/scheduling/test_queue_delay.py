@@ -14,6 +14,7 @@ from acpc_server.scheduling import (
     ConcurrencyLimiter,
     Priority,
     RequestContext,
+    Work,
 )
 
 INTERACTIVE, JOB = Priority.INTERACTIVE, Priority.JOB
@@ -51,8 +52,14 @@ def no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acpc_server.scheduling.queue.MAX_QUEUE_DELAY", EVER)
 
 
-def chunk(priority: Priority = INTERACTIVE, *, mergeable: bool = True, max_rows: int = 8) -> Chunk:
-    context = RequestContext(priority)
+def chunk(
+    priority: Priority = INTERACTIVE,
+    *,
+    mergeable: bool = True,
+    max_rows: int = 8,
+    seconds: float | None = None,
+) -> Chunk:
+    context = RequestContext(priority, seconds)
     return Chunk("encode", "kind", None, 1, list, context, mergeable, max_rows)
 
 
@@ -191,3 +198,16 @@ def test_a_request_that_is_under_way_and_not_in_line_is_waited_for(
         assert_delayed(taken)
         put(queue, second)
         assert taken.result(SOON) == [first, second], "nobody else is under way"
+
+
+@pytest.mark.parametrize("hurried", [0, 1])
+def test_nobody_joins_a_call_that_this_would_make_late(
+    admission: AdmissionController, queue: BatchQueue, take: Take, hurried: int
+) -> None:
+    chunks = [chunk(seconds=1.5 * EVER if index == hurried else None) for index in range(3)]
+    for one in chunks:
+        queue.put(one)
+    for _ in range(200):
+        admission.latency.learn(Work("kind", 1), EVER)
+    calls = [[chunks[0]], chunks[1:]] if hurried == 0 else [[chunks[0], chunks[2]], [chunks[1]]]
+    assert [take().result(SOON) for _ in calls] == calls
