@@ -11,6 +11,8 @@ import time
 from collections.abc import Collection
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
 
 import sqlalchemy as sa
 from acpc import tracing
@@ -112,6 +114,7 @@ class JobDatabase:
             pool_size=2,
             pool_timeout=TIMEOUT_SECONDS,
             pool_pre_ping=True,
+            isolation_level="AUTOCOMMIT",  # each query is a transaction, without two trips for it
         )
 
     def open(self) -> None:
@@ -119,12 +122,14 @@ class JobDatabase:
         self._engine = self._connect()
         if not self._postgres:
             self._log_ahead(self._engine)
-        with self._begin() as connection:
+        with self._engine.connect() as connection:
             if self._postgres:
+                connection.execution_options(isolation_level="READ COMMITTED")
                 # Hosts may start together, and IF NOT EXISTS alone does not keep them apart.
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))
                 connection.execute(sa.schema.CreateSchema("acpc", if_not_exists=True))
             self._hosts.metadata.create_all(connection)
+            connection.commit()
 
     @staticmethod
     def _log_ahead(engine: sa.Engine) -> None:
@@ -195,15 +200,20 @@ class JobDatabase:
         return connection.execute(sa.update(self._hosts).where(where).values(values)).rowcount == 1
 
     def queued(self) -> dict[str, int]:
-        """Jobs that wait for a host, of every tenant that has any."""
-        jobs = self._jobs.c
-        tenant, count = jobs.queue_partition_key, sa.func.count()
-        own = sa.select(sa.null().label("tenant"), count).where(*self._waiting(QUEUE))
-        others = sa.select(tenant, count).where(*self._waiting(TENANT_QUEUE))
-        others = others.where(tenant.is_not(None)).group_by(tenant)
+        """Jobs that wait for a host, of every tenant that has any; none where only tasks wait."""
         with self._begin() as connection:
-            found = connection.execute(sa.union_all(own, others))
-            return {name or "": waiting for name, waiting in found if waiting}
+            found = connection.execute(self._queued)
+            return {name or "": waiting for name, waiting, with_tasks in found if with_tasks}
+
+    @cached_property
+    def _queued(self) -> sa.CompoundSelect[Any]:
+        """Asked every second, so built once."""
+        jobs, count = self._jobs.c, sa.func.count()
+        counts = count.filter(jobs.name != TASK), count
+        tenant = jobs.queue_partition_key
+        own = sa.select(sa.null().label("tenant"), *counts).where(*self._at("ENQUEUED", QUEUE))
+        others = sa.select(tenant, *counts).where(*self._at("ENQUEUED", TENANT_QUEUE))
+        return sa.union_all(own, others.where(tenant.is_not(None)).group_by(tenant))
 
     def oldest_wait(self) -> float:
         """Seconds since the submission of the oldest job that waits for a host; 0 without any."""

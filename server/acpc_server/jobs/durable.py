@@ -11,7 +11,7 @@ import contextvars
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, astuple
 from datetime import datetime
 from functools import cache
@@ -131,9 +131,10 @@ def _set_pace() -> None:
     system = dbos._dbos._dbos_global_instance._sys_db  # type: ignore[union-attr]
     active = dbos._dbos._dbos_global_instance._active_workflows_set  # type: ignore[union-attr]
     registry = dbos._dbos._dbos_global_instance._registry  # type: ignore[union-attr]
-    # Nothing of ours comes by DBOS's own queue.
+    # Nothing of ours comes by DBOS's own queue, is delayed, or is timed.
     registry.get_internal_queue()._polling_interval_sec = 60.0
-    read = system.get_queue
+    system.background_job_lock = lambda _: nullcontext(False)  # type: ignore[method-assign]
+    read, read_all = system.get_queue, system.list_queues
 
     def get_queue(name: str, **given: Any) -> Any:  # noqa: ANN401
         if threading.current_thread().name == _thread_of(name):  # once before each look
@@ -145,7 +146,17 @@ def _set_pace() -> None:
             queue._polling_interval_sec = FREE_QUEUE_SECONDS  # DBOS's own rest, after ours
         return queue
 
+    def list_queues(**given: Any) -> Any:  # noqa: ANN401
+        pace.rest()  # only the thread that starts those of new queues asks
+        return read_all(**given)
+
     system.get_queue = get_queue  # type: ignore[method-assign]
+    system.list_queues = list_queues  # type: ignore[method-assign]
+
+
+def wake() -> None:
+    """Something waits in the record: have the queues' threads look at once."""
+    _pace.waiting()
 
 
 def _thread_of(queue: str) -> str:

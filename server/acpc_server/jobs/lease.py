@@ -178,6 +178,8 @@ class Lease:
     def _look_after_own(self) -> None:
         """Withdraw runs whose job was cancelled or taken over, and report on the others."""
         waiting = self._database.queued()
+        if waiting:
+            durable.wake()
         self._on_queued(waiting, self._database.oldest_wait() if waiting else 0.0)
         ours = self._running.ids()
         if ours:

@@ -1,4 +1,4 @@
-"""Decides how long the thread of a job queue rests between two looks at the queue."""
+"""Decides how long the threads of the job queues rest between two looks at the record."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import threading
 import time
 
 QUEUE_SECONDS = 0.2
-# The same once nothing has run or been queued here for a while: each look costs milliseconds.
-IDLE_QUEUE_SECONDS = 1.0
+# The same once nothing has run or been queued here for a while: each look costs milliseconds, and
+# the lease, which looks at the queues for its counts, tells when something waits.
+IDLE_QUEUE_SECONDS = 30.0
 IDLE_AFTER_SECONDS = 30.0
 # The same, for a moment, when a run has ended: the next one can begin once its end is on record.
 FREE_QUEUE_SECONDS = 0.02
@@ -43,6 +44,11 @@ class Pace:
         """A job was queued here: look at once."""
         with self._changed:
             self.busy()
+            self._changed.notify_all()
+
+    def waiting(self) -> None:
+        """Something waits in the record, whoever queued it: look at once."""
+        with self._changed:
             self._changed.notify_all()
 
     def freed(self) -> None:
