@@ -133,7 +133,8 @@ def _set_pace() -> None:
     registry = dbos._dbos._dbos_global_instance._registry  # type: ignore[union-attr]
     # Nothing of ours comes by DBOS's own queue, is delayed, or is timed.
     registry.get_internal_queue()._polling_interval_sec = 60.0
-    system.background_job_lock = lambda _: nullcontext(False)  # type: ignore[method-assign]
+    taken: Any = nullcontext(False)
+    system.background_job_lock = lambda _: taken  # type: ignore[method-assign]
     read, read_all = system.get_queue, system.list_queues
 
     def get_queue(name: str, **given: Any) -> Any:  # noqa: ANN401
