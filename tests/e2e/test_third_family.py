@@ -216,7 +216,7 @@ def test_the_family_keeps_its_promises(check: Check, site: Path) -> None:
     shown = check(site)
     assert shown.exit_code == 0
     assert "conv-jepa" in shown.stdout
-    assert shown.stdout.count("\nkept    ") == 12
+    assert shown.stdout.count("\nkept    ") == 13
 
 
 def test_a_family_that_ignores_actions_is_found_out(check: Check, tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ class Webhook:
             if not isinstance(value, kind) or isinstance(value, bool):
                 wanted = "text" if kind is str else "a whole number"
                 raise _wrong(name, f"found {json.dumps(value)[:60]}, wanted {wanted}")
-            if kind is str and name != "checkpoint_dir" and not is_text(value):
+            if isinstance(value, str) and name != "checkpoint_dir" and not is_text(value):
                 raise _wrong(name, f"found {value[:60]!r}, which is no Unicode text")
             given[name] = value
         if given["event"] not in EVENTS:

@@ -59,7 +59,8 @@ def given_probe(
     A direction of which the resize leaves nothing is 0.
     """
     images = given.double().permute(0, 1, 4, 2, 3).contiguous()
-    resized = resize_shorter(images.flatten(0, 1), image_size).unflatten(0, images.shape[:2])
+    flat = resize_shorter(images.flatten(0, 1), image_size)
+    resized = flat.reshape(*images.shape[:2], *flat.shape[1:])
     size, before = (x.square().flatten(1).mean(dim=1).sqrt() for x in (resized, images))
     scale = torch.where(size > before * _VANISHED, 1 / size, 0.0)
     return (resized * scale.view(-1, 1, 1, 1, 1)).float()
