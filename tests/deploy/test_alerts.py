@@ -44,7 +44,7 @@ UNIT_TESTED = {
     *("AcpcFastPathEnded", "AcpcWorkerDown"),
 }
 # Series that begin with what does not happen here: compiled code, a device that errs, workers.
-RARE = re.compile(r"acpc_(fast_paths|not_finite|numeric_mode_off|worker_)")
+RARE = re.compile(r"acpc_(jobs_queued|fast_paths|not_finite|numeric_mode_off|worker_)")
 FAULTS = {"AcpcErrorRatioHigh", "AcpcInternalError", "AcpcJobsFailing"}
 SLOWNESS = {"AcpcInteractiveLatencyHigh", "AcpcQueueWaitHigh"}
 WINDOW = "10s"

@@ -7,8 +7,7 @@ scorer = EpochScorer(
     reference="runs/7/epoch-0",
 )
 for epoch in range(epochs):
-    train(model)
-    write_checkpoint(model, root / f"runs/7/epoch-{epoch}")  # below the server's root
+    write_checkpoint(train(model), root / f"runs/7/epoch-{epoch}")  # below the server's root
     scorer.submit(epoch, f"runs/7/epoch-{epoch}")  # returns at once
     for item in scorer.arrived():
         log(item.metrics(), epoch=item.epoch)
@@ -26,7 +25,7 @@ import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Self, Unpack
 
 from acpc_client import (
@@ -55,14 +54,7 @@ from acpc_client.errors import (
     Unknown,
 )
 
-from acpc_lab.campaigns import (
-    Campaign,
-    CampaignProgress,
-    Link,
-    Options,
-    TaskStatus,
-    check_options,
-)
+from acpc_lab.campaigns import Campaign, CampaignProgress, Link, Options, TaskStatus, check_options
 from acpc_lab.evidence import at_epoch
 
 _POLL_S = 0.5
@@ -137,8 +129,7 @@ class EpochScore:
         cls, checkpoint: CheckpointRef, shift: Perturbation, operation: str, score: Score | None
     ) -> EpochScore:
         """A score whose epoch is the last number in the name of the weights file, else 0."""
-        numbers = re.findall(r"\d+", PurePosixPath(checkpoint.weights).stem)
-        epoch = int(numbers[-1]) if numbers else 0
+        epoch = int(re.findall(r"\d+", "0" + Path(checkpoint.weights).stem)[-1])
         return cls(epoch, epoch, checkpoint, shift, operation, score, None)
 
     @property
