@@ -128,7 +128,7 @@ def test_histories_in_a_row_may_share_a_pool(model: FrozenWorldModel) -> None:
     ]
     for family in (model, OneStep(model)):
         together = rollout_pool(family, histories, past, pools)
-        torch.testing.assert_close(together, torch.cat(alone), rtol=2e-5, atol=2e-6)
+        torch.testing.assert_close(together, torch.cat(alone), rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_that_only_predicts_one_step_rolls_out_alike(model: FrozenWorldModel) -> None:
