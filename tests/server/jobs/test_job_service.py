@@ -174,10 +174,10 @@ def test_finished_jobs_go_after_the_retention(desk: Desk) -> None:
 def test_followers_are_told_of_every_change_by_one_thread_and_of_the_drain(desk: Desk) -> None:
     service = desk.started()
     job_id = service.submit(LONG, "").job_id
-    before = threading.active_count()
     told: list[list[object]] = [[] for _ in range(100)]
     stops = [service.follow(job_id, one.append) for one in told]
-    assert threading.active_count() <= before + 2, "one thread looks for all of them"
+    looking = [thread for thread in threading.enumerate() if thread.name == "job-looks"]
+    assert len(looking) == 1, "one thread looks for all of them"
     wait_until(lambda: all(len(one) >= 3 for one in told))
     stops[0]()
     left = len(told[0])
