@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 _JOB = "operations/"
 # Pictures are an addition: a server that is away must not hold the report up.
 _PICTURES_TIMEOUT_S = 20.0
+# Seconds between two looks at a sweep's folder, and after which its page loads itself again.
+_LOOK_S, _REFRESH_S = 1.0, 10
 
 
 def _label(help: str) -> Any:  # noqa: ANN401 - as typer.Option
@@ -107,6 +112,12 @@ def report(
         str, typer.Option(help="Name of the shift, for older files, which lack it.")
     ] = "",
     family_wise: FamilyWiseOption = FamilyWise.HOLM,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", help="Write it again whenever something of a sweep or a watch changes."
+        ),
+    ] = False,
     shown: Shown,
     labels: Labels,
     server: ReportServer,
@@ -121,9 +132,16 @@ def report(
         acpc report noise.sweep --output noise.html --figures figures/
         acpc report operations/5f0c --output job.html
         acpc report before.npz after.npz --output compared.html
+
+    While a sweep or `acpc watch` goes on, beside it, until all is measured or Ctrl-C; the page
+    loads itself again, and has its pictures at the end:
+
+        acpc report noise.sweep --output noise.html --follow
     """
     for path in (output, figures):
         require_folder(path)
+    if follow:
+        _follow(sources, output, lambda: _read(sources, title, shift, labels, server).data)
     with reported():
         from acpc_lab import report as reports  # noqa: PLC0415  slow
         from acpc_lab.factors import read_certified  # noqa: PLC0415
@@ -139,6 +157,38 @@ def report(
     _tell(data, output, no_pictures=shown.no_pictures)
     if figures is not None:
         render.line(f"{figures}: {len(list(figures.iterdir()))} files")
+
+
+def _follow(sources: list[str], output: Path, read: Callable[[], ReportData]) -> None:
+    """Writes the page at every change, until nothing is pending or the user has seen enough."""
+    if len(sources) != 1 or _kind(sources[0]) != "sweeps":
+        raise typer.BadParameter("wanted one sweep or watch", param_hint="--follow")
+    from acpc_lab import report as reports  # noqa: PLC0415  slow
+    from acpc_lab.sweeps import SweepResults  # noqa: PLC0415
+
+    folder, seen = SweepResults.open(sources[0]).folder, None
+    # A watch waits for the next checkpoint when all are measured.
+    endless = folder.suffix == ".watch"
+    with suppress(KeyboardInterrupt), reported():
+        while True:
+            found = _files(folder)
+            if found != seen:
+                seen, data = found, read()
+                reports.write_report(data.with_(refresh=_REFRESH_S), output)
+                done = len(data.cells) - data.pending
+                render.note(f"{output}: {done} of {len(data.cells)} measured")
+                if not data.pending and not endless:
+                    return
+            time.sleep(_LOOK_S)
+
+
+def _files(folder: Path) -> list[tuple[Path, int]]:
+    """Every file below a folder and when it was written; some come and go meanwhile."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        with suppress(FileNotFoundError):
+            found.append((path, path.stat().st_mtime_ns))
+    return found
 
 
 def _tell(data: ReportData, output: Path, *, no_pictures: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from acpc_client import (
 )
 from acpc_client.errors import ArgumentError
 
+from acpc_lab.campaigns import TaskState
 from acpc_lab.factors import CertifiedShare
 from acpc_lab.report.labels import LabelNames, read_names
 from acpc_lab.report.model import Measurement, ProtocolUsed, ReportData, Share
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from acpc_client import AcpcClient
 
 _DEFAULT_WEIGHTS = ("", "weights.pt")
+# Measurements of one state that are named; further ones are counted.
+_NAMED = 4
 _NO_JOBS = "the source names no jobs whose anchors a server could show."
 
 
@@ -138,8 +141,19 @@ def from_sweep(
         recipe="" if plan is None else again(plan.document),
         level_name=reading.level,
         previews_missing="",
-        notes=results.inconsistencies,
+        notes=(*results.inconsistencies, *_under_way(results)),
     )
+
+
+def _under_way(results: SweepResults) -> Iterator[str]:
+    """What the server measures now, and what waits."""
+    states = TaskState.RUNNING, TaskState.QUEUED, TaskState.WAITING, TaskState.PENDING
+    for state in states:
+        found = [item.cell for item in results if item.state is state]
+        if found:
+            names = [f"{cell.checkpoint.name} under {cell.shift}" for cell in found[:_NAMED]]
+            more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            yield f"{state.value.capitalize()}: {', '.join(names)}{more}."
 
 
 def with_certified(data: ReportData, shares: Iterable[CertifiedShare]) -> ReportData:

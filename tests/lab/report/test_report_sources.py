@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -20,6 +22,7 @@ from acpc_client import Checkpoint, CheckpointState, ScoreRequest, load_result, 
 from acpc_client.calls import jobs
 from acpc_client.errors import ArgumentError
 from acpc_client.sync.client import AcpcClient
+from acpc_lab.cli import app
 from acpc_lab.report import (
     LabelNames,
     from_files,
@@ -40,6 +43,8 @@ from client_counterparty import Counterparty
 from client_messages import operation, status
 from google.longrunning import operations_pb2
 from report_samples import judged, side
+from typer.testing import CliRunner
+from waiting import GENEROUS_SECONDS, wait_until
 
 
 @pytest.mark.parametrize("with_reference", [True, False])
@@ -233,6 +238,37 @@ def kept_sweep(folder: Path) -> Path:
             message="no checkpoint",
         )
     return folder
+
+
+def test_a_page_follows_its_sweep_until_all_is_measured(tmp_path: Path) -> None:
+    """It loads itself again meanwhile and says what waits; the last page does neither."""
+    folder, page = kept_sweep(tmp_path / "by noise.sweep"), tmp_path / "page.html"
+    disk = SweepFolder(folder)
+    plan = disk.read_plan()
+    assert plan is not None
+    anchors = {"dataset": "two-room.h5", "task": "two-room.yaml"}
+    disk.write_plan(dataclasses.replace(plan, document={**plan.document, "anchors": anchors}))
+    command = ["report", str(folder), "-o", str(page), "--follow", "--no-pictures"]
+    ended: list[Any] = []
+    following = threading.Thread(target=lambda: ended.append(CliRunner().invoke(app, command)))
+    following.start()
+    wait_until(page.exists)
+    first = page.read_text()
+    assert '<meta http-equiv="refresh" content="10">' in first
+    assert "Pending: noise-0.08 under gaussian_blur:15." in first
+    last = plan.cells[3]
+    with disk.journal.writing():
+        disk.journal.append("submitted", last.id, attempt=1, operation="operations/3")
+        wait_until(lambda: "Queued: noise-0.08 under" in page.read_text())
+        disk.save(last, judged(side("noise-0.08", 0.1, 2.0), side("noise-0", 2.0, 2.0)))
+        disk.journal.append("ended", last.id, attempt=1, state="succeeded")
+    following.join(GENEROUS_SECONDS)
+    (result,) = ended
+    assert result.exit_code == 0, result.output
+    assert "4 of 4 measured" in result.stderr
+    whole = page.read_text()
+    assert 'http-equiv="refresh"' not in whole and "Queued:" not in whole
+    assert CliRunner().invoke(app, [*command, str(folder)]).exit_code == 2
 
 
 def test_a_sweep_is_read_from_its_folder(tmp_path: Path) -> None:
