@@ -453,7 +453,7 @@ class SensitivityStudy(_message.Message):
     directions: _builtins.str
     """Group of directions of the anchor set, its array "directions/<group>": its
     first probes instead of random ones. Empty: random ones.
-    Length: at most 100 characters.
+    Length: 0 to 100.
     """
     def __init__(
         self,
