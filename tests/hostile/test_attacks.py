@@ -21,8 +21,8 @@ HOLDING += ("short_bodies", "gzip_bombs", "scrape_connections", "unread_streams"
 FLOOD_SECONDS = 3.0
 # What messages may take while they are received, and a job and the allocator beside them.
 MAX_MIB = 1536
-# What a connection without a call may make the server keep.
-MAX_FLOOD_MIB = 256
+# What connections without a call may make the server keep, and others' answers beside them.
+MAX_FLOOD_MIB = 512
 
 
 @pytest.fixture(scope="module")
