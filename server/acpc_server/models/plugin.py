@@ -10,6 +10,7 @@ from acpc_server.models.config import JsonObject, Part, parse_config
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenWorldModel, ModelCard
 from acpc_server.models.loader import ENTRY_POINT_GROUP, ModelFamily
+from acpc_server.models.rotary import RotaryAttention, rotation, token_positions
 from acpc_server.models.weights import StateReader, count_parameters, fill, read_archive, unwrap
 
 __all__ = [
@@ -21,11 +22,14 @@ __all__ = [
     "ModelCard",
     "ModelFamily",
     "Part",
+    "RotaryAttention",
     "StateReader",
     "UnsafeCheckpoint",
     "count_parameters",
     "fill",
     "parse_config",
     "read_archive",
+    "rotation",
+    "token_positions",
     "unwrap",
 ]
