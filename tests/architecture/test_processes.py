@@ -50,6 +50,13 @@ def test_a_killed_run_leaves_no_program(sent: signal.Signals) -> None:
         wait_until(lambda: not in_group(group), "programs outlive the run")
 
 
+def test_the_guard_ends_with_the_run_and_python_has_nothing_to_warn_of() -> None:
+    script = "import processes, sys; processes.run([sys.executable, '-c', ''])"
+    environment = {**os.environ, "PYTHONPATH": str(HARNESS)}
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", script]
+    assert processes.run(command, env=environment).stderr == ""
+
+
 def test_what_is_not_ended_is_named() -> None:
     def told(pid: int) -> list[str]:
         return [line for line in processes.left_running() if line.startswith(f"{pid}: ")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -121,6 +122,7 @@ def _tell_guard(line: str) -> None:
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
+        atexit.register(_guard.communicate)  # closes the pipe, and waits
     assert _guard.stdin is not None
     _guard.stdin.write(line.encode() + b"\n")
     _guard.stdin.flush()
