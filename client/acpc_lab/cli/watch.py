@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -31,6 +32,7 @@ from acpc_lab.sweeps import SweepSpec, load_spec
 from acpc_lab.watching import Finder, ScoredCheckpoint, Watch, Webhook, verdict_of
 
 _COMMAND_SECONDS = 600.0
+_STDERR = 2
 _WEBHOOK = "Webhook"
 
 
@@ -202,16 +204,29 @@ class _Telling:
             "ACPC_RESULTS": str(scored.results.folder),
         }
         try:
-            subprocess.run(  # noqa: S602 - the user's own command line
-                command,
-                shell=True,
-                input=json.dumps(scored.to_dict()).encode(),
-                env={**os.environ, **variables},
-                timeout=_COMMAND_SECONDS,
-                check=True,
-            )
+            self._wait(command, json.dumps(scored.to_dict()).encode(), {**os.environ, **variables})
         except (OSError, subprocess.SubprocessError) as error:
             render.note(f"error: --on-fail for {arrival.ref.name} {arrival.ref.weights}: {error}")
+
+    @staticmethod
+    def _wait(command: str, given: bytes, environment: Mapping[str, str]) -> None:
+        """Runs a command line to its end; one that is cut short ends with all it has started."""
+        with subprocess.Popen(  # noqa: S602 - the user's own command line
+            command,
+            shell=True,
+            stdin=subprocess.PIPE,
+            stdout=_STDERR,  # stdout is of the scores
+            env=environment,
+            start_new_session=True,
+        ) as process:
+            try:
+                process.communicate(given, _COMMAND_SECONDS)
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
+            if process.returncode:
+                raise subprocess.CalledProcessError(process.returncode, command)
 
     def exit_code(self) -> Exit:
         """The worst that has been told."""

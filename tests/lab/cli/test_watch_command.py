@@ -1,6 +1,7 @@
 """``acpc watch``: exit codes, what is printed where, the command for failures, the webhook."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -109,6 +110,41 @@ def test_the_command_for_failures_gets_the_score_and_may_fail(
     assert "run 1 failed" in document + line
     assert "--on-fail for run weights_epoch_1.safetensors" in answer.stderr
     assert "exit status 7" in answer.stderr
+
+
+@pytest.mark.process
+def test_the_command_for_failures_leaves_stdout_to_the_scores(
+    acpc: Callable[..., Any], party: JobParty, capfd: pytest.CaptureFixture[str]
+) -> None:
+    party.fates["run"] = deque([FAILED])
+    acpc("--json", "--on-fail", "echo told")
+    assert capfd.readouterr() == ("", "told\n")
+
+
+@pytest.mark.process
+def test_a_command_for_failures_that_is_too_slow_ends_with_all_that_it_started(
+    acpc: Callable[..., Any], party: JobParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acpc_lab.cli.watch._COMMAND_SECONDS", 1.0)
+    party.fates["run"] = deque([FAILED])
+    held, child = tmp_path / "held", tmp_path / "child"
+    os.mkfifo(held)
+    reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
+
+    def is_held() -> bool:
+        try:
+            return os.read(reader, 1) != b""
+        except BlockingIOError:  # somebody could still write
+            return True
+
+    try:
+        answer = acpc("--on-fail", f"sleep 600 > {held} & echo $! > {child}; wait")
+        assert "timed out after" in answer.stderr
+        wait_until(lambda: not is_held(), "what the command has started goes on")
+    finally:
+        if is_held():
+            os.kill(int(child.read_text()), signal.SIGKILL)
+        os.close(reader)
 
 
 def test_wrong_usage_is_named(acpc: Callable[..., Any], file: Path) -> None:
