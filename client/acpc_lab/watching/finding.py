@@ -32,7 +32,7 @@ class WeightsFile:
 
     Attributes:
         ref: What the server calls it.
-        stamp: Size, time and identity of both files; differs once either was written or replaced.
+        stamp: Size, times and identity of both files; differs once either was written or replaced.
     """
 
     ref: CheckpointRef
@@ -123,19 +123,18 @@ class Finder:
         path, stamp = found.path, found.stamp
         if self._whole.get(path) == stamp:
             return True
-        ended = _is_json(path.with_name(CONFIG)) and _has_end(path)
-        if ended:
-            self._whole[path] = stamp
-            self._since.pop(path, None)
-            return True
         before, since = self._since.get(path, (None, 0.0))
         if before != stamp:
             self._since[path] = stamp, time.monotonic()
         settled = before == stamp and time.monotonic() - since >= self._settle
+        ended = _is_json(path.with_name(CONFIG)) and _has_end(path)
+        if ended or (ended is None and settled):
+            self._whole[path] = stamp
+            self._since.pop(path, None)
+            return True
         if ended is None:
-            self.unsettled |= not settled
-            return settled
-        if settled:
+            self.unsettled = True
+        elif settled:
             self.torn.add(path)
         return False
 
@@ -160,7 +159,8 @@ def _stamp(weights: Path) -> Stamp | None:
             return None
         if not stat.S_ISREG(status.st_mode):
             return None
-        stamp += [status.st_size, status.st_mtime_ns, status.st_ino]
+        # Programs that copy files set the time of the content, but not that of the inode.
+        stamp += [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     return tuple(stamp)
 
 
@@ -188,8 +188,8 @@ def _is_json(file: Path) -> bool:
 def _has_end(file: Path) -> bool | None:
     """Whether a file is there to its end; None: its format does not tell.
 
-    What ``torch.save`` writes is a zip file, whose list of contents comes last; a safetensors file
-    says in its first bytes how long it is.
+    What ``torch.save`` writes is a zip file, whose list of contents comes last. A safetensors file
+    says in its first bytes how long it is, but some writers take all the room before they fill it.
     """
     try:
         with file.open("rb") as opened:
@@ -198,7 +198,8 @@ def _has_end(file: Path) -> bool | None:
                 size = int.from_bytes(begin, "little")
                 header = json.loads(opened.read(size)) if size <= _LONGEST_HEADER else {}
                 ends = [item["data_offsets"][1] for item in header.values() if "dtype" in item]
-                return 8 + size + max(ends, default=0) == os.fstat(opened.fileno()).st_size
+                length = 8 + size + max(ends, default=0)
+                return None if length == os.fstat(opened.fileno()).st_size else False
             if not begin.startswith(b"PK\x03\x04"):
                 return None if begin else False
             opened.seek(-_ZIP_END, os.SEEK_END)

@@ -21,6 +21,7 @@ from job_counterparty import DOCUMENT, FAILED, JobParty, served
 from result_schema import checked
 from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS, wait_until
+from written_weights import saved
 
 ACPC = str(Path(sys.executable).with_name("acpc"))
 UNFIT = status(StatusCode.FAILED_PRECONDITION, "it does not fit")
@@ -33,8 +34,7 @@ def root(tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
     for epoch in (1, 2):
-        empty = (2).to_bytes(8, "little") + b"{}"
-        (folder / f"weights_epoch_{epoch}.safetensors").write_bytes(empty)
+        (folder / f"weights_epoch_{epoch}.pt").write_bytes(saved("a"))
     return folder.parent
 
 
@@ -83,8 +83,8 @@ def test_the_exit_code_is_the_worst_checkpoint(
 def test_a_line_for_each_checkpoint(acpc: Callable[..., Any], party: JobParty) -> None:
     party.fates["run"] = deque([FAILED])
     lines = acpc().stdout.splitlines()
-    assert lines[0].startswith("run weights_epoch_1.safetensors epoch 1: failed: gaussian_noise:0.")
-    assert lines[1].startswith("run weights_epoch_2.safetensors epoch 2: passed: gaussian_noise:0.")
+    assert lines[0].startswith("run weights_epoch_1.pt epoch 1: failed: gaussian_noise:0.")
+    assert lines[1].startswith("run weights_epoch_2.pt epoch 2: passed: gaussian_noise:0.")
     assert acpc().stdout == ""
 
 
@@ -108,7 +108,7 @@ def test_the_command_for_failures_gets_the_score_and_may_fail(
     assert answer.exit_code == 3
     document, line = told.read_text().splitlines()[0], told.read_text().splitlines()[-1]
     assert "run 1 failed" in document + line
-    assert "--on-fail for run weights_epoch_1.safetensors" in answer.stderr
+    assert "--on-fail for run weights_epoch_1.pt" in answer.stderr
     assert "exit status 7" in answer.stderr
 
 

@@ -49,19 +49,61 @@ def test_a_zip_file_inside_a_torn_one_is_not_its_end(root: Path) -> None:
     assert names(Finder(root, "", 3600.0)) == []
 
 
-def test_safetensors_are_whole_when_as_long_as_they_say(root: Path) -> None:
+def test_safetensors_are_whole_when_as_long_as_they_say_and_no_longer_changing(root: Path) -> None:
     (root / "a").mkdir()
     (root / "a/config.json").write_text("{}")
     content = save({"weight": np.arange(100.0, dtype=np.float32)})
-    finder = Finder(root, "", 3600.0)
+    finder, patient = Finder(root, "", 0.01), Finder(root, "", 3600.0)
     for length in (0, 7, 30, len(content) - 1):
         (root / "a/model.safetensors").write_bytes(content[:length])
         assert names(finder) == []
-    (root / "a/model.safetensors").write_bytes(content)
-    assert names(finder) == [("a", "model.safetensors")]
+    with (root / "a/model.safetensors").open("wb") as opened:
+        opened.truncate(len(content))  # the public library's writer takes the room first
+        opened.write(content[:-8])
+        opened.flush()
+        assert names(patient) == []
+        assert patient.unsettled
+        opened.write(content[-8:])
+    wait_until(lambda: names(finder) == [("a", "model.safetensors")])
     for size, header in ((2**60, b"{}"), (100_000, b"[" * 100_000)):
         (root / "a/model.safetensors").write_bytes(struct.pack("<Q", size) + header)
         assert names(finder) == []
+
+
+def test_no_clock_is_asked_whether_a_file_is_whole_or_new(
+    root: Path, write: Callable[..., Path]
+) -> None:
+    finder = Finder(root, "", 0.01)
+    for year in (0, 2_000_000_000, 4_000_000_000, 1_000_000_000):
+        os.utime(write("a"), (year, year))
+        assert names(finder) == [("a", "weights.pt")]
+        (root / "b").mkdir(exist_ok=True)
+        (root / "b/config.json").write_text("{}")
+        (root / "b/weights.pt").write_bytes(b"another format")
+        os.utime(root / "b/weights.pt", (year, year))
+        assert ("b", "weights.pt") not in names(finder)
+        wait_until(lambda: len(names(finder)) == 2)
+        (root / "b/weights.pt").unlink()
+
+
+def test_other_content_of_the_same_size_and_time_is_seen(
+    root: Path, write: Callable[..., Path]
+) -> None:
+    finder, path = Finder(root, "", 0.1), write("a", content="a")
+    (before,) = finder.look()
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    probe = root / "probe"
+
+    def time_has_moved_on() -> bool:  # file systems tell it in steps
+        probe.write_text("")
+        return probe.stat().st_ctime_ns > path.stat().st_ctime_ns
+
+    wait_until(time_has_moved_on)
+    with path.open("r+b") as opened:  # in place, as rsync --inplace --times does
+        opened.write(saved("b"))
+    os.utime(path, ns=times)
+    (after,) = finder.look()
+    assert before.stamp != after.stamp
 
 
 def test_a_file_of_another_format_is_whole_when_it_no_longer_changes(root: Path) -> None:
