@@ -59,14 +59,18 @@ class Entry:
 
 
 class Journal:
-    """Events of a campaign in a folder, read by any, written by one process at a time."""
+    """Events of a campaign in a folder, read by any, written by one process at a time.
+
+    Attributes:
+        path: The file with the events.
+    """
 
     def __init__(
         self, folder: Path, what: str, events: str = "journal.jsonl", lock: str = "lock"
     ) -> None:
         self.folder = folder
         self._what = what
-        self._path = folder / events
+        self.path = folder / events
         self._lock_path = folder / lock
         self._file: IO[bytes] | None = None
         self._lock: IO[bytes] | None = None
@@ -83,7 +87,7 @@ class Journal:
             self._lock = self._lock_path.open("ab")
             self._take(self._lock)
             self._cut_torn_line()
-            self._file = self._path.open("ab")
+            self._file = self.path.open("ab")
         except OSError as error:
             self._release()
             raise FailedPrecondition(f"cannot write {self.folder}: {error.strerror}") from error
@@ -123,7 +127,7 @@ class Journal:
             FailedPrecondition: A line that is no event.
         """
         try:
-            content = self._path.read_bytes()
+            content = self.path.read_bytes()
         except FileNotFoundError:
             return
         whole = content[: content.rfind(b"\n") + 1]
@@ -133,14 +137,14 @@ class Journal:
                 _ = event["event"], event["cell"]
             except (ValueError, KeyError, TypeError) as error:
                 raise FailedPrecondition(
-                    f"line {number} of {self._path} is no event of a {self._what}; "
+                    f"line {number} of {self.path} is no event of a {self._what}; "
                     "restore the file, or delete its folder to start over"
                 ) from error
             yield event
 
     def remove(self) -> None:
         """Deletes the journal; the campaign is over."""
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
         self._lock_path.unlink(missing_ok=True)
 
     def _open(self) -> IO[bytes]:
@@ -157,10 +161,10 @@ class Journal:
     def _cut_torn_line(self) -> None:
         """Cuts what a crash left of the last line."""
         with contextlib.suppress(FileNotFoundError):
-            content = self._path.read_bytes()
+            content = self.path.read_bytes()
             whole = content.rfind(b"\n") + 1
             if whole < len(content):
-                os.truncate(self._path, whole)
+                os.truncate(self.path, whole)
 
     def _take(self, lock: IO[bytes]) -> None:
         """Takes the lock; it is freed when its process ends, however that happens."""
@@ -182,6 +186,8 @@ def _after(entry: Entry, event: dict[str, Any]) -> Entry:
     match event["event"]:
         case "submitted":
             return Entry(TaskState.QUEUED, event["attempt"], event["operation"])
+        case "moved":
+            return replace(entry, state=TaskState(event["state"]))
         case "cancel":
             return replace(entry, cancel_asked=True)
         case "ended":

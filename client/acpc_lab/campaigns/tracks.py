@@ -75,7 +75,9 @@ class Track(Generic[T]):
         """Its job goes on."""
         self._stumbles = 0
         self.progress = progress
-        self._enter(state)
+        if state is not self.entry.state:
+            self._write("moved", state=state.value)
+            self._enter(state)
 
     def succeeded(self) -> None:
         """Its answer is kept; that comes first, so that no event claims a file that is missing."""
@@ -83,9 +85,13 @@ class Track(Generic[T]):
 
     def ended(self, state: TaskState, error: AcpcError, *, submit: bool) -> None:
         """Its job ended without an answer; another one may do better."""
-        self._note(state, error)
         another = passing(error) or isinstance(error, _WORTH_ANOTHER_JOB)
-        if another and submit and not self.entry.cancel_asked:
+        again = another and submit and not self.entry.cancel_asked
+        if again and self._failures < self.retries:
+            # Whoever reads the journal meanwhile must not take it for over.
+            state = TaskState.WAITING
+        self._note(state, error)
+        if again:
             self._try_again(error)
 
     def rejected(self, error: AcpcError) -> None:

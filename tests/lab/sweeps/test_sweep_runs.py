@@ -168,11 +168,28 @@ def test_time_that_is_over_leaves_what_was_measured(
     sweep.submit(client)
     with pytest.raises(OutOfTime, match="the next run goes on from here"):
         sweep.run(client, timeout=3.0, poll=POLL)
-    assert states(sweep.results()) == ["queued"] * 2
+    assert states(sweep.results()) == ["running"] * 2
     for job in party.jobs.values():
         job.looks = 0
     assert states(sweep.run(client, poll=POLL)) == ["succeeded"] * 2
     assert len(party.jobs) == 2
+
+
+def test_a_cell_that_waits_for_another_attempt_is_not_over_for_who_reads_along(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    """It is seen to run, to wait and to run again; never as failed."""
+    party.fates["a"] = deque([BROKE])
+    sweep, seen = sweep_of(shifts=["blur:5"], retries=1), []
+
+    def note(_: SweepProgress) -> None:
+        (item,) = sweep.results()
+        seen.append((item.state.value, item.code))
+
+    assert states(sweep.run(client, poll=POLL, on_update=note)) == ["succeeded"]
+    told = list(dict.fromkeys(seen))
+    assert ("waiting", "INTERNAL") in told
+    assert {state for state, _ in told} <= {"pending", "queued", "running", "waiting", "succeeded"}
 
 
 def test_a_run_can_be_stopped_from_another_thread(
