@@ -6,13 +6,23 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
+from acpc.contract import (
+    CheckpointRef,
+    DatasetAnchors,
+    GaussianBlur,
+    NumericMode,
+    ScoreProtocol,
+    Thresholds,
+)
 from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Score
 from acpc_lab.report.model import Measurement, Preview, ProtocolUsed, ReportData
+from acpc_lab.sweeps import Cell, Plan, SweepFolder
 from client_messages import tensor
 
 HOSTILE = "<script>alert(1)</script>'\"&$x_1$ ]]><!--"
@@ -213,3 +223,46 @@ def renamed(data: ReportData, old: str, new: str) -> ReportData:
     """The data with a checkpoint under another name."""
     cells = [replace(cell, name=new) if cell.name == old else cell for cell in data.cells]
     return data.with_(cells=tuple(cells))
+
+
+def kept_sweep(folder: Path) -> Path:
+    """A sweep on disk: two cells measured, one failed, one not yet submitted."""
+    cells = [
+        Cell(
+            checkpoint=CheckpointRef(f"noise-{level}"),
+            reference=CheckpointRef("noise-0"),
+            anchors=DatasetAnchors("two-room.h5", "two-room.yaml"),
+            shift=GaussianBlur(15),
+            protocol=ScoreProtocol(seed=0),
+            thresholds=Thresholds(),
+            numeric_mode=NumericMode.SERVER_DEFAULT,
+            labels={"noise": level, "run": 7, "success_gaussian_blur": 100 * level, "other": "x"},
+        )
+        for level in (0, 0.02, 0.04, 0.08)
+    ]
+    disk = SweepFolder(folder)
+    journal = disk.journal
+    document = {
+        "name": "by noise",
+        "checkpoints": ["noise-{noise}"],
+        "anchors": {"dataset": "two-room.h5", "task": "two-room.yaml"},
+        "shifts": ["blur:15"],
+    }
+    with journal.writing():
+        disk.write_plan(Plan("by noise", "What it is about.", document, tuple(cells)))
+        for index, push in ((0, 2.0), (1, 0.5)):
+            cell = cells[index]
+            subject = side(cell.checkpoint.name, push, 2.0)
+            disk.save(cell, judged(subject, side("noise-0", 2.0, 2.0), sure=True))
+            journal.append("submitted", cell.id, attempt=1, operation=f"operations/{index}")
+            journal.append("ended", cell.id, attempt=1, state="succeeded")
+        journal.append("submitted", cells[2].id, attempt=1, operation="operations/2")
+        journal.append(
+            "ended",
+            cells[2].id,
+            attempt=1,
+            state="failed",
+            code="NOT_FOUND",
+            message="no checkpoint",
+        )
+    return folder

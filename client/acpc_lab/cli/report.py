@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from acpc_client import DEFAULT_TARGET, Access, AcpcClient, RetryPolicy
+from acpc_client.errors import AcpcError, FailedPrecondition
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import (
     Caller,
+    Exit,
     FamilyWiseOption,
     Timeout,
     reported,
@@ -32,6 +35,8 @@ _JOB = "operations/"
 _PICTURES_TIMEOUT_S = 20.0
 # Seconds between two looks at a sweep's folder, and after which its page loads itself again.
 _LOOK_S, _REFRESH_S = 1.0, 10
+# Times the processor time of a page, for which the processor is left to others after it.
+_REST = 2.0
 
 
 def _label(help: str) -> Any:  # noqa: ANN401 - as typer.Option
@@ -140,55 +145,119 @@ def report(
     """
     for path in (output, figures):
         require_folder(path)
-    if follow:
-        _follow(sources, output, lambda: _read(sources, title, shift, labels, server).data)
-    with reported():
-        from acpc_lab import report as reports  # noqa: PLC0415  slow
-        from acpc_lab.factors import read_certified  # noqa: PLC0415
 
+    def read() -> Found:
         found = _read(sources, title, shift, labels, server)
-        data = found.data.with_(focus=tuple(shown.focus or ()), family_wise=family_wise)
-        if shown.certified is not None:
-            data = reports.with_certified(data, read_certified(shown.certified))
-        if not shown.no_pictures and reports.missing(data):
-            with server.client(found.target, found.access, fast=True) as client:
-                data = reports.with_pictures(data, client)
-        reports.write_report(data, output, figures=figures)
-    _tell(data, output, no_pictures=shown.no_pictures)
+        return found._replace(data=_as_asked(found.data, family_wise, shown))
+
+    with reported():
+        found = _follow(sources, output, read) if follow else read()
+        _write(found, output, figures, shown, server)
     if figures is not None:
         render.line(f"{figures}: {len(list(figures.iterdir()))} files")
 
 
-def _follow(sources: list[str], output: Path, read: Callable[[], ReportData]) -> None:
-    """Writes the page at every change, until nothing is pending or the user has seen enough."""
+def _write(
+    found: Found, output: Path, figures: Path | None, shown: Shown, server: ReportServer
+) -> None:
+    """Writes the page, with pictures where a server has them, and says so."""
+    from acpc_lab import report as reports  # noqa: PLC0415  slow
+
+    data = found.data
+    if not shown.no_pictures and reports.missing(data):
+        with server.client(found.target, found.access, fast=True) as client:
+            data = reports.with_pictures(data, client)
+    try:
+        reports.write_report(data, output, figures=figures)
+    except OSError as error:
+        raise FailedPrecondition(_unwritten(output, error)) from error
+    _tell(data, output, no_pictures=shown.no_pictures)
+
+
+def _as_asked(data: ReportData, family_wise: FamilyWise, shown: Shown) -> ReportData:
+    """The data with all that the command line asks for, except pictures."""
+    from acpc_lab.factors import read_certified  # noqa: PLC0415  slow
+    from acpc_lab.report import with_certified  # noqa: PLC0415  slow
+
+    data = data.with_(focus=tuple(shown.focus or ()), family_wise=family_wise)
+    if shown.certified is None:
+        return data
+    return with_certified(data, read_certified(shown.certified))
+
+
+def _follow(sources: list[str], output: Path, read: Callable[[], Found]) -> Found:
+    """Writes the page at every change, until nothing is pending or at Ctrl-C; what is last known.
+
+    A folder that cannot be read and a page that cannot be written are told of, and tried again.
+    """
     if len(sources) != 1 or _kind(sources[0]) != "sweeps":
         raise typer.BadParameter("wanted one sweep or watch", param_hint="--follow")
-    from acpc_lab import report as reports  # noqa: PLC0415  slow
-    from acpc_lab.sweeps import SweepResults  # noqa: PLC0415
+    from acpc_lab.sweeps import kept_at  # noqa: PLC0415  slow
 
-    folder, seen = SweepResults.open(sources[0]).folder, None
-    # A watch waits for the next checkpoint when all are measured.
-    endless = folder.suffix == ".watch"
-    with suppress(KeyboardInterrupt), reported():
+    disk, page = kept_at(sources[0]), _Page(output)
+    seen: object = None
+    found: Found | None = None
+    try:
         while True:
-            found = _files(folder)
-            if found != seen:
-                seen, data = found, read()
-                reports.write_report(data.with_(refresh=_REFRESH_S), output)
-                done = len(data.cells) - data.pending
-                render.note(f"{output}: {done} of {len(data.cells)} measured")
-                if not data.pending and not endless:
-                    return
-            time.sleep(_LOOK_S)
+            began, now = time.process_time(), disk.stamp()
+            try:
+                if now is None:
+                    page.tell(f"{disk.path} holds no plan; waiting for it")
+                elif now != seen:
+                    found = read()
+                    seen = now if page.write(found.data) else None
+            except AcpcError as error:
+                if found is None and disk.stamp() == now:
+                    raise  # wrong from the start
+                page.tell(f"{error.message}; waiting for it")
+            # A watch waits for the next checkpoint when all are measured.
+            if seen == now and found and not found.data.pending and disk.path.suffix != ".watch":
+                return found
+            time.sleep(max(_LOOK_S, _REST * (time.process_time() - began)))
+    except KeyboardInterrupt as interrupt:
+        with suppress(AcpcError, OSError):
+            return read()
+        if found is None:
+            raise typer.Exit(Exit.INTERRUPTED) from interrupt
+        return found
 
 
-def _files(folder: Path) -> list[tuple[Path, int]]:
-    """Every file below a folder and when it was written; some come and go meanwhile."""
-    found = []
-    for path in sorted(folder.rglob("*")):
-        with suppress(FileNotFoundError):
-            found.append((path, path.stat().st_mtime_ns))
-    return found
+class _Page:
+    """The page of what goes on, replaced as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._told = ""
+        self._inode = 0
+
+    def tell(self, words: str) -> None:
+        """Says what goes wrong, once while it lasts."""
+        if words != self._told:
+            self._told = words
+            render.note(words)
+
+    def write(self, data: ReportData) -> bool:
+        """Whether it could be written; it is as it was otherwise."""
+        from acpc_lab.report import write_report  # noqa: PLC0415  slow
+
+        now = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %Z}"
+        state = f"As of {now}, while it goes on; loads itself again every {_REFRESH_S} seconds."
+        try:
+            if self._inode and self._path.exists() and self._path.stat().st_ino != self._inode:
+                render.note(f"{self._path} was written by another program, too")
+            write_report(data.with_(refresh=_REFRESH_S, notes=(state, *data.notes)), self._path)
+            self._inode = self._path.stat().st_ino
+        except OSError as error:
+            self.tell(f"{_unwritten(self._path, error)}; trying again")
+            return False
+        self._told = ""
+        done = len(data.cells) - data.pending
+        render.note(f"{self._path}: {done} of {len(data.cells)} measured")
+        return True
+
+
+def _unwritten(path: Path, error: OSError) -> str:
+    return f"cannot write {path}: {error.strerror}"
 
 
 def _tell(data: ReportData, output: Path, *, no_pictures: bool) -> None:

@@ -166,6 +166,18 @@ def _measured(score: Score | None) -> dict[str, Any]:
     return dict(zip(names, values, strict=True))
 
 
+def kept_at(path: str | Path) -> SweepFolder:
+    """Where a sweep keeps what it knows; the path is its file, or that folder.
+
+    Raises:
+        ArgumentError: It is no folder, and no sweep file either.
+    """
+    folder = Path(path)
+    if folder.suffix not in (".sweep", ".watch") and not folder.is_dir():
+        folder = folder_of(folder, load_spec(folder))
+    return SweepFolder(folder)
+
+
 @dataclass(frozen=True)
 class SweepResults(Tabular, Sequence[CellResult]):
     """Every cell of a sweep, done or not, in the order of the plan.
@@ -192,14 +204,13 @@ class SweepResults(Tabular, Sequence[CellResult]):
             ArgumentError: There is no such file, or the sweep has not been run yet.
             FailedPrecondition: Its files cannot be read.
         """
-        folder = Path(path)
-        if folder.suffix != ".sweep" and not folder.is_dir():
-            folder = folder_of(folder, load_spec(folder))
-        disk = SweepFolder(folder)
+        disk = kept_at(path)
         plan = disk.read_plan()
         if plan is None:
-            raise ArgumentError("path", f"{folder} holds no plan; the sweep has not been run yet")
-        return cls(plan.name, plan.description, folder, plan.cells, disk.journal.entries())
+            raise ArgumentError(
+                "path", f"{disk.path} holds no plan; the sweep has not been run yet"
+            )
+        return cls(plan.name, plan.description, disk.path, plan.cells, disk.journal.entries())
 
     @cached_property
     def cells(self) -> tuple[CellResult, ...]:

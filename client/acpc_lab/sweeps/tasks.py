@@ -110,6 +110,12 @@ class SweepFolder:
         self.journal = Journal(path, "sweep")
         self._plan = path / "plan.json"
 
+    def stamp(self) -> object:
+        """Another value after every change, whatever the clock does; None: there is no plan."""
+        places = self._plan, self.journal.path, self.path / "results"
+        found = [_stamp(place) for place in places]
+        return found if found[0] else None
+
     def result_path(self, cell: Cell) -> Path:
         """Where the score of a cell is, or will be."""
         return self.path / "results" / f"{cell.id}.npz"
@@ -161,3 +167,11 @@ class SweepFolder:
         except ArgumentError:
             return None
         return result if isinstance(result.answer, Score) else None
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
