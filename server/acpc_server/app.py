@@ -67,7 +67,7 @@ from acpc_server.rpc import (
 )
 from acpc_server.scheduling import AdmissionController, Held, WorkerPool
 from acpc_server.scoring import ScoreJobKind
-from acpc_server.settings import MEBIBYTE, Settings
+from acpc_server.settings import MEBIBYTE, MILLION, Settings
 from acpc_server.studies import StudyJobKind
 from acpc_server.watchdog import (
     DEVICE_FAILED,
@@ -148,7 +148,10 @@ class Server:
             settings.checkpoint_root,
             self._device,
             self.metrics,
-            limits=CheckpointLimits(weights_bytes=settings.max_checkpoint_mib * MEBIBYTE),
+            limits=CheckpointLimits(
+                weights_bytes=settings.max_checkpoint_mib * MEBIBYTE,
+                parameters=settings.max_parameters_millions * MILLION,
+            ),
             budget_bytes=settings.checkpoint_budget_mib * MEBIBYTE,
         )
         self._datasets = DatasetStore(settings.dataset_root)

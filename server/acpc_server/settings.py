@@ -25,6 +25,7 @@ from sqlalchemy.exc import ArgumentError
 from acpc_server.setting_types import File, Folder, Sockets
 
 MEBIBYTE = 1024 * 1024
+MILLION = 10**6
 ACCELERATORS = ("cuda", "xpu", "mps")
 
 
@@ -173,6 +174,9 @@ class Settings(BaseSettings):
     )
     max_checkpoint_mib: int = Field(
         2048, ge=1, description="largest weights file the server reads, MiB"
+    )
+    max_parameters_millions: int = Field(
+        1000, ge=1, description="largest network the server makes, millions of parameters"
     )
     job_concurrency: int = Field(
         1, ge=1, le=64, description="checkpoint jobs of one tenant run at a time"

@@ -153,6 +153,7 @@ BAD = {
     "plan_idle_seconds": "0",
     "checkpoint_budget_mib": "1.5",
     "max_checkpoint_mib": "",
+    "max_parameters_millions": "0",
     "job_concurrency": "65",
     "drain_seconds": "nan",
     "anchor_store_mib": "0",

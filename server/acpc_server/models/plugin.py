@@ -8,7 +8,7 @@ before memory is taken for them, and fills in the weights. Nothing in a checkpoi
 from acpc_server.errors import InvalidArgument, UnsafeCheckpoint
 from acpc_server.models.config import JsonObject, Part, parse_config
 from acpc_server.models.folder import CheckpointLimits
-from acpc_server.models.frozen import FrozenWorldModel, ModelCard
+from acpc_server.models.frozen import FrozenNetwork, FrozenWorldModel, ModelCard
 from acpc_server.models.loader import ENTRY_POINT_GROUP, ModelFamily
 from acpc_server.models.rotary import RotaryAttention, rotation, token_positions
 from acpc_server.models.weights import StateReader, count_parameters, fill, read_archive, unwrap
@@ -16,6 +16,7 @@ from acpc_server.models.weights import StateReader, count_parameters, fill, read
 __all__ = [
     "ENTRY_POINT_GROUP",
     "CheckpointLimits",
+    "FrozenNetwork",
     "FrozenWorldModel",
     "InvalidArgument",
     "JsonObject",
