@@ -38,11 +38,11 @@ from acpc_server.engine import (
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobFilter, JobService, JobState
-from acpc_server.models import CheckpointLimits
 from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
 from acpc_server.options import (
     access_options,
     anchor_limits,
+    checkpoint_limits,
     channel_options,
     drift_monitor,
     health_lane,
@@ -67,7 +67,7 @@ from acpc_server.rpc import (
 )
 from acpc_server.scheduling import AdmissionController, Held, WorkerPool
 from acpc_server.scoring import ScoreJobKind
-from acpc_server.settings import MEBIBYTE, MILLION, Settings
+from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyJobKind
 from acpc_server.watchdog import (
     DEVICE_FAILED,
@@ -148,10 +148,7 @@ class Server:
             settings.checkpoint_root,
             self._device,
             self.metrics,
-            limits=CheckpointLimits(
-                weights_bytes=settings.max_checkpoint_mib * MEBIBYTE,
-                parameters=settings.max_parameters_millions * MILLION,
-            ),
+            limits=checkpoint_limits(settings),
             budget_bytes=settings.checkpoint_budget_mib * MEBIBYTE,
         )
         self._datasets = DatasetStore(settings.dataset_root)

@@ -13,10 +13,11 @@ from acpc_server.errors import FailedPrecondition
 from acpc_server.evidence import DriftTerms
 from acpc_server.interactive import DriftMonitor
 from acpc_server.jobs import JobOptions, LeaseTerms
+from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.rpc import Door, Lane, Receiver, claimed
 from acpc_server.scheduling import CallerLimits, Quota
-from acpc_server.settings import MEBIBYTE, Settings
+from acpc_server.settings import MEBIBYTE, MILLION, Settings
 
 # Calls under way on one connection; gRPC counts some that have just ended, and rejects further ones
 # without a reason, so that limits of calls are to be met first.
@@ -178,6 +179,14 @@ def job_options(settings: Settings) -> JobOptions:
         max_queued_per_tenant=settings.max_queued_jobs_per_tenant,
         terms=LeaseTerms(settings.job_heartbeat_seconds, settings.job_lease_seconds),
         retention_days=settings.job_retention_days,
+    )
+
+
+def checkpoint_limits(settings: Settings) -> CheckpointLimits:
+    """What the cache of checkpoints loads."""
+    return CheckpointLimits(
+        weights_bytes=settings.max_checkpoint_mib * MEBIBYTE,
+        parameters=settings.max_parameters_millions * MILLION,
     )
 
 

@@ -96,8 +96,7 @@ class Settings(BaseSettings):
         None, description="file of API keys, made by acpc-server keys create"
     )
     insecure: bool = Field(
-        False,
-        description="listen beyond this machine without TLS, or without asking who calls",
+        False, description="listen beyond this machine without TLS, or without asking who calls"
     )
     reflection: bool = Field(True, description="tell callers with the role read the API's schema")
     device: str = Field(
@@ -168,9 +167,7 @@ class Settings(BaseSettings):
         60.0, gt=0, description="idle time after which a Plan stream is closed, seconds"
     )
     checkpoint_budget_mib: int = Field(
-        4096,
-        ge=1,
-        description="weights kept on the device, MiB; least recently used go first",
+        4096, ge=1, description="weights kept on the device, MiB; least recently used go first"
     )
     max_checkpoint_mib: int = Field(
         2048, ge=1, description="largest weights file the server reads, MiB"
@@ -182,10 +179,7 @@ class Settings(BaseSettings):
         1, ge=1, le=64, description="checkpoint jobs of one tenant run at a time"
     )
     max_running_jobs: int = Field(
-        8,
-        ge=1,
-        le=32,
-        description="checkpoint jobs of all authenticated tenants run at a time",
+        8, ge=1, le=32, description="checkpoint jobs of all authenticated tenants run at a time"
     )
     max_queued_jobs: int = Field(
         10_000, ge=1, description="jobs that may wait in the job record; more are rejected"

@@ -11,6 +11,7 @@ from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenNetwork, FrozenWorldModel, ModelCard
 from acpc_server.models.loader import ENTRY_POINT_GROUP, ModelFamily
 from acpc_server.models.rotary import RotaryAttention, rotation, token_positions
+from acpc_server.models.vit import Mlp
 from acpc_server.models.weights import StateReader, count_parameters, fill, read_archive, unwrap
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "FrozenWorldModel",
     "InvalidArgument",
     "JsonObject",
+    "Mlp",
     "ModelCard",
     "ModelFamily",
     "Part",
