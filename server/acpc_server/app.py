@@ -42,8 +42,8 @@ from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
 from acpc_server.options import (
     access_options,
     anchor_limits,
-    checkpoint_limits,
     channel_options,
+    checkpoint_limits,
     drift_monitor,
     health_lane,
     job_options,
