@@ -1,17 +1,13 @@
 """The converter of jepa-wms files: what it writes computes what they do, and nothing is run."""
 
-import importlib.util
 import json
 import os
 import pickle
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import dino_wm_reference as reference
 import pytest
 import safetensors.torch
 import torch
@@ -25,44 +21,39 @@ from acpc_server.models import (
     with_proprio,
 )
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
+from dino_wm_reference import DinoWm
+from jepa_wm_reference import JepaWm
+from jepa_wms import convert, tiny
 from torch import Tensor
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "jepa_wms" / "convert.py"
 CPU = torch.device("cpu")
-TINY = reference.Sizes()
-SAME_GRID = reference.Sizes(trained_grid=3)
-NO_PROPRIO = reference.Sizes(proprio=(0, 0))
+TINY = tiny.Sizes()
+SAME_GRID = tiny.Sizes(trained_grid=3)
+NO_PROPRIO = tiny.Sizes(proprio=(0, 0))
+WIDER = tiny.Sizes(width=192, trained_grid=6, grid=4, depth=3, heads=3, inner=67)
+# What the file is called, the family, and whose proprioception a latent holds.
+KINDS = {DinoWm: ("dino_wm", "prejepa", "first"), JepaWm: ("jepa_wm", "jepa_wm", "every")}
 
 
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("jepa_wms_convert", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def training(sizes: tiny.Sizes) -> object:
+    return convert.Training(image_size=sizes.grid * sizes.patch, heads=sizes.heads)
 
 
-convert = _script()
-
-
-def training(sizes: reference.Sizes) -> object:
-    return convert.Training(image_size=sizes.grid * sizes.patch)
-
-
+@pytest.mark.parametrize("truth", [DinoWm, JepaWm])
 @pytest.mark.parametrize(
     ("sizes", "history"),
-    [(TINY, 1), (TINY, 2), (SAME_GRID, 2), (NO_PROPRIO, 2)],
-    ids=["one-frame", "two-frames", "positions-as-stored", "no-proprio"],
+    [(TINY, 1), (TINY, 2), (SAME_GRID, 2), (NO_PROPRIO, 2), (WIDER, 2)],
+    ids=["one-frame", "two-frames", "positions-as-stored", "no-proprio", "wider"],
 )
 def test_computes_what_the_source_describes(
-    tmp_path: Path, sizes: reference.Sizes, history: int
+    tmp_path: Path, truth: type[DinoWm | JepaWm], sizes: tiny.Sizes, history: int
 ) -> None:
     """Latents, rollouts longer than the window, and the cost, against loops in float64."""
-    source, backbone = reference.write(tmp_path / "in", sizes)
+    kind, family, patches = KINDS[truth]
+    source, backbone = tiny.write(tmp_path / "in", sizes, kind)
     card = convert.convert(source, backbone, tmp_path / "out" / "run", training(sizes))
     model = load_checkpoint(tmp_path / "out", "run", device=CPU)
-    assert (model.card.digest, model.card.history) == (card.digest, 2)
+    assert (model.card.digest, model.card.family) == (card.digest, family)
     assert isinstance(model, Widens)
     wide = model.in_float64()
     generator = torch.Generator().manual_seed(5)
@@ -70,8 +61,10 @@ def test_computes_what_the_source_describes(
     pixels = torch.rand(history, 3, side, side, generator=generator)
     actions = torch.randn(history + 3, sizes.action[0], generator=generator)
     proprio = torch.randn(history, 4, generator=generator) if sizes.proprio[0] else None
-    truth = reference.DinoWm(sizes)
-    wanted = truth.unroll(truth.encode(pixels), proprio, actions, model.card.history)
+    reference = truth(sizes)
+    wanted = reference.unroll(reference.encode(pixels), proprio, actions, model.card.history)
+    if patches == "first":
+        wanted["proprio"] = wanted["proprio"][:, :1]
     check(model, torch.float32, (pixels, proprio, actions), wanted, 1e-4)
     # Positions and the folded projection are stored in float32.
     check(wide, torch.float64, (pixels, proprio, actions), wanted, 1e-5)
@@ -98,10 +91,9 @@ def check(
     assert _off(unscaled, wanted["visual"]) <= tolerance
     terms = [(wanted["visual"][1:] - wanted["visual"][0]).square().mean(dim=(1, 2))]
     if proprio is not None:
-        first = wanted["proprio"][:, 0]
-        slot = found[:, visual:] * (first.shape[1] / 0.1) ** 0.5
-        assert _off(slot, first) <= tolerance
-        terms.append(0.1 * (first[1:] - first[0]).square().mean(dim=1))
+        slots = wanted["proprio"].flatten(1)
+        assert _off(found[:, visual:] * (slots.shape[1] / 0.1) ** 0.5, slots) <= tolerance
+        terms.append(0.1 * (slots[1:] - slots[0]).square().mean(dim=1))
     costs = (found[1:] - found[0]).double().square().sum(dim=1)
     assert _off(costs, torch.stack(terms).sum(dim=0)) <= tolerance
 
@@ -113,9 +105,9 @@ def _off(found: Tensor, wanted: Tensor) -> float:
 
 def test_reads_the_backbone_under_either_name(tmp_path: Path) -> None:
     """A file of transformers' names gives the folder that DINOv2's own file gives."""
-    source, backbone = reference.write(tmp_path / "in", SAME_GRID)
+    source, backbone = tiny.write(tmp_path / "in", SAME_GRID)
     wanted = convert.convert(source, backbone, tmp_path / "a", training(SAME_GRID))
-    named = convert._renamed(reference.backbone_state(SAME_GRID))
+    named = convert._renamed(tiny.backbone_state(SAME_GRID))
     other = tmp_path / "model.safetensors"
     safetensors.torch.save_file({key: part.contiguous() for key, part in named.items()}, other)
     found = convert.convert(source, other, tmp_path / "b", training(SAME_GRID))
@@ -132,9 +124,9 @@ class Payload:
         return os.system, (f"touch '{self.witness}'",)
 
 
-def _edited(**parts: object) -> Callable[[Path, Payload], None]:
+def _edited(kind: str = "dino_wm", **parts: object) -> Callable[[Path, Payload], None]:
     def write(path: Path, payload: Payload) -> None:
-        saved = reference.checkpoint(TINY)
+        saved = tiny.checkpoint(TINY, kind)
         for key, part in parts.items():
             saved[key] = payload if part is Payload else part
         torch.save({key: part for key, part in saved.items() if part is not ...}, path)
@@ -142,13 +134,20 @@ def _edited(**parts: object) -> Callable[[Path, Payload], None]:
     return write
 
 
-def _tensor_in(part: str, name: str, value: object) -> Callable[[Path, Payload], None]:
+def _tensor_in(
+    part: str, name: str, value: object, kind: str = "dino_wm"
+) -> Callable[[Path, Payload], None]:
     def write(path: Path, payload: Payload) -> None:
-        saved: Any = reference.checkpoint(TINY)
+        saved: Any = tiny.checkpoint(TINY, kind)
         saved[part][name] = payload if value is Payload else value
+        saved[part] = {key: held for key, held in saved[part].items() if held is not ...}
         torch.save(saved, path)
 
     return write
+
+
+def _in_jepa(name: str, value: object) -> Callable[[Path, Payload], None]:
+    return _tensor_in("predictor", name, value, "jepa_wm")
 
 
 def _pickled(path: Path, payload: Payload) -> None:
@@ -163,7 +162,7 @@ def _tarred(path: Path, payload: Payload) -> None:
 
 
 def _cut(path: Path, payload: Payload) -> None:
-    torch.save(reference.checkpoint(TINY), path)
+    torch.save(tiny.checkpoint(TINY), path)
     path.write_bytes(path.read_bytes()[:-200])
 
 
@@ -184,9 +183,46 @@ HOSTILE = {
     "no-action-encoder": (_edited(action_encoder=...), "no 'action_encoder'"),
     "another-part": (_edited(encoder={}), "holds encoder"),
     "text-for-a-tensor": (_tensor_in("predictor", "module.x", "x"), "a str, not a tensor"),
-    "adaln": (
+    "adaln-alone": (
         _edited(predictor={"predictor_blocks.0.adaLN_modulation.1.weight": torch.ones(1)}),
-        "the AdaLN predictor of a JEPA-WM",
+        "no predictor_embed.weight; not a JEPA-WM predictor",
+    ),
+    "jepa-payload": (_in_jepa("module.x", Payload), "posix.system"),
+    "jepa-over-dinov3": (_in_jepa("module.predictor_embed.weight", torch.ones(46, 1024)), "DINOv3"),
+    "jepa-over-another-backbone": (
+        _in_jepa("module.predictor_embed.weight", torch.ones(46, 96)),
+        "predictor.embed_dim: 96, but the backbone's width is 128",
+    ),
+    "jepa-without-actions": (_in_jepa("module.action_encoder.weight", ...), "no action_encoder"),
+    "jepa-flat-map": (
+        _in_jepa("module.action_encoder.weight", torch.ones(9)),
+        "maps have other axes",
+    ),
+    "jepa-heads": (
+        _in_jepa("module.predictor_embed.weight", torch.ones(47, 128)),
+        "2 heads do not divide the width 55",
+    ),
+    "jepa-proprio-tokens": (
+        _edited(
+            "jepa_wm",
+            proprio_encoder={
+                "patch_embed.weight": torch.ones(46, 4, 1),
+                "patch_embed.bias": torch.ones(46),
+            },
+        ),
+        "but the config wants",
+    ),
+    "jepa-actions-beside": (
+        _edited("jepa_wm", action_encoder={"patch_embed.weight": torch.ones(54, 6, 1)}),
+        "the network has no such tensor",
+    ),
+    "jepa-missing-gate": (
+        _in_jepa("module.predictor_blocks.1.adaLN_modulation.1.bias", ...),
+        "predictor.predictor_blocks.1.adaLN_modulation.1.bias: missing",
+    ),
+    "jepa-not-finite": (
+        _in_jepa("module.predictor_norm.bias", torch.full((54,), torch.inf)),
+        "not finite",
     ),
     "vjepa2-ac": (
         _edited(predictor={"predictor_embed.weight": torch.ones(1)}),
@@ -222,7 +258,7 @@ HOSTILE = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_runs_nothing_and_says_why(case: str, tmp_path: Path) -> None:
     write, reason = HOSTILE[case]
-    source, backbone = reference.write(tmp_path, TINY)
+    source, backbone = tiny.write(tmp_path, TINY)
     write(source, Payload(tmp_path / "EXECUTED"))
     with pytest.raises(UnsafeCheckpoint) as caught:
         convert.convert(source, backbone, tmp_path / "out" / "run", training(TINY))
@@ -232,9 +268,12 @@ def test_runs_nothing_and_says_why(case: str, tmp_path: Path) -> None:
 
 
 def test_runs_nothing_of_the_backbone_either(tmp_path: Path) -> None:
-    source, backbone = reference.write(tmp_path, TINY)
+    source, backbone = tiny.write(tmp_path, TINY)
     torch.save({"cls_token": Payload(tmp_path / "EXECUTED")}, backbone)
     with pytest.raises(UnsafeCheckpoint, match=r"posix\.system"):
+        convert.convert(source, backbone, tmp_path / "run", training(TINY))
+    torch.save({"rope_embed.periods": torch.ones(16)}, backbone)
+    with pytest.raises(UnsafeCheckpoint, match="a DINOv3 backbone, which the server does not have"):
         convert.convert(source, backbone, tmp_path / "run", training(TINY))
     torch.save({"cls_token": torch.ones(1)}, backbone)
     with pytest.raises(UnsafeCheckpoint, match="a DINOv2 backbone's weights are wanted"):
@@ -249,7 +288,7 @@ def test_the_payload_would_run(tmp_path: Path) -> None:
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, backbone = reference.write(tmp_path, TINY)
+    source, backbone = tiny.write(tmp_path, TINY)
     asked = [str(source), "--backbone", str(backbone), "--out", str(tmp_path / "run")]
     assert convert.main([*asked, "--image-size", "12", "--proprio-weight", "0.5"]) == 0
     assert "prejepa" in capsys.readouterr().out

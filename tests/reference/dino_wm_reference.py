@@ -3,111 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from pathlib import Path
 
 import torch
+from jepa_wms import tiny
 from torch import Tensor
 
 DIM_HEAD = 64
 State = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Of one checkpoint; slots are (inputs, width), and 0 inputs leave one out."""
-
-    width: int = 128
-    backbone_depth: int = 2
-    patch: int = 4
-    trained_grid: int = 5
-    grid: int = 3
-    frames: int = 3
-    depth: int = 2
-    heads: int = 2
-    hidden: int = 48
-    action: tuple[int, int] = (6, 10)
-    proprio: tuple[int, int] = (4, 8)
-
-    @property
-    def dim(self) -> int:
-        """Coordinates of one token with its slots."""
-        return self.width + self.action[1] + (self.proprio[1] if self.proprio[0] else 0)
-
-
-def backbone_state(sizes: Sizes, seed: int = 0) -> State:
-    """Random tensors under the names of DINOv2's own releases."""
-    wide = sizes.width
-    shapes = {
-        "cls_token": (1, 1, wide),
-        "pos_embed": (1, 1 + sizes.trained_grid**2, wide),
-        "mask_token": (1, wide),
-        "patch_embed.proj.weight": (wide, 3, sizes.patch, sizes.patch),
-        "patch_embed.proj.bias": (wide,),
-        "norm.weight": (wide,),
-        "norm.bias": (wide,),
-    }
-    for i in range(sizes.backbone_depth):
-        for name, rows in (("norm1", 0), ("norm2", 0), ("attn.qkv", 3), ("attn.proj", 1)):
-            shapes[f"blocks.{i}.{name}.weight"] = (rows * wide, wide) if rows else (wide,)
-            shapes[f"blocks.{i}.{name}.bias"] = (max(1, rows) * wide,)
-        shapes |= {f"blocks.{i}.ls{half}.gamma": (wide,) for half in (1, 2)}
-        shapes |= _linear(f"blocks.{i}.mlp.fc1", wide, 4 * wide)
-        shapes |= _linear(f"blocks.{i}.mlp.fc2", 4 * wide, wide)
-    return _random(shapes, seed)
-
-
-def checkpoint(sizes: Sizes, seed: int = 1, prefix: str = "module.") -> dict[str, object]:
-    """What training saves, its attention masks and the state of its optimizer with it."""
-    dim, inner, tokens = sizes.dim, sizes.heads * DIM_HEAD, sizes.frames * sizes.grid**2
-    shapes: dict[str, tuple[int, ...]] = {
-        "pos_embedding": (1, tokens, dim),
-        "transformer.norm.weight": (dim,),
-        "transformer.norm.bias": (dim,),
-    }
-    for i in range(sizes.depth):
-        layer = f"transformer.layers.{i}"
-        shapes |= {f"{layer}.{norm}.weight": (dim,) for norm in ("0.norm", "1.net.0")}
-        shapes |= {f"{layer}.{norm}.bias": (dim,) for norm in ("0.norm", "1.net.0")}
-        shapes[f"{layer}.0.to_qkv.weight"] = (3 * inner, dim)
-        shapes |= _linear(f"{layer}.0.to_out.0", inner, dim)
-        shapes |= _linear(f"{layer}.1.net.1", dim, sizes.hidden)
-        shapes |= _linear(f"{layer}.1.net.4", sizes.hidden, dim)
-    predictor = _random(shapes, seed)
-    frame = torch.arange(tokens) // sizes.grid**2
-    for i in range(sizes.depth):
-        mask = (frame[:, None] >= frame[None, :]).float()
-        predictor[f"transformer.layers.{i}.0.bias"] = mask[None, None]
-    found: dict[str, object] = {
-        "predictor": {prefix + name: tensor for name, tensor in predictor.items()},
-        "opt": {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"lr": 1e-4}]},
-        "scaler": None,
-        "epoch": 50,
-    }
-    for name, (inputs, wide) in (("action", sizes.action), ("proprio", sizes.proprio)):
-        if inputs:
-            slot = {"patch_embed.weight": (wide, inputs, 1), "patch_embed.bias": (wide,)}
-            state = _random(slot, seed + inputs)
-            found[f"{name}_encoder"] = {prefix + key: tensor for key, tensor in state.items()}
-    return found
-
-
-def write(folder: Path, sizes: Sizes) -> tuple[Path, Path]:
-    """The checkpoint and its backbone as files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    source, backbone = folder / "dino_wm_tiny.pth.tar", folder / "dinov2_tiny_pretrain.pth"
-    torch.save(checkpoint(sizes), source)
-    torch.save(backbone_state(sizes), backbone)
-    return source, backbone
-
-
 class DinoWm:
-    """Encoder and predictor, computed tensor by tensor."""
+    """Encoder and predictor, computed tensor by tensor; frames normalised with 0.5."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: tiny.Sizes) -> None:
         self.sizes = sizes
-        self.backbone = {name: value.double() for name, value in backbone_state(sizes).items()}
-        saved = checkpoint(sizes, prefix="")
+        self.backbone = {name: x.double() for name, x in tiny.backbone_state(sizes).items()}
+        saved = tiny.checkpoint(sizes, prefix="")
         self.parts: dict[str, State] = {
             key: {name: value.double() for name, value in part.items()}
             for key, part in saved.items()
@@ -116,8 +27,11 @@ class DinoWm:
 
     def encode(self, pixels: Tensor) -> Tensor:
         """Pixels (n, 3, side, side) in [0, 1] to patch tokens (n, patches, width)."""
+        return self.encode_normalised((pixels.double() - 0.5) / 0.5)
+
+    def encode_normalised(self, frames: Tensor) -> Tensor:
+        """As :meth:`encode`, of frames as the backbone is given them."""
         state, sizes = self.backbone, self.sizes
-        frames = (pixels.double() - 0.5) / 0.5
         size, grid = sizes.patch, sizes.grid
         rows = []
         for i in range(grid):
@@ -223,15 +137,3 @@ def _cubic(distance: float, a: float = -0.75) -> float:
     if distance <= 1:
         return (a + 2) * distance**3 - (a + 3) * distance**2 + 1
     return a * (distance**3 - 5 * distance**2 + 8 * distance - 4) if distance < 2 else 0.0
-
-
-def _linear(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
-
-
-def _random(shapes: dict[str, tuple[int, ...]], seed: int) -> State:
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        name: torch.randn(shape, generator=generator) * (0.1 if len(shape) > 1 else 0.5)
-        for name, shape in shapes.items()
-    }

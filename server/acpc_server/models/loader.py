@@ -33,10 +33,12 @@ from acpc_server.models.folder import (
 )
 from acpc_server.models.frozen import FrozenWorldModel
 from acpc_server.models.jepa_family import JepaFamily
+from acpc_server.models.jepa_wm_family import JepaWmFamily
 from acpc_server.models.prejepa_family import PreJepaFamily
 from acpc_server.models.weights import StateReader, check_container
 
 ENTRY_POINT_GROUP = "acpc.model_families"
+PATCH_FAMILIES: tuple[ModelFamily, ...] = (PreJepaFamily(), JepaWmFamily())
 
 
 @runtime_checkable
@@ -152,8 +154,9 @@ def _find_family(config: JsonObject) -> ModelFamily:
         raise bad_config("_target_", "a string naming the model class is wanted")
     if target in FAMILY_OF_TARGET:
         return JepaFamily(FAMILY_OF_TARGET[target])
-    if target in PreJepaFamily.targets:
-        return PreJepaFamily()
+    for family in PATCH_FAMILIES:
+        if target in family.targets:
+            return family
     plugins = _load_plugins()
     matches = [family for family in plugins if target in family.targets]
     if len(matches) > 1:
@@ -161,8 +164,8 @@ def _find_family(config: JsonObject) -> ModelFamily:
         raise FailedPrecondition(f"several installed model families claim {target!r}: {names}")
     if matches:
         return matches[0]
-    built_in = [*FAMILY_OF_TARGET, *sorted(PreJepaFamily.targets)]
-    known = [*built_in, *sorted(name for family in plugins for name in family.targets)]
+    others = [*PATCH_FAMILIES, *plugins]
+    known = [*FAMILY_OF_TARGET, *(name for family in others for name in sorted(family.targets))]
     raise bad_config(
         "_target_",
         f"{target[:80]!r} is not a known target, and nothing was imported or run; known: "

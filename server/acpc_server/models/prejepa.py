@@ -59,12 +59,19 @@ class PatchTransformer(nn.Module):
         )
 
 
-class PatchPredictor(nn.Module):
+class FramePredictor(nn.Module):
+    """Gives the patches of the frame that follows some frames; each has as many patches."""
+
+    def __init__(self, patches: int) -> None:
+        super().__init__()
+        self.patches = patches
+
+
+class PatchPredictor(FramePredictor):
     """Transformer over the patches of up to ``frames`` frames, causal between frames."""
 
     def __init__(self, shape: PredictorShape) -> None:
-        super().__init__()
-        self.patches = shape.patches
+        super().__init__(shape.patches)
         self.pos_embedding = nn.Parameter(torch.randn(1, shape.frames * shape.patches, shape.width))
         self.transformer = PatchTransformer(shape)
 
@@ -105,19 +112,21 @@ class SlotEmbedder(nn.Module):
 class PreJepaModel(nn.Module):
     """Backbone, predictor and slot embedders, with the arithmetic of one step.
 
-    A latent of ``dim = patches * visual width + proprio slot width`` holds a frame's visual tokens
-    one after another, then the embedding of its proprioception once. It is scaled so that the
-    squared Euclidean distance of two latents is the family's planning cost: the mean square over
-    visual coordinates plus ``proprio_weight`` times that over the proprio embedding.
+    A latent of ``dim = patches * visual width + proprio_patches * proprio slot width`` holds a
+    frame's visual tokens one after another, then the embedding of its proprioception once, or once
+    for every patch. It is scaled so that the squared Euclidean distance of two latents is the
+    family's planning cost: the mean square over visual coordinates plus ``proprio_weight`` times
+    that over the proprio embedding.
     """
 
     def __init__(
         self,
         backbone: ViT,
-        predictor: PatchPredictor,
+        predictor: FramePredictor,
         extra_encoders: Mapping[str, SlotEmbedder],
         history: int,
         proprio_weight: float,
+        proprio_patches: int = 1,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -126,7 +135,8 @@ class PreJepaModel(nn.Module):
         self.history = history
         self._slots = {key: x.patch_embed.out_channels for key, x in extra_encoders.items()}
         self.patches, self.visual = predictor.patches, predictor.patches * backbone.width
-        self.proprio = self._slots.get(PROPRIO, 0)
+        self._proprio_patches = proprio_patches
+        self.proprio = self._slots.get(PROPRIO, 0) * proprio_patches
         self._visual_scale = self.visual**-0.5
         self._proprio_scale = (proprio_weight / max(1, self.proprio)) ** 0.5
 
@@ -140,7 +150,7 @@ class PreJepaModel(nn.Module):
         if not self.proprio:
             return proprio[..., :0]
         slots: Tensor = self.extra_encoders[PROPRIO](proprio) * self._proprio_scale
-        return slots
+        return slots.repeat(1, self._proprio_patches)
 
     def embed_actions(self, blocks: Float[Tensor, "*b width"]) -> Float[Tensor, "*b emb"]:
         """Embeddings of normalised action blocks."""
@@ -152,22 +162,23 @@ class PreJepaModel(nn.Module):
         visual = latents[..., : self.visual] / self._visual_scale
         parts = [visual.unflatten(-1, (self.patches, -1))]
         if self.proprio:
-            slot = latents[..., None, self.visual :] / self._proprio_scale
-            parts.append(slot.expand(*slot.shape[:-2], self.patches, -1))
+            slots = latents[..., self.visual :] / self._proprio_scale
+            each = slots.unflatten(-1, (self._proprio_patches, -1))
+            parts.append(each.expand(*each.shape[:-2], self.patches, -1))
         return torch.cat(parts, dim=-1)
 
     def latents(self, tokens: Float[Tensor, "*b p state"]) -> Float[Tensor, "*b dim"]:
-        """The latents of predicted tokens; as upstream, proprio is what the first patch says."""
+        """The latents of predicted tokens; proprio is what the first patch says, or every one."""
         visual = self.visual // self.patches
-        first = tokens[..., 0, visual:] * self._proprio_scale
+        slots = tokens[..., : self._proprio_patches, visual:].flatten(-2) * self._proprio_scale
         flat = tokens[..., :visual].flatten(-2) * self._visual_scale
-        return torch.cat([flat, first], dim=-1)
+        return torch.cat([flat, slots], dim=-1)
 
     def step(
         self, tokens: Float[Tensor, "b t p state"], actions: Float[Tensor, "b t emb"]
     ) -> Float[Tensor, "b p state"]:
         """The tokens that follow the last of a window; every patch predicts its own proprio."""
-        visual = tokens.shape[-1] - self.proprio
+        visual = self.visual // self.patches
         parts = {PROPRIO: tokens[..., visual:]}
         parts[ACTION] = actions[:, :, None].expand(-1, -1, self.patches, -1)
         whole = torch.cat([tokens[..., :visual], *(parts[key] for key in self._slots)], dim=-1)

@@ -220,7 +220,7 @@ class PreJepaFamily:
 
 def build_network(config: PreJepaConfig, proprio_weight: float = 1.0) -> PreJepaModel:
     """The network of a config, with fresh weights; UnsafeCheckpoint if widths do not fit."""
-    backbone, predictor = _backbone(config.encoder), config.predictor
+    backbone, predictor = build_backbone(config.encoder), config.predictor
     slots = config.extra_encoders.modules
     if ACTION not in slots:
         raise bad_config(
@@ -258,7 +258,8 @@ def build_network(config: PreJepaConfig, proprio_weight: float = 1.0) -> PreJepa
     )
 
 
-def _backbone(node: JsonObject) -> ViT:
+def build_backbone(node: JsonObject) -> ViT:
+    """The backbone that a config names or writes out; UnsafeCheckpoint for an unknown one."""
     target = str(node.get("_target_"))
     if target.endswith(".Dinov2Model"):
         shape = parse_config(Dinov2Backbone, node, "encoder").config

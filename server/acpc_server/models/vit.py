@@ -109,7 +109,7 @@ class Mlp(nn.Module):
         self.fc1 = nn.Linear(width, hidden)
         self.fc2 = nn.Linear(hidden, width)
 
-    def forward(self, tokens: Float[Tensor, "n t width"]) -> Float[Tensor, "n t width"]:
+    def forward(self, tokens: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
         """Each token on its own."""
         out: Tensor = self.fc2(F.gelu(self.fc1(tokens)))
         return out

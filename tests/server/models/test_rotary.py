@@ -6,22 +6,9 @@ import numpy as np
 import pytest
 import torch
 from acpc_server.models.plugin import RotaryAttention, rotation, token_positions
-from numpy.typing import NDArray
+from jepa_wm_reference import turned
 
 ROWS, COLUMNS, FRAMES = 2, 3, 2
-
-
-def turned(vector: NDArray[np.float64], place: tuple[int, ...]) -> NDArray[np.float64]:
-    """Each axis turns a third of the coordinates, as far as that is pairs."""
-    pairs = len(vector) // 6
-    out = vector.copy()
-    for axis in range(3):
-        start = axis * 2 * pairs
-        for i in range(2 * pairs):
-            angle = place[axis] / 10_000 ** ((i % pairs) / pairs)
-            other = -vector[start + i + 1] if i % 2 == 0 else vector[start + i - 1]
-            out[start + i] = vector[start + i] * math.cos(angle) + other * math.sin(angle)
-    return out
 
 
 def places(lead: int) -> list[tuple[int, ...]]:
