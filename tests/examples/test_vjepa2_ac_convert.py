@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import pickle
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +25,7 @@ from acpc_server.models import (
     with_proprio,
 )
 from installed_package import install
+from plugin_script import converter
 from typer.testing import CliRunner
 from vjepa2_reference import Sizes
 
@@ -44,17 +43,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def convert(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def convert(site: Path) -> Iterator[ModuleType]:
     """The script, with the plug-in installed."""
-    monkeypatch.syspath_prepend(str(site))
-    spec = importlib.util.spec_from_file_location("vjepa2_ac_convert", SOURCE / "convert.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    for name in [name for name in sys.modules if name.partition(".")[0] == "acpc_vjepa2_ac"]:
-        del sys.modules[name]
+    with converter(SOURCE, site) as module:
+        yield module
 
 
 def made(convert: ModuleType, root: Path, sizes: Sizes, history: int = 3) -> FrozenWorldModel:
