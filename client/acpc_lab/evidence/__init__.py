@@ -9,9 +9,10 @@ from acpc_lab.evidence.multiplicity import (
     held_in_sequence,
     holm,
 )
-from acpc_lab.evidence.spending import at_epoch
+from acpc_lab.evidence.spending import ERROR_HALFLIFE, at_epoch
 
 __all__ = [
+    "ERROR_HALFLIFE",
     "Family",
     "FamilyWise",
     "Sureness",

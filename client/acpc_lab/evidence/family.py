@@ -31,6 +31,10 @@ class Sureness:
 class Family:
     """Cells that are judged together. A cell without evidence may still turn out either way.
 
+    Cells of one confidence share its error, which is corrected for their number; those of another,
+    as another epoch of a training run, have an error of their own, and the errors add up. A cell
+    without evidence counts among those of every confidence.
+
     Attributes:
         cells: What is known of each cell; references, which cannot pass, are no members.
         method: How the statements are corrected for their number.
@@ -41,14 +45,13 @@ class Family:
 
     @property
     def confidence(self) -> float:
-        """The highest confidence that a cell was measured at; 1 without any evidence."""
-        known = [cell.sure for cell in self.cells if cell is not None]
-        return max(known, default=1.0)
+        """That nothing said of the cells is wrong; 1 without any evidence."""
+        return 1 - sum(self._errors())
 
     def each(self) -> list[Sureness]:
         """Which cells pass, and which fail: Holm over the cells."""
         alone = [None if cell is None else cell.confident_outcome for cell in self.cells]
-        return self._judged(alone, *self._p_values())
+        return self._judged(alone, *self._p_values(), [(place,) for place in range(len(alone))])
 
     def everywhere(self, groups: Sequence[Sequence[int]]) -> list[Sureness]:
         """Which groups of cells pass as a whole, and which fail somewhere: Holm over the groups.
@@ -59,12 +62,11 @@ class Family:
         passed, failed = self._p_values()
         whole = [all_hold([passed[place] for place in group]) for group in groups]
         broken = [any_holds([failed[place] for place in group]) for group in groups]
-        level = 1 - self.confidence
         alone = [
-            self._whole([self.cells[place] for place in group], p <= level)
+            self._whole([self.cells[place] for place in group], p <= self._level(group))
             for group, p in zip(groups, broken, strict=True)
         ]
-        return self._judged(alone, whole, broken)
+        return self._judged(alone, whole, broken, groups)
 
     def onsets(self, sequences: Sequence[Sequence[Sequence[int]]]) -> list[int]:
         """How many steps from the start of each sequence surely pass.
@@ -75,7 +77,7 @@ class Family:
         """
         passed, _ = self._p_values()
         steps = [[all_hold([passed[i] for i in step]) for step in steps] for steps in sequences]
-        level = 1 - self.confidence
+        level = min(self._errors(), default=0.0)
         if self.method is FamilyWise.HOLM:
             return held_in_sequence(steps, level)
         return [held_in_sequence([one], level)[0] for one in steps]
@@ -85,18 +87,37 @@ class Family:
         found = [(1.0, 1.0) if cell is None else _p_values(cell) for cell in self.cells]
         return [passed for passed, _ in found], [failed for _, failed in found]
 
+    def _errors(self, group: Sequence[int] | None = None) -> set[float]:
+        """The errors of all cells, or of those at some places."""
+        cells = self.cells if group is None else [self.cells[place] for place in group]
+        return {1 - cell.sure for cell in cells if cell is not None}
+
+    def _level(self, group: Sequence[int]) -> float:
+        """The smallest error in a group; 0 where nothing is known."""
+        return min(self._errors(group), default=0.0)
+
     def _judged(
-        self, alone: Sequence[Outcome | None], passed: Sequence[float], failed: Sequence[float]
+        self,
+        alone: Sequence[Outcome | None],
+        passed: Sequence[float],
+        failed: Sequence[float],
+        groups: Sequence[Sequence[int]],
     ) -> list[Sureness]:
+        """Statements of groups of cells: those of one level are corrected for their number."""
         if self.method is FamilyWise.NONE:
             return [Sureness(*cell) for cell in zip(alone, alone, passed, failed, strict=True)]
-        level = 1 - self.confidence
-        found = []
-        for own, p_passed, p_failed in zip(alone, holm(passed), holm(failed), strict=True):
-            lost = (own is Outcome.PASSED and p_passed > level) or (
-                own is Outcome.FAILED and p_failed > level
-            )
-            found.append(Sureness(own, Outcome.UNDECIDED if lost else own, p_passed, p_failed))
+        found = [Sureness(None, None, 1.0, 1.0)] * len(alone)
+        levels = [self._level(group) for group in groups]
+        for level in set(levels) - {0.0}:
+            together = [place for place, its in enumerate(levels) if its in (level, 0.0)]
+            p_values = [holm([of[place] for place in together]) for of in (passed, failed)]
+            for place, p_passed, p_failed in zip(together, *p_values, strict=True):
+                own = alone[place]
+                lost = (own is Outcome.PASSED and p_passed > level) or (
+                    own is Outcome.FAILED and p_failed > level
+                )
+                outcome = Outcome.UNDECIDED if lost else own
+                found[place] = Sureness(own, outcome, p_passed, p_failed)
         return found
 
     @staticmethod

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from acpc_client import EvidenceOptions
 
+# About as many epochs as a run has.
+ERROR_HALFLIFE = 100
 _IN_TAILS = 4
 _FINEST = 100_000
 
 
-def at_epoch(options: EvidenceOptions, epoch: int, halflife: int) -> EvidenceOptions:
+def at_epoch(options: EvidenceOptions, epoch: int | None, halflife: int | None) -> EvidenceOptions:
     """The options at the share of the error that one epoch has.
 
     By epoch k, counted from 1, alpha k / (k + halflife) of the error alpha is spent, so that all
@@ -23,9 +25,11 @@ def at_epoch(options: EvidenceOptions, epoch: int, halflife: int) -> EvidenceOpt
 
     Args:
         options: Confidence over all epochs, and what else the evidence is made of.
-        epoch: Its number, from 0.
-        halflife: Epochs over which half of the error is spent.
+        epoch: Its number, from 0; None: it is not one of many.
+        halflife: Epochs over which half of the error is spent; None: each has all of it.
     """
+    if epoch is None or halflife is None:
+        return options
     alpha, k = 1 - options.confidence, epoch + 1
     error = alpha * halflife / ((halflife + k) * (halflife + k - 1))
     error = max(error, 2 / (_FINEST - 1))

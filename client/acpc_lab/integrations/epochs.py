@@ -55,7 +55,7 @@ from acpc_client.errors import (
 )
 
 from acpc_lab.campaigns import Campaign, CampaignProgress, Link, Options, TaskStatus, check_options
-from acpc_lab.evidence import at_epoch
+from acpc_lab.evidence import ERROR_HALFLIFE, at_epoch
 
 _POLL_S = 0.5
 _log = logging.getLogger("acpc_lab")
@@ -101,8 +101,6 @@ class ScoringOptions(Access, total=False):
 
 
 _OF_REQUEST = ("reference", "protocol", "thresholds", "numeric_mode", "until_decided")
-# About as many epochs as a run has.
-_HALFLIFE = 100
 
 
 @dataclass(frozen=True)
@@ -257,7 +255,7 @@ class EpochScorer:
             self._request["thresholds"] = chosen.thresholds
             for sentence in chosen.warnings:
                 _log.warning("%s: %s", file, sentence)
-        halflife = options.get("error_halflife", _HALFLIFE)
+        halflife = options.get("error_halflife", ERROR_HALFLIFE)
         if halflife is not None and halflife < 1:
             raise ArgumentError("error_halflife", f"found {halflife}, wanted at least 1, or None")
         self._sure = options.get("evidence") or EvidenceOptions(), halflife
@@ -340,14 +338,10 @@ class EpochScorer:
                 self._under_way -= 1
                 self._idle.notify_all()
 
-    def _evidence(self, epoch: int) -> EvidenceOptions:
-        """How sure the verdict on one epoch is made to be."""
-        asked, halflife = self._sure
-        return asked if halflife is None else at_epoch(asked, epoch, halflife)
-
     def _score(self, epoch: _Epoch) -> None:
         """Has one job per shift, and hands each score out as soon as its job ends."""
-        request = {**self._request, "evidence": self._evidence(epoch.number)}
+        asked, halflife = self._sure
+        request = {**self._request, "evidence": at_epoch(asked, epoch.number, halflife)}
         tasks = [_EpochTask(epoch, self._anchors, shift, request) for shift in self._shifts]
         link = Link(self._client, patience=self._patience, timeout=self._timeout, stop=self._stop)
         campaign = Campaign(

@@ -74,7 +74,7 @@ def claims(data: ReportData) -> list[str]:
     known = [among for among in each if among.alone is not None]
     if not known:
         return []
-    found, words = [], f"{100 * data.family.confidence:g} % sure: of "
+    found, words = [], f"{100 * data.family.confidence:.6g} % sure: of "
     if len(data.shifts) > 1:
         whole = list(everywhere(data).values())
         shares = _shares(whole, "under every shift", "under at least one")

@@ -305,9 +305,9 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     @property
     def confidence(self) -> float | None:
-        """Of the confident verdicts; None where no cell has evidence."""
-        found = [item.evidence.confidence for item in self.cells if item.evidence is not None]
-        return max(found, default=None)
+        """That no confident verdict is wrong; None where no cell has evidence."""
+        found = [item.evidence for item in self.cells if item.evidence is not None]
+        return Family(found).confidence if found else None
 
     @property
     def inconsistencies(self) -> tuple[str, ...]:

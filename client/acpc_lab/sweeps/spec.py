@@ -25,6 +25,7 @@ from acpc_client import (
 )
 from acpc_client.errors import ArgumentError
 
+from acpc_lab.evidence import ERROR_HALFLIFE
 from acpc_lab.sweeps.anchors import SEED_LIMIT, AnchorPlace, read_anchors
 from acpc_lab.sweeps.reading import Label, Node, Pattern, Section, read_document
 from acpc_lab.sweeps.shifts import Groups, read_shifts
@@ -77,6 +78,8 @@ class SweepSpec:
         neighbourhoods: Values of ``protocol.neighbourhood``, each a cell of its own.
         concurrency: Jobs in flight at most.
         retries: Further attempts for a cell whose job failed.
+        error_halflife: Epochs over which a watch spends half of the error of ``evidence``; None:
+            each epoch is judged as if it were the only one.
         gate: Which verdict a run exits by, ``"point"`` or ``"confident"``.
         warnings: What to know of the thresholds, in words, where they come from a file.
         document: The file as plain values, with the thresholds that a file of its own holds.
@@ -93,6 +96,7 @@ class SweepSpec:
     neighbourhoods: tuple[float, ...]
     thresholds: Thresholds
     evidence: EvidenceOptions
+    error_halflife: int | None
     until_decided: UntilDecided | None
     numeric_mode: NumericMode
     concurrency: int
@@ -151,6 +155,7 @@ def read_spec(root: Node, default_name: str, beside: Path) -> SweepSpec:
         neighbourhoods=_neighbourhoods(top.get("protocol")),
         thresholds=thresholds,
         evidence=_evidence(top.get("evidence")),
+        error_halflife=_error_halflife(top.get("evidence")),
         until_decided=_until_decided(top.get("until_decided")),
         gate=top["gate"].choice(("point", "confident")) if "gate" in top else "point",
         warnings=warnings,
@@ -268,13 +273,17 @@ def _neighbourhoods(node: Node | None) -> tuple[float, ...]:
     return found
 
 
+_EVIDENCE = ("confidence", "resamples", "seed", "error_halflife")
+
+
 def _evidence(node: Node | None) -> EvidenceOptions:
     if node is None:
         return EvidenceOptions()
-    section = node.section(("confidence", "resamples", "seed"))
+    section = node.section(_EVIDENCE)
     given: dict[str, Any] = {
         key: item.number() if key == "confidence" else item.integer(0, SEED_LIMIT)
         for key, item in section.values.items()
+        if key != "error_halflife"
     }
     options = EvidenceOptions(**given)
     try:
@@ -282,6 +291,14 @@ def _evidence(node: Node | None) -> EvidenceOptions:
     except ArgumentError as error:
         raise section[error.field].error(error.description) from error
     return options
+
+
+def _error_halflife(node: Node | None) -> int | None:
+    """False: errors are not shared by epochs."""
+    if node is None or "error_halflife" not in (section := node.section(_EVIDENCE)):
+        return ERROR_HALFLIFE
+    found = section["error_halflife"]
+    return None if found.value is False else found.integer(1)
 
 
 def _until_decided(node: Node | None) -> UntilDecided | None:

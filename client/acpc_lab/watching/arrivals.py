@@ -58,6 +58,7 @@ class ScoredCheckpoint:
             "epoch": self.arrival.epoch,
             "digest": self.arrival.digest,
             "verdict": verdict_of(self.outcome),
+            "confidence": self.results.confidence,
             "scores": [item.result().to_dict() for item in self.results],
         }
 

@@ -19,6 +19,7 @@ CONFIG = "config.json"
 SUFFIXES = (".pt", ".safetensors")
 _ZIP_END = 22  # bytes of the record that ends a zip file without a comment
 _LONGEST_HEADER = 1 << 27
+_DIGITS = 18
 # What reading the end of a file that has none may raise.
 _NO_END = (
     OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile,
@@ -41,11 +42,14 @@ class WeightsFile:
 
     @property
     def epoch(self) -> int | None:
-        """The last number in the file's name, or else in its folder's; None: there is none."""
+        """The last number in the file's name, or else in its folder's; None: there is none.
+
+        Longer digits than a step can have are no number.
+        """
         for text in (self.path.stem, self.path.parent.name):
             numbers = re.findall(r"\d+", text)
             if numbers:
-                return int(numbers[-1])
+                return int(numbers[-1]) if len(numbers[-1]) <= _DIGITS else None
         return None
 
     def digest(self) -> str:

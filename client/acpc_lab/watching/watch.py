@@ -21,6 +21,7 @@ from acpc_client.errors import (
 )
 
 from acpc_lab.campaigns import Campaign, Link, Options, Records, TaskState, check_options
+from acpc_lab.evidence import at_epoch
 from acpc_lab.sweeps import (
     Cell,
     CellTask,
@@ -325,7 +326,10 @@ class Watch:
         except SweepFileError as error:
             self._tell(f"{arrival.ref.name} ({arrival.ref.weights}) waits: {error.message}")
             return
-        cells = tuple(dataclasses.replace(cell, content=arrival.digest) for cell in found)
+        sure = at_epoch(self.spec.evidence, arrival.epoch, self.spec.error_halflife)
+        cells = tuple(
+            dataclasses.replace(cell, content=arrival.digest, evidence=sure) for cell in found
+        )
         plan = dataclasses.replace(self._plan, cells=(*self._plan.cells, *cells))
         self._disk.write_plan(plan)
         with self._lock:

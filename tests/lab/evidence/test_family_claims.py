@@ -93,10 +93,15 @@ def test_a_job_that_looked_several_times_counts_by_its_shares_of_the_error() -> 
     assert alone.p_failed == 1
 
 
-def test_the_highest_confidence_of_the_cells_decides() -> None:
-    cells = [passing(0.02), replace(passing(0.02), confidence=0.99)]
-    assert Family(cells).confidence == 0.99
-    assert [one.outcome for one in Family(cells).each()] == [OPEN, OPEN]
+def test_cells_of_one_confidence_share_its_error_and_errors_add_up() -> None:
+    strict = replace(passing(0.004), confidence=0.99)
+    cells = [passing(0.02), strict, passing(0.03), strict]
+    assert Family(cells).confidence == pytest.approx(0.94)
+    assert [one.outcome for one in Family(cells).each()] == [PASSED, PASSED, PASSED, PASSED]
+    assert [one.outcome for one in Family([*cells, None]).each()] == [OPEN, OPEN, OPEN, OPEN, None]
+    whole = Family(cells).everywhere([(0, 2), (1, 3)])
+    assert [one.p_passed for one in whole] == pytest.approx([0.03, 0.004])
+    assert Family(cells).onsets([[[0]], [[1]]]) == [0, 1], "at the highest"
     assert Family([None]).confidence == 1
 
 

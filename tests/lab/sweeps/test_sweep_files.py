@@ -238,6 +238,8 @@ REFUSED: list[tuple[str, int | None, str, str]] = [
     ("protocol: {margin: 1e-3}", 4, "protocol.margin", "YAML reads 1e-3 as text, write 1.0e-3"),
     ("evidence: {confidence: 1}", 4, "evidence.confidence", "wanted a number in (0.5, 1)"),
     ("evidence: {resamples: 200, confidence: 0.999}", 4, "evidence.resamples", "at least 2000"),
+    ("evidence: {error_halflife: 0}", 4, "evidence.error_halflife", "a whole number from 1"),
+    ("evidence: {error_halflife: yes}", 4, "evidence.error_halflife", "a whole number from 1"),
     ("gate: sure", 4, "gate", "wanted one of point, confident"),
     ("until_decided: 1", 4, "until_decided", "wanted a whole number from 2"),
     ("until_decided: soon", 4, "until_decided", "wanted a whole number from 2"),

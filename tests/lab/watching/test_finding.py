@@ -158,8 +158,9 @@ def test_they_come_by_epoch(root: Path, write: Callable[..., Path]) -> None:
         write("run", f"weights_epoch_{epoch}.pt")
     write("other/checkpoint-20")
     write("plain")
+    write("digits", f"weights_{'7' * 200}.pt")
     found = Finder(root, "at/server", 0.1).look()
-    assert [item.epoch for item in found] == [9, 10, 20, 100, None]
+    assert [item.epoch for item in found] == [9, 10, 20, 100, None, None]
     assert found[2].ref == CheckpointRef("at/server/other/checkpoint-20", "weights.pt")
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from acpc_client import Outcome
+from acpc_client import EvidenceOptions, Outcome
 from acpc_client.errors import FailedPrecondition, RunEnded
 from acpc_client.sync.client import AcpcClient
+from acpc_lab.evidence import at_epoch
 from acpc_lab.sweeps import SweepResults, load_spec
 from acpc_lab.watching import Finder, ScoredCheckpoint, Watch
 from client_messages import status
@@ -153,6 +154,29 @@ def test_a_server_that_has_another_root_is_said_to(
     assert "say with --prefix what it is called there" in told[0].results[0].message
     make().run(client, once=True)  # another attempt
     assert told.seen[1:] == [("a", "weights.pt", Outcome.PASSED)]
+
+
+@pytest.mark.parametrize("halflife", [None, 10, False])
+def test_the_epochs_of_a_run_share_the_error(
+    halflife: int | None, make: Callable[..., Watch], write: Write, client: AcpcClient,
+    party: JobParty, told: Told,
+) -> None:  # fmt: skip
+    for name in ("weights_epoch_0.pt", "weights_epoch_7.pt", "last.pt"):
+        write("run", name)
+    said = {} if halflife is None else {"evidence": {"error_halflife": halflife}}
+    make(**said).run(client, once=True)
+    asked = {
+        job.request.checkpoint.weights: EvidenceOptions.from_message(job.request.evidence)
+        for job in party.jobs.values()
+    }
+    shared = {None: 100, False: None}.get(halflife, halflife)
+    assert asked == {
+        "weights_epoch_0.pt": at_epoch(EvidenceOptions(), 0, shared),
+        "weights_epoch_7.pt": at_epoch(EvidenceOptions(), 7, shared),
+        "last.pt": EvidenceOptions(),
+    }
+    assert told[0].results[0].cell.evidence == asked["weights_epoch_0.pt"]
+    assert told[0].to_dict()["confidence"] is None  # this server computes no evidence
 
 
 def test_a_listener_that_raises_stops_nothing(
