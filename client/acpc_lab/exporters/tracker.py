@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Self
@@ -14,7 +15,10 @@ from acpc_lab.exporters.records import Scored, epochs_of, record_of
 from acpc_lab.exporters.writers import WRITERS, Writer
 from acpc_lab.integrations import EpochScore
 
-_CLOSE_S = 120.0
+# Seconds for what is left at the end; the first few are not told of.
+_CLOSE_S, _SOON_S = 60.0, 5.0
+# Seconds after which what could not begin is tried again, with the next score.
+_AGAIN_S = 60.0
 _log = logging.getLogger("acpc_lab")
 
 
@@ -48,6 +52,7 @@ class Tracker:
         self._on_trouble = on_trouble
         self._told: set[str] = set()
         self._left = 0
+        self._not_before = 0.0
         self._queue: SimpleQueue[tuple[EpochScore, str] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -69,7 +74,10 @@ class Tracker:
         if self._thread is None:
             return
         self._queue.put(None)
-        self._thread.join(timeout)
+        self._thread.join(min(timeout, _SOON_S))
+        if self._thread.is_alive() and timeout > _SOON_S:
+            _log.warning("waiting for %s, %g s at most", self.address, timeout)
+            self._thread.join(timeout - _SOON_S)
         if self._thread.is_alive():
             self._tell(f"does not answer; {self._left} scores are not written there")
         self._thread = None
@@ -86,17 +94,25 @@ class Tracker:
         return Tracker, (self.address, self._group)
 
     def _work(self) -> None:
-        writer: Writer | None = None
-        try:
-            writer = WRITERS[self._kind](self._place, self._group)
-        except BaseException as error:  # noqa: BLE001 - a library of others
-            self._tell(f"nothing is written there: {error or type(error).__name__}")
+        writer = self._begun()
         while (found := self._queue.get()) is not None:
+            writer = writer or self._begun()
             if writer is not None:
                 self._try(self._write, writer, *found)
             self._left -= 1
         if writer is not None:
             self._try(writer.close)
+
+    def _begun(self) -> Writer | None:
+        """What writes there; None where that cannot be used now, and for a while after."""
+        if time.monotonic() < self._not_before:
+            return None
+        try:
+            return WRITERS[self._kind](self._place, self._group)
+        except BaseException as error:  # noqa: BLE001 - a library of others
+            self._tell(f"nothing is written there: {error or type(error).__name__}")
+            self._not_before = time.monotonic() + _AGAIN_S
+            return None
 
     def _write(self, writer: Writer, item: EpochScore, prefix: str) -> None:
         writer.write(record_of(item, prefix))

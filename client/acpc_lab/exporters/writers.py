@@ -13,11 +13,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from acpc.contract import load_optional
+from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.exporters.records import ScoreRecord
 
 _PNG_SIZE = slice(16, 24)  # of the header: width and height
 _COLOURS = 4  # red, green, blue, opacity
+_NO_KEY = (
+    "there is no key: run `wandb login` or set WANDB_API_KEY; "
+    "WANDB_MODE=offline keeps everything here, for `wandb sync`"
+)
 
 
 class Writer(Protocol):
@@ -50,7 +55,9 @@ class MlflowWriter:
         for name, text in record.tags.items():
             self._client.set_tag(run, name, text)
         with _written(record) as folder:
-            self._client.log_artifacts(run, folder, f"{record.name}/{record.step}")
+            # One by one: what uploads several waits for all of them when the process ends.
+            for path in sorted(Path(folder).iterdir()):
+                self._client.log_artifact(run, str(path), f"{record.name}/{record.step}")
 
     def _run(self, name: str) -> str:
         """The run of an earlier process, or a new one."""
@@ -73,6 +80,10 @@ class WandbWriter:
 
     def __init__(self, project: str, group: str) -> None:
         self._wandb = load_optional("wandb", "pip install wandb")
+        online = self._wandb.setup().settings.mode in ("online", "shared")
+        # Without a key, a run would ask the terminal for one.
+        if online and not self._wandb.login(prompt=False):
+            raise FailedPrecondition(_NO_KEY)
         self._entity, _, self._project = project.rpartition("/")
         self._group = group
         self._runs: dict[str, Any] = {}

@@ -11,7 +11,7 @@ import pytest
 from acpc_client import CheckpointRef, GaussianNoise, Score
 from acpc_client.errors import ArgumentError
 from acpc_lab import exporters
-from acpc_lab.exporters import Tracker, record_of
+from acpc_lab.exporters import ScoreRecord, Tracker, record_of
 from acpc_lab.integrations import EpochScore
 from report_samples import sweep
 from waiting import GENEROUS_SECONDS
@@ -52,6 +52,7 @@ def write(items: list[EpochScore], told: list[str]) -> Callable[[str], None]:
         with Tracker(address, "gate", told.append) as tracker:
             for item in items:
                 tracker(item)
+            tracker.close(GENEROUS_SECONDS)
 
     return write
 
@@ -126,6 +127,29 @@ def test_wandb_offline_holds_the_history_and_the_receipts(
     names = [f"{NAME}/{name}" for name in ("sr", "verdict", "figure")]
     for wanted in (*names, *values, "acpc/step", "-gaussian_noise_0.08-2"):
         assert wanted.encode() in kept, wanted
+
+
+@pytest.mark.process  # loading it takes seconds
+def test_wandb_without_a_key_says_what_to_do_and_asks_nobody(
+    write: Callable[[str], None],
+    told: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setattr(wandb, "init", lambda **_: pytest.fail("a run was begun"))
+    wandb.teardown()  # forgets what an earlier test has set
+    try:
+        write("wandb:rooms")
+    finally:
+        wandb.teardown()
+    (words,) = told
+    assert "`wandb login`" in words and "WANDB_MODE=offline" in words
 
 
 @pytest.mark.parametrize(
@@ -203,6 +227,34 @@ def test_a_tracker_that_hangs_is_left_behind(
     tracker.close(timeout=0.05)
     ended.set()
     assert told == ["mlflow:: does not answer; 2 scores are not written there"]
+
+
+def test_a_tracker_that_comes_back_is_written_to_again(
+    items: list[EpochScore], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    begun = threading.Event()
+
+    class Returning:
+        def __init__(self, *_: object) -> None:
+            if not begun.is_set():
+                begun.set()
+                raise ConnectionError("nobody listens")
+
+        def write(self, record: ScoreRecord) -> None:
+            written.append(record.step)
+
+        def close(self) -> None:
+            written.append(-1)
+
+    monkeypatch.setitem(exporters.tracker.WRITERS, "mlflow", Returning)
+    monkeypatch.setattr("acpc_lab.exporters.tracker._AGAIN_S", 0.0)
+    with Tracker("mlflow:", on_trouble=told.append) as tracker:
+        assert begun.wait(GENEROUS_SECONDS)
+        for item in items:
+            tracker(item)
+    assert written == [1, 2, -1]
+    assert told == ["mlflow:: nothing is written there: nobody listens"]
 
 
 def test_it_travels_to_a_spawned_process_with_a_callback(tmp_path: Path) -> None:
