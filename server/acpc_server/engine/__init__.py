@@ -17,4 +17,10 @@ from acpc_server.engine.equal_rows import equal_rows
 from acpc_server.engine.examination import examine, examine_modes, turn_off_failing
 from acpc_server.engine.examined import UNTRIED, Examined
 from acpc_server.engine.precision import latent_dtype, require_mode
-from acpc_server.engine.sizes import frames_per_call, pool_rows_per_call
+from acpc_server.engine.sizes import (
+    frames_per_call,
+    held_rows,
+    pool_candidates_held,
+    pool_rows_per_call,
+    rollouts_per_call,
+)

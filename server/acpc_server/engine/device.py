@@ -204,7 +204,8 @@ class DeviceEngine:
                 strict=True,
             )
             return torch.cat([self.rollout_pool(model, *one, context, mode) for one in each])
-        size = pool_candidates_per_call(self.device.type, len(histories), model.card)
+        horizon = pools.shape[2]
+        size = pool_candidates_per_call(self.device.type, len(histories), model.card, horizon)
         by_candidate = pools.transpose(0, 1)  # (j, p, horizon, width)
         parts = [(part,) for part in torch.split(by_candidate, size)]
         kind = (id(model), tuple(histories.shape), tuple(by_candidate.shape[1:]))
@@ -221,7 +222,7 @@ class DeviceEngine:
                 out = rollout_pool(self._for_mode(model, mode), *inputs)
             return out.transpose(0, 1)  # (j, v, horizon, dim)
 
-        sized = by_work(len(histories) * rollout_work(model.card, pools.shape[2]), compute)
+        sized = by_work(len(histories) * rollout_work(model.card, horizon), compute)
         out = self._run_all("pool", mode, kind, parts, sized, context, size, mergeable=False)
         rows = out.transpose(0, 1)
         if any(equal_rows(pool) is not None for pool in pools):

@@ -37,6 +37,9 @@ MIN_ROLLOUTS = 8
 # Histories x candidates of one pool call.
 POOL_ROWS = {CPU: 1024, ACCELERATOR: 16384}
 PATCH_PIXELS = 14 * 14  # roughly a token's
+# Coordinates of predicted latents that a request or a job holds at a time, 64 MiB of float32.
+# Vectors of a few hundred numbers seldom come to it; those of patches have a hundred thousand.
+HELD_LATENTS = 2**24
 
 
 def frames_per_call(device: str, priority: Priority, height: int, width: int) -> int:
@@ -49,18 +52,31 @@ def rollouts_per_call(device: str, priority: Priority, card: ModelCard, blocks: 
     """Histories that one rollout call takes."""
     rows = int(ROLLOUT_WORK[_place(device), priority] // rollout_work(card, blocks))
     fewest = 1 if card.latent_tokens else MIN_ROLLOUTS
-    return max(fewest, min(ROLLOUTS[_place(device), priority], rows))
+    most = min(ROLLOUTS[_place(device), priority], held_rows(card, blocks))
+    return max(fewest, min(most, rows))
 
 
-def pool_candidates_per_call(device: str, histories: int, card: ModelCard) -> int:
+def pool_candidates_per_call(device: str, histories: int, card: ModelCard, horizon: int) -> int:
     """Candidates that one pool call rolls forward from every history."""
-    return max(1, POOL_ROWS[_place(device)] // (histories * max(1, card.latent_tokens)))
+    rows = POOL_ROWS[_place(device)] // max(1, card.latent_tokens)
+    return max(1, min(rows, held_rows(card, horizon)) // histories)
+
+
+def pool_candidates_held(device: str, histories: int, card: ModelCard, horizon: int) -> int:
+    """Candidates whose predictions from every history are held at a time, in whole calls."""
+    call = pool_candidates_per_call(device, histories, card, horizon)
+    return max(1, held_rows(card, horizon) // (histories * call)) * call
+
+
+def held_rows(card: ModelCard, horizon: int) -> int:
+    """Rollouts of so many steps that are held at a time; at least 1."""
+    return max(1, HELD_LATENTS // (card.latent_dim * horizon))
 
 
 def pool_rows_per_call(device: str, card: ModelCard, horizon: int) -> int:
     """Histories x candidates of requests that share one pool call; at least 1."""
     rows = int(ROLLOUT_WORK[_place(device), INTERACTIVE] // rollout_work(card, horizon))
-    return max(1, min(POOL_ROWS[_place(device)], rows))
+    return max(1, min(POOL_ROWS[_place(device)], rows, held_rows(card, horizon)))
 
 
 def encoding_work(card: ModelCard, height: int, width: int) -> float:

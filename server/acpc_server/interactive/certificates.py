@@ -6,74 +6,33 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-import torch
 from acpc.contract import CleanGaps, SelectionCertificate, ViewCertificate
+from jaxtyping import Float, Float64
 from torch import Tensor
 
-from acpc_server.interactive.costs import (
-    bounds_of,
-    chained,
-    costs_of,
-    pool_cost,
-    softmax_bounds,
-)
+from acpc_server.interactive.costs import chained, softmax_bounds
+from acpc_server.interactive.pieces import Measures
 from acpc_server.interactive.planning import PlanningSession
-from acpc_server.numerics import PoolCost, consistency, cost_bounds, linear_quantiles, updates
+from acpc_server.numerics import consistency, cost_bounds, linear_quantiles, updates
 
 QUANTILE = 0.90
 
 
-def share_clean(histories: Tensor, of: Tensor, rollouts: Tensor, clean: Tensor) -> Tensor:
-    """Rollouts (..., n, J, H, dim) of histories (..., n, h, dim), each under one pool.
-
-    Those of the clean history ``of``, (..., h, dim), which are (..., J, H, dim), stand in for those
-    of each that equals it.
-    """
-    same = (histories == of[..., None, :, :]).flatten(-2).all(dim=-1)  # (..., n)
-    if not same.any():
-        return rollouts
-    return torch.where(same[..., None, None, None], clean[..., None, :, :, :], rollouts)
-
-
-def certify_views(
-    session: PlanningSession,
-    clean: Tensor,
-    perturbed: Tensor,
-    weights: Tensor,
-    elites: int,
-    pool: Tensor,
-) -> list[ViewCertificate]:
-    """Certificates of one pool under some views, as rolled out.
-
-    Of clean rollouts (J, H, dim) and those of the same candidates from each view,
-    (views, J, H, dim), with horizon weights (H,), and an elite set of ``elites``, 0 for none, of
-    the candidates ``pool``, (J, H, block width), which cost what the session's objective says. Each
-    row of ``perturbed`` has one certificate, which calls it view (0, row).
-    """
-    rolled = clean[None], perturbed[None], session.goal[None]
-    return certify_pools(session, rolled, weights, elites, pool, pool_cost(session, pool))[0]
-
-
 def certify_pools(
     session: PlanningSession,
-    rolled: tuple[Tensor, Tensor, Tensor],
+    measures: Measures,
     weights: Tensor,
     elites: int,
     pool: Tensor,
-    cost: PoolCost | None,
 ) -> list[list[ViewCertificate]]:
-    """The same of many pools, with the reduction and tolerance of any session of theirs.
+    """Certificates of some pools under each of their views, with horizon weights (H,).
 
-    ``rolled`` are clean rollouts (pools, J, H, dim), those from each view
-    (pools, views, J, H, dim) and goals (pools, dim). With a cost, or a softmax update, there is one
-    pool: ``pool``.
+    There is an elite set of ``elites``, 0 for none. With a softmax update there is one pool,
+    ``pool``, (J, H, block width). A certificate calls its view (0, row).
     """
-    clean, perturbed, _ = rolled
-    count, views = perturbed.shape[:2]
-    steps = consistency.step_distances(clean[:, None], perturbed)  # (pools, views, J, H)
+    bounds, steps = measures
+    count, views = steps.shape[:2]
     acpc = consistency.acpc(steps, weights)  # (pools, views, J)
-    bounds = bounds_of(session, cost, rolled)
     through = chained(bounds, acpc, weights)
     excess = cost_bounds.excess_cost(bounds)
     chosen: list[Iterable[SelectionCertificate | None]] = [[None] * (count * views)] * 3
@@ -118,30 +77,28 @@ def _gap(outside: float, inside: float) -> float:
 
 def broken_bounds(
     session: PlanningSession,
-    clean: Tensor,
-    perturbed: Tensor,
+    clean: Float[Tensor, "j horizon dim"],
+    perturbed: Float[Tensor, "views j horizon dim"],
     weights: Tensor,
-    certificates: Sequence[ViewCertificate],
-    pool: Tensor,
+    measures: Measures,
+    costs: Float64[Tensor, "j"],
 ) -> list[int]:
     """Candidates of each view that break a proposition of the paper: none, or the code is wrong.
 
-    ``pool`` are the candidates. Two bounds are checked for each: the cost changes by at most b_j,
-    and the distance of the rollout from the goal, held for all steps, by at most ACPC (Prop.
-    target-free-error-drift, which holds for any observed future). Rollouts and certificates are
-    those of ``certify_views``.
+    Two bounds are checked for each: its cost, from the clean history ``costs``, changes by at most
+    b_j, and the distance of the rollout from the goal, held for all steps, by at most ACPC (Prop.
+    target-free-error-drift, which holds for any observed future). ``measures`` are of these
+    rollouts of one pool.
     """
-    costs = costs_of(session, pool_cost(session, pool), clean, session.goal)
     horizon, dim = clean.shape[-2:]
     target = session.goal.expand(1, horizon, dim)
     errors = consistency.prediction_error(clean, target, weights)  # (J,)
     changed = consistency.prediction_error(perturbed, target, weights)  # (views, J)
-    acpc = torch.from_numpy(np.stack([view.acpc for view in certificates]))  # (views, J)
+    bounds, acpc = measures.bounds, consistency.acpc(measures.steps[0], weights)  # (views, J)
     bound = consistency.drift_bound(acpc, errors, changed, horizon=horizon, dim=dim)
     broken = consistency.error_drift(errors, changed) > bound
-    for row, view in enumerate(certificates):
-        moved = (torch.from_numpy(view.perturbed_costs) - costs).abs()
-        broken[row] |= moved > torch.from_numpy(view.bounds)
+    moved = (bounds.perturbed_costs - costs).abs()
+    broken |= (moved > bounds.bounds).reshape(broken.shape)
     return [int(count) for count in broken.sum(dim=-1)]
 
 

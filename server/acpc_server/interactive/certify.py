@@ -32,13 +32,17 @@ from acpc_server.encoding import (
 )
 from acpc_server.engine import pool_rows_per_call
 from acpc_server.errors import AcpcError, InvalidArgument
-from acpc_server.interactive.certificates import certify_pools, ordered_gaps, share_clean
-from acpc_server.interactive.costs import costs_of, pool_cost
-from acpc_server.interactive.planning import (
-    GROUP_STEPS,
-    PlanningSession,
-    encode_all,
+from acpc_server.interactive.certificates import certify_pools, ordered_gaps
+from acpc_server.interactive.costs import pool_cost
+from acpc_server.interactive.pieces import (
+    Rolls,
+    group_size,
+    join_costs,
+    join_measures,
+    pieces_of,
+    shared_rows,
 )
+from acpc_server.interactive.planning import PlanningSession, encode_all
 from acpc_server.interactive.tally import count_pool
 from acpc_server.numerics import (
     PoolCost,
@@ -61,13 +65,14 @@ class MeasuredPool(NamedTuple):
 
     Attributes:
         candidates: Action sequences, float32 (J, H, block width).
-        clean: Their rollouts from the clean history, (J, H, dim).
+        clean: Their rollouts from the clean history, (J, steps, dim): the last step, or all where
+            there is another cost; only for a session with a coverage goal, which reads them again.
         answer: The certificates.
         cost: What they cost; None: the squared distance of the last step.
     """
 
     candidates: np.ndarray
-    clean: Tensor
+    clean: Tensor | None
     answer: PoolCertificate
     cost: PoolCost | None
 
@@ -98,7 +103,7 @@ def certify_pool(
     alone = object() if asked.cost is not None or session.temperature is not None else None
     engine, rule = session.engine, (session.reduction, session.endpoint_tolerance)
     most = pool_rows_per_call(engine.device.type, session.card, horizon)
-    most = max(1, min(most, GROUP_STEPS // horizon))
+    most = min(most, group_size(session, 1, horizon))
     measured = engine.share(
         "pool",
         (session.mode, id(session.checkpoint.model), session.request.history.shape,
@@ -159,14 +164,14 @@ class _Measured(NamedTuple):
     """What a pool is found to be.
 
     Attributes:
-        clean: Rollouts from the clean history, (J, H, dim).
+        clean: As of :class:`MeasuredPool`.
         costs: Clean costs, (J,).
         order: The candidates of lowest clean cost, at least the elites, in order.
         gaps: Of the clean costs.
         views: Certificates of the views that differ, each as view (0, row).
     """
 
-    clean: Tensor
+    clean: Tensor | None
     costs: np.ndarray
     order: tuple[int, ...]
     gaps: CleanGaps
@@ -189,38 +194,31 @@ def _measure(asked: Sequence[_Asked], context: RequestContext) -> list[_Measured
 
 
 def _measure_alike(asked: Sequence[_Asked], context: RequestContext) -> list[_Measured | AcpcError]:
-    """Pools under as many views each; many views of one pool in groups."""
+    """Pools under as many views each, of which there is one where they are not rolled out whole."""
     sessions, pools, weights, (cost, *_) = [list(column) for column in zip(*asked, strict=True)]
-    first = sessions[0]
-    model, k, pool = first.checkpoint.model, first.elite_count, torch.stack(pools)
-    past, goals = torch.stack([s.past for s in sessions]), torch.stack([s.goal for s in sessions])
-    histories = torch.stack([torch.cat([s.clean[None], s.views]) for s in sessions])
-    own = histories[:, 0]  # (pools, h, dim)
-    finite = torch.ones(len(asked), dtype=torch.bool)
+    first, k, pool = sessions[0], sessions[0].elite_count, pools[0]
+    rolls = Rolls.of(sessions, pools)
+    pieces = pieces_of(first, len(asked) * rolls.group, len(pool), pool.shape[1])
+    rows = shared_rows(pieces, pool)
+    found = [rolls.piece(piece, cost and cost.of(piece), context) for piece in pieces]
     certificates: list[list[ViewCertificate]] = [[] for _ in asked]
-    clean: Tensor | None = None
-    groups = torch.split(histories, max(1, GROUP_STEPS // pool[..., 0].numel()), dim=1)
-    for place, part in enumerate(groups):
-        flat = first.engine.rollout_pool(model, part.flatten(0, 1), past, pool, context, first.mode)
-        rollouts = flat.unflatten(0, part.shape[:2])  # (pools, histories, J, H, dim)
-        good = torch.isfinite(rollouts).flatten(1).all(dim=1)  # (pools,)
-        rollouts = rollouts.masked_fill(~good[:, None, None, None, None], 0.0)
-        finite &= good
-        if clean is None:
-            clean = rollouts[:, 0]
-        views = slice(int(place == 0), None)  # of the first group all but the clean history
-        rollouts = share_clean(part[:, views], own, rollouts[:, views], clean)
-        found = certify_pools(first, (clean, rollouts, goals), weights[0], k, pools[0], cost)
-        certificates = [[*pair[0], *pair[1]] for pair in zip(certificates, found, strict=True)]
-    assert clean is not None  # noqa: S101 - the clean history is in the first group
-    costs = costs_of(first, cost, clean, goals)
+    for parts in zip(*(piece.measures for piece in found), strict=True):  # group by group
+        each = certify_pools(first, join_measures(parts, rows), weights[0], k, pool)
+        certificates = [[*a, *b] for a, b in zip(certificates, each, strict=True)]
+    costs = join_costs([piece.costs for piece in found], rows)  # (pools, J)
     lowest = min(max(2, k + 1), costs.shape[1])
     order = cost_bounds.elite_indices(costs, lowest)
     gaps = [ordered_gaps(row, k) for row in costs.gather(1, order).tolist()]
     orders = map(tuple, order.tolist())
-    measured = map(_Measured, clean, costs.numpy(), orders, gaps, certificates)
-    pairs = zip(measured, finite.tolist(), strict=True)
-    return [one if good else predictions_not_finite() for one, good in pairs]
+    kept: list[Tensor] | list[None] = [None] * len(asked)
+    if first.coverage_goal is not None:
+        kept = [*torch.cat([piece.clean for piece in found], dim=1)]
+    measured = map(_Measured, kept, costs.numpy(), orders, gaps, certificates)
+    good = torch.stack([piece.finite for piece in found]).all(dim=0).tolist()
+    return [
+        one if whole else predictions_not_finite()
+        for one, whole in zip(measured, good, strict=True)
+    ]
 
 
 def draw_pool(session: PlanningSession, asked: contract.Proposal) -> np.ndarray:

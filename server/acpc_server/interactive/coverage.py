@@ -30,10 +30,10 @@ from torch import Tensor
 from acpc_server.encoding import View
 from acpc_server.errors import DeadlineExceeded, ResourceExhausted
 from acpc_server.evidence import CoverageSequence, CoverageTest, error_share
-from acpc_server.interactive.certificates import share_clean
 from acpc_server.interactive.certify import MeasuredPool, largest_severity
 from acpc_server.interactive.costs import bounds_of, within
-from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
+from acpc_server.interactive.pieces import group_size, pieces_of, share_clean, shared_rows
+from acpc_server.interactive.planning import PlanningSession
 from acpc_server.interactive.tally import count_statements
 from acpc_server.interactive.words import CHOICES, about_step, assumptions, sentence
 from acpc_server.numerics import cost_bounds
@@ -202,7 +202,7 @@ class _Drawing:
     def _batch(self, wanted: int) -> int:
         """How many draws to make at once, at most so many; 0 where there is no time for one."""
         candidates, horizon = self._pool.candidates.shape[:2]
-        count: int = min(wanted, max(1, GROUP_STEPS // (candidates * horizon)))
+        count: int = min(wanted, group_size(self._session, candidates, horizon))
         if self._draw_seconds:
             left = self._ends - time.monotonic()
             count = min(count, int(max(0.0, left) / (HEADROOM * self._draw_seconds)))
@@ -237,14 +237,21 @@ class _Drawing:
 
     def _measure(self, which: Sequence[View], context: RequestContext) -> cost_bounds.PoolBounds:
         """Costs and bounds of the pool under draws."""
-        session, clean = self._session, self._pool.clean
-        pool = torch.from_numpy(self._pool.candidates)
+        session, (candidates, known, _, cost) = self._session, self._pool
+        assert known is not None  # noqa: S101 - there is a coverage goal
+        pool = torch.from_numpy(candidates)
+        pieces = pieces_of(session, len(which), *pool.shape[:2])
+        found = []
         with session.slot(context):
             histories = session.draw(which, context)
-            rollouts = session.rollout(histories, pool[None], context)
-            rollouts = share_clean(histories, session.clean, rollouts, clean)
-            rolled = clean[None], rollouts[None], session.goal[None]
-            return bounds_of(session, self._pool.cost, rolled)
+            for rows in pieces:
+                clean = known[rows]  # (J, steps, dim)
+                rollouts = session.rollout(histories, pool[None, rows], context)
+                rollouts = rollouts[..., -clean.shape[1] :, :]
+                rollouts = share_clean(histories, session.clean, rollouts, clean)
+                rolled = clean[None], rollouts[None], session.goal[None]
+                found.append(bounds_of(session, cost and cost.of(rows), rolled))
+        return cost_bounds.join_bounds(found, shared_rows(pieces, pool))
 
     def _add(
         self, choice: _Choice, costs: Tensor, certified: Sequence[bool], bounds: Tensor

@@ -8,8 +8,9 @@ certificates say anything about the run.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal, NamedTuple
 
 import torch
 from acpc.contract import (
@@ -30,12 +31,21 @@ from acpc_server.encoding import View
 from acpc_server.interactive.certificates import (
     QUANTILE,
     broken_bounds,
-    certify_views,
+    certify_pools,
     clean_gaps,
-    share_clean,
 )
 from acpc_server.interactive.costs import costs_of, pool_cost
-from acpc_server.interactive.planning import GROUP_STEPS, PlanningSession
+from acpc_server.interactive.pieces import (
+    Measures,
+    group_size,
+    join_costs,
+    join_measures,
+    measure,
+    pieces_of,
+    share_clean,
+    shared_rows,
+)
+from acpc_server.interactive.planning import PlanningSession
 from acpc_server.interactive.tally import count_plans
 from acpc_server.numerics import (
     Proposal,
@@ -54,33 +64,27 @@ RETURNS: dict[CemReturn, Returns] = {CemReturn.MEAN: "mean", CemReturn.BEST: "be
 UNCERTIFIED = SelectionCertificate(certified=False, margin=float("-inf"))
 
 
-@dataclass(frozen=True)
-class _Iteration:
-    """One iteration of the clean run: pool, rollouts (J, H, dim), gaps and sorted elites (k,)."""
-
-    pool: Tensor
-    rollouts: Tensor
-    gaps: CleanGaps
-    elites: Tensor
-    choice: PoolChoice | None
-
-
 class _Run:
-    """The state of one CEM run."""
+    """The state of one CEM run, and for a perturbed one what became of each iteration.
+
+    Attributes:
+        choice: In the latest iteration.
+        record: Its iterations beside the clean run's.
+    """
 
     def __init__(self, cem: PairedCem) -> None:
         self._cem = cem
         self._proposal = cem.start
         self._best = cem.start.mean
-        self.choice: PoolChoice | None = None  # in the latest iteration
+        self.choice: PoolChoice | None = None
+        self.record: list[PairedIteration] = []
 
     def pool(self, iteration: int) -> Tensor:
         """The candidates of this run at an iteration, (J, H, block width)."""
         return sample_pool(self._proposal, self._cem.normals(iteration))
 
-    def advance(self, pool: Tensor, rollouts: Tensor) -> Tensor:
-        """Fit the next proposal to the elites of the pool, and return them sorted, (k,)."""
-        costs = self._cem.costs(rollouts, pool)
+    def advance(self, pool: Tensor, costs: Tensor) -> Tensor:
+        """Fit the next proposal to the elites of a pool of such costs; return them sorted, (k,)."""
         elites = elite_indices(costs, self._cem.budget.elites)
         self._proposal = fit_proposal(pool, elites)
         self._best = pool[elites[0]]
@@ -92,6 +96,35 @@ class _Run:
     def plan(self) -> Tensor:
         """What the run returns, (H, block width)."""
         return self._proposal.mean if self._cem.returns == "mean" else self._best
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Views that are rolled forward together, each with its run.
+
+    Attributes:
+        views: Their histories, (views, h, dim).
+        runs: One of each.
+        apart: Those whose elites have differed, and who so have pools of their own.
+    """
+
+    views: Tensor
+    runs: list[_Run]
+    apart: list[int] = field(default_factory=list)
+
+
+class _Seen(NamedTuple):
+    """What some candidates of each pool of a group are found to be.
+
+    Attributes:
+        measures: Of the clean run's pool, under every view.
+        broken: Candidates of it that break a bound, by view.
+        own: Costs of the pools of the runs that are apart, (J,) each.
+    """
+
+    measures: Measures
+    broken: list[int]
+    own: list[Tensor]
 
 
 class PairedCem:
@@ -140,20 +173,21 @@ class PairedCem:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
         with self._session.slot(context):
-            session = self._session
-            clean = _Run(self)
-            iterations = [
-                self._clean_iteration(clean, t, context) for t in range(self.budget.iterations)
+            session, budget = self._session, self.budget
+            clean, runs = _Run(self), [_Run(self) for _ in session.views]
+            size = group_size(session, 2 * budget.candidates, budget.horizon)
+            groups = [
+                _Group(session.views[start : start + size], runs[start : start + size])
+                for start in range(0, len(runs), size)
             ]
-            group = max(1, GROUP_STEPS // (2 * self.budget.candidates * self.budget.horizon))
-            ended: list[tuple[Tensor, list[PairedIteration]]] = []
-            for views in torch.split(session.views, group):
-                ended += self._perturbed_runs(views, iterations, context)
-            regrets = self._regrets(clean.plan, [plan for plan, _ in ended], context)
+            iterations = [
+                self._iterate(t, clean, groups, context) for t in range(budget.iterations)
+            ]
+            regrets = self._regrets(clean.plan, [run.plan for run in runs], context)
             plans = PairedPlans(
                 clean_plan=clean.plan.numpy(),
                 views=tuple(
-                    self._paired_plan(view, *ended[row], regrets[row])
+                    self._paired_plan(view, runs[row], regrets[row])
                     for view, row in session.view_rows
                 ),
                 receipt=session.receipt(
@@ -164,23 +198,21 @@ class PairedCem:
                         "endpoint_tolerance": session.endpoint_tolerance,
                     }
                 ),
-                clean_gaps=tuple(iteration.gaps for iteration in iterations),
-                clean_choices=tuple(x.choice for x in iterations if x.choice is not None),
+                clean_gaps=tuple(gaps for gaps, _ in iterations),
+                clean_choices=tuple(choice for _, choice in iterations if choice is not None),
             )
             count_plans(session, plans, context)
             return plans
 
-    def _paired_plan(
-        self, view: View, plan: Tensor, record: list[PairedIteration], regret: float
-    ) -> PairedPlan:
-        apart = (t for t, iteration in enumerate(record) if not iteration.same_elites)
+    def _paired_plan(self, view: View, run: _Run, regret: float) -> PairedPlan:
+        apart = (t for t, iteration in enumerate(run.record) if not iteration.same_elites)
         return PairedPlan(
             spec_index=view.spec_index,
             draw=view.draw,
-            perturbed_plan=plan.numpy(),
-            iterations=tuple(record),
+            perturbed_plan=run.plan.numpy(),
+            iterations=tuple(run.record),
             first_divergence=next(apart, None),
-            certified=self._certified(record),
+            certified=self._certified(run.record),
             selection_regret=regret,
         )
 
@@ -194,52 +226,82 @@ class PairedCem:
             width=self._session.card.action_block_dim,
         )
 
-    def costs(self, rollouts: Tensor, pool: Tensor) -> Tensor:
+    def _iterate(
+        self, t: int, clean: _Run, groups: Sequence[_Group], context: RequestContext
+    ) -> tuple[CleanGaps, PoolChoice | None]:
+        """One iteration of every run, in step, so that the device sees large batches."""
+        session, pool = self._session, clean.pool(t)
+        pools = [  # of a group's views that of the clean run, then those of the runs apart
+            torch.stack([pool] * len(group.runs) + [group.runs[row].pool(t) for row in group.apart])
+            for group in groups
+        ]
+        pieces = pieces_of(session, max(map(len, pools)), *pool.shape[:2])
+        costs: list[Tensor] = []
+        seen: list[list[_Seen]] = [[] for _ in groups]
+        for piece in pieces:
+            rollouts = session.rollout(session.clean[None], pool[None, piece], context)[0]
+            costs.append(self._costs(rollouts, pool[piece]))
+            for group, own, found in zip(groups, pools, seen, strict=True):
+                found.append(self._look(group, own[:, piece], rollouts, costs[-1], context))
+        whole = join_costs(costs, shared_rows(pieces, pool))
+        elites = clean.advance(pool, whole)
+        for group, own, found in zip(groups, pools, seen, strict=True):
+            rows = [shared_rows(pieces, each) for each in own[len(group.runs) - 1 :]]
+            self._advance(group, own[len(group.runs) - 1 :], rows, elites, found)
+        return clean_gaps(whole, self.budget.elites), clean.choice
+
+    def _look(
+        self, group: _Group, pools: Tensor, clean: Tensor, costs: Tensor, context: RequestContext
+    ) -> _Seen:
+        """Some candidates of a group's pools, (n, J, H, width), beside clean rollouts and costs."""
+        session, count = self._session, len(group.runs)
+        histories = torch.cat([group.views, group.views[group.apart]])
+        rollouts = session.rollout(histories, pools, context)
+        shared = share_clean(group.views, session.clean, rollouts[:count], clean)
+        rolled = clean[None], shared[None], session.goal[None]
+        measures = measure(session, rolled, pool_cost(session, pools[0]))
+        broken = broken_bounds(session, clean, shared, self._weights, measures, costs)
+        own = [self._costs(*pair) for pair in zip(rollouts[count:], pools[count:], strict=True)]
+        return _Seen(measures, broken, own)
+
+    def _advance(
+        self,
+        group: _Group,
+        pools: Tensor,
+        rows: Sequence[Tensor | None],
+        elites: Tensor,
+        found: Sequence[_Seen],
+    ) -> None:
+        """End an iteration of a group's runs.
+
+        ``pools`` are that of the clean run, whose elites are ``elites``, and those of the runs
+        apart; ``rows`` say which of their candidates are equal.
+        """
+        (pool, *own), (shared, *others) = pools, rows
+        measures = join_measures([one.measures for one in found], shared)
+        k = self.budget.elites
+        (certificates,) = certify_pools(self._session, measures, self._weights, k, pool)
+        broken = map(sum, zip(*(one.broken for one in found), strict=True))
+        judged = [_iteration(*pair) for pair in zip(certificates, broken, strict=True)]
+        apart = [*group.apart]
+        for place, row in enumerate(apart):
+            run = group.runs[row]
+            costs = [one.own[place] for one in found]
+            run.advance(own[place], join_costs(costs, others[place]))
+            alone = replace(judged[row], elite=UNCERTIFIED, top1=UNCERTIFIED, same_elites=False)
+            run.record.append(replace(alone, choice=run.choice))
+        for row in sorted({*range(len(group.runs))} - {*apart}):
+            run = group.runs[row]
+            chosen = run.advance(pool, torch.from_numpy(certificates[row].perturbed_costs))
+            same = torch.equal(chosen, elites)
+            run.record.append(replace(judged[row], same_elites=same, choice=run.choice))
+            if not same:
+                group.apart.append(row)
+
+    def _costs(self, rollouts: Tensor, pool: Tensor) -> Tensor:
         """Cost of every candidate of a pool, rolled out, (J, H, dim)."""
         session = self._session
         return costs_of(session, pool_cost(session, pool), rollouts, session.goal)
-
-    def _clean_iteration(self, run: _Run, iteration: int, context: RequestContext) -> _Iteration:
-        pool = run.pool(iteration)
-        rollouts = self._session.rollout(self._session.clean[None], pool[None], context)[0]
-        gaps = clean_gaps(self.costs(rollouts, pool), self.budget.elites)
-        return _Iteration(pool, rollouts, gaps, run.advance(pool, rollouts), run.choice)
-
-    def _perturbed_runs(
-        self, views: Tensor, clean: list[_Iteration], context: RequestContext
-    ) -> list[tuple[Tensor, list[PairedIteration]]]:
-        """Plan and record of a few views, run in step, so that the device sees large batches."""
-        runs = [_Run(self) for _ in views]
-        records: list[list[PairedIteration]] = [[] for _ in views]
-        apart: list[int] = []  # views whose elites have differed, and so have pools of their own
-        for t, shared in enumerate(clean):
-            own = [runs[row].pool(t) for row in apart]
-            pools = torch.stack([shared.pool] * len(views) + own)
-            rollouts = self._session.rollout(torch.cat([views, views[apart]]), pools, context)
-            on_shared, on_own = rollouts[: len(views)], rollouts[len(views) :]
-            on_shared = share_clean(views, self._session.clean, on_shared, shared.rollouts)
-            seen = self._session, shared.rollouts, on_shared, self._weights
-            certificates = certify_views(*seen, self.budget.elites, shared.pool)
-            broken = broken_bounds(*seen, certificates, shared.pool)
-            judged = [_iteration(*pair) for pair in zip(certificates, broken, strict=True)]
-            for row, pool, rollout in zip(apart, own, on_own, strict=True):
-                runs[row].advance(pool, rollout)
-                records[row].append(
-                    replace(
-                        judged[row],
-                        elite=UNCERTIFIED,
-                        top1=UNCERTIFIED,
-                        same_elites=False,
-                        choice=runs[row].choice,
-                    )
-                )
-            for row in sorted({*range(len(views))} - {*apart}):
-                elites = runs[row].advance(shared.pool, on_shared[row])
-                same = torch.equal(elites, shared.elites)
-                records[row].append(replace(judged[row], same_elites=same, choice=runs[row].choice))
-                if not same:
-                    apart.append(row)
-        return [(run.plan, record) for run, record in zip(runs, records, strict=True)]
 
     def _certified(self, record: list[PairedIteration]) -> bool:
         """Cor. adaptive-cem-alignment; a run that returns its best candidate needs top-1 too."""
@@ -252,8 +314,13 @@ class PairedCem:
         """(C_h(a~) - C_h(a))_+; equal plans are rolled out once, so their regret is exactly 0."""
         every = torch.stack([clean_plan, *plans])  # (1 + views, H, width)
         distinct, rows = torch.unique(every, dim=0, return_inverse=True)
-        rollouts = self._session.rollout(self._session.clean[None], distinct[None], context)[0]
-        costs = self.costs(rollouts, distinct)[rows]  # (1 + views,)
+        session = self._session
+        pieces = pieces_of(session, 1, *distinct.shape[:2])
+        found = [
+            self._costs(session.rollout(session.clean[None], pool[None], context)[0], pool)
+            for pool in (distinct[piece] for piece in pieces)
+        ]
+        costs = torch.cat(found)[rows]  # (1 + views,)
         return (costs[1:] - costs[0]).clamp(min=0).tolist()
 
 

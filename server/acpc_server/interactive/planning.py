@@ -49,8 +49,6 @@ from acpc_server.numerics import Reduction, check_objective, check_tolerance, ho
 from acpc_server.observe import Metrics, Shift
 from acpc_server.scheduling import RequestContext
 
-# Predicted steps held in memory at a time; longer requests go in pieces of whole views.
-GROUP_STEPS = 2**15
 # What the views that a caller sends as frames are counted as.
 OWN_VIEWS = "explicit_views"
 

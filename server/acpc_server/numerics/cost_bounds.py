@@ -44,8 +44,9 @@ is what a planner in float64 sees.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
@@ -83,6 +84,9 @@ class PoolBounds:
     reach: Float64[Tensor, "*views candidates"]
     tolerance: float
     divisor: int
+
+
+B = TypeVar("B", bound=PoolBounds)
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,23 @@ def check_tolerance(endpoint_tolerance: float) -> None:
         raise InvalidArgument(
             "endpoint_tolerance", f"is {endpoint_tolerance}; give a finite distance of at least 0"
         )
+
+
+def join_bounds(parts: Sequence[B], rows: Int64[Tensor, "candidates"] | None = None) -> B:
+    """Bounds of one pool from those of its candidates in parts.
+
+    ``rows`` says whose bounds each candidate has, where that is not its own.
+    """
+    if len(parts) == 1 and rows is None:
+        return parts[0]
+    joined: dict[str, Any] = {}
+    for name in (field.name for field in fields(parts[0])):
+        columns = [getattr(part, name) for part in parts]
+        if isinstance(columns[0], Tensor):
+            axis = -2 if name == "slopes" else -1  # slopes have one for each step too
+            whole = torch.cat(columns, dim=axis)
+            joined[name] = whole if rows is None else whole.index_select(axis, rows)
+    return replace(parts[0], **joined)
 
 
 def chained_bounds(

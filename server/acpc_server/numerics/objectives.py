@@ -31,6 +31,7 @@ exact and computed costs, and the reported bound holds for the reported costs as
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -116,6 +117,13 @@ class PoolCost:
         self._least = 4 * (counted + 1) * TINY
         penalised = candidates[0].numel() if objective.control_weights else 0
         self._spread = 4 * (penalised + 16) * UNIT  # of S
+
+    def of(self, rows: slice) -> PoolCost:
+        """The same of some of the candidates."""
+        part = copy.copy(self)
+        part.infeasible = self.infeasible[rows]
+        part._penalty, part._added = self._penalty[rows], self._added[rows]
+        return part
 
     def costs(
         self,

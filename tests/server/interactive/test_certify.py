@@ -240,7 +240,7 @@ def test_the_chain_needs_weight_on_the_last_step(world: PlanningWorld) -> None:
 def test_one_pool_alone_or_in_pieces(world: PlanningWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Views rolled out in pieces of whole views give the same answer."""
     together = answered(world, moment(), pool())
-    monkeypatch.setattr("acpc_server.interactive.certify.GROUP_STEPS", 16 * 3)
+    monkeypatch.setattr("acpc_server.interactive.pieces.GROUP_STEPS", 16 * 3)
     apart = answered(world, moment(), pool())
     assert len(apart.views) == len(together.views)
     for one, other in zip(together.views, apart.views, strict=True):

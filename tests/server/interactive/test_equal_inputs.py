@@ -45,7 +45,6 @@ UNCHANGING: list[VisualChange] = [
     DefocusBlur(radius=0.0),
     Registered(name="test_untouched"),
 ]
-GROUPS = ("acpc_server.interactive.certify", "acpc_server.interactive.paired_cem")
 
 
 class Nothing(BaseModel):
@@ -125,8 +124,7 @@ def test_equal_views_have_equal_certificates(
     session = world.open(moment(views=np.stack([frames[place] for place in order])))
     with pytest.MonkeyPatch.context() as patch:
         if not together:
-            for module in GROUPS:
-                patch.setattr(f"{module}.GROUP_STEPS", 1)
+            patch.setattr("acpc_server.interactive.pieces.GROUP_STEPS", 1)
         answer = certify_pool(session, pool(), context()).answer
         plans = PairedCem(session, CemBudget(8, 3, 2, 2), 0, "mean").run(context())
     for place, view, plan in zip(order, answer.views, plans.views, strict=True):

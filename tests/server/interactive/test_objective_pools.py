@@ -11,6 +11,7 @@ import torch
 from acpc.contract import (
     CandidatePool,
     CemBudget,
+    CoverageGoal,
     DistanceTerm,
     Norm,
     Objective,
@@ -38,8 +39,9 @@ def test_the_default_objective_changes_no_bit(world: PlanningWorld) -> None:
 
 
 def test_costs_are_those_of_the_rollouts(world: PlanningWorld) -> None:
-    session = world.open(moment(objective=ABSOLUTE))
+    session = world.open(moment(objective=ABSOLUTE, coverage_goal=CoverageGoal(max_draws=200)))
     measured = certify_pool(session, pool(), context())
+    assert measured.clean is not None
     apart = (measured.clean.double() - session.goal.double()).abs().mean(dim=-1)  # (J, H)
     expected = (apart * torch.tensor([0.2, 0.3, 0.5])).sum(dim=-1)
     np.testing.assert_allclose(measured.answer.clean_costs, expected, rtol=1e-6)

@@ -186,7 +186,7 @@ def test_views_do_not_influence_each_other(
 ) -> None:
     request = moment(views=noise(0.02, 0.2))
     together = planned(world, request)
-    monkeypatch.setattr("acpc_server.interactive.paired_cem.GROUP_STEPS", 1)
+    monkeypatch.setattr("acpc_server.interactive.pieces.GROUP_STEPS", 1)
     apart = planned(world, request)
     for one, two in zip(together.views, apart.views, strict=True):
         np.testing.assert_allclose(one.perturbed_plan, two.perturbed_plan, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,163 @@
+"""Pools whose predictions are not held at once are answered as if they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from acpc.contract import (
+    CandidatePool,
+    CemBudget,
+    CoverageGoal,
+    DistanceTerm,
+    GaussianNoise,
+    Norm,
+    Objective,
+    PlanStart,
+    PoolCertificate,
+)
+from acpc_server.engine import DeviceEngine
+from acpc_server.interactive import PairedCem, certify_pool, cover_pool
+from acpc_server.scheduling import Priority, RequestContext
+from numpy.typing import NDArray
+from planning_world import DIM, PlanningWorld, context, drawn, moment, noise, pool
+
+CALL, CANDIDATES, HORIZON = 28, 16, 3
+SUMS = Objective((DistanceTerm(Norm.L1, squared=False, step_weights=(0.2, 0.3, 0.5)),), (0.1,))
+SAID = CandidatePool(
+    candidates=pool(), infeasible=(3, 9), offsets=np.linspace(0, 1, CANDIDATES, dtype=np.float32)
+)
+VIEWS = noise(1e-4, 1e-2, 0.08)  # six: with the clean history a call takes four candidates
+Hold = Callable[[int], None]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
+    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
+    yield opened
+    opened.engine.close()
+
+
+@pytest.fixture
+def hold(monkeypatch: pytest.MonkeyPatch) -> Hold:
+    """Calls of 28 rows; sets how many rollouts are held."""
+    monkeypatch.setattr("acpc_server.engine.sizes.POOL_ROWS", {"cpu": CALL})
+
+    def setter(rows: int) -> None:
+        monkeypatch.setattr("acpc_server.engine.sizes.HELD_LATENTS", rows * HORIZON * DIM)
+
+    return setter
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Coordinates of the predictions that came back at a time."""
+    sizes: list[int] = []
+    rollout_pool = DeviceEngine.rollout_pool
+
+    def watched(*given: object) -> torch.Tensor:
+        found: torch.Tensor = rollout_pool(*given)  # type: ignore[arg-type]
+        sizes.append(found.numel())
+        return found
+
+    monkeypatch.setattr(DeviceEngine, "rollout_pool", watched)
+    return sizes
+
+
+def certified(
+    world: PlanningWorld, request: PlanStart, candidates: NDArray[np.float32],
+    said: CandidatePool | None = None,
+) -> PoolCertificate:  # fmt: skip
+    return replace(
+        certify_pool(world.open(request), candidates, context(), said).answer, timing=None
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        pytest.param({}, None, id="endpoints"),
+        pytest.param({"objective": SUMS, "temperature": 0.5}, None, id="objective"),
+        pytest.param({}, SAID, id="said"),
+        pytest.param({"endpoint_tolerance": 0.1, "kept_elites": 2}, None, id="tolerance"),
+    ],
+)
+def test_a_certificate_has_the_same_bits(
+    world: PlanningWorld, hold: Hold, held: list[int], changed: dict[str, object],
+    said: CandidatePool | None,
+) -> None:  # fmt: skip
+    request = moment(views=VIEWS, **changed)
+    whole = certified(world, request, pool(), said)
+    assert max(held) == 7 * CANDIDATES * HORIZON * DIM
+    held.clear()
+    hold(CALL)
+    assert certified(world, request, pool(), said) == whole
+    assert max(held) == CALL * HORIZON * DIM
+
+
+def test_views_and_candidates_are_both_cut(
+    world: PlanningWorld, hold: Hold, held: list[int]
+) -> None:
+    """Also where not all views fit with one candidate; numbers agree as float32 rollouts do."""
+    whole = certified(world, moment(views=VIEWS), pool())
+    held.clear()
+    hold(2)
+    cut = certified(world, moment(views=VIEWS), pool())
+    assert max(held) == 2 * HORIZON * DIM
+    for one, other in zip(whole.views, cut.views, strict=True):
+        np.testing.assert_allclose(other.perturbed_costs, one.perturbed_costs, rtol=1e-4)
+        np.testing.assert_allclose(other.acpc, one.acpc, rtol=1e-2, atol=1e-5)
+
+
+def test_equal_candidates_share_an_answer_across_pieces(world: PlanningWorld, hold: Hold) -> None:
+    hold(CALL)
+    answer = certified(world, moment(views=VIEWS), pool()[[*range(8)] * 2])
+    for numbers in (answer.clean_costs, *(view.acpc for view in answer.views)):
+        assert numbers[:8].tolist() == numbers[8:].tolist()
+
+
+@pytest.mark.parametrize("changed", [{}, {"objective": SUMS}], ids=["endpoints", "objective"])
+def test_draws_of_a_coverage_goal(
+    world: PlanningWorld, hold: Hold, held: list[int], changed: dict[str, object]
+) -> None:
+    goal = CoverageGoal(coverage=0.8, max_draws=40)
+    views = drawn(GaussianNoise(0.05), draws=1)
+    request = moment(views=views, coverage_goal=goal, **changed)
+
+    @contextmanager
+    def admit(_: float) -> Iterator[RequestContext]:
+        yield RequestContext(Priority.INTERACTIVE, 60.0)
+
+    def covered() -> PoolCertificate:
+        session, asked = world.open(request), context()
+        return cover_pool(session, certify_pool(session, pool(), asked), asked, admit)
+
+    whole = covered()
+    held.clear()
+    hold(CALL)
+    cut = covered()
+    assert max(held) <= CALL * HORIZON * DIM
+    for one, other in zip(whole.coverage, cut.coverage, strict=True):
+        assert (one.top1.draws, one.top1.changed) == (other.top1.draws, other.top1.changed)
+        assert one.top1.outcome is other.top1.outcome
+
+
+def test_paired_plans(world: PlanningWorld, hold: Hold, held: list[int]) -> None:
+    """The largest part is one iteration's piece: nothing is kept of the iterations before."""
+    budget = CemBudget(CANDIDATES, 4, 3, HORIZON)
+    whole, cut = [], []
+    for found in (whole, cut):
+        held.clear()
+        session = world.open(moment(views=VIEWS))
+        found.append(PairedCem(session, budget, 0, "mean").run(context()))
+        hold(CALL)
+    assert max(held) <= CALL * HORIZON * DIM
+    np.testing.assert_allclose(cut[0].clean_plan, whole[0].clean_plan, rtol=1e-4, atol=1e-5)
+    for one, other in zip(whole[0].views, cut[0].views, strict=True):
+        np.testing.assert_allclose(other.perturbed_plan, one.perturbed_plan, rtol=1e-3, atol=1e-4)
+        assert [x.same_elites for x in one.iterations] == [x.same_elites for x in other.iterations]
+        assert all(x.bound_violations == 0 for x in other.iterations)
