@@ -34,7 +34,11 @@ class JepaWm:
             torch.tensor(x, dtype=torch.float64)[:, None, None]
             for x in (IMAGENET_MEAN, IMAGENET_STD)
         )
-        return self._frames.encode_normalised((pixels.double() - mean) / std)
+        return self.encode_normalised((pixels.double() - mean) / std)
+
+    def encode_normalised(self, frames: Tensor) -> Tensor:
+        """As :meth:`encode`, of normalised frames."""
+        return self._frames.encode_normalised(frames)
 
     def unroll(
         self, visual: Tensor, proprio: Tensor | None, actions: Tensor, window: int
@@ -108,6 +112,43 @@ class JepaWm:
     def _norm(self, name: str, x: Array) -> Array:
         scaled = (x - x.mean()) / math.sqrt(x.var() + 1e-6)
         return scaled * self._predictor[f"{name}.weight"] + self._predictor[f"{name}.bias"]
+
+
+class FlatJepaWm:
+    """A ``ReferenceModel`` whose latents' squared distances are the planner's cost."""
+
+    def __init__(self, sizes: tiny.Sizes, window: int = 2, alpha: float = 0.1) -> None:
+        self._model, self._window, self._alpha = JepaWm(sizes), window, alpha
+        self.image_size = sizes.grid * sizes.patch
+
+    def encode(self, images: Array, proprio: Array | None = None) -> Array:
+        """(n, 3, side, side), and (n, inputs) where the model takes it, to (n, dim)."""
+        return self._flat(self._tokens(images, proprio, np.zeros((len(images) - 1, 0))))
+
+    def rollout(self, latents: Array, blocks: Array) -> Array:
+        """(h, dim) latents without proprioception and (h + H - 1, width) blocks to (H, dim)."""
+        patches = self._model.sizes.grid**2
+        visual = torch.from_numpy(latents * latents.shape[1] ** 0.5).unflatten(1, (patches, -1))
+        given = torch.from_numpy(blocks)
+        found = self._model.unroll(visual, None, given, self._window)
+        return self._flat(found)[len(latents) :]
+
+    def imagine(self, images: Array, proprio: Array | None, blocks: Array) -> Array:
+        """As :meth:`rollout`, from frames and their proprioception."""
+        return self._flat(self._tokens(images, proprio, blocks))[len(images) :]
+
+    def _tokens(self, images: Array, proprio: Array | None, blocks: Array) -> dict[str, Tensor]:
+        visual = self._model.encode_normalised(torch.from_numpy(images))
+        slots = None if proprio is None else torch.from_numpy(proprio)
+        return self._model.unroll(visual, slots, torch.from_numpy(blocks), self._window)
+
+    def _flat(self, found: dict[str, Tensor]) -> Array:
+        parts = [
+            part.flatten(1) * (weight / part[0].numel()) ** 0.5
+            for part, weight in ((found["visual"], 1.0), (found["proprio"], self._alpha))
+            if part.numel()
+        ]
+        return torch.cat(parts, dim=1).numpy()
 
 
 def turned(vector: Array, place: Place) -> Array:
