@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import given_wire
 import numpy as np
 import planning_wire as planning
 import wire
@@ -14,6 +15,8 @@ from bad_pairs import INVALID
 from google.protobuf.duration_pb2 import Duration
 
 NAN, INF = float("nan"), float("inf")
+# Numbers that no weight may be.
+WRONG = [-1.0, NAN, INF, 1e308, 1.1e30, 9e-31, 5e-324]
 ABSENT = "NOT_FOUND"
 
 
@@ -30,6 +33,25 @@ def _poked(array: np.ndarray, value: float) -> Tensor:
     array = array.copy()
     array.flat[-1] = value
     return wire.tensor(array)
+
+
+def _term(**fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"objective": {"terms": [{}, fields]}}
+
+
+def _weights() -> list[tuple[str, dict[str, Any], str, str]]:
+    """Every weight of an objective that no number may be."""
+    term, found = "objective.terms[1]", []
+    for value in WRONG:
+        place = "[1]" if np.isfinite(value) else ""
+        wrong = {
+            f"{term}.step_weights{place}": _term(step_weights=[1.0, value, 1.0]),
+            f"{term}.coordinate_weights{place}": _term(coordinate_weights=[1.0, value] * 8),
+            f"objective.control_weights{place}": {"objective": {"control_weights": [1, value] * 5}},
+            f"{term}.weight": _term(weight=value),
+        }
+        found += [(f"{field}={value}", fields, INVALID, field) for field, fields in wrong.items()]
+    return found
 
 
 # Fields that all three requests share.
@@ -86,6 +108,29 @@ MOMENTS: list[tuple[str, dict[str, Any], str, str]] = [
     ("reduction", {"cost_reduction": 7}, INVALID, "cost_reduction"),
     ("mode", {"numeric_mode": 9}, INVALID, "numeric_mode"),
     ("mode-tf32", {"numeric_mode": 2}, INVALID, "numeric_mode"),
+    ("view-given", {"perturbations": wire.several(wire.noise(), given_wire.given())}, INVALID,
+     "perturbations.specs[1].given_views"),
+    ("view-real", given_wire.real_views(), INVALID, "explicit_views.dtype"),
+    ("proprio-of-none", {"proprio": wire.tensor(given_wire.floats(3, 4))}, INVALID, "proprio"),
+    ("goal-proprio-of-none", {"goal_proprio": wire.tensor(given_wire.floats(4))}, INVALID,
+     "goal_proprio"),
+    *_weights(),
+    ("term-weight-0", _term(weight=0.0), INVALID, "objective.terms[1].weight"),
+    ("term-norm", _term(norm=9), INVALID, "objective.terms[1].norm"),
+    ("terms", {"objective": {"terms": [{}] * 17}}, INVALID, "objective.terms"),
+    ("steps-0", _term(step_weights=[0.0] * 3), INVALID, "objective.terms[1].step_weights"),
+    ("steps-many", _term(step_weights=[1.0] * 1025), INVALID, "objective.terms[1].step_weights"),
+    ("coordinates-0", _term(coordinate_weights=[0.0] * 16), INVALID,
+     "objective.terms[1].coordinate_weights"),
+    ("coordinates-15", _term(coordinate_weights=[1.0] * 15), INVALID,
+     "objective.terms[1].coordinate_weights"),
+    ("coordinates-many", _term(coordinate_weights=[1.0] * (2**18 + 1)), INVALID,
+     "objective.terms[1].coordinate_weights"),
+    ("controls-0", {"objective": {"control_weights": [0.0]}}, INVALID, "objective.control_weights"),
+    ("controls-2", {"objective": {"control_weights": [1.0] * 2}}, INVALID,
+     "objective.control_weights"),
+    ("controls-many", {"objective": {"control_weights": [1.0] * 65537}}, INVALID,
+     "objective.control_weights"),
 ]  # fmt: skip
 SELECTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("tolerance-negative", {"endpoint_tolerance": -1.0}, "endpoint_tolerance"),
@@ -94,6 +139,13 @@ SELECTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("weights-sum", {"weights": [0.5, 0.5, 0.5]}, "weights"),
     ("weights-nan", {"weights": [NAN, 0.5, 0.5]}, "weights"),
     ("weights-negative", {"weights": [-0.5, 1.0, 0.5]}, "weights"),
+    ("kept-over", {"kept_elites": planning.ELITES + 1}, "kept_elites"),
+    ("kept-huge", {"kept_elites": 2**32 - 1}, "kept_elites"),
+    ("kept-of-none", {"kept_elites": 1, "elite_count": 0}, "kept_elites"),
+    *(
+        (f"temperature={value}", {"temperature": value}, "temperature")
+        for value in (0.0, -1.0, NAN, INF)
+    ),
     *(
         (f"goal-{name}", {"coverage_goal": pb.CoverageGoal(**goal)}, f"coverage_goal.{field}")
         for name, field, goal in [
@@ -119,6 +171,22 @@ SELECTIONS: list[tuple[str, dict[str, Any], str]] = [
         "coverage_goal",
     ),
 ]
+# What is said of single candidates, of a pool that is good.
+SAID: list[tuple[str, dict[str, Any], str]] = [
+    ("offsets-nan", {"offsets": _poked(given_wire.floats(12), NAN)}, "offsets.data"),
+    ("offsets-inf", {"offsets": _poked(given_wire.floats(12), -INF)}, "offsets.data"),
+    ("offsets-huge", {"offsets": _poked(np.zeros(12), 1e308)}, "offsets.data"),
+    ("offsets-few", {"offsets": wire.tensor(given_wire.floats(11))}, "offsets.shape"),
+    ("offsets-none", {"offsets": wire.tensor(given_wire.floats(0))}, "offsets.shape"),
+    ("offsets-rank", {"offsets": wire.tensor(given_wire.floats(12, 1))}, "offsets.shape"),
+    ("offsets-int", {"offsets": wire.tensor(np.zeros(12, np.int32))}, "offsets.dtype"),
+    ("offsets-short", {"offsets": Tensor(dtype=DTYPE_FLOAT32, shape=[12], data=b"x")},
+     "offsets.data"),
+    ("infeasible-all", {"infeasible": range(12)}, "infeasible"),
+    ("infeasible-beyond", {"infeasible": [12]}, "infeasible"),
+    ("infeasible-huge", {"infeasible": [2**32 - 1]}, "infeasible"),
+    ("infeasible-many", {"infeasible": [0] * (2**20 + 1)}, "infeasible"),
+]  # fmt: skip
 POOLS: list[tuple[str, Tensor | None, str]] = [
     ("missing", Tensor(), "candidates.dtype"),
     ("rank", wire.tensor(planning.pool()[0]), "candidates.shape"),
@@ -149,6 +217,15 @@ def _unary() -> list[PoolCase]:
     for name, candidates, field in POOLS:
         request = planning.certify(candidates=candidates)
         cases.append(PoolCase(f"CertifyPool-pool-{name}", request, INVALID, field))
+    for name, changed, field in SAID:
+        request = planning.certify(**changed)
+        cases.append(PoolCase(f"CertifyPool-said-{name}", request, INVALID, field))
+    steps = _term(step_weights=[1.0] * (planning.HORIZON - 1))
+    path = "objective.terms[1].step_weights"
+    cases += [
+        PoolCase("CertifyPool-steps-few", planning.certify(**steps), INVALID, path),
+        PoolCase("PlanPaired-steps-few", planning.paired(**steps), INVALID, path),
+    ]
     for count in (12, 13, 2**32 - 1):
         request = planning.certify(elite_count=count)
         cases.append(PoolCase(f"CertifyPool-elites-{count}", request, INVALID, "elite_count"))
@@ -194,9 +271,21 @@ def _streams() -> list[PoolCase]:
     for name, candidates, field in POOLS:
         pool = pb.PlanRequest(pool=pb.PlanPool(candidates=candidates))
         cases.append(PoolCase(f"pool-{name}", [start, good, pool], INVALID, f"pool.{field}"))
-    late = {"elite_count": 12, "weights": [0.5, 0.5]}
-    for field, value in late.items():
-        messages = [planning.start(**{field: value}), good]
+    candidates = wire.tensor(planning.pool())
+    for name, changed, field in SAID:
+        pool = pb.PlanRequest(pool=pb.PlanPool(candidates=candidates, **changed))
+        cases.append(PoolCase(f"said-{name}", [start, good, pool], INVALID, f"pool.{field}"))
+    proposal = planning.proposed().pool.proposal
+    for field, value in given_wire.said().items():
+        pool = pb.PlanRequest(pool=pb.PlanPool(proposal=proposal, **{field: value}))
+        cases.append(PoolCase(f"proposal-{field}", [start, pool], INVALID, f"pool.{field}"))
+    late: dict[str, dict[str, Any]] = {
+        "elite_count": {"elite_count": 12},
+        "weights": {"weights": [0.5, 0.5]},
+        "objective.terms[1].step_weights": _term(step_weights=[1.0, 2.0]),
+    }
+    for field, changed in late.items():
+        messages = [planning.start(**changed), good]
         cases.append(PoolCase(f"late-{field}", messages, INVALID, f"start.{field}"))
     shape = (planning.HORIZON, wire.WIDTH)
     proposals: list[tuple[str, dict[str, Any], str]] = [

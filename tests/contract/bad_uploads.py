@@ -12,6 +12,7 @@ from acpc.v1.tensor_pb2 import Tensor
 from anchor_wire import HEIGHT, HISTORY, HORIZON, STEPS, WIDTH, anchor_arrays, header, shard
 from bad_jobs import ABSENT, MethodCase
 from bad_pairs import INVALID, NAN, UNICODE
+from given_wire import sealed
 
 LATE = "FAILED_PRECONDITION"
 OVER = "RESOURCE_EXHAUSTED"
@@ -82,7 +83,59 @@ def _views(shape: list[int], data: bytes = b"", dtype: int = 1) -> Tensor:
 
 FEW = list(VIEWS.shape)
 
+IMAGE = (HISTORY, HEIGHT, WIDTH, 3)
+RAYS = np.ones((4, 2, *IMAGE), np.float32)
+STILL = RAYS.copy()
+STILL[3, 1] = 0
+UNKNOWN = RAYS.copy()
+UNKNOWN[0, 0, 0, 0, 0, 0] = -np.inf
+FELT = np.zeros((4, STEPS, 2), np.float32)
+
+
+def _array(id: str, name: str, values: np.ndarray, field: str) -> UploadCase:
+    return _extra(id, field, name=name, values=wire.tensor(values))
+
+
+def _second(id: str, first: list[pb.ShardArray], second: list[pb.ShardArray]) -> UploadCase:
+    """Shards whose arrays do not go together."""
+    messages = [header(), shard(extras=first), shard(4, 8, extras=second)]
+    return UploadCase(f"second-{id}", messages, field="shard.extras")
+
+
+NIGHT, ONE_VIEW = sealed("views/night", VIEWS), sealed("views/night", VIEWS[:, :1])
+PACKED_NIGHT = zlib.compress(VIEWS.tobytes())
+
 BAD_UPLOADS = [
+    _second("more-views", [NIGHT], [sealed("views/night", np.repeat(VIEWS, 2, axis=1))]),
+    _second("fewer-views", [NIGHT], [ONE_VIEW]),
+    _second("without-views", [NIGHT], []),
+    _second("with-views", [], [NIGHT]),
+    _second("other-name", [NIGHT], [sealed("views/noon", VIEWS)]),
+    _second("another-group", [NIGHT], [NIGHT, sealed("views/noon", VIEWS)]),
+    _second("proprio-wider", [sealed("proprio", FELT)], [sealed("proprio", FELT[..., :1])]),
+    _array("directions-still", "directions/light", STILL, "values"),
+    _array("directions-inf", "directions/light", UNKNOWN, "values"),
+    _array("directions-bytes", "directions/light", RAYS.astype(np.uint8), "values.dtype"),
+    _array("directions-none", "directions/light", RAYS[:, :0], "values.shape"),
+    _array("views-real", "views/night", RAYS, "values.dtype"),
+    _array("proprio-history", "proprio", FELT[:, :HISTORY], "values.shape"),
+    _array("proprio-none", "proprio", FELT[:, :, :0], "values.shape"),
+    _array("proprio-group", "proprio/arm", FELT, "name"),
+    _array("proprio-wide", "proprio", FELT.astype(np.float64), "values.dtype"),
+    _array("group-nameless", "views/", VIEWS, "name"),
+    _array("group-space", "views/a b", VIEWS, "name"),
+    _array("group-newline", "views/a\n", VIEWS, "name"),
+    _array("group-upper", "Views/night", VIEWS, "name"),
+    _extra("no-bytes", "values.data", values=_views(FEW)),
+    _extra("plain-packed", "values.data", values=_views(FEW, PACKED_NIGHT)),
+    _extra("plain-as-packed", "values.data", compression=2),
+    _extra("cut-off", "values.data", compression=2, values=_views(FEW, PACKED_NIGHT[:-3])),
+    _extra("trailing", "values.data", compression=2, values=_views(FEW, PACKED_NIGHT + b"x")),
+    _extra("crc-of-raw", "crc32", compression=2, values=_views(FEW, PACKED_NIGHT),
+           crc32=zlib.crc32(VIEWS.tobytes())),
+    _shard("extras-over-64-mib", "extras[1].values.shape", extras=[
+        sealed("views/a", np.zeros((4, 12_000, *IMAGE), np.uint8), packed=True),
+        pb.ShardArray(name="views/b", values=_views([4, 12_000, *IMAGE]), compression=2)]),
     _extra("no-name", "name", name=""),
     _extra("name-path", "name", name="views/../../../x"),
     _extra("name-core", "name", name="frames"),
@@ -215,7 +268,7 @@ BAD_UPLOADS = [
         [header(expected_digest="0" * 64, anchors=4), shard()],
         field="header.expected_digest",
     ),
-]
+]  # fmt: skip
 
 
 def _create(id: str, field: str, code: str = INVALID, **changed: Any) -> MethodCase:  # noqa: ANN401

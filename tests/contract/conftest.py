@@ -6,13 +6,16 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+from given_wire import write_dino
 from served_world import ServedWorld, write_world
 from server_process import ServerProcess
 
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> ServedWorld:
-    return write_world(tmp_path_factory.mktemp("world"))
+    written = write_world(tmp_path_factory.mktemp("world"))
+    write_dino(written.checkpoint_root)
+    return written
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import given_wire
 import grpc
 import planning_wire as planning
 import pytest
 import wire
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
+from bad_given import BAD_GIVEN, BAD_GIVEN_STREAMS
 from bad_pools import BAD_POOLS, BAD_STREAMS, PoolCase
 from waiting import GENEROUS_SECONDS
 
@@ -20,13 +22,13 @@ def check(refused: wire.Refusal | None, case: PoolCase) -> None:
     assert not case.field or refused.message.startswith(f"{case.field}: ")
 
 
-@pytest.mark.parametrize("case", BAD_POOLS, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", [*BAD_POOLS, *BAD_GIVEN], ids=lambda case: case.id)
 def test_unary_calls(channel: grpc.Channel, case: PoolCase) -> None:
     method = getattr(DiagnosticServiceStub(channel), case.id.partition("-")[0])
     check(wire.refusal(lambda: method(case.request, timeout=GENEROUS_SECONDS)), case)
 
 
-@pytest.mark.parametrize("case", BAD_STREAMS, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", [*BAD_STREAMS, *BAD_GIVEN_STREAMS], ids=lambda case: case.id)
 def test_streams(channel: grpc.Channel, case: PoolCase) -> None:
     """The first refusal ends the stream; what came before it is answered."""
     answers = []
@@ -41,3 +43,7 @@ def test_good_ones_are_still_answered(channel: grpc.Channel) -> None:
     assert len(stub.PlanPaired(planning.paired(), timeout=GENEROUS_SECONDS).views) == 4
     messages = iter([planning.start(), planning.proposed()])
     assert len(list(stub.Plan(messages, timeout=GENEROUS_SECONDS))) == 2
+    assert len(stub.ComparePair(given_wire.pair(), timeout=GENEROUS_SECONDS).results) == 2
+    assert len(stub.CertifyPool(given_wire.certify(), timeout=GENEROUS_SECONDS).views) == 4
+    assert len(stub.PlanPaired(given_wire.paired(), timeout=GENEROUS_SECONDS).views) == 4
+    assert len(list(stub.Plan(iter(given_wire.session()), timeout=GENEROUS_SECONDS))) == 4

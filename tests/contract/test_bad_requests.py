@@ -12,6 +12,7 @@ from acpc.v1 import (
     diagnostic_service_pb2,
     diagnostic_service_pb2_grpc,
     scoring_service_pb2_grpc,
+    study_service_pb2_grpc,
 )
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from bad_jobs import BAD_CALLS, MethodCase
@@ -27,6 +28,7 @@ STUBS = {
     "DatasetService": dataset_service_pb2_grpc.DatasetServiceStub,
     "DiagnosticService": diagnostic_service_pb2_grpc.DiagnosticServiceStub,
     "AnchorService": anchor_service_pb2_grpc.AnchorServiceStub,
+    "StudyService": study_service_pb2_grpc.StudyServiceStub,
     "Operations": operations_pb2_grpc.OperationsStub,
 }
 

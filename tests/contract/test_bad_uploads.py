@@ -7,14 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import anchor_wire
+import bad_given
+import given_wire
 import grpc
 import numpy as np
 import pytest
 import wire
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
+from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
 from bad_jobs import MethodCase
 from bad_uploads import BAD_SETS, BAD_UPLOADS, UploadCase
+from google.longrunning.operations_pb2 import WaitOperationRequest
+from google.longrunning.operations_pb2_grpc import OperationsStub
 from served_world import ServedWorld
 from server_process import ServerProcess
 from test_bad_requests import call, check
@@ -43,6 +48,22 @@ def test_uploads(channel: grpc.Channel, case: UploadCase) -> None:
 @pytest.mark.parametrize("case", BAD_SETS, ids=lambda case: case.id)
 def test_calls_about_sets(channel: grpc.Channel, case: MethodCase) -> None:
     check(call(channel, case.method, case.request), case.code, case.field)
+
+
+def test_jobs_on_what_a_set_does_not_have(channel: grpc.Channel) -> None:
+    stub = AnchorServiceStub(channel)
+    stored = stub.UploadAnchors(given_wire.upload(), timeout=GENEROUS_SECONDS).anchor_set.digest
+    for case in bad_given.jobs(stored):
+        refused = call(channel, case.method, case.request)
+        assert refused is not None, f"{case.id} was queued"
+        assert (refused.code, refused.fields) == (case.code, (case.field,)), case.id
+    for checkpoint in ("lewm", given_wire.CHECKPOINT):
+        fields = {"anchor_set": stored, "perturbation": given_wire.given(), "dataset": None}
+        good = wire.score(checkpoint=wire.checkpoint(checkpoint), **fields)
+        name = ScoringServiceStub(channel).ScoreCheckpoint(good, timeout=GENEROUS_SECONDS).name
+        wanted = WaitOperationRequest(name=name)
+        ended = OperationsStub(channel).WaitOperation(wanted, timeout=GENEROUS_SECONDS)
+        assert ended.WhichOneof("result") == "response", ended.error
 
 
 def test_refused_uploads_without_a_name_leave_nothing(

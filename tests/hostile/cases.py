@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import random
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import anchor_wire
+import given_wire
 import grpc
 import planning_wire
 import wire
@@ -52,12 +54,14 @@ class Names:
 
     operation: str
     anchor_set: str
+    given: str = "1" * 64  # an anchor set with views, directions and proprioception
 
     @property
     def words(self) -> list[str]:
         """Names that a mutation may put anywhere."""
         known = ["lewm", "lewm-base", "pldm", "tworoom.h5", "tworoom", "fuzz", "weights.pt"]
-        return [*known, self.operation, self.anchor_set]
+        known += ["dino", "night", "light", "views/night", "directions/light", "proprio"]
+        return [*known, self.operation, self.anchor_set, self.given]
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,36 @@ def seeds(names: Names) -> dict[str, list[Message]]:
     return {path: good[path.rpartition("/")[2]] for path in METHODS}
 
 
+def given_seeds(names: Names) -> dict[str, list[Message]]:
+    """Good calls with what callers bring of their own, of the methods that take it."""
+    pairs = diagnostic_service_pb2.ComparePairsRequest
+    study = study_service_pb2.RunStudyRequest(
+        checkpoint=wire.checkpoint(),
+        anchor_set=names.given,
+        sensitivity=study_service_pb2.SensitivityStudy(probes=1, horizon=2, directions="light"),
+    )
+    score = wire.score(
+        request_id="given",
+        checkpoint=wire.checkpoint(given_wire.CHECKPOINT),
+        dataset=None,
+        anchor_set=names.given,
+        perturbation=given_wire.given(),
+    )
+    shown = anchor_service_pb2.GetAnchorSetRequest(digest=names.given, contents=True)
+    good: dict[str, list[Any]] = {
+        "ComparePair": [given_wire.pair()],
+        "ComparePairs": [pairs(pair_id="given", pair=given_wire.pair())],
+        "CertifyPool": [given_wire.certify()],
+        "Plan": given_wire.session(),
+        "PlanPaired": [given_wire.paired()],
+        "ScoreCheckpoint": [score],
+        "RunStudy": [study],
+        "UploadAnchors": list(given_wire.upload("given")),
+        "GetAnchorSet": [shown],
+    }
+    return {path: good[name] for path in METHODS if (name := path.rpartition("/")[2]) in good}
+
+
 class Cases:
     """The cases of one seed."""
 
@@ -149,6 +183,7 @@ class Cases:
         self._seed = seed
         self._words = names.words
         self._seeds = seeds(names)
+        self._given = given_seeds(names)
         self._paths = sorted(METHODS)
 
     def case(self, index: int) -> Case:
@@ -157,7 +192,8 @@ class Cases:
         mutator = Mutator(rng, self._words)
         path = self._paths[index % len(self._paths)]
         method = METHODS[path]
-        messages = [copy.deepcopy(message) for message in self._seeds[path]]
+        chosen = self._given.get(path, []) if rng.random() < 0.5 else []
+        messages = [copy.deepcopy(message) for message in chosen or self._seeds[path]]
         if rng.random() < 0.15:
             messages = [mutator.generate(method.input_type) for _ in messages]
         for _ in range(rng.choice((0, 1, 1, 1, 2, 4))):
@@ -167,6 +203,9 @@ class Cases:
         for message in messages:  # jobs and uploads that no other case has begun, or that one has
             if "request_id" in message.DESCRIPTOR.fields_by_name and rng.random() < 0.4:
                 message.request_id = f"fuzz-{rng.choice((index, rng.randrange(20)))}"
+        for message in messages:
+            if rng.random() < 0.7:
+                _seal(message)
         damage = rng.choice((0.0, 0.0, 0.5))
         end = rng.choices(("close", "open", "cancel"), (85, 7, 8))[0]
         waits = method.name in WAITING or end != "close"
@@ -198,6 +237,14 @@ def _disorder(rng: random.Random, messages: list[Message]) -> None:
         messages.insert(0, messages[-1])
     else:
         messages.extend(messages[-1:] * 20)
+
+
+def _seal(message: Message) -> None:
+    """Put right the checksums of a shard that was changed, so that what is behind them is seen."""
+    if isinstance(message, anchor_service_pb2.UploadAnchorsRequest) and message.HasField("shard"):
+        message.shard.frame_crc32 = zlib.crc32(message.shard.frames.data)
+        for extra in message.shard.extras:
+            extra.crc32 = zlib.crc32(extra.values.data)
 
 
 def _metadata(rng: random.Random) -> tuple[tuple[str, str | bytes], ...]:

@@ -31,6 +31,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(tests / "harness"), str(tests / "reference")]
 
 import anchor_wire
+import given_wire
 import grpc
 import planning_wire
 import wire
@@ -183,13 +184,14 @@ class Fuzzer:
 
 
 def prepare(channel: grpc.Channel, metadata: tuple[tuple[str, str], ...] = ()) -> Names:
-    """A job and an anchor set for the cases to name."""
+    """A job and two anchor sets for the cases to name."""
     given: dict[str, Any] = {"timeout": GENEROUS_SECONDS, "metadata": metadata}
     scoring = scoring_service_pb2_grpc.ScoringServiceStub(channel)
     operation = scoring.ScoreCheckpoint(wire.score(request_id="fuzz"), **given).name
     stub = anchor_service_pb2_grpc.AnchorServiceStub(channel)
     stored = stub.UploadAnchors(anchor_wire.upload("fuzz-set"), **given)
-    return Names(operation, stored.anchor_set.digest)
+    given_set = stub.UploadAnchors(given_wire.upload("given-set"), **given)
+    return Names(operation, stored.anchor_set.digest, given_set.anchor_set.digest)
 
 
 def valid_answers(
@@ -202,6 +204,8 @@ def valid_answers(
         "ComparePair": (stub.ComparePair, wire.pair(history=history, request_id="v")),
         "CertifyPool": (stub.CertifyPool, planning_wire.certify(history=history, request_id="v")),
         "PlanPaired": (stub.PlanPaired, planning_wire.paired(history=history, request_id="v")),
+        "a given pair": (stub.ComparePair, given_wire.pair(history=history, request_id="v")),
+        "a given pool": (stub.CertifyPool, given_wire.certify(history=history, request_id="v")),
     }
     answers = {}
     for name, (method, request) in calls.items():
@@ -287,6 +291,7 @@ def main() -> None:
     else:
         with tempfile.TemporaryDirectory() as folder:
             world = write_world(Path(folder))
+            given_wire.write_dino(world.checkpoint_root)
             roots = world.checkpoint_root, world.dataset_root, world.state_dir
             with ServerProcess(*roots, **SMALL_LIMITS) as server:
                 report = fuzz(server, given.seed, indices)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import given_wire
 import grpc
 import pytest
 from cases import METHODS, Cases, Names
@@ -24,6 +25,7 @@ NAMES = Names("operations/of-nobody", "0" * 64)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     world = write_world(tmp_path_factory.mktemp("world"))
+    given_wire.write_dino(world.checkpoint_root)
     roots = world.checkpoint_root, world.dataset_root, world.state_dir
     with ServerProcess(*roots, **SMALL_LIMITS) as process:
         yield process

@@ -51,6 +51,21 @@ class Bounds:
         """Whether a finite number lies in the range."""
         return math.isfinite(value) and self._inside(value)
 
+    def hold_all(self, values: tuple[float, ...], kinds: frozenset[type[Any]]) -> bool:
+        """Whether a sequence surely holds, in one pass per test; False: look at each.
+
+        NaN makes the sum NaN, and a sum that overflows says nothing.
+        """
+        return self.fits(len(values)) and (
+            not values
+            or (
+                kinds.issuperset(map(type, values))
+                and self._inside(min(values))
+                and self._inside(max(values))
+                and math.isfinite(sum(values))
+            )
+        )
+
     def _inside(self, value: float) -> bool:
         above = (value >= self.ge and value > self.gt) or self.gt == self.ge == value == -math.inf
         return above and value <= self.le and (value < self.lt or self.lt == math.inf)
@@ -189,15 +204,19 @@ def _quick_test(hint: Any, bounds: Bounds) -> InRange:
         shortest, longest = bounds.min_length, bounds.max_length or math.inf
         return lambda value: type(value) is str and shortest <= len(value) <= longest
     if get_origin(hint) is tuple:
-        items = frozenset(parts_of(get_args(hint)[0]))
-        if all(hasattr(item, "checks_itself") for item in items):
-            return lambda value: (
-                type(value) is tuple
-                and bounds.fits(len(value))
-                and items.issuperset(map(type, value))
-            )
-        return lambda value: type(value) is tuple and not value and not bounds.min_length
+        return _sequence_test(frozenset(parts_of(get_args(hint)[0])), bounds)
     return _instance_test(hint)
+
+
+def _sequence_test(items: frozenset[Any], bounds: Bounds) -> InRange:
+    """The test of a tuple of numbers, or of records that have checked themselves."""
+    if items <= {int, float}:
+        return lambda value: type(value) is tuple and bounds.hold_all(value, items)
+    if all(hasattr(item, "checks_itself") for item in items):
+        return lambda value: (
+            type(value) is tuple and bounds.fits(len(value)) and items.issuperset(map(type, value))
+        )
+    return lambda value: type(value) is tuple and not value and not bounds.min_length
 
 
 def _instance_test(hint: Any) -> InRange:

@@ -105,7 +105,7 @@ def _check_levels(views: NDArray[Any]) -> None:
     low, high = float(views.min()), float(views.max())
     if low < 0 or high > 1:
         raise ArgumentError(
-            "explicit_views.data", f"found {low:g} to {high:g}, wanted float32 pixels in [0, 1]"
+            "explicit_views.data", f"found {low:.9g} to {high:.9g}, wanted float32 pixels in [0, 1]"
         )
 
 
@@ -286,7 +286,9 @@ class PlanFrame(Request, Wire[pb.PlanFrame]):
         if drawn != (self.explicit_views is None):
             wanted = "none" if drawn else "those of the new history"
             raise ArgumentError("explicit_views", f"wanted {wanted}, as the start had")
-        return replace(
+        if self.goal is None and self.goal_proprio is not None:
+            raise ArgumentError("goal_proprio", "is there without a goal; give its frame too")
+        moved = replace(
             before,
             history=np.concatenate([before.history[kept - self.keep :], self.history]),
             past_blocks=self.past_blocks,
@@ -295,6 +297,8 @@ class PlanFrame(Request, Wire[pb.PlanFrame]):
             proprio=self.proprio,
             views=before.views if drawn else self.explicit_views,
         )
+        moved.check_rules()
+        return moved
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

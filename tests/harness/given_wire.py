@@ -1,0 +1,143 @@
+"""What callers bring of their own, as they send it: objectives, proprioception, views, directions.
+
+Nothing of the client.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import planning_wire
+import wire
+from acpc.v1 import anchor_service_pb2, perturbation_pb2
+from acpc.v1 import diagnostic_service_pb2 as pb
+from numpy.typing import NDArray
+from public_prejepa import TINY, public_prejepa, write_prejepa
+
+PROPRIO, VIEWS, PROBES, ANCHORS = 4, 2, 2, 4
+CHECKPOINT = "dino"
+
+
+def write_dino(checkpoint_root: Path) -> None:
+    """A PreJEPA checkpoint for the blocks of ``wire``, whose frames come with proprioception."""
+    sizes = replace(TINY, slots={"proprio": (PROPRIO, 10), "action": (wire.WIDTH, 10)})
+    write_prejepa(checkpoint_root / CHECKPOINT, sizes, public_prejepa(sizes))
+
+
+def floats(*shape: int, seed: int = 2) -> NDArray[np.float32]:
+    """Random float32 numbers."""
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def objective(horizon: int = planning_wire.HORIZON) -> dict[str, Any]:
+    """Two terms and a penalty."""
+    rough = {"norm": pb.NORM_L1, "squared": False, "weight": 0.1, "step_weights": [0.2] * horizon}
+    return {"terms": [{}, rough], "control_weights": [0.01]}
+
+
+def said() -> dict[str, Any]:
+    """What a pool says of single candidates."""
+    offsets = floats(planning_wire.CANDIDATES)
+    return {"offsets": wire.tensor(offsets), "infeasible": [1, 4, 4]}
+
+
+def selection() -> dict[str, Any]:
+    """What a pool or a session asks for, beside the paper's certificates."""
+    return {"objective": objective(), "kept_elites": 2, "temperature": 0.5}
+
+
+def proprio() -> dict[str, Any]:
+    """A checkpoint that takes proprioception, and that of a history; views are real numbers."""
+    return {
+        "checkpoint": wire.checkpoint(CHECKPOINT),
+        "proprio": wire.tensor(floats(wire.HISTORY, PROPRIO)),
+    }
+
+
+def real_views() -> dict[str, Any]:
+    """Views that need not be whole levels; of ComparePair alone."""
+    views = wire.frames(2 * wire.HISTORY, seed=5).reshape(2, wire.HISTORY, wire.SIDE, wire.SIDE, 3)
+    return {"explicit_views": wire.tensor(views.astype(np.float32) / 255)}
+
+
+def pair(**changed: object) -> pb.ComparePairRequest:
+    """A pair with proprioception, real views and an observed future."""
+    future = {
+        "observed_future": wire.tensor(wire.frames(wire.HORIZON, seed=6)),
+        "future_proprio": wire.tensor(floats(wire.HORIZON, PROPRIO)),
+    }
+    return wire.pair(**{**proprio(), **real_views(), **future, **changed})
+
+
+def certify(**changed: object) -> pb.CertifyPoolRequest:
+    """A pool with all of it."""
+    goal = {"goal_proprio": wire.tensor(floats(PROPRIO))}
+    return planning_wire.certify(**{**proprio(), **goal, **selection(), **said(), **changed})
+
+
+def paired(**changed: object) -> pb.PlanPairedRequest:
+    """Paired runs with all of it."""
+    goal = {"goal_proprio": wire.tensor(floats(PROPRIO)), "choices": True}
+    return planning_wire.paired(**{**proprio(), **goal, "objective": objective(), **changed})
+
+
+def session(**changed: object) -> list[pb.PlanRequest]:
+    """A session: its start, a pool, its next moment, another pool."""
+    goal = {"goal_proprio": wire.tensor(floats(PROPRIO))}
+    start = planning_wire.start(**{**proprio(), **goal, **selection(), **changed})
+    candidates = wire.tensor(planning_wire.pool())
+    pools = [pb.PlanRequest(pool={"candidates": candidates, **said()}), planning_wire.proposed(1)]
+    moved = planning_wire.moved(proprio=wire.tensor(floats(wire.HISTORY, PROPRIO, seed=7)))
+    return [start, pools[0], moved, pools[1]]
+
+
+def given(group: str = "night") -> perturbation_pb2.PerturbationSpec:
+    """A group of views that a set brings."""
+    return perturbation_pb2.PerturbationSpec(given_views={"group": group})
+
+
+def extras(count: int = ANCHORS, steps: int = wire.HISTORY + wire.HORIZON) -> dict[str, np.ndarray]:
+    """Arrays that a set may bring."""
+    image = (wire.HISTORY, wire.SIDE, wire.SIDE, 3)
+    views = wire.frames(count * VIEWS * wire.HISTORY, seed=9).reshape(count, VIEWS, *image)
+    return {
+        "views/night": views,
+        "directions/light": floats(count, PROBES, *image),
+        "proprio": floats(count, steps, PROPRIO),
+    }
+
+
+def sealed(name: str, values: np.ndarray, packed: bool = False) -> anchor_service_pb2.ShardArray:
+    """An array as a shard has it."""
+    tensor = wire.tensor(values)
+    if packed:
+        tensor.data = zlib.compress(tensor.data)
+    return anchor_service_pb2.ShardArray(
+        name=name, values=tensor, compression=1 + packed, crc32=zlib.crc32(tensor.data)
+    )
+
+
+def upload(request_id: str = "", **changed: object) -> Iterator[Any]:
+    """A set that every checkpoint of the small world can be scored on, in one shard."""
+    header = {"anchors": ANCHORS, "history": wire.HISTORY, "horizon": wire.HORIZON}
+    yield anchor_service_pb2.UploadAnchorsRequest(header={"request_id": request_id, **header})
+    rng, steps = np.random.default_rng(11), wire.HISTORY + wire.HORIZON
+    frames = wire.tensor(wire.frames(ANCHORS * steps).reshape(ANCHORS, steps, 28, 28, 3))
+    fields = {
+        "frames": frames,
+        "frame_compression": anchor_service_pb2.COMPRESSION_NONE,
+        "frame_crc32": zlib.crc32(frames.data),
+        "action_blocks": wire.tensor(floats(ANCHORS, steps - 1, wire.WIDTH)),
+        "endpoint_states": wire.tensor(rng.standard_normal((ANCHORS, 2))),
+        "labels": wire.tensor(np.arange(ANCHORS) % 2),
+        "anchor_ids": wire.tensor(np.arange(ANCHORS)),
+        "extras": [
+            sealed(name, values, packed=name == "views/night") for name, values in extras().items()
+        ],
+    }
+    yield anchor_service_pb2.UploadAnchorsRequest(shard={**fields, **changed})
