@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy_reference as metrics
 import pair_reference
 import pixel_reference as pixels
 import pytest
-import torch
 import wire
 from acpc.contract import CemBudget, CemReturn, CostReduction, GaussianNoise, Identity
 from acpc_client import PoolCertificate
@@ -20,9 +19,7 @@ from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import InvalidArgument, NotFound, SessionClosed
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli import app
-from acpc_lab.integrations import CemCertificates
 from numpy.typing import ArrayLike, NDArray
-from public_library import public_solver
 from reference_model import ReferenceModel
 from served_world import ServedWorld
 from server_process import ServerProcess
@@ -231,47 +228,6 @@ def test_paired_plans_agree_where_they_are_certified(client: AcpcClient) -> None
         assert all(view.certified for view in answer.views[:3])
         assert not any(view.certified for view in answer.views[6:])
         assert any(view.first_divergence is not None for view in answer.views[6:])
-
-
-@pytest.mark.parametrize(("kind", "frames"), [("CEM", 1), ("CEM", 3), ("ICEM", 1)])
-def test_the_hook_certifies_the_solver_that_runs_the_same_model(
-    client: AcpcClient, world: ServedWorld, kind: Literal["CEM", "ICEM"], frames: int
-) -> None:
-    """Past blocks travel as the library's evaluators want them: candidates are future ones."""
-    question = {**Moment(frames).question, "perturbations": GaussianNoise(0.0005), "draws": 2}
-    past = question.pop("past_blocks")
-    info = {"pixels": torch.zeros(1, frames)}
-    if past is not None:
-        info["action_history"] = torch.from_numpy(past)[None]
-    model = world.reference("lewm")
-    (goal,) = model.encode(pixels.model_input(question["goal"][None], model.image_size))
-    images = pixels.model_input(question["history"], model.image_size)
-
-    def cost(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
-        before = info["action_history"][0, 0].numpy() if "action_history" in info else None
-        ends = rollouts(model, images, before, pool[0].double().numpy())[:, -1]
-        return torch.from_numpy(((ends - goal) ** 2).sum(axis=1))[None]
-
-    def solve(select: Literal["top1", "elite"]) -> CemCertificates:
-        hook = CemCertificates(
-            lambda env: client.plan(**question, past_blocks=hook.rows[env].get("action_history")),
-            select=select,
-        )
-        solver = public_solver(
-            cost, shape=(HORIZON, wire.WIDTH), kind=kind,
-            num_samples=CANDIDATES, topk=ELITES, n_steps=3,
-        )  # fmt: skip
-        hook.attach(solver).solve(info)
-        return hook
-
-    for item in solve("elite").iterations[0]:
-        assert item.same_selection
-        assert item.cost_gap is not None
-        assert item.cost_gap < TOLERANCE
-        assert item.certificate is not None
-        assert item.certified == (item.certificate.elite_certified_fraction == 1)
-    winners = solve("top1").iterations[0]
-    assert any(item.certified for item in winners)
 
 
 def test_the_command_prints_the_grid_and_gates(server: ServerProcess, tmp_path: Path) -> None:

@@ -1,68 +1,132 @@
-"""The public library's modules and solvers, without the simulators that it imports as a whole."""
+"""The public library's modules and solvers, without the simulators that it imports as a whole.
+
+Releases at hand: the wheel that is installed, and a checkout of newer sources which
+ACPC_TEST_PUBLIC_SOURCE names.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import distribution
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import pytest
 import torch
 from gymnasium.spaces import Box
-from torch import Tensor
+from programs import required
+from torch import Tensor, nn
+
+NAME, SOURCE = "stable_worldmodel", "ACPC_TEST_PUBLIC_SOURCE"
+Release = Literal["wheel", "source"]
+Kind = Literal["CEM", "ICEM", "MPPI"]
 
 
 def public_module(name: str) -> ModuleType:
-    """A module of stable-worldmodel 0.1.1, such as ``data.formats.hdf5`` or ``solver.cem``.
+    """A module of the release in use, such as ``data.formats.hdf5`` or ``solver.cem``.
 
     The library's own ``__init__`` imports every environment, and with them simulators; a package
     of the same name and path, and no more, stands in for it.
     """
-    if "stable_worldmodel" not in sys.modules:
-        package = ModuleType("stable_worldmodel")
-        package.__path__ = [str(distribution("stable-worldmodel").locate_file("stable_worldmodel"))]
-        sys.modules["stable_worldmodel"] = package
-    return importlib.import_module(f"stable_worldmodel.{name}")
+    if NAME not in sys.modules:
+        _put(Path(str(distribution("stable-worldmodel").locate_file(NAME))))
+    return importlib.import_module(f"{NAME}.{name}")
+
+
+def _put(folder: Path) -> None:
+    package = ModuleType(NAME)
+    package.__path__ = [str(folder)]
+    sys.modules[NAME] = package
+
+
+@contextmanager
+def public_release(release: Release) -> Iterator[None]:
+    """The release that ``public_module`` has: 0.1.1's wheel, or the sources at hand, or a skip."""
+    if release == "source" and not (Path(os.environ.get(SOURCE, "")) / NAME).is_dir():
+        absent = pytest.fail if required("public-source") else pytest.skip
+        absent(f"no newer sources of stable-worldmodel: name a checkout with {SOURCE}")
+    before = {key: sys.modules.pop(key) for key in [*sys.modules] if key.split(".")[0] == NAME}
+    try:
+        if release == "source":
+            _put(Path(os.environ[SOURCE]) / NAME)
+        yield
+    finally:
+        for key in [key for key in sys.modules if key.split(".")[0] == NAME]:
+            del sys.modules[key]
+        sys.modules.update(before)
+
+
+def _planning() -> bool:
+    """Whether solvers lie in ``planning`` and take an evaluator of an objective."""
+    public_module("protocols")
+    return (Path(sys.modules[NAME].__path__[0]) / "planning/evaluator.py").is_file()
 
 
 Cost = Callable[[dict[str, Any], Tensor], Tensor]
 
 
-class _Costs:
-    """What its solvers minimise: a model with ``get_cost``, or an evaluator of an objective."""
+class _Costs(nn.Module):
+    """What the solvers of 0.1.1 minimise: a model with ``get_cost``."""
 
     def __init__(self, cost: Cost, dtype: torch.dtype) -> None:
+        super().__init__()
         self.get_cost = self.criterion = cost
-        self._dtype = dtype
+        self.dtype = nn.Parameter(torch.zeros(1, dtype=dtype))
 
-    def parameters(self) -> Iterator[Tensor]:
-        return iter([torch.zeros(1, dtype=self._dtype)])
+    def rollout(self, info: dict[str, Any], _: Tensor) -> dict[str, Any]:
+        """What an evaluator asks of a model: costs here need no predictions."""
+        return info
+
+
+def evaluated(cost: Cost, dtype: torch.dtype = torch.float32) -> Any:  # noqa: ANN401
+    """What solvers of the release in use minimise: costs, or an evaluator of them as objective."""
+    model = _Costs(cost, dtype)
+    if not _planning():
+        return model
+
+    evaluator = public_module("planning.evaluator").ShootingCostEvaluator
+    return evaluator(model, _Objective(cost), encode_goal=None)
+
+
+class _Objective(NamedTuple):
+    """What an evaluator asks of an objective, where candidates alone decide."""
+
+    cost: Cost
+
+    def __call__(self, info: dict[str, Any]) -> Tensor:
+        pool = info.pop("action_candidates")
+        return self.cost(info, pool)
 
 
 def public_solver(
-    cost: Cost,
+    cost: Cost | nn.Module,
     *,
     shape: tuple[int, int],
     environments: int = 1,
-    kind: Literal["CEM", "ICEM"] = "CEM",
+    kind: Kind = "CEM",
     dtype: torch.dtype = torch.float32,
     **options: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
-    """A configured ``CEMSolver`` or ``ICEMSolver``.
+    """A configured ``CEMSolver``, ``ICEMSolver`` or ``MPPISolver`` of the release in use.
 
     Args:
         cost: Costs (environments, candidates) of an ``info_dict`` with an axis of candidates, and
-            of candidates (environments, candidates, H, width).
+            of candidates (environments, candidates, H, width); or the library's own to minimise.
         shape: H and block width.
         environments: What the whole world has.
         kind: Which solver.
         dtype: Of the candidates, as the library takes it from the model's parameters.
         options: The solver's own.
     """
-    module = public_module(f"solver.{kind.lower()}")
-    solver = getattr(module, f"{kind}Solver")(_Costs(cost, dtype), **options)
+    place = "planning.solver" if _planning() else "solver"
+    minimised = cost if isinstance(cost, nn.Module) else evaluated(cost, dtype)
+    module = public_module(f"{place}.{kind.lower()}")
+    solver = getattr(module, f"{kind}Solver")(minimised, **options)
     horizon, width = shape
     solver.configure(
         action_space=Box(-10, 10, (environments, width)),

@@ -44,6 +44,7 @@ class SessionBase:
     Attributes:
         request_id: Names the session in the server's logs.
         elite_count: Size k of the elite set; zero: no elite certificates.
+        kept_elites: Elites that must stay the best of all, as iCEM's; zero: none.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class SessionBase:
         message_timeout: float | None,
     ) -> None:
         self.request_id = start.request_id
-        self.elite_count = start.elite_count
+        self.elite_count, self.kept_elites = start.elite_count, start.kept_elites
         self._transport = transport
         self._first = pb.PlanRequest(start=start)
         self._timeout = check_timeout(timeout) or planning.PLAN.timeout

@@ -27,7 +27,8 @@ stable_worldmodel is imported.
 
 The session is told what the solver minimises: ``cost_reduction``, or ``objective=Objective(...)``
 for other distances, sums over steps and a control penalty. Of iCEM it is told ``kept_elites``, the
-solver's ``n_elite_keep``: those must stay as well for two runs to agree.
+solver's ``n_elite_keep``: those must stay as well for two runs to agree. Where the solver returns
+its best candidate (``return_mean=False``), the winner of the last iteration must stay too.
 
 With ``coverage_goal=CoverageGoal(pools=30)`` among the session's options (the solver's n_steps),
 each iteration's ``certificate.coverage`` says with confidence how many of all draws leave its
@@ -55,11 +56,11 @@ that have been planned for together with all others; otherwise the solve is an A
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from acpc.contract import Record
@@ -67,15 +68,9 @@ from acpc_client import PlanSession, PoolCertificate
 from acpc_client.errors import AcpcError, ArgumentError
 from numpy.typing import NDArray
 
+from acpc_lab.integrations.solvers import Solver, SolverHook, integers
+
 __all__ = ["CemCertificates", "IterationCertificate", "Solver"]
-
-
-class Solver(Protocol):
-    """What ``attach`` needs of a solver."""
-
-    callbacks: list[Any]
-    solve: Any
-    n_envs: int
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -104,10 +99,7 @@ class IterationCertificate(Record):
     error: AcpcError | None
 
 
-S = TypeVar("S", bound=Solver)
-
-
-class CemCertificates:
+class CemCertificates(SolverHook):
     """Asks for a certificate at each iteration of a solver, and keeps the answers of one solve.
 
     Args:
@@ -146,7 +138,7 @@ class CemCertificates:
         self.rows: dict[int, dict[str, Any]] = {}
         self._sessions: list[PlanSession | AcpcError] = []
         self._environments: Sequence[int] | None = None
-        self._episodes: list[int] = []
+        self._solving: Any = None
         self._first_row = 0
         self._planned = 0
         self._keeps = False
@@ -164,54 +156,27 @@ class CemCertificates:
             session.close()
         self._kept = {}
 
-    def attach(self, solver: S) -> S:
-        """Joins a solver: as one of its callbacks, and around its ``solve``; returns the solver.
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy: it has the answers, and no session."""
+        fresh = {"_sessions": [], "_kept": {}, "_keeps": False, "_solving": None}
+        return {**vars(self), **fresh, "_environments": None}
 
-        So each row is told to be its environment's, and an error inside ``solve``, of whoever it
-        is, leaves no session open.
-        """
-        if self not in solver.callbacks:
-            solver.callbacks.append(self)
-        inner = solver.solve
-
-        @functools.wraps(inner)
-        def solve(info_dict: Mapping[str, Any], *given: Any, **named: Any) -> Any:  # noqa: ANN401
-            info = dict(info_dict)
-            try:
-                self._environments = self._told(info, solver.n_envs)
-                self.rows = {
-                    env: {key: value[row] for key, value in info.items()}
-                    for row, env in enumerate(self._environments)
-                }
-                return inner(info, *given, **named)
-            except BaseException:
-                self._hang_up()
-                raise
-            finally:
-                self._environments = None
-
-        solver.solve = solve
-        return solver
-
-    def _told(self, info: dict[str, Any], environments: int) -> Sequence[int]:
-        """The environments of an ``info_dict``'s rows, in their order; takes the key out."""
-        told = info.pop("environment", None)
-        if told is not None:
-            numbers: list[int] = _integers(told).reshape(-1).tolist()
-            return numbers
-        rows = len(next(iter(info.values())))
-        episodes: list[int] = _integers(info.get("id", ())).reshape(-1).tolist()
-        if rows == environments:
-            self._episodes = episodes
-            return range(rows)
-        try:
-            return [self._episodes.index(episode) for episode in episodes or [-1]]
-        except ValueError:
+    @contextmanager
+    def around(self, solver: Solver, rows: dict[int, dict[str, Any]]) -> Iterator[None]:
+        """Stands around one solve, for the environments of these rows, in their order."""
+        if self._environments is not None:
             raise ArgumentError(
-                "environment",
-                f"the solver was given {rows} of {environments} environments and not told which: "
-                "put their numbers beside the other observations, info['environment']",
-            ) from None
+                "solver", "begins while another solve is under way; give each its CemCertificates"
+            )
+        self.reset()
+        self.rows, self._environments, self._solving = rows, list(rows), solver
+        try:
+            yield
+        except BaseException:
+            self._hang_up()
+            raise
+        finally:
+            self._environments = self._solving = None
 
     def first_uncertified(self, env: int = 0) -> int | None:
         """Step of the first iteration that is not certified; None: all are."""
@@ -265,13 +230,14 @@ class CemCertificates:
             step: Iteration.
             candidates: (environments, candidates, H, block width).
             costs: (environments, candidates).
-            topk_inds: Indices of the elite set, (environments, k).
+            topk_inds: Indices of the elite set, (environments, k), best first.
 
         Raises:
-            ArgumentError: The session's elite count is not k, or the candidates cannot be sent.
+            ArgumentError: The session's elite count is not k, its kept elites are not the attached
+                solver's, or the candidates cannot be sent.
             AcpcError: The server rejected or could not do it, where ``on_error`` is "raise".
         """
-        pools, solver_costs, elites = _floats(candidates), _floats(costs), _integers(topk_inds)
+        pools, solver_costs, elites = _floats(candidates), _floats(costs), integers(topk_inds)
         try:
             while len(self._sessions) < len(pools):
                 self._sessions.append(self._enter(self._environment(len(self._sessions))))
@@ -322,17 +288,27 @@ class CemCertificates:
         session = self._sessions[row]
         begun = time.perf_counter()
         if isinstance(session, PlanSession):
-            if self._select == "elite" and session.elite_count != len(elites):
-                wanted = f"found {session.elite_count}, wanted the solver's topk {len(elites)}"
-                raise ArgumentError("elite_count", wanted)
+            if self._select == "elite":
+                self._check(session, len(elites))
             try:
                 infeasible = np.isposinf(costs) if self._constrained else None
                 answer = session.certify(pool, infeasible=infeasible)
-                return self._judge(step, answer, costs, elites, time.perf_counter() - begun)
+                seconds = time.perf_counter() - begun
+                return self._judge(step, answer, costs, elites, session.kept_elites, seconds)
             except AcpcError as error:
                 session = self._sessions[row] = self._denied(error)
         seconds = time.perf_counter() - begun
         return IterationCertificate(step, False, None, False, None, seconds, None, session)
+
+    def _check(self, session: PlanSession, count: int) -> None:
+        """Whether the session certifies what the solver selects."""
+        if session.elite_count != count:
+            wanted = f"found {session.elite_count}, wanted the solver's topk {count}"
+            raise ArgumentError("elite_count", wanted)
+        kept = getattr(self._solving, "n_elite_keep", None)
+        if kept is not None and session.kept_elites != min(kept, count):
+            wanted = f"found {session.kept_elites}, wanted the solver's n_elite_keep"
+            raise ArgumentError("kept_elites", f"{wanted}, {min(kept, count)}")
 
     def _judge(
         self,
@@ -340,22 +316,26 @@ class CemCertificates:
         answer: PoolCertificate,
         costs: NDArray[np.float32],
         elites: NDArray[np.int64],
+        kept: int,
         seconds: float,
     ) -> IterationCertificate:
+        chosen = [view.top1 for view in answer.views]
+        same = int(costs.argmin()) == answer.clean_winner
         if self._select == "elite":
+            winners = (chosen, same) if step == self._returns_best_of() else ([], True)
             sets = [view.kept or view.elite for view in answer.views]
-            chosen = [certificate for certificate in sets if certificate is not None]
-            same = set(elites.tolist()) == set(answer.clean_elites)
-        else:
-            chosen = [view.top1 for view in answer.views]
-            same = int(costs.argmin()) == answer.clean_winner
+            chosen = [certificate for certificate in sets if certificate is not None] + winners[0]
+            same = winners[1] and all(
+                {*elites[:count].tolist()} == {*answer.clean_elites[:count]}
+                for count in (len(elites), kept)
+            )
         proven = bool(chosen) and all(certificate.certified for certificate in chosen)
         feasible = np.isfinite(answer.clean_costs)
-        largest = float(np.abs(answer.clean_costs[feasible]).max()) or 1.0
-        gap = np.abs(costs - answer.clean_costs)[feasible].max() / largest
+        ours = answer.clean_costs[feasible]
+        gap = np.abs(costs[feasible] - ours).max() / (np.abs(ours).max() or 1.0)
         return IterationCertificate(
             step=step,
-            certified=proven and same,
+            certified=proven and same and bool(np.isfinite(gap)),
             margin=min((certificate.margin for certificate in chosen), default=None),
             same_selection=same,
             cost_gap=float(gap),
@@ -363,6 +343,11 @@ class CemCertificates:
             certificate=answer,
             error=None,
         )
+
+    def _returns_best_of(self) -> int | None:
+        """The iteration whose best candidate is the attached solver's plan; None: the mean is."""
+        mean = getattr(self._solving, "return_mean", True)
+        return None if mean else int(self._solving.n_steps) - 1
 
     def _close_sessions(self) -> None:
         for row, session in enumerate(self._sessions):
@@ -388,9 +373,3 @@ def _floats(values: Any) -> NDArray[np.float32]:  # noqa: ANN401 - tensor or arr
     if hasattr(values, "detach"):
         values = values.detach().float().cpu().numpy()
     return np.asarray(values, dtype=np.float32)
-
-
-def _integers(values: Any) -> NDArray[np.int64]:  # noqa: ANN401 - tensor or array
-    if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
-    return np.asarray(values, dtype=np.int64)

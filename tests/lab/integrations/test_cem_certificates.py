@@ -5,7 +5,6 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -17,53 +16,14 @@ from acpc_client.errors import ArgumentError, InvalidArgument, SessionClosed, Un
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.session import PlanSession
 from acpc_lab.integrations import CemCertificates
+from cem_solvers import Opener, only, rising, rows, solver
 from client_counterparty import Counterparty
 from client_messages import status
 from processes import run
-from public_library import public_solver
 from waiting import GENEROUS_SECONDS
 
 BAD = status(grpc.StatusCode.INVALID_ARGUMENT, "candidates: width 2, wanted 10")
-Opener = Callable[[int], PlanSession]
-
-
-def rising(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
-    """The costs the counterparty certifies: 0, 1, 2, ..."""
-    return torch.arange(float(pool.shape[1]), dtype=pool.dtype).repeat(pool.shape[0], 1)
-
-
-def solver(hook: CemCertificates, cost: Any = rising, **options: Any) -> Any:
-    given = {"shape": (3, 2), "num_samples": 6, "topk": 2, "n_steps": 3, **options}
-    return public_solver(cost, callbacks=[hook], **given)
-
-
-def rows(environments: int) -> dict[str, Any]:
-    """What a policy gives a solver: of each environment its frame, and whose episode it is."""
-    return {"pixels": torch.zeros(environments, 1), "id": np.arange(environments)[:, None] + 40}
-
-
-def only(info: dict[str, Any], kept: list[int]) -> dict[str, Any]:
-    """What a policy gives for the environments that it replans."""
-    return {key: value[kept] for key, value in info.items()}
-
-
-@pytest.fixture
-def client(target: str) -> Iterator[AcpcClient]:
-    with AcpcClient(target) as opened:
-        yield opened
-
-
-@pytest.fixture
-def session(client: AcpcClient, history: np.ndarray) -> Opener:
-    """Sessions whose seed tells the environment."""
-
-    def opened(env: int) -> PlanSession:
-        goal = np.zeros(6, np.float32)
-        return client.plan(
-            "a", history[:1], goal, perturbations=GaussianNoise(0.08), seed=env, elite_count=2
-        )
-
-    return opened
+pytestmark = pytest.mark.usefixtures("release")
 
 
 def test_every_iteration_of_every_environment_is_certified(
@@ -205,7 +165,8 @@ def test_without_a_server_a_planner_that_denies_plans_on(
 def test_a_solver_that_replans_some_environments_asks_for_theirs(
     kind: Any, session: Opener, counterparty: Counterparty
 ) -> None:
-    hook, seen = CemCertificates(session), []
+    kept = 2 * (kind == "ICEM")
+    hook, seen = CemCertificates(lambda env: session(env, kept_elites=kept)), []
 
     def noting(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
         seen.append(sorted(info))
@@ -279,7 +240,7 @@ from acpc.contract import GaussianNoise
 from acpc_client import AcpcClient
 from acpc_lab.integrations import CemCertificates
 from processes import run
-from public_library import public_solver
+from public_library import public_release, public_solver
 
 client, frames = AcpcClient(sys.argv[1]), np.zeros((1, 8, 8, 3), np.uint8)
 hook = CemCertificates(lambda env: client.plan(
@@ -294,15 +255,19 @@ def cost(info, pool):
     return torch.arange(6.0)[None]
 
 options = {"num_samples": 6, "topk": 2, "n_steps": 3}
-hook.attach(public_solver(cost, shape=(3, 2), **options)).solve({"pixels": torch.zeros(1, 1)})
+with public_release(sys.argv[2]):
+    attached = hook.attach(public_solver(cost, shape=(3, 2), **options))
+    attached.solve({"pixels": torch.zeros(1, 1)})
 """
 
 
 @pytest.mark.process
-def test_a_planner_that_dies_of_an_error_prints_that_error_alone(target: str) -> None:
+def test_a_planner_that_dies_of_an_error_prints_that_error_alone(target: str, release: str) -> None:
     path = os.pathsep.join(["tests/harness", *sys.path])
     done = run(
-        [sys.executable, "-c", FAILING, target], check=False, env={**os.environ, "PYTHONPATH": path}
+        [sys.executable, "-c", FAILING, target, release],
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
     )
     assert done.returncode == 1
     assert done.stderr.rstrip().endswith("RuntimeError: the world model has failed")

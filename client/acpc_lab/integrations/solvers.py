@@ -1,0 +1,136 @@
+"""Joining a solver of stable-worldmodel: which environments its rows are, around each ``solve``."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from acpc_client.errors import ArgumentError
+from numpy.typing import NDArray
+
+
+class Solver(Protocol):
+    """What ``attach`` needs of a solver."""
+
+    callbacks: list[Any]
+    n_envs: int
+
+
+S = TypeVar("S", bound=Solver)
+
+
+class SolverHook(ABC):
+    """A callback of solvers that is also told whose rows each solve is given."""
+
+    @abstractmethod
+    def around(
+        self, solver: Solver, rows: dict[int, dict[str, Any]]
+    ) -> AbstractContextManager[None]:
+        """Stands around one solve, for the environments of these rows, in their order."""
+
+    def attach(self, solver: S) -> S:
+        """Joins a solver: as one of its callbacks, and around its ``solve``; returns the solver.
+
+        So each row is told to be its environment's, and an error inside ``solve``, of whoever it
+        is, leaves no session open. Attached again, nothing changes. A solver may have several
+        attached, and one of these several solvers, one solve at a time; answers are the last
+        solve's. A copy of an attached solver has its own, which opens sessions of its own.
+
+        Raises:
+            ArgumentError: The solver has no callbacks, as MPPI's.
+        """
+        if not isinstance(getattr(solver, "callbacks", None), list) or "solve" in vars(solver):
+            raise ArgumentError(
+                "solver",
+                f"{type(solver).__name__} has no callbacks, or a solve that is not its class's; "
+                "attach to a CEMSolver or an ICEMSolver. MPPI's mean of one pool: "
+                "client.certify_pool(..., temperature=...)",
+            )
+        if self not in solver.callbacks:
+            solver.callbacks.append(self)
+        if not isinstance(solver, _Attached):
+            solver.__class__ = _attached(type(solver))
+        return solver
+
+    def detach(self, solver: S) -> S:
+        """Leaves a solver, which is then as it was before; returns it."""
+        if self in solver.callbacks:
+            solver.callbacks.remove(self)
+        others = any(isinstance(one, SolverHook) for one in solver.callbacks)
+        if isinstance(solver, _Attached) and not others:
+            solver.__class__ = type(solver).__bases__[1]
+        return solver
+
+
+class _Attached:
+    """Goes before the class of an attached solver: ``solve`` tells whose rows it is given.
+
+    A class, because a function that an instance is given would solve for the original in a copy.
+    """
+
+    callbacks: list[Any]
+    n_envs: int
+
+    def solve(self, info_dict: Mapping[str, Any], *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        info = dict(info_dict)
+        told = self._told(info)
+        rows = {
+            env: {key: value[row] for key, value in info.items()} for row, env in enumerate(told)
+        }
+        with ExitStack() as around:
+            for hook in self.callbacks:
+                if isinstance(hook, SolverHook):
+                    around.enter_context(hook.around(self, rows))
+            return super().solve(info, *given, **named)  # type: ignore[misc]
+
+    def _told(self, info: dict[str, Any]) -> Sequence[int]:
+        """The environments of an ``info_dict``'s rows, in their order; takes the key out."""
+        told = info.pop("environment", None)
+        rows = len(next(iter(info.values())))
+        if told is not None:
+            numbers: list[int] = integers(told).reshape(-1).tolist()
+            if len({*numbers} & {*range(self.n_envs)}) != rows or len(numbers) != rows:
+                raise ArgumentError(
+                    "environment",
+                    f"found {numbers}, wanted the numbers of {rows} of {self.n_envs} environments, "
+                    "one for each row",
+                )
+            return numbers
+        episodes: list[int] = integers(info.get("id", ())).reshape(-1).tolist()
+        if rows == self.n_envs:
+            vars(self)[_EPISODES] = episodes
+            return range(rows)
+        known: list[int] = vars(self).get(_EPISODES, [])
+        if len(episodes) == rows == len({*episodes}) and all(known.count(e) == 1 for e in episodes):
+            return [known.index(episode) for episode in episodes]
+        raise ArgumentError(
+            "environment",
+            f"the solver was given {rows} of {self.n_envs} environments and not told which: "
+            "put their numbers beside the other observations, info['environment']",
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self).__bases__[1],), vars(self)
+
+
+_EPISODES = "_acpc_episodes"  # attribute of an attached solver: those of its last whole solve
+
+
+@functools.cache
+def _attached(kind: type) -> type:
+    return type(kind.__name__, (_Attached, kind), {"__module__": kind.__module__})
+
+
+def _unpickled(kind: type) -> Any:  # noqa: ANN401 - a solver of any class
+    return object.__new__(_attached(kind))
+
+
+def integers(values: Any) -> NDArray[np.int64]:  # noqa: ANN401 - tensor or array
+    """int64 of a tensor or an array."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    return np.asarray(values, dtype=np.int64)

@@ -1,0 +1,36 @@
+"""Solvers of the public library with a hook, and what a policy gives them."""
+
+# ruff: noqa: ANN401 - tensors of either library
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from acpc_client.sync.session import PlanSession
+from acpc_lab.integrations import CemCertificates
+from public_library import public_solver
+
+Opener = Callable[..., PlanSession]
+
+
+def rising(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
+    """The costs the counterparty certifies: 0, 1, 2, ..."""
+    return torch.arange(float(pool.shape[1]), dtype=pool.dtype).repeat(pool.shape[0], 1)
+
+
+def solver(hook: CemCertificates, cost: Any = rising, **options: Any) -> Any:
+    given = {"shape": (3, 2), "num_samples": 6, "topk": 2, "n_steps": 3, **options}
+    return public_solver(cost, callbacks=[hook], **given)
+
+
+def rows(environments: int) -> dict[str, Any]:
+    """What a policy gives a solver: of each environment its frame, and whose episode it is."""
+    return {"pixels": torch.zeros(environments, 1), "id": np.arange(environments)[:, None] + 40}
+
+
+def only(info: dict[str, Any], kept: list[int]) -> dict[str, Any]:
+    """What a policy gives for the environments that it replans."""
+    return {key: value[kept] for key, value in info.items()}
