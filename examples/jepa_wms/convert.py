@@ -148,7 +148,7 @@ def read_parts(source: Path) -> dict[str, dict[str, Tensor]]:
             )
         return parts
     if "predictor_embed.weight" in predictor:
-        raise _bad(source, "the predictor of V-JEPA 2-AC, which the server does not know")
+        raise _bad(source, "the predictor of V-JEPA 2-AC; examples/vjepa2_ac/convert.py takes it")
     if "action_encoder" not in parts:
         raise _bad(source, "no 'action_encoder', without which no action is seen")
     return parts

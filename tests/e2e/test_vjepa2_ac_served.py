@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pixel_reference as pixels
@@ -23,17 +24,18 @@ from acpc.contract import (
 )
 from acpc_client.errors import FailedPrecondition, InvalidArgument
 from acpc_client.sync.client import AcpcClient
+from example_scripts import plugged_in
 from installed_package import install
 from numpy.typing import NDArray
-from plugin_script import converter
 from public_dataset import public_columns, write_public_dataset
 from server_process import ServerProcess
-from vjepa2_reference import Array, Sizes
+from vjepa2_ac import convert, tiny
+from vjepa2_reference import Array
 from waiting import GENEROUS_SECONDS
 
 SOURCE = Path(__file__).parents[2] / "examples" / "vjepa2_ac"
-POSED, BARE = Sizes(), Sizes(pose=False, inner_heads=1)
-LARGE = Sizes(hidden=8000)  # more than a million parameters
+POSED, BARE = tiny.Sizes(), tiny.Sizes(pose=False, inner_heads=1)
+LARGE = tiny.Sizes(hidden=8000)  # more than a million parameters
 COUNT, HORIZON = 12, 2
 NOISE = GaussianNoise(0.1)
 PROTOCOL = ScoreProtocol(horizon=HORIZON, draws=2, seed=7)
@@ -57,11 +59,11 @@ L1 = Objective(
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AcpcClient]:
     root = tmp_path_factory.mktemp("arm")
     site = install(SOURCE, tmp_path_factory.mktemp("site"))
-    with converter(SOURCE, site) as module:
+    with plugged_in(site, "acpc_vjepa2_ac"):
         for name, sizes in (("posed", POSED), ("bare", BARE), ("large", LARGE)):
-            training = module.Training(**sizes.training(history=2))
-            source = reference.write(root / name, sizes)
-            module.convert(source, root / "checkpoints" / name, training)
+            training = convert.Training(**sizes.training(history=2))
+            source = tiny.write(root / name, sizes)
+            convert.convert(source, root / "checkpoints" / name, training)
     (root / "data").mkdir()
     write_public_dataset(root / "data/arm.h5", COLUMNS, override={"pose": POSES})
     (root / "data/bare.yaml").write_text(TASK)
@@ -93,7 +95,7 @@ def normal(*shape: int) -> NDArray[np.float32]:
 class Truth:
     """The latents of a checkpoint as ``reference_model.ReferenceModel`` gives them, unposed."""
 
-    sizes: Sizes
+    sizes: Any
     history: int = 2
 
     @property

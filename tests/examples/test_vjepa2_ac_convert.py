@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pickle
@@ -24,16 +25,18 @@ from acpc_server.models import (
     rollout,
     with_proprio,
 )
+from example_scripts import plugged_in
 from installed_package import install
-from plugin_script import converter
+from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
-from vjepa2_reference import Sizes
+from vjepa2_ac import convert as script
+from vjepa2_ac import tiny
 
 SOURCE = Path(__file__).parents[2] / "examples" / "vjepa2_ac"
 CPU = torch.device("cpu")
-TINY = Sizes()
-WIDER = Sizes(width=48, depth=3, heads=3, grid=2, inner=44, inner_heads=1, extrinsics=True)
-NO_POSE = Sizes(heads=1, pose=False)
+TINY = tiny.Sizes()
+WIDER = tiny.Sizes(width=48, depth=3, heads=3, grid=2, inner=44, inner_heads=1, extrinsics=True)
+NO_POSE = tiny.Sizes(heads=1, pose=False)
 SIZES = {"tiny": TINY, "wider": WIDER, "no-pose": NO_POSE}
 
 
@@ -45,12 +48,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def convert(site: Path) -> Iterator[ModuleType]:
     """The script, with the plug-in installed."""
-    with converter(SOURCE, site) as module:
-        yield module
+    with plugged_in(site, "acpc_vjepa2_ac"):
+        yield script
 
 
-def made(convert: ModuleType, root: Path, sizes: Sizes, history: int = 3) -> FrozenWorldModel:
-    source = reference.write(root / "in", sizes)
+def made(
+    convert: ModuleType,
+    root: Path,
+    sizes: Any,  # noqa: ANN401 - of a script
+    history: int = 3,
+) -> FrozenWorldModel:
+    source = tiny.write(root / "in", sizes)
     convert.convert(source, root / "out" / "run", convert.Training(**sizes.training(history)))
     return load_checkpoint(root / "out", "run", device=CPU)
 
@@ -60,7 +68,7 @@ def _off(found: torch.Tensor, wanted: np.ndarray) -> float:
     return float(np.abs(found.double().numpy() - wanted).max())
 
 
-def features(latents: torch.Tensor, sizes: Sizes) -> torch.Tensor:
+def features(latents: torch.Tensor, sizes: Any) -> torch.Tensor:  # noqa: ANN401 - as above
     visual = sizes.grid**2 * sizes.width
     return latents[:, :visual].unflatten(1, (-1, sizes.width)) * visual**0.5
 
@@ -115,14 +123,14 @@ def test_keeps_what_the_server_relies_on(name: str, convert: ModuleType, tmp_pat
 def test_reads_a_file_of_jepa_wms_beside_its_encoder(convert: ModuleType, tmp_path: Path) -> None:
     """Names of theirs give the tensors that V-JEPA 2's own file gives."""
     training = convert.Training(**TINY.training())
-    wanted = convert.convert(reference.write(tmp_path, TINY), tmp_path / "a", training)
-    source, encoder = reference.write_jepa_wms(tmp_path, TINY)
+    wanted = convert.convert(tiny.write(tmp_path, TINY), tmp_path / "a", training)
+    source, encoder = tiny.write_jepa_wms(tmp_path, TINY)
     found = convert.convert(source, tmp_path / "b", training, encoder)
     assert found.digest == wanted.digest
     with pytest.raises(UnsafeCheckpoint, match="name the file of V-JEPA 2's encoder with --encod"):
         convert.convert(source, tmp_path / "c", training)
     with pytest.raises(UnsafeCheckpoint, match="leave --encoder out"):
-        convert.convert(reference.write(tmp_path, TINY), tmp_path / "c", training, encoder)
+        convert.convert(tiny.write(tmp_path, TINY), tmp_path / "c", training, encoder)
 
 
 def test_statistics_of_columns_are_undone(convert: ModuleType, tmp_path: Path) -> None:
@@ -186,7 +194,7 @@ def _part(key: str, value: object) -> Callable[[Path, Payload], None]:
     """The file with another part; ``...`` leaves it out, Payload is the payload."""
 
     def write(path: Path, payload: Payload) -> None:
-        saved = reference.checkpoint(TINY) | {key: payload if value is Payload else value}
+        saved = tiny.checkpoint(TINY) | {key: payload if value is Payload else value}
         torch.save({name: part for name, part in saved.items() if part is not ...}, path)
 
     return write
@@ -194,7 +202,7 @@ def _part(key: str, value: object) -> Callable[[Path, Payload], None]:
 
 def _tensor(part: str, name: str, value: object) -> Callable[[Path, Payload], None]:
     def write(path: Path, payload: Payload) -> None:
-        saved: dict[str, Any] = reference.checkpoint(TINY)
+        saved: dict[str, Any] = tiny.checkpoint(TINY)
         saved[part][name] = payload if value is Payload else value
         torch.save(saved, path)
 
@@ -252,7 +260,7 @@ HOSTILE = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_runs_nothing_and_says_why(case: str, convert: ModuleType, tmp_path: Path) -> None:
     write, reason = HOSTILE[case]
-    source = reference.write(tmp_path, TINY)
+    source = tiny.write(tmp_path, TINY)
     write(source, Payload(tmp_path / "EXECUTED"))
     with pytest.raises(UnsafeCheckpoint) as caught:
         training = convert.Training(**TINY.training())
@@ -271,7 +279,7 @@ def test_the_payload_would_run(tmp_path: Path) -> None:
 def test_command_line(
     convert: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = reference.write(tmp_path, TINY)
+    source = tiny.write(tmp_path, TINY)
     asked = [str(source), "--out", str(tmp_path / "run"), "--image-size", "12", "--history", "2"]
     asked += ["--encoder-heads", "2", "--predictor-heads", "2"]
     assert convert.main(asked) == 0
@@ -283,3 +291,43 @@ def test_command_line(
     asked[2] = str(tmp_path / "other")
     assert convert.main(["gone.pt", *asked[1:]]) == 1
     assert "gone.pt" in capsys.readouterr().err
+
+
+def test_the_page_says_its_size(convert: ModuleType) -> None:
+    """Counted from the network of the published sizes, on the meta device."""
+    from acpc_vjepa2_ac.family import VJepa2ACConfig, build_network
+
+    def trunk(width: int, depth: int, heads: int, hidden: int) -> dict[str, int]:
+        return {"width": width, "depth": depth, "heads": heads, "hidden": hidden}
+
+    published = {
+        "_target_": "acpc_vjepa2_ac.VJepa2AC",
+        "image_size": 256,
+        "patch_size": 16,
+        "tubelet_size": 2,
+        "encoder": trunk(1408, 40, 22, 6144),
+        "predictor": trunk(1024, 24, 16, 4096),
+        "action_dim": 7,
+        "history": 7,
+        "pose": True,
+    }
+    with torch.device("meta"):
+        network = build_network(VJepa2ACConfig.model_validate(published))
+        frame, width = torch.empty(1, 3, 256, 256), network.visual + network.state
+    parts = [sum(x.numel() for x in part.parameters()) for part in (network.encoder, network)]
+    said = [f"{parts[0]:,}", f"{parts[1] - parts[0]:,}", f"{parts[1]:,}", f"{4 * parts[1]:,}"]
+    said += [f"{width:,} numbers", f"{4 * width:,} bytes"]
+
+    def tera(compute: Callable[[], object]) -> str:
+        with torch.no_grad(), FlopCounterMode(display=False) as counted:
+            compute()
+        return f"{counted.get_total_flops() / 1e12:.3f}"
+
+    said.append(tera(lambda: network.encode(frame)))
+    for window in (1, 2, 7):
+        latents = torch.empty(1, window, width, device="meta")
+        actions = torch.empty(1, window, 7, device="meta")
+        said.append(tera(functools.partial(network.predict, latents, actions)))
+    page = (SOURCE / "README.md").read_text()
+    assert [number for number in said if number not in page] == []
+    assert 4 * parts[1] / 2**20 < 5200  # the setting that the page names
