@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,8 +101,8 @@ def without_anchors(score: Score) -> Score:
 class SweepFolder:
     """A sweep on the disk.
 
-    plan.json        every cell, written once the file was resolved
-    journal.jsonl    one line per event, appended and flushed to the disk
+    plan.json        what the file says, and every cell once it was resolved
+    journal.jsonl    one line per event, later cells included, appended and flushed to the disk
     results/ID.npz   the score of a cell and what was asked, whole or not there
     """
 
@@ -130,11 +131,25 @@ class SweepFolder:
             document = json.loads(self._plan.read_bytes())
             if document["format"] != 1:
                 raise ValueError(f"its format is {document['format']}, wanted 1")
-            return Plan.from_document(document)
+            plan = Plan.from_document(document)
+            later = [
+                Cell.from_document(item)
+                for event in self.journal.events()
+                if event["event"] == "planned"
+                for item in event["cells"]
+            ]
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise FailedPrecondition(f"{self._plan} cannot be read: {error}") from error
+        if not later:
+            return plan
+        cells = {cell.id: cell for cell in (*plan.cells, *later)}
+        return dataclasses.replace(plan, cells=tuple(cells.values()))
+
+    def add_cells(self, what: str, cells: Iterable[Cell]) -> None:
+        """Adds cells to the plan, by an event of whatever they belong to."""
+        self.journal.append("planned", what, cells=[cell.to_document() for cell in cells])
 
     def write_plan(self, plan: Plan) -> None:
         """Replaces the plan."""

@@ -20,10 +20,11 @@ from acpc_client.errors import (
     extended,
 )
 
-from acpc_lab.campaigns import Campaign, Link, Options, Records, TaskState, check_options
+from acpc_lab.campaigns import Campaign, Entry, Link, Options, Records, check_options
 from acpc_lab.evidence import at_epoch
 from acpc_lab.sweeps import (
     Cell,
+    CellStatus,
     CellTask,
     GroupNames,
     Plan,
@@ -203,7 +204,7 @@ class Watch:
         self._unplanned: dict[str, None] = {}
         self._open: dict[str, None] = {}
         self._asked: dict[str, ScoringRequest] = {}
-        self._states: dict[str, TaskState] = {}
+        self._entries: dict[str, Entry] = {}
 
     def _restore(self) -> None:
         """Reads what the folder knows."""
@@ -220,16 +221,22 @@ class Watch:
                         self._asked[event["cell"]] = ScoringRequest(**event["request"])
                     case "reported":
                         reported.add(event["cell"])
-            plan = self._disk.read_plan()
-            self._plan = plan or Plan(self.spec.name, self.spec.description, {}, ())
-            self._plan = dataclasses.replace(self._plan, document=self.spec.document)
+            self._entries = self._disk.journal.entries()
+            known = self._disk.read_plan()
+            self._has_plan = known is not None
+            plan = self._plan(() if known is None else known.cells)
+            if known not in (None, plan):
+                self._disk.write_plan(plan)
             ids = {(a.ref, a.digest): a.id for a in self._arrivals.values()}
-            for cell in self._plan.cells:
+            for cell in plan.cells:
                 key = ids.get((cell.checkpoint, cell.content))
                 if key is not None:
                     self._cells[key] = (*self._cells.get(key, ()), cell)
             self._unplanned = {key: None for key in self._arrivals if key not in self._cells}
             self._open = {key: None for key in self._cells if key not in reported}
+
+    def _plan(self, cells: tuple[Cell, ...]) -> Plan:
+        return Plan(self.spec.name, self.spec.description, self.spec.document, cells)
 
     def _note(self, arrival: Arrival) -> None:
         self._arrivals[arrival.id] = self._latest[arrival.ref] = arrival
@@ -238,14 +245,14 @@ class Watch:
         on_update = options.get("on_update")
 
         def moved(now: SweepProgress) -> None:
-            self._states |= {item.task.id: item.state for item in now.changed}
+            self._entries |= {item.task.id: _entry(item) for item in now.changed}
             if on_update is not None:
                 on_update(now)
 
         journal = self._disk.journal
         limit = options.get("concurrency") or self.spec.concurrency
         how = Options(limit, self.spec.retries)
-        records = Records(journal, journal.entries())
+        records = Records(journal, dict(self._entries))
         campaign: Campaign[CellTask] = Campaign(client, link, (), how, records, moved)
         campaign.add([task for key in self._open for task in self._tasks(key)])
         depot = depot_of(self.spec, client, link, self.folder.parent)
@@ -330,10 +337,12 @@ class Watch:
         cells = tuple(
             dataclasses.replace(cell, content=arrival.digest, evidence=sure) for cell in found
         )
-        plan = dataclasses.replace(self._plan, cells=(*self._plan.cells, *cells))
-        self._disk.write_plan(plan)
+        if self._has_plan:
+            self._disk.add_cells(key, cells)
+        else:
+            self._disk.write_plan(self._plan(cells))
         with self._lock:
-            self._plan = plan
+            self._has_plan = True
             self._cells[key] = cells
             del self._unplanned[key]
             if cells:
@@ -343,7 +352,7 @@ class Watch:
         """Tells the listeners of the checkpoints that have come to their end."""
         for key in tuple(self._open):
             cells = self._cells[key]
-            if not all(self._states.get(cell.id, TaskState.PENDING).done for cell in cells):
+            if not all(self._entries.get(cell.id, Entry()).state.done for cell in cells):
                 continue
             scored = self._scored(self._arrivals[key], cells)
             for listener in self._listeners:
@@ -357,8 +366,7 @@ class Watch:
             del self._open[key]
 
     def _scored(self, arrival: Arrival, cells: tuple[Cell, ...]) -> ScoredCheckpoint:
-        entries = self._disk.journal.entries()
-        spec = self.spec
+        spec, entries = self.spec, self._entries
         results = SweepResults(spec.name, spec.description, self.folder, cells, entries)
         return ScoredCheckpoint(arrival, results, results.outcome(self.gate))
 
@@ -367,3 +375,10 @@ class Watch:
         if words not in self._told:
             self._told.add(words)
             self._on_trouble(words)
+
+
+def _entry(status: CellStatus) -> Entry:
+    """What the journal knows of a cell that has moved."""
+    ended = status.problem if status.state.done else None
+    told = (ended.code, ended.message) if ended is not None else ("", "")
+    return Entry(status.state, status.attempt, status.operation, *told)

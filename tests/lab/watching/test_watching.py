@@ -116,6 +116,23 @@ def test_reports_and_tables_read_its_folder(
     assert all(item.score for item in results)
 
 
+def test_what_an_arrival_writes_does_not_grow_with_those_before(
+    make: Callable[..., Watch], file: Path, write: Write, client: AcpcClient
+) -> None:
+    folder = file.with_name("gate.watch")
+    for number in (1, 2, 3):
+        write(f"run{number}")
+        make().run(client, once=True)
+        if number == 1:
+            plan = (folder / "plan.json").read_bytes()
+    assert (folder / "plan.json").read_bytes() == plan
+    assert len(SweepResults.open(folder)) == 3
+    make(description="another").run(client, once=True)
+    again = SweepResults.open(folder)
+    assert (again.description, len(again)) == ("another", 3)
+    assert again.result().request["description"] == "another"
+
+
 def test_only_what_the_file_means_is_scored(
     make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty, told: Told
 ) -> None:
