@@ -18,6 +18,7 @@ from torch import Tensor
 
 DIM_HEAD = 64
 KINDS = ("dino_wm", "jepa_wm")
+BACKBONES = ("dinov2_tiny_pretrain.pth", "dinov3_tiny_pretrain.pth")
 State = dict[str, Tensor]
 Shapes = dict[str, tuple[int, ...]]
 
@@ -26,13 +27,15 @@ Shapes = dict[str, tuple[int, ...]]
 class Sizes:
     """Of one checkpoint; slots are (inputs, width), and 0 inputs leave one out.
 
-    ``frames`` and ``hidden`` are DINO-WM's, ``inner`` is JEPA-WM's.
+    ``frames`` and ``hidden`` are DINO-WM's, ``inner`` is JEPA-WM's. With ``registers`` the backbone
+    is a DINOv3, which has no trained grid.
     """
 
     width: int = 128
     backbone_depth: int = 2
     patch: int = 4
     trained_grid: int = 5
+    registers: int = 0
     grid: int = 3
     frames: int = 3
     depth: int = 2
@@ -49,12 +52,13 @@ class Sizes:
 
 
 def backbone_state(sizes: Sizes, seed: int = 0) -> State:
-    """Random tensors under the names of DINOv2's own releases."""
-    wide = sizes.width
+    """Random tensors under the names of DINOv2's or DINOv3's own releases."""
+    wide, registers = sizes.width, sizes.registers
+    positions = (1, 1 + sizes.trained_grid**2, wide)
     shapes: Shapes = {
         "cls_token": (1, 1, wide),
-        "pos_embed": (1, 1 + sizes.trained_grid**2, wide),
         "mask_token": (1, wide),
+        **({"storage_tokens": (1, registers, wide)} if registers else {"pos_embed": positions}),
         "patch_embed.proj.weight": (wide, 3, sizes.patch, sizes.patch),
         "patch_embed.proj.bias": (wide,),
         **_norm("norm", wide),
@@ -67,7 +71,15 @@ def backbone_state(sizes: Sizes, seed: int = 0) -> State:
         shapes |= _linear(f"{block}.attn.proj", wide, wide)
         shapes |= _linear(f"{block}.mlp.fc1", wide, 4 * wide)
         shapes |= _linear(f"{block}.mlp.fc2", 4 * wide, wide)
-    return _random(shapes, seed)
+    state = _random(shapes, seed)
+    if registers:
+        quarter = DIM_HEAD // 4
+        state["rope_embed.periods"] = 100.0 ** (torch.arange(quarter) / quarter)
+        mask = torch.ones(3, wide)
+        mask[1] = 0
+        for i in range(sizes.backbone_depth):
+            state[f"blocks.{i}.attn.qkv.bias_mask"] = mask.flatten()
+    return state
 
 
 def checkpoint(
@@ -96,7 +108,7 @@ def checkpoint(
 def write(folder: Path, sizes: Sizes, kind: str = "dino_wm") -> tuple[Path, Path]:
     """The checkpoint and its backbone as files."""
     folder.mkdir(parents=True, exist_ok=True)
-    source, backbone = folder / f"{kind}_tiny.pth.tar", folder / "dinov2_tiny_pretrain.pth"
+    source, backbone = folder / f"{kind}_tiny.pth.tar", folder / BACKBONES[sizes.registers > 0]
     torch.save(checkpoint(sizes, kind), source)
     torch.save(backbone_state(sizes), backbone)
     return source, backbone

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,7 @@ TINY = tiny.Sizes()
 SAME_GRID = tiny.Sizes(trained_grid=3)
 NO_PROPRIO = tiny.Sizes(proprio=(0, 0))
 WIDER = tiny.Sizes(width=192, trained_grid=6, grid=4, depth=3, heads=3, inner=67)
+OVER_DINOV3 = tiny.Sizes(registers=2)
 # What the file is called, the family, and whose proprioception a latent holds.
 KINDS = {DinoWm: ("dino_wm", "prejepa", "first"), JepaWm: ("jepa_wm", "jepa_wm", "every")}
 
@@ -42,8 +44,8 @@ def training(sizes: tiny.Sizes) -> object:
 @pytest.mark.parametrize("truth", [DinoWm, JepaWm])
 @pytest.mark.parametrize(
     ("sizes", "history"),
-    [(TINY, 1), (TINY, 2), (SAME_GRID, 2), (NO_PROPRIO, 2), (WIDER, 2)],
-    ids=["one-frame", "two-frames", "positions-as-stored", "no-proprio", "wider"],
+    [(TINY, 1), (TINY, 2), (SAME_GRID, 2), (NO_PROPRIO, 2), (WIDER, 2), (OVER_DINOV3, 2)],
+    ids=["one-frame", "two-frames", "positions-as-stored", "no-proprio", "wider", "dinov3"],
 )
 def test_computes_what_the_source_describes(
     tmp_path: Path, truth: type[DinoWm | JepaWm], sizes: tiny.Sizes, history: int
@@ -107,7 +109,7 @@ def test_reads_the_backbone_under_either_name(tmp_path: Path) -> None:
     """A file of transformers' names gives the folder that DINOv2's own file gives."""
     source, backbone = tiny.write(tmp_path / "in", SAME_GRID)
     wanted = convert.convert(source, backbone, tmp_path / "a", training(SAME_GRID))
-    named = convert._renamed(tiny.backbone_state(SAME_GRID))
+    named = sys.modules["jepa_wms_backbones"].renamed(tiny.backbone_state(SAME_GRID))
     other = tmp_path / "model.safetensors"
     safetensors.torch.save_file({key: part.contiguous() for key, part in named.items()}, other)
     found = convert.convert(source, other, tmp_path / "b", training(SAME_GRID))
@@ -188,7 +190,10 @@ HOSTILE = {
         "no predictor_embed.weight; not a JEPA-WM predictor",
     ),
     "jepa-payload": (_in_jepa("module.x", Payload), "posix.system"),
-    "jepa-over-dinov3": (_in_jepa("module.predictor_embed.weight", torch.ones(46, 1024)), "DINOv3"),
+    "jepa-over-dinov3": (
+        _in_jepa("module.predictor_embed.weight", torch.ones(46, 1024)),
+        "is DINOv3 ViT-L/16",
+    ),
     "jepa-over-another-backbone": (
         _in_jepa("module.predictor_embed.weight", torch.ones(46, 96)),
         "predictor.embed_dim: 96, but the backbone's width is 128",
@@ -272,11 +277,12 @@ def test_runs_nothing_of_the_backbone_either(tmp_path: Path) -> None:
     torch.save({"cls_token": Payload(tmp_path / "EXECUTED")}, backbone)
     with pytest.raises(UnsafeCheckpoint, match=r"posix\.system"):
         convert.convert(source, backbone, tmp_path / "run", training(TINY))
-    torch.save({"rope_embed.periods": torch.ones(16)}, backbone)
-    with pytest.raises(UnsafeCheckpoint, match="a DINOv3 backbone, which the server does not have"):
+    other = tiny.backbone_state(OVER_DINOV3) | {"rope_embed.periods": torch.ones(16)}
+    torch.save(other, backbone)
+    with pytest.raises(UnsafeCheckpoint, match=r"rope_embed\.periods are not those of base 100"):
         convert.convert(source, backbone, tmp_path / "run", training(TINY))
     torch.save({"cls_token": torch.ones(1)}, backbone)
-    with pytest.raises(UnsafeCheckpoint, match="a DINOv2 backbone's weights are wanted"):
+    with pytest.raises(UnsafeCheckpoint, match="as DINOv2 or DINOv3 publish them, are wanted"):
         convert.convert(source, backbone, tmp_path / "run", training(TINY))
     assert not (tmp_path / "EXECUTED").exists()
 

@@ -40,18 +40,39 @@ class DinoWm:
                 product = torch.einsum("nchw,dchw->nd", cut, state["patch_embed.proj.weight"])
                 rows.append(product + state["patch_embed.proj.bias"])
         x = torch.stack(rows, dim=1)
-        cls = state["cls_token"].expand(len(x), -1, -1)
-        x = torch.cat([cls, x], dim=1) + self.positions()
+        before = [state[name] for name in ("cls_token", "storage_tokens") if name in state]
+        x = torch.cat([*(part.expand(len(x), -1, -1) for part in before), x], dim=1)
+        eps = 1e-5 if sizes.registers else 1e-6
+        if not sizes.registers:
+            x = x + self.positions()
         for i in range(sizes.backbone_depth):
             block = f"blocks.{i}."
-            q, k, v = _project(state, block + "attn.qkv", _norm(state, block + "norm1", x)).chunk(
-                3, dim=-1
-            )
+            normed = _norm(state, block + "norm1", x, eps)
+            q, k, v = _project(state, block + "attn.qkv", normed).chunk(3, dim=-1)
+            if sizes.registers:
+                k = k - state[block + "attn.qkv.bias"].chunk(3)[1]
+                q, k = self.rotated(q), self.rotated(k)
             mixed = _attend(q, k, v, sizes.width // DIM_HEAD, None)
             x = x + state[block + "ls1.gamma"] * _project(state, block + "attn.proj", mixed)
-            inner = _gelu(_project(state, block + "mlp.fc1", _norm(state, block + "norm2", x)))
+            inner = _gelu(_project(state, block + "mlp.fc1", _norm(state, block + "norm2", x, eps)))
             x = x + state[block + "ls2.gamma"] * _project(state, block + "mlp.fc2", inner)
-        return _norm(state, "norm", x)[:, 1:]
+        return _norm(state, "norm", x, eps)[:, 1 + sizes.registers :]
+
+    def rotated(self, x: Tensor) -> Tensor:
+        """DINOv3's queries or keys: coordinate i of a head's half turns into that of the other."""
+        grid, quarter, out = self.sizes.grid, DIM_HEAD // 4, x.clone()
+        for token in range(grid**2):
+            at = 1 + self.sizes.registers + token
+            for axis, place in enumerate(divmod(token, grid)):
+                for i in range(quarter):
+                    angle = 2 * math.pi * ((2 * place + 1) / grid - 1) / 100 ** (i / quarter)
+                    for head in range(self.sizes.width // DIM_HEAD):
+                        a = head * DIM_HEAD + axis * quarter + i
+                        b = a + DIM_HEAD // 2
+                        one, other = x[:, at, a], x[:, at, b]
+                        out[:, at, a] = one * math.cos(angle) - other * math.sin(angle)
+                        out[:, at, b] = other * math.cos(angle) + one * math.sin(angle)
+        return out
 
     def positions(self) -> Tensor:
         """Bicubic at the places that a scale of (grid + 0.1) / trained_grid gives."""

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from acpc_server.models.dinov3 import Dinov3
 from acpc_server.models.prejepa import (
     PROPRIO,
     FramePredictor,
@@ -129,7 +130,7 @@ class JepaWmModel(PreJepaModel):
 
     def __init__(
         self,
-        backbone: ViT,
+        backbone: ViT | Dinov3,
         predictor: AdaLnPredictor,
         proprio: SlotEmbedder | None,
         history: int,

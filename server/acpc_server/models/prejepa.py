@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from acpc_server.errors import InvalidArgument
+from acpc_server.models.dinov3 import Dinov3
 from acpc_server.models.frozen import FrozenNetwork
 from acpc_server.models.jepa import CausalAttention, FeedForward
 from acpc_server.models.vit import ViT
@@ -121,7 +122,7 @@ class PreJepaModel(nn.Module):
 
     def __init__(
         self,
-        backbone: ViT,
+        backbone: ViT | Dinov3,
         predictor: FramePredictor,
         extra_encoders: Mapping[str, SlotEmbedder],
         history: int,

@@ -24,6 +24,7 @@ from acpc_server.models.config import (
     bad_config,
     parse_config,
 )
+from acpc_server.models.dinov3 import Dinov3, Dinov3Shape
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import ModelCard
 from acpc_server.models.jepa_family import build_encoder, rename_old_layers
@@ -102,6 +103,27 @@ class Dinov2Shape(Part):
     drop_path_rate: Rate = 0.0
     hidden_dropout_prob: Rate = 0.0
     attention_probs_dropout_prob: Rate = 0.0
+
+
+class Dinov3Config(Part):
+    """The keys of ``DINOv3ViTConfig`` that decide the network; others matter to training alone."""
+
+    target: Literal["transformers.DINOv3ViTConfig"] = Field(alias="_target_")
+    hidden_size: Width = 384
+    num_hidden_layers: Count = 12
+    num_attention_heads: Count = 6
+    intermediate_size: Hidden = 1536
+    patch_size: Annotated[int, Field(ge=1, le=512)] = 16
+    num_register_tokens: Annotated[int, Field(ge=0, le=64)] = 0
+    rope_theta: Annotated[float, Field(gt=0, le=1e9)] = 100.0
+    layer_norm_eps: Epsilon = 1e-5
+
+
+class Dinov3Backbone(Part):
+    """A DINOv3 backbone with its geometry written out."""
+
+    target: Literal["transformers.DINOv3ViTModel"] = Field(alias="_target_")
+    config: Dinov3Config
 
 
 class Dinov2Backbone(Part):
@@ -258,7 +280,7 @@ def build_network(config: PreJepaConfig, proprio_weight: float = 1.0) -> PreJepa
     )
 
 
-def build_backbone(node: JsonObject) -> ViT:
+def build_backbone(node: JsonObject) -> ViT | Dinov3:
     """The backbone that a config names or writes out; UnsafeCheckpoint for an unknown one."""
     target = str(node.get("_target_"))
     if target.endswith(".Dinov2Model"):
@@ -269,6 +291,8 @@ def build_backbone(node: JsonObject) -> ViT:
         )  # fmt: skip
         sides = shape.patch_size, shape.image_size
         return _vit(geometry, *sides, eps=shape.layer_norm_eps, scaled=True)
+    if target.endswith(".DINOv3ViTModel"):
+        return _dinov3(parse_config(Dinov3Backbone, node, "encoder").config)
     if target.endswith(".vit_hf"):
         return build_encoder(parse_config(EncoderConfig, node, "encoder"))
     name = parse_config(NamedBackbone, node, "encoder").name
@@ -282,6 +306,27 @@ def build_backbone(node: JsonObject) -> ViT:
     width, depth, heads = VIT_SIZES[size]
     eps = 1e-6 if scaled else 1e-12
     return _vit((width, depth, heads, 4 * width), patch, side, eps=eps, scaled=scaled)
+
+
+def _dinov3(config: Dinov3Config) -> Dinov3:
+    width, heads = config.hidden_size, config.num_attention_heads
+    if width % (4 * heads):
+        raise bad_config(
+            "encoder.config.num_attention_heads",
+            f"{heads} heads of a multiple of 4 coordinates do not divide the width {width}",
+        )
+    return Dinov3(
+        Dinov3Shape(
+            width=width,
+            depth=config.num_hidden_layers,
+            heads=heads,
+            hidden=config.intermediate_size,
+            patch_size=config.patch_size,
+            registers=config.num_register_tokens,
+            theta=config.rope_theta,
+            eps=config.layer_norm_eps,
+        )
+    )
 
 
 def _vit(

@@ -90,12 +90,17 @@ class SelfAttention(nn.Module):
         self.o_proj = nn.Linear(width, width)
 
     def forward(
-        self, tokens: Float[Tensor, "n t width"], queries: int
+        self, tokens: Float[Tensor, "n t width"], queries: int, turn: Tensor | None = None
     ) -> Float[Tensor, "n queries width"]:
-        """Outputs of the first ``queries`` tokens, each attending to all tokens."""
+        """Outputs of the first ``queries`` tokens, each attending to all tokens.
+
+        ``turn`` (2, t, d) are cosines and sines by which queries and keys are rotated.
+        """
         q = split_heads(self.q_proj(tokens[:, :queries]), self.heads)
         k = split_heads(self.k_proj(tokens), self.heads)
         v = split_heads(self.v_proj(tokens), self.heads)
+        if turn is not None:
+            q, k = _rotated(q, turn[:, :queries]), _rotated(k, turn)
         mixed = F.scaled_dot_product_attention(q, k, v)  # (n, heads, queries, d)
         out: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
         return out
@@ -128,10 +133,10 @@ class Layer(nn.Module):
         self.mlp = Mlp(width, hidden)
 
     def forward(
-        self, tokens: Float[Tensor, "n t width"], queries: int
+        self, tokens: Float[Tensor, "n t width"], queries: int, turn: Tensor | None = None
     ) -> Float[Tensor, "n queries width"]:
         """The first ``queries`` output tokens; the others are not computed."""
-        added = self.attention(self.layernorm_before(tokens), queries)
+        added = self.attention(self.layernorm_before(tokens), queries, turn)
         mixed = tokens[:, :queries] + _scaled(added, self.layer_scale1)
         out: Tensor = mixed + _scaled(self.mlp(self.layernorm_after(mixed)), self.layer_scale2)
         return out
@@ -178,6 +183,13 @@ class ViT(nn.Module):
 def split_heads(tokens: Float[Tensor, "n t inner"], heads: int) -> Float[Tensor, "n heads t d"]:
     """Each token's coordinates, a share for every attention head."""
     return tokens.reshape(*tokens.shape[:2], heads, -1).transpose(1, 2)
+
+
+def _rotated(x: Float[Tensor, "n heads t d"], turn: Tensor) -> Float[Tensor, "n heads t d"]:
+    cosine, sine = turn.to(x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    out: Tensor = x * cosine + torch.cat([-second, first], dim=-1) * sine
+    return out
 
 
 def _scaled(added: Tensor, scale: Tensor | None) -> Tensor:

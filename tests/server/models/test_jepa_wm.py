@@ -54,6 +54,7 @@ def test_bfloat16(folder: Path) -> None:
     assert float((found - wanted).norm() / wanted.norm()) <= 0.1
 
 
+DINOV3 = {"_target_": "transformers.DINOv3ViTConfig", "hidden_size": 128, "num_attention_heads": 3}
 HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "window": (
         lambda c: c.update(ctxt_window=5),
@@ -73,6 +74,10 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "other encoder": (
         lambda c: c.update(encoder={"_target_": "os.system"}),
         r"encoder\._target_: 'os\.system' is not a known target",
+    ),
+    "heads of DINOv3": (
+        lambda c: c.update(encoder={"_target_": "transformers.DINOv3ViTModel", "config": DINOV3}),
+        "3 heads of a multiple of 4 coordinates do not divide the width 128",
     ),
     "unknown key": (lambda c: c.update(normalize_reps=True), "normalize_reps"),
     "depth": (lambda c: c["predictor"].update(depth=3), r"predictor_blocks\.2\..* missing"),

@@ -1,0 +1,154 @@
+"""Reads the frozen backbones of jepa-wms' world models, which their checkpoints do not hold."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from acpc_server.models.plugin import JsonObject, StateReader, UnsafeCheckpoint
+from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
+from torch import Tensor
+from torch.nn import functional as F
+
+DIM_HEAD = 64  # of every published size
+# Names of the releases of DINOv2 and DINOv3, and those of transformers' Dinov2Model.
+BACKBONE_NAMES = (
+    (r"^cls_token$", "embeddings.cls_token"),
+    (r"^storage_tokens$", "embeddings.register_tokens"),
+    (r"^pos_embed$", "embeddings.position_embeddings"),
+    (r"^patch_embed\.proj\.", "embeddings.patch_embeddings.projection."),
+    (r"^norm\.", "layernorm."),
+    (r"^blocks\.(\d+)\.attn\.proj\.", r"encoder.layer.\1.attention.output.dense."),
+    (r"^blocks\.(\d+)\.ls([12])\.gamma$", r"encoder.layer.\1.layer_scale\2.lambda1"),
+    (r"^blocks\.", "encoder.layer."),
+)
+QKV = re.compile(r"^blocks\.(\d+)\.attn\.qkv\.(weight|bias)$")
+POSITIONS = "embeddings.position_embeddings"
+REGISTERS = "embeddings.register_tokens"
+PATCHES = "embeddings.patch_embeddings.projection.weight"
+PATCH_BIAS = "embeddings.patch_embeddings.projection.bias"
+DINOV3_PERIODS, DINOV3_THETA = "rope_embed.periods", 100.0
+
+
+def read_backbone(
+    path: Path,
+    image_size: int | None,
+    trained_mean: Sequence[float],
+    trained_std: Sequence[float],
+) -> tuple[dict[str, Tensor], int]:
+    """A backbone's tensors for frames as the server gives them, and the side of these in pixels.
+
+    The server normalises with ImageNet's statistics; the patch projection is made to undo that.
+    Frames have one size, for which DINOv2's positions are resampled as its own code does.
+    """
+    stored = dict(StateReader(path.name, path.read_bytes(), {}).tensors)
+    periods = stored.pop(DINOV3_PERIODS, None)
+    state = renamed(stored)
+    axes = {PATCHES: 4, PATCH_BIAS: 1, **({POSITIONS: 3} if periods is None else {REGISTERS: 3})}
+    for name, ndim in axes.items():
+        if name not in state or state[name].ndim != ndim or not state[name].numel():
+            wanted = "a backbone's weights, as DINOv2 or DINOv3 publish them, are wanted"
+            raise rejected(path, f"no {name} of {ndim} axes; {wanted}")
+    weight, bias = state[PATCHES].double(), state[PATCH_BIAS].double()
+    if weight.shape[1] != len(IMAGENET_MEAN):
+        raise rejected(path, f"patches of {weight.shape[1]} channels; RGB is wanted")
+    if periods is None:
+        image_size = image_size or 224
+        grid, trained = image_size // weight.shape[-1], state[POSITIONS].shape[1] - 1
+        if grid < 1 or math.isqrt(trained) ** 2 != trained:
+            problem = f"{trained} positions and {grid} patches a side; --image-size is another"
+            raise rejected(path, problem)
+        state[POSITIONS] = resample(state[POSITIONS], grid)
+    else:
+        image_size = image_size or 256
+        _check_periods(path, periods)
+    mean, std, before, divisor = (
+        torch.tensor(values, dtype=torch.float64)[:, None, None]
+        for values in (IMAGENET_MEAN, IMAGENET_STD, trained_mean, trained_std)
+    )
+    shift = weight * ((mean - before) / divisor)
+    state[PATCHES] = (weight * (std / divisor)).float()
+    state[PATCH_BIAS] = (bias + shift.sum(dim=(1, 2, 3))).float()
+    return state, image_size
+
+
+def _check_periods(path: Path, periods: Tensor) -> None:
+    """The server computes them; a file may hold them in bfloat16."""
+    wanted = DINOV3_THETA ** (torch.arange(periods.numel()) / max(1, periods.numel()))
+    if not torch.allclose(periods.flatten().float(), wanted, rtol=0.01):
+        raise rejected(path, f"{DINOV3_PERIODS} are not those of base {DINOV3_THETA:g}")
+
+
+def resample(positions: Tensor, grid: int) -> Tensor:
+    """Positions (1, 1 + n * n, width) for ``grid`` x ``grid`` patches, by DINOv2's own rule.
+
+    Its release adds 0.1 to the wanted side before it divides, which moves the sampled places;
+    transformers does not, so its numbers differ.
+    """
+    side = math.isqrt(positions.shape[1] - 1)
+    if side == grid:
+        return positions
+    square = positions[:, 1:].float().unflatten(1, (side, side)).permute(0, 3, 1, 2)
+    scale = (grid + 0.1) / side
+    resized = F.interpolate(square, scale_factor=(scale, scale), mode="bicubic")
+    return torch.cat([positions[:, :1].float(), resized.flatten(2).transpose(1, 2)], dim=1)
+
+
+def is_dinov3(frames: Mapping[str, Tensor]) -> bool:
+    """Whether tensors that :func:`read_backbone` gave are DINOv3's."""
+    return POSITIONS not in frames
+
+
+def encoder_config(frames: dict[str, Tensor], image_size: int) -> JsonObject:
+    """The part ``encoder`` of a ``config.json``."""
+    width, _, patch, _ = frames[PATCHES].shape
+    kind = "DINOv3ViT" if is_dinov3(frames) else "Dinov2"
+    shape = {
+        "_target_": f"transformers.{kind}Config",
+        "hidden_size": width,
+        "num_hidden_layers": count(r"encoder\.layer\.(\d+)\.", frames),
+        "num_attention_heads": max(1, width // DIM_HEAD),
+        "patch_size": patch,
+    }
+    if is_dinov3(frames):
+        shape |= {
+            "intermediate_size": frames["encoder.layer.0.mlp.fc1.weight"].shape[0],
+            "num_register_tokens": frames[REGISTERS].shape[1],
+            "rope_theta": DINOV3_THETA,
+        }
+    else:
+        shape["image_size"] = image_size
+    return {"_target_": f"transformers.{kind}Model", "config": shape}
+
+
+def renamed(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors under transformers' names, with DINOv3's masks of biases applied."""
+    state: dict[str, Tensor] = {}
+    for name, tensor in stored.items():
+        if name.endswith(("mask_token", "bias_mask")):
+            continue
+        if found := QKV.match(name):
+            mask = stored.get(f"{name}_mask")
+            values = tensor if mask is None else tensor * mask
+            for part, rows in zip(("query", "key", "value"), values.chunk(3), strict=True):
+                new = f"encoder.layer.{found[1]}.attention.attention.{part}.{found[2]}"
+                state[new] = rows
+            continue
+        new = name
+        for old, known in BACKBONE_NAMES:
+            new = re.sub(old, known, new)
+        state[new] = tensor
+    return state
+
+
+def count(pattern: str, state: Mapping[str, Tensor]) -> int:
+    """How many layers there are whose names begin so."""
+    return len({found[1] for name in state if (found := re.match(pattern, name))})
+
+
+def rejected(path: Path, problem: str) -> UnsafeCheckpoint:
+    """The error for a file."""
+    return UnsafeCheckpoint(f"{path.name}: {problem}; nothing was executed")
