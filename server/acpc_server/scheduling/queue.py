@@ -15,7 +15,11 @@ from acpc import tracing
 
 from acpc_server.errors import AcpcError, DeviceFailed, Unavailable
 from acpc_server.observe import Metrics
-from acpc_server.scheduling.admission import RETRY_SECONDS, AdmissionController
+from acpc_server.scheduling.admission import (
+    RETRY_SECONDS,
+    START_MARGIN,
+    AdmissionController,
+)
 from acpc_server.scheduling.concurrency import ConcurrencyLimiter
 from acpc_server.scheduling.context import Priority, RequestContext
 from acpc_server.scheduling.latency import Work
@@ -226,7 +230,7 @@ class BatchQueue:
             if chunk.context.caller in over and together * row_seconds > MAX_YIELDING_CALL:
                 continue
             left = min(time_left, _time_left(chunk))
-            if together * row_seconds > left:  # the longer call would make one of them late
+            if START_MARGIN * together * row_seconds > left:  # it would perhaps make one late
                 continue
             rows, time_left = together, left
             alike.append(chunk)
