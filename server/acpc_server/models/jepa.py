@@ -6,13 +6,12 @@ modules, so state dicts interchange.
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from acpc_server.models.config import EmbedderConfig, MlpConfig, NormConfig, PredictorConfig
-from acpc_server.models.vit import ViT, split_heads
+from acpc_server.models.vit import ViT, normal_parameter, split_heads
 
 MODULATION_EPS = 1e-6
 ACTIVATIONS: dict[str, type[nn.Module]] = {"GELU": nn.GELU, "ReLU": nn.ReLU, "SiLU": nn.SiLU}
@@ -152,8 +151,7 @@ class Predictor(nn.Module):
     def __init__(self, config: PredictorConfig) -> None:
         super().__init__()
         self.num_frames = config.num_frames
-        # Not nn.init.normal_, which on the meta device drags in torch's compiler: seconds.
-        self.pos_embedding = nn.Parameter(torch.randn(1, config.num_frames, config.input_dim))
+        self.pos_embedding = normal_parameter(1, config.num_frames, config.input_dim)
         self.dropout = nn.Dropout(config.emb_dropout)
         self.transformer = Transformer(config)
 

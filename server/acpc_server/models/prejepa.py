@@ -22,7 +22,7 @@ from acpc_server.errors import InvalidArgument
 from acpc_server.models.dinov3 import Dinov3
 from acpc_server.models.frozen import FrozenNetwork
 from acpc_server.models.jepa import CausalAttention, FeedForward
-from acpc_server.models.vit import ViT
+from acpc_server.models.vit import ViT, normal_parameter
 
 ACTION: Final = "action"
 PROPRIO: Final = "proprio"
@@ -73,7 +73,7 @@ class PatchPredictor(FramePredictor):
 
     def __init__(self, shape: PredictorShape) -> None:
         super().__init__(shape.patches)
-        self.pos_embedding = nn.Parameter(torch.randn(1, shape.frames * shape.patches, shape.width))
+        self.pos_embedding = normal_parameter(1, shape.frames * shape.patches, shape.width)
         self.transformer = PatchTransformer(shape)
 
     def forward(self, tokens: Float[Tensor, "b t p width"]) -> Float[Tensor, "b p width"]:

@@ -41,6 +41,15 @@ class PatchEmbeddings(nn.Module):
         return F.linear(flat, self.projection.weight.flatten(1), self.projection.bias)
 
 
+def normal_parameter(*shape: int) -> nn.Parameter:
+    """Standard normals; of no value on the meta device.
+
+    There ``torch.randn`` and ``normal_`` drag in torch's compiler: half a second, and memory.
+    """
+    values = torch.empty(shape)
+    return nn.Parameter(values if values.is_meta else values.normal_())
+
+
 class Embeddings(nn.Module):
     """Patch tokens behind a CLS token, with learned positions.
 

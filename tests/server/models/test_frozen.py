@@ -1,5 +1,6 @@
 """A loaded model is frozen, and its card is what tasks are checked against."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,15 @@ def test_no_gradients_and_no_training_mode(model: FrozenWorldModel) -> None:
     torch.testing.assert_close(model.encode(frames[:1]), latents[:1])
     window, actions = latents[None, :3], model.embed_actions(torch.randn(1, 3, 10))
     assert torch.equal(model.predict_next(window, actions), model.predict_next(window, actions))
+
+
+def test_a_checkpoint_is_read_without_the_compiler_of_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which drawing weights would import that are replaced anyway: half a second, tens of MB."""
+    monkeypatch.setitem(sys.modules, "torch.fx.experimental.symbolic_shapes", None)
+    write_checkpoint(tmp_path / "run")
+    assert load_checkpoint(tmp_path, "run", device=CPU).card.family == "lewm"
 
 
 def test_freezing_ends_training_mode(model: FrozenWorldModel) -> None:

@@ -201,10 +201,10 @@ def test_a_request_that_is_under_way_and_not_in_line_is_waited_for(
 
 
 @pytest.mark.parametrize("hurried", [0, 1])
-def test_nobody_joins_a_call_that_this_would_make_late(
+def test_nobody_joins_a_call_that_this_could_make_late(
     admission: AdmissionController, queue: BatchQueue, take: Take, hurried: int
 ) -> None:
-    chunks = [chunk(seconds=1.5 * EVER if index == hurried else None) for index in range(3)]
+    chunks = [chunk(seconds=3 * EVER if index == hurried else None) for index in range(3)]
     for one in chunks:
         queue.put(one)
     for _ in range(200):
