@@ -3,6 +3,16 @@
   const table = document.getElementById("all");
   const body = table.tBodies[0];
   const heads = [...table.tHead.rows[0].cells];
+  // What a reader chose outlives that the page loads itself again; without storage it is lost.
+  const chosen = (change = {}) => {
+    try {
+      const found = { ...JSON.parse(sessionStorage.getItem(location.pathname)), ...change };
+      sessionStorage.setItem(location.pathname, JSON.stringify(found));
+      return found;
+    } catch {
+      return {};
+    }
+  };
   const key = (row, index, number) => {
     const text = row.cells[index].dataset.order ?? "";
     return number ? (text === "" ? NaN : Number(text)) : text;
@@ -20,6 +30,7 @@
     body.append(...rows.map(([, row]) => row));
     heads.forEach((other) => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", up ? "ascending" : "descending");
+    chosen({ by: head.textContent, up });
   };
   heads.forEach((head, index) => {
     if (!head.dataset.sort) return;
@@ -28,6 +39,12 @@
     button.append(...head.childNodes);
     button.addEventListener("click", () => sort(head, index));
     head.append(button);
+  });
+  const { by, up, words } = chosen();
+  heads.forEach((head, index) => {
+    if (!head.dataset.sort || head.textContent !== by) return;
+    sort(head, index);
+    if (!up) sort(head, index);
   });
   const wide = new ResizeObserver((found) =>
     found.forEach(({ target: box }) =>
@@ -41,13 +58,17 @@
     const input = document.createElement("input");
     input.type = "search";
     label.append("Show rows with ", input);
-    input.addEventListener("input", () => {
-      const words = input.value.toLowerCase().split(/\s+/);
+    const filter = () => {
+      const wanted = input.value.toLowerCase().split(/\s+/);
       for (const row of body.rows) {
         const text = row.textContent.toLowerCase();
-        row.hidden = !words.every((word) => text.includes(word));
+        row.hidden = !wanted.every((word) => text.includes(word));
       }
-    });
+      chosen({ words: input.value });
+    };
+    input.addEventListener("input", filter);
+    input.value = words ?? "";
+    filter();
     table.parentElement.before(label);
   }
 })();
