@@ -6,18 +6,16 @@ import contextlib
 import dataclasses
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from acpc.contract import changed, to_plain
-from acpc_client import CheckpointRef, Score
+from acpc_client import Score
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.integrations import EpochScore
 from acpc_lab.sweeps import CellResult
-from acpc_lab.watching import ScoredCheckpoint
+from acpc_lab.watching import ScoredCheckpoint, run_of
 
 Scored = EpochScore | CellResult | ScoredCheckpoint
 
@@ -66,7 +64,7 @@ def record_of(item: EpochScore, prefix: str = "acpc") -> ScoreRecord:
     }
     files = {"receipt.json": json.dumps(to_plain(score.receipt), indent=1).encode()}
     return ScoreRecord(
-        _run_of(item.checkpoint, item.epoch),
+        run_of(item.checkpoint, item.epoch),
         item.epoch,
         name,
         metrics,
@@ -96,16 +94,6 @@ def epochs_of(scored: Scored) -> Iterator[tuple[EpochScore, str]]:
             found = dataclasses.replace(found, epoch=epoch, step=epoch)
         if found.score is not None:
             yield found, prefix
-
-
-def _run_of(ref: CheckpointRef, epoch: int) -> str:
-    """The name without a last part that is the epoch's, where the weights file is not."""
-    path = PurePosixPath(ref.name)
-    numbers = re.findall(r"\d+", path.name)
-    named_by_weights = re.search(r"\d", PurePosixPath(ref.weights).stem)
-    if named_by_weights or not numbers or int(numbers[-1]) != epoch or not path.parent.name:
-        return ref.name
-    return str(path.parent)
 
 
 def _figure(score: Score) -> dict[str, bytes]:

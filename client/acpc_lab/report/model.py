@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -200,6 +201,17 @@ class ReportData:
     def has_evidence(self) -> bool:
         """Whether anything is known of how sure the numbers are."""
         return any(cell.evidence is not None for cell in self.cells)
+
+    @property
+    def confidence(self) -> float:
+        """How sure each interval and verdict is by itself; the least sure where they differ."""
+        found = [cell.evidence.confidence for cell in self.cells if cell.evidence]
+        return math.floor(1e4 * min(found) + 1e-6) / 1e4 if found else self.family.confidence
+
+    @property
+    def by_epoch(self) -> bool:
+        """Whether levels are moments of a training run."""
+        return self.level_name in ("epoch", "step")
 
     @property
     def shifts(self) -> tuple[str, ...]:

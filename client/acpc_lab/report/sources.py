@@ -151,7 +151,10 @@ def _under_way(results: SweepResults) -> Iterator[str]:
     for state in states:
         found = [item.cell for item in results if item.state is state]
         if found:
-            names = [f"{cell.checkpoint.name} under {cell.shift}" for cell in found[:_NAMED]]
+            names = [
+                f"{_title(cell.checkpoint.name, cell.checkpoint.weights)} under {cell.shift}"
+                for cell in found[:_NAMED]
+            ]
             more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
             yield f"{state.value.capitalize()}: {', '.join(names)}{more}."
 

@@ -9,7 +9,7 @@ from acpc_lab.campaigns import OutOfTime, Stopped, TaskState
 from acpc_lab.sweeps.anchors import Store
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.plan import GroupNames, Plan, cells_of, is_named, stored_once
-from acpc_lab.sweeps.reading import Node, SweepFileError
+from acpc_lab.sweeps.reading import Label, Node, SweepFileError
 from acpc_lab.sweeps.results import CellResult, SweepResults, kept_at
 from acpc_lab.sweeps.spec import SweepSpec, example, load_spec, read_spec
 from acpc_lab.sweeps.sweep import RunOptions, SubmitOptions, Sweep, WatchOptions, depot_of

@@ -10,6 +10,7 @@ from acpc_lab.watching.arrivals import (
     Listener,
     ScoredCheckpoint,
     ScoringRequest,
+    run_of,
     verdict_of,
 )
 from acpc_lab.watching.finding import Finder, WeightsFile
@@ -26,5 +27,6 @@ __all__ = [
     "WatchRun",
     "Webhook",
     "WeightsFile",
+    "run_of",
     "verdict_of",
 ]

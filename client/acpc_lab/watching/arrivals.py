@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePosixPath
 from typing import Any
 
 from acpc_client import CheckpointRef, Outcome
 
-from acpc_lab.sweeps import SweepResults
+from acpc_lab.sweeps import Label, SweepResults
 from acpc_lab.watching.finding import Stamp
+
+
+def run_of(ref: CheckpointRef, epoch: int) -> str:
+    """Names the training run: its folder, where that is the epoch's and the weights file is not."""
+    path = PurePosixPath(ref.name)
+    numbers = re.findall(r"\d+", path.name)
+    named_by_weights = re.search(r"\d", PurePosixPath(ref.weights).stem)
+    if named_by_weights or not numbers or int(numbers[-1]) != epoch or not path.parent.name:
+        return ref.name
+    return str(path.parent)
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,13 @@ class Arrival:
         """Names it in the journal."""
         text = "\0".join((self.ref.name, self.ref.weights, self.digest))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    @property
+    def labels(self) -> dict[str, Label]:
+        """Its training run and epoch, as a sweep's labels; none where its name has no number."""
+        if self.epoch is None:
+            return {}
+        return {"run": run_of(self.ref, self.epoch), "epoch": self.epoch}
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from acpc_lab.sweeps import (
     CellStatus,
     CellTask,
     GroupNames,
+    Label,
     Plan,
     Store,
     SweepFileError,
@@ -335,7 +336,10 @@ class Watch:
             return
         sure = at_epoch(self.spec.evidence, arrival.epoch, self.spec.error_halflife)
         cells = tuple(
-            dataclasses.replace(cell, content=arrival.digest, evidence=sure) for cell in found
+            dataclasses.replace(
+                cell, content=arrival.digest, evidence=sure, labels=_labels(arrival, cell)
+            )
+            for cell in found
         )
         if self._has_plan:
             self._disk.add_cells(key, cells)
@@ -382,3 +386,9 @@ def _entry(status: CellStatus) -> Entry:
     ended = status.problem if status.state.done else None
     told = (ended.code, ended.message) if ended is not None else ("", "")
     return Entry(status.state, status.attempt, status.operation, *told)
+
+
+def _labels(arrival: Arrival, cell: Cell) -> dict[str, Label]:
+    """The labels that the file gives, with run and epoch by its name where these tell no epoch."""
+    told = cell.labels.keys() & {"epoch", "step"}
+    return {**({} if told else arrival.labels), **cell.labels}

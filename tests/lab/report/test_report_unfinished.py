@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from acpc_lab.report import ReportData, export_figures, render
+from acpc_lab.report.figures import plates
 from acpc_lab.report.headline import headline, tallies
 from acpc_lab.report.model import Measurement
 from acpc_lab.report.tables import grids, standings, table
@@ -113,3 +114,22 @@ def test_the_exported_cells_tell_pending_from_no_result(tmp_path: Path) -> None:
     with (tmp_path / "cells.csv").open(newline="") as file:
         outcomes = [row["outcome"] for row in csv.DictReader(file)]
     assert outcomes == ["failed", "no_result", "pending"]
+
+
+def test_epochs_are_named_and_each_has_a_confidence_of_its_own() -> None:
+    """What is said of all intervals holds for the least sure; no epoch is called unaugmented."""
+    data = sweep(tasks=("tworoom",), runs=("3072",), levels=(0, 1, 2), sure=True)
+    cells = []
+    for cell in data.cells:
+        assert cell.score is not None and cell.score.evidence is not None
+        own = replace(cell.score.evidence, confidence=0.99951 - 1e-5 * (cell.level or 0))
+        cells.append(replace(cell, score=replace(cell.score, evidence=own)))
+    epochs = data.with_(cells=tuple(cells), level_name="epoch")
+    assert (data.confidence, epochs.confidence) == (0.95, 0.9994)
+    (keys,) = {plate.legend for plate in plates(epochs) if plate.key == "plane"}
+    texts = [key.text for key in keys]
+    assert {"reference", "epoch 1", "epoch 2", "99.94 % interval"} <= set(texts)
+    assert "unaugmented" not in texts
+    page = render(epochs)
+    assert "Below a number, its 99.94 % interval" in page
+    assert "Each by itself, 99.94 % sure" in page

@@ -14,6 +14,7 @@ from acpc_client import EvidenceOptions, Outcome
 from acpc_client.errors import FailedPrecondition, RunEnded
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.evidence import at_epoch
+from acpc_lab.report import from_sweep
 from acpc_lab.sweeps import SweepResults, load_spec
 from acpc_lab.watching import Finder, ScoredCheckpoint, Watch
 from client_messages import status
@@ -105,14 +106,21 @@ def test_a_lost_folder_finds_its_jobs_again(
 def test_reports_and_tables_read_its_folder(
     make: Callable[..., Watch], file: Path, write: Write, client: AcpcClient
 ) -> None:
+    """A report is by training run and epoch, where the file gives no such labels."""
     write("a")
     write("a", "weights_epoch_2.pt", content="b")
+    write("runs/epoch-3", content="c")
     make().run(client, once=True)
     results = SweepResults.open(file.with_name("gate.watch"))
-    assert [item.cell.checkpoint.weights for item in results] == [
-        "weights_epoch_2.pt",
-        "weights.pt",
+    cells = [(item.cell.checkpoint.name, item.cell.labels) for item in results]
+    assert sorted(cells, key=str) == [
+        ("a", {"run": "a", "epoch": 2}),
+        ("a", {}),
+        ("runs/epoch-3", {"run": "runs", "epoch": 3}),
     ]
+    data = from_sweep(results)
+    assert data.level_name == "epoch"
+    assert {(cell.run, cell.level) for cell in data.cells} == {("a", 2), ("", None), ("runs", 3)}
     assert all(item.score for item in results)
 
 

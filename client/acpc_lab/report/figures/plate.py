@@ -78,6 +78,9 @@ class Hues:
 
     def __init__(self, data: ReportData, *, tasks: bool = False) -> None:
         self._by_level = data.has_levels
+        # An early epoch may be a reference, and has seen the same augmentation as the others.
+        self._reference = "reference" if data.by_epoch else "unaugmented"
+        self._moment = f"{data.level_name} " if data.by_epoch else ""
         levels = sorted({cell.level for cell in data.cells if cell.level is not None})
         raised = [level for level in levels if level > 0]
         self._levels = dict(zip(raised, spread(len(raised)) if raised else (), strict=True))
@@ -86,7 +89,7 @@ class Hues:
         unlevelled = {cell.name for cell in data.cells if cell.level is None}
         self._unlevelled = unlevelled.pop() if len(unlevelled) == 1 else "no level"
         self._tasks = tasks and len(data.tasks) > 1
-        self._confidence = f"{100 * data.family.confidence:g} %"
+        self._confidence = f"{100 * data.confidence:g} %"
         marked = dict.fromkeys(map(self._marked, data.cells))
         shapes = MARKERS if len(marked) <= len(MARKERS) else MARKERS[:1] * len(marked)
         self._marks = dict(zip(marked, shapes, strict=False))
@@ -117,7 +120,7 @@ class Hues:
             elif cell.level is None:
                 seen.setdefault("", (float("inf"), Key(self._unlevelled, role, mark)))
             else:
-                text = "unaugmented" if cell.is_reference else f"{cell.level:g}"
+                text = self._reference if cell.is_reference else f"{self._moment}{cell.level:g}"
                 seen.setdefault(text, (cell.level, Key(text, role, mark)))
         shared: dict[str, list[Key]] = {}
         for _, key in sorted(seen.values(), key=lambda entry: entry[0]):
