@@ -179,6 +179,7 @@ class Server:
             admission=self._admission,
             merge=settings.merge_requests,
             latent_bytes=settings.latent_cache_mib * MEBIBYTE,
+            max_latents=settings.max_latents_mib * MEBIBYTE,
             threads=settings.torch_threads or torch.get_num_threads(),
             compile_after=settings.compile_pools_after,
             on_failed=lambda why: self._watchdog.fail(why, DEVICE_FAILED),

@@ -2,7 +2,7 @@
 
 from acpc_server.encoding.anchor_job import SHARD_ANCHORS, AnchorJobKind, AnchorJobSpec
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
-from acpc_server.encoding.anchors import AnchorEncoder, given_inputs, read_inputs
+from acpc_server.encoding.anchors import AnchorEncoder, encode_frames, given_inputs, read_inputs
 from acpc_server.encoding.histories import (
     MAX_HORIZON,
     EncodedHistories,
@@ -10,6 +10,7 @@ from acpc_server.encoding.histories import (
     HistorySources,
     check_block_width,
     check_history_frames,
+    check_latents,
     check_predictions,
     predictions_not_finite,
 )

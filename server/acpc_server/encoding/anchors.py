@@ -158,6 +158,33 @@ class AnchorEncoder:
             )
 
 
+def encode_frames(
+    engine: DeviceEngine,
+    model: FrozenWorldModel,
+    mode: NumericMode,
+    anchors: Anchors,
+    rows: range,
+    kept: Sequence[int],
+    context: RequestContext,
+) -> Tensor:
+    """Latents of the kept frames of some anchors, (n, kept, dim).
+
+    Raises:
+        FailedPrecondition: The frames are gone or others.
+        Cancelled, Unavailable, ResourceExhausted: From the engine.
+    """
+    parts = []
+    for group in anchor_groups(engine, model, rows.start, rows.stop, len(kept)):
+        frames = read_inputs(anchors, group, kept, model, latent_dtype(mode), engine.device)
+        parts.append(engine.encode(model, frames.flatten(0, 1), context, mode))
+    latents = torch.cat(parts).reshape(len(rows), len(kept), -1)
+    if not model.card.proprio_dim:
+        return latents
+    given = anchors.read_extra("proprio", rows.start, rows.stop)[:, list(kept)]
+    slots = engine.embed_proprio(model, torch.from_numpy(given), context, mode)
+    return with_proprio(latents, slots)
+
+
 def read_inputs(
     anchors: Anchors,
     rows: range,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from acpc_server.encoding.frame_sources import FrameSource, FrameSources
 from acpc_server.encoding.views import View, distinct_views
-from acpc_server.engine import DeviceEngine, frames_per_call, to_host
+from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, TakesProprio, with_proprio
 from acpc_server.numerics import input_size
@@ -111,7 +111,13 @@ class HistoryEncoder:
         drawn = isinstance(views, PerturbationSet)
         count = len(distinct_views(views) if isinstance(views, PerturbationSet) else views)
         field = "perturbations.draws" if drawn else "explicit_views.shape"
-        self._check_frames(count, len(history), 0 if extra is None else len(extra), field)
+        beside = 0 if extra is None else len(extra)
+        self._check_frames(count, len(history), beside, field)
+        frames, what = (
+            (1 + count) * len(history) + beside,
+            "the history, its views and what is beside",
+        )
+        check_latents(self._engine, model, mode, frames, field, what)
         sources = FrameSources(model.card, mode, self._engine.device)
         given = [np.atleast_2d(rows) for rows in proprio if rows is not None]
         return HistorySources(
@@ -269,6 +275,28 @@ def _latents_of(source: FrameSource | None, found: _Found, clean: Tensor | None 
     if isinstance(latents, AcpcError):
         raise source.told(latents)
     return latents if len(latents) or clean is None else clean
+
+
+def check_latents(
+    engine: DeviceEngine,
+    model: FrozenWorldModel,
+    mode: NumericMode,
+    count: int,
+    field: str,
+    what: str,
+) -> None:
+    """Reject, with InvalidArgument, more latents than may be held at a time.
+
+    ``what`` needs ``count`` of them, and fewer with a smaller ``field``.
+    """
+    width, size = model.card.latent_dim, latent_dtype(mode).itemsize
+    if (needed := count * width * size) > engine.max_latents:
+        raise InvalidArgument(
+            field,
+            f"{what} need {count} latents of {width} numbers, {needed} bytes, over the limit of "
+            f"{engine.max_latents} (--max-latents-mib); ask for fewer",
+            reason="TOO_MANY_LATENTS",
+        )
 
 
 def check_history_frames(card: ModelCard, history: np.ndarray) -> None:

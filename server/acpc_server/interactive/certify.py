@@ -28,6 +28,7 @@ from acpc_server.encoding import (
     MAX_HORIZON,
     all_views,
     check_block_width,
+    check_latents,
     predictions_not_finite,
 )
 from acpc_server.engine import pool_rows_per_call
@@ -36,6 +37,7 @@ from acpc_server.interactive.certificates import certify_pools, ordered_gaps
 from acpc_server.interactive.costs import pool_cost
 from acpc_server.interactive.pieces import (
     Rolls,
+    check_held,
     group_size,
     join_costs,
     join_measures,
@@ -300,7 +302,13 @@ def check_pool(session: PlanningSession, shape: tuple[int, ...]) -> None:
         (1 + views) * horizon,
         "candidates.shape",
     )
+    check_held(session, horizon, "candidates.shape")
     if (goal := session.coverage_goal) is not None:
+        kept = count * (horizon if session.request.objective else 1)
+        what = f"the clean predictions of {count} candidates, which draws are compared with,"
+        check_latents(
+            session.engine, session.checkpoint.model, session.mode, kept, "candidates.shape", what
+        )
         drawn = goal.max_draws * len(session.drawn_views.specs)
         session.check_work(
             f"{count} candidates of {horizon} steps under the clean history, {views} views and up "

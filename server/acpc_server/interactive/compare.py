@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -25,12 +25,20 @@ from acpc_server.encoding import (
     HistorySources,
     check_block_width,
     check_history_frames,
+    check_latents,
     make_receipt,
     predictions_not_finite,
     view_rows,
     views_digest,
 )
-from acpc_server.engine import DeviceEngine, LoadedCheckpoint, require_mode
+from acpc_server.engine import (
+    DeviceEngine,
+    LoadedCheckpoint,
+    equal_rows,
+    held_rows,
+    require_mode,
+    rollouts_per_call,
+)
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, check_proprio
 from acpc_server.numerics import consistency
@@ -91,6 +99,8 @@ class PairComparer:
         assert views is not None  # noqa: S101 - checked
         proprio = (request.proprio, request.future_proprio)
         sources = self._encoder.sources(model, history, views, future, mode, proprio)
+        what = f"{_horizon(request)} steps of one view"
+        check_latents(self._engine, model, mode, 2 * _horizon(request), "action_blocks.shape", what)
         arrays = ("history", "action_blocks", "observed_future", "proprio", "future_proprio")
         receipt = make_receipt(
             mode,
@@ -131,9 +141,19 @@ class PairComparer:
         measured: Iterator[list[_Measured] | AcpcError] = iter(())
         if whole:
             batch = _Batch.of(whole)
-            rollouts = self._engine.rollout(model, batch.histories, batch.blocks, context, mode)
-            measured = iter(batch.measure(rollouts))
+
+            def rolled(rows: slice) -> Tensor:
+                given = batch.histories[rows], batch.blocks[rows]
+                return self._engine.rollout(model, *given, context, mode)
+
+            size = self._rows_held(model, context, batch.blocks.shape[1])
+            measured = iter(batch.measure(rolled, size))
         return [found if isinstance(found, AcpcError) else next(measured) for found in encoded]
+
+    def _rows_held(self, model: FrozenWorldModel, context: RequestContext, blocks: int) -> int:
+        """Rows whose predictions are held at a time, in whole device calls."""
+        call = rollouts_per_call(self._engine.device.type, context.priority, model.card, blocks)
+        return max(1, held_rows(model.card, blocks) // call) * call
 
 
 @dataclass(frozen=True)
@@ -171,22 +191,24 @@ class _Batch:
             counts,
         )
 
-    def measure(self, rollouts: Tensor) -> list[list[_Measured] | AcpcError]:
-        """What rollouts (rows, H, dim) say of each pair; FailedPrecondition where not finite."""
+    def measure(
+        self, rolled: Callable[[slice], Tensor], size: int
+    ) -> list[list[_Measured] | AcpcError]:
+        """What each pair is found to be; FailedPrecondition where not finite.
+
+        ``rolled`` gives rollouts (n, H, dim) of some of the rows, of which ``size`` are held.
+        """
         repeats = torch.tensor(self.counts)
         starts = torch.cumsum(repeats, 0) - repeats
         clean = starts.repeat_interleave(repeats)  # (rows,): the clean row of each
-        steps = consistency.step_distances(rollouts[clean], rollouts)  # (rows, H)
+        steps, errors, finite = self._measure_rows(rolled, size, clean)
         acpc = consistency.acpc(steps, self.weights)  # (rows,)
-        shift = consistency.encoder_shift(self.histories[clean], self.histories)  # (rows,)
-        finite = torch.isfinite(rollouts).flatten(1).all(dim=1)  # (rows,)
+        shift = self._shifts(clean, size)  # (rows,)
         drifts: list[ErrorDrift | None] = [None] * len(acpc)
         if self.futures.shape[1]:
-            errors = consistency.prediction_error(rollouts, self.futures, self.weights)  # (rows,)
             drift = consistency.error_drift(errors[clean], errors)
-            bound = consistency.drift_bound(
-                acpc, errors[clean], errors, horizon=rollouts.shape[1], dim=rollouts.shape[2]
-            )
+            horizon, dim = self.futures.shape[1:]
+            bound = consistency.drift_bound(acpc, errors[clean], errors, horizon=horizon, dim=dim)
             finite &= torch.isfinite(self.futures).flatten(1).all(dim=1)
             columns = (errors[clean], errors, drift, bound)
             drifts[:] = map(ErrorDrift, *(column.tolist() for column in columns))
@@ -198,6 +220,40 @@ class _Batch:
             rows[start + 1 : end] if all(good[start:end]) else predictions_not_finite()
             for start, end in zip(starts.tolist(), ends, strict=True)
         ]
+
+    def _shifts(self, clean: Tensor, size: int) -> Tensor:
+        """How far the latents of each row lie from those of its clean row, (rows,)."""
+        rows = torch.split(torch.arange(len(clean)), size)
+        pairs = ((self.histories[clean[part]], self.histories[part]) for part in rows)
+        return torch.cat([consistency.encoder_shift(*pair) for pair in pairs])
+
+    def _measure_rows(
+        self, rolled: Callable[[slice], Tensor], size: int, clean: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Step distances (rows, H), prediction errors and finiteness, (rows,) or none, each."""
+        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        before: Tensor | None = None  # the clean rollout that the next rows are compared with
+        for start in range(0, len(clean), size):
+            rows = slice(start, start + size)
+            rollouts = rolled(rows)
+            known = rollouts if before is None else torch.cat([before, rollouts])
+            place = clean[rows] - start + len(known) - len(rollouts)
+            own = known[place.clamp(min=0)]
+            before = own[-1:].clone()
+            errors = torch.empty(0, dtype=torch.float64)
+            if self.futures.shape[1]:
+                given = rollouts, self.futures[rows], self.weights[rows]
+                errors = consistency.prediction_error(*given)
+            finite = torch.isfinite(rollouts).flatten(1).all(dim=1)
+            found.append((consistency.step_distances(own, rollouts), errors, finite))
+        steps, errors, finite = (torch.cat(column) for column in zip(*found, strict=True))
+        if len(found) == 1:
+            return steps, errors, finite
+        # Equal rows of one pair, which may lie in different pieces, share an answer.
+        same = equal_rows(self.histories, self.blocks, clean[:, None].float())
+        if same is None:
+            return steps, errors, finite
+        return steps[same], errors[same] if len(errors) else errors, finite[same]
 
 
 def _horizon(request: PairRequest) -> int:

@@ -37,6 +37,7 @@ from acpc_server.interactive.certificates import (
 from acpc_server.interactive.costs import costs_of, pool_cost
 from acpc_server.interactive.pieces import (
     Measures,
+    check_held,
     group_size,
     join_costs,
     join_measures,
@@ -156,6 +157,7 @@ class PairedCem:
             budget.iterations * budget.horizon * (1 + 2 * session.view_count),
             "budget.candidates",
         )
+        check_held(session, budget.horizon, "budget.horizon")
         self.budget = budget
         self.returns = returns
         self.choices = choices

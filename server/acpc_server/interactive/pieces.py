@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from acpc_server.encoding import check_latents
 from acpc_server.engine import equal_rows, held_rows, pool_candidates_held
 from acpc_server.interactive.costs import bounds_of, costs_of
 from acpc_server.interactive.planning import PlanningSession
@@ -23,6 +24,12 @@ from acpc_server.scheduling import RequestContext
 
 # Predicted steps of a group of views, however narrow a latent is.
 GROUP_STEPS = 2**15
+
+
+def check_held(session: PlanningSession, horizon: int, field: str) -> None:
+    """Reject, with InvalidArgument, steps that even one candidate and one view are too many of."""
+    model, what = session.checkpoint.model, f"{horizon} steps of one candidate under one view"
+    check_latents(session.engine, model, session.mode, 2 * horizon, field, what)
 
 
 def group_size(session: PlanningSession, candidates: int, horizon: int) -> int:

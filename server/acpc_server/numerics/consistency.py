@@ -17,6 +17,9 @@ from acpc_server.errors import InvalidArgument
 WEIGHT_SUM_TOLERANCE = 1e-6
 """How far the horizon weights may sum from 1."""
 
+_PIECE = 2**22
+"""Coordinates whose float64 differences are held at a time, 32 MiB."""
+
 
 def horizon_weights(weights: Sequence[float], horizon: int) -> Float64[Tensor, "horizon"]:
     """Checked horizon weights alpha_1..alpha_H of Eq. weighted-rollout-map in the paper.
@@ -60,7 +63,7 @@ def step_distances(
     Raises:
         InvalidArgument: The two rollouts differ in horizon or latent width.
     """
-    return _difference(clean, perturbed).square().sum(dim=-1).sqrt()
+    return _square_sums(clean, perturbed).sqrt()
 
 
 def acpc(
@@ -80,7 +83,7 @@ def encoder_shift(
     Raises:
         InvalidArgument: The two histories differ in length or latent width.
     """
-    return _difference(clean, perturbed).square().sum(dim=(-2, -1)).sqrt()
+    return _square_sums(clean, perturbed, over=2).sqrt()
 
 
 def prediction_error(
@@ -127,12 +130,23 @@ def drift_bound(
     return pair_acpc * (1.0 + 2.0 * slack) + 2.0 * slack * (clean_error + perturbed_error)
 
 
-def _difference(clean: Tensor, perturbed: Tensor) -> Tensor:
-    """Float64 ``perturbed - clean``; only leading axes may broadcast, never steps or latents."""
+def _square_sums(clean: Tensor, perturbed: Tensor, over: int = 1) -> Tensor:
+    """Sums of squared float64 differences over the last ``over`` axes; leading ones broadcast.
+
+    Of many coordinates a piece at a time, cut along the first of the other axes.
+    """
     if clean.shape[-2:] != perturbed.shape[-2:]:
         raise InvalidArgument(
             "latents",
             f"have shapes {tuple(clean.shape)} and {tuple(perturbed.shape)}; "
             "the last two axes, steps and latent width, must agree",
         )
-    return perturbed.to(torch.float64) - clean.to(torch.float64)
+    if max(clean.numel(), perturbed.numel()) > _PIECE:
+        x, y = torch.broadcast_tensors(clean, perturbed)  # type: ignore[no-untyped-call]
+        for axis in range(x.ndim - over):
+            if (count := x.shape[axis]) > 1:
+                halves = x.split((count + 1) // 2, axis), y.split((count + 1) // 2, axis)
+                parts = [_square_sums(*half, over=over) for half in zip(*halves, strict=True)]
+                return torch.cat(parts, dim=axis)
+    difference = perturbed.to(torch.float64) - clean.to(torch.float64)
+    return difference.square().sum(dim=tuple(range(-over, 0)))

@@ -11,9 +11,10 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
+from acpc_server.numerics.consistency import step_distances
 
-# Rows of the distance matrix held at a time.
-ROWS = 256
+# Rows of the distance matrix held at a time, and coordinates of them in float64.
+ROWS, COORDINATES = 256, 2**23
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,17 @@ def local_geometry(
         raise InvalidArgument("anchors", f"are {n}; a nearest other anchor needs 2")
     if count < 1:
         raise InvalidArgument("shifts", "give no view; a radius needs 1")
-    clean, views = clean.double(), views.double()
-    radius = (views - clean[:, None]).square().sum(dim=-1).sqrt().amax(dim=1)  # (n,)
+    radius = step_distances(clean[:, None].expand_as(views), views).amax(dim=1)  # (n,)
     nearest, disjoint = torch.empty_like(radius), torch.empty(n, dtype=torch.bool)
-    for rows in torch.split(torch.arange(n), ROWS):
+    size = max(1, min(ROWS, COORDINATES // clean.shape[1]))
+    for rows in torch.split(torch.arange(n), size):
         # Differences, not the expanded square: close anchors must keep their digits.
-        distances = torch.cdist(
-            clean[rows], clean, compute_mode="donot_use_mm_for_euclid_dist"
-        )  # (rows, n)
+        own = clean[rows].double()
+        columns = [
+            torch.cdist(own, part.double(), compute_mode="donot_use_mm_for_euclid_dist")
+            for part in torch.split(clean, max(size, COORDINATES // clean.shape[1]))
+        ]
+        distances = torch.cat(columns, dim=1)  # (rows, n)
         distances[torch.arange(len(rows)), rows] = torch.inf
         nearest[rows] = distances.amin(dim=1)
         disjoint[rows] = (distances > radius[rows, None] + radius).all(dim=1)

@@ -20,6 +20,9 @@ from acpc_server.numerics.quantiles import ROOM, QuantileRank, bracket, order_st
 _BLOCK_ENTRIES = 2**20
 """Distances computed at once while scanning all pairs, 8 MiB."""
 
+_TILE_ENTRIES = 2**23
+"""Coordinates of the rows on one side of a block of them, 64 MiB: latents of patches are wide."""
+
 _MIN_SAMPLE, _MAX_SAMPLE, _PAIRS_PER_SAMPLE = 2**17, 2**20, 2**8
 """Sampled pairs that locate a quantile among all distances: enough for one pass up to some ten
 thousand points, and a small part of the work."""
@@ -122,7 +125,7 @@ def pair_different_labels(
 
 def _upper_distances(points: Tensor, check: Check) -> Iterator[np.ndarray]:
     """Distances of every unordered pair of rows, tile by tile."""
-    size = math.isqrt(_BLOCK_ENTRIES)
+    size = max(1, min(math.isqrt(_BLOCK_ENTRIES), _TILE_ENTRIES // max(1, points.shape[1])))
     tiles = torch.split(points, size)
     for first, rows in enumerate(tiles):
         above = torch.ones(len(rows), len(rows), dtype=torch.bool).triu(1)
@@ -137,7 +140,7 @@ def _sampled_distances(points: Tensor, size: int) -> np.ndarray:
     generator = np.random.default_rng(0)
     first = generator.integers(0, len(points), size)
     second = (first + generator.integers(1, len(points), size)) % len(points)
-    step = max(1, _BLOCK_ENTRIES // points.shape[1])
+    step = max(1, _BLOCK_ENTRIES // max(1, points.shape[1]))
     parts = [
         (points[first[part]].double() - points[second[part]].double()).norm(dim=1)
         for part in (slice(start, start + step) for start in range(0, size, step))

@@ -20,17 +20,23 @@ from acpc.contract import (
 )
 
 from acpc_server.data import Anchors
-from acpc_server.encoding import SHARD_ANCHORS, AnchorJobKind, receipt_to_json
+from acpc_server.encoding import (
+    SHARD_ANCHORS,
+    AnchorJobKind,
+    AnchorSetSource,
+    check_latents,
+    receipt_to_json,
+)
 from acpc_server.engine import require_mode
 from acpc_server.errors import InvalidArgument
 from acpc_server.evidence import Seen, take_look
 from acpc_server.jobs import Json, Step, pack, unpack
-from acpc_server.models import ModelCard
+from acpc_server.models import FrozenWorldModel, ModelCard
 from acpc_server.numerics import Check, go_on, pairing, screening
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import RequestContext
 from acpc_server.scoring import score
-from acpc_server.scoring.shard import ShardRecord, score_shard
+from acpc_server.scoring.shard import ShardRecord, latents_held, score_shard
 from acpc_server.scoring.spec import Role, ScoreSpec
 
 Shards: TypeAlias = dict[tuple[int, int], ShardRecord]
@@ -72,8 +78,20 @@ class ScoreJobKind(AnchorJobKind):
                 perturb_frames(frames, spec.perturbation, seed=0, anchor=0, draw=0)
         except InvalidArgument as error:
             raise error.below(f"perturbation.{spec.perturbation.kind}") from error
+        for model in models.values():
+            self._check_latents(spec, model)
         readers = self.readers.of(tenant)
         readers.check(spec.anchors, card, history=card.history, horizon=spec.protocol.horizon)
+
+    def _check_latents(self, spec: ScoreSpec, model: FrozenWorldModel) -> None:
+        """Reject more than one anchor, and the endpoints of all of them, may hold."""
+        source = "anchor_set" if isinstance(spec.anchors, AnchorSetSource) else "dataset.count"
+        asked = (
+            (latents_held(model.card, spec), "protocol.draws", "the views of one anchor"),
+            (spec.anchors.count, source, "the endpoints of all anchors"),
+        )
+        for count, field, what in asked:
+            check_latents(self.engine, model, spec.numeric_mode, count, field, what)
 
     def count_steps(self, spec: ScoreSpec) -> int:
         """One step to read the anchors, one per shard, one summary per checkpoint.
@@ -222,7 +240,8 @@ class ScoreJobKind(AnchorJobKind):
     ) -> Json:
         model = self.loaded(spec.named(role)).model
         anchors = self._anchors(spec, opened, model.card, context.tenant)
-        record, partner = ShardRecord.concatenate(shards), unpack(opened["partner"])
+        measured, partner = ShardRecord.concatenate(shards), unpack(opened["partner"])
+        record = score.with_endpoints(self.engine, model, anchors, spec, measured, context)
         distances = score.different_state_distances(
             self.engine, model, anchors, spec, record, partner, context
         )

@@ -34,8 +34,8 @@ from torch import Tensor
 
 from acpc_server import evidence
 from acpc_server.data import Anchors
-from acpc_server.encoding import receipt_from_json
-from acpc_server.engine import DeviceEngine, computes_float64
+from acpc_server.encoding import encode_frames, receipt_from_json
+from acpc_server.engine import DeviceEngine, computes_float64, held_rows
 from acpc_server.errors import ResourceExhausted
 from acpc_server.jobs import Json, pack, unpack
 from acpc_server.models import FrozenWorldModel, Widens
@@ -73,14 +73,15 @@ def different_state_distances(
     # A skipped anchor rolls beside itself, so that batches have one shape; its row is ignored.
     other = np.where(partner < 0, np.arange(count), partner)
     distances = np.empty(count)
-    for start in range(0, count, SEPARATED_ANCHORS):
-        own = slice(start, start + SEPARATED_ANCHORS)
+    size = max(1, min(SEPARATED_ANCHORS, held_rows(model.card, spec.protocol.horizon) // 2))
+    for start in range(0, count, size):
+        own = slice(start, start + size)
         blocks = torch.from_numpy(anchors.action_blocks[own])  # (m, h + H - 1, width)
         past_blocks = torch.from_numpy(anchors.action_blocks[other[own], :own_past])
-        histories = [record.history_latents[own], record.history_latents[other[own]]]
+        rows = np.concatenate([np.arange(count)[own], other[own]])
         rollouts = engine.rollout(
             model,
-            torch.from_numpy(np.concatenate(histories)),  # (2 m, h, dim)
+            _histories(engine, model, anchors, spec, record, rows, context),  # (2 m, h, dim)
             torch.cat([blocks, torch.cat([past_blocks, blocks[:, own_past:]], dim=1)]),
             context,
             spec.numeric_mode,
@@ -93,6 +94,47 @@ def different_state_distances(
         ).numpy()
     distances[partner < 0] = np.nan
     return distances
+
+
+def _histories(
+    engine: DeviceEngine,
+    model: FrozenWorldModel,
+    anchors: Anchors,
+    spec: ScoreSpec,
+    record: ShardRecord,
+    rows: Int64[np.ndarray, "m"],
+    context: RequestContext,
+) -> Tensor:
+    """Latents of some anchors' histories, (m, h, dim), where the record has none encoded again."""
+    if record.history_latents.size:
+        return torch.from_numpy(record.history_latents[rows])
+    mode, kept = spec.numeric_mode, range(anchors.history)
+    parts = [
+        encode_frames(engine, model, mode, anchors, range(row, row + 1), kept, context)
+        for row in rows.tolist()
+    ]
+    return torch.cat(parts)
+
+
+def with_endpoints(
+    engine: DeviceEngine,
+    model: FrozenWorldModel,
+    anchors: Anchors,
+    spec: ScoreSpec,
+    record: ShardRecord,
+    context: RequestContext,
+) -> ShardRecord:
+    """The record with the latents of the anchors' endpoints, where it has none."""
+    if record.endpoint_latents.size:
+        return record
+    numpy_type = np.float64 if spec.numeric_mode is NumericMode.FP64 else np.float32
+    last, size = anchors.history + spec.protocol.horizon - 1, held_rows(model.card, 1)
+    found = np.empty((anchors.count, model.card.latent_dim), numpy_type)
+    for start in range(0, anchors.count, size):
+        rows = range(start, min(start + size, anchors.count))
+        latents = encode_frames(engine, model, spec.numeric_mode, anchors, rows, [last], context)
+        found[start : start + size] = latents[:, 0].numpy()
+    return replace(record, endpoint_latents=found)
 
 
 def summarise_checkpoint(

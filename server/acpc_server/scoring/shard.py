@@ -12,13 +12,17 @@ from acpc.contract import PerturbationSet
 from torch import Tensor
 
 from acpc_server.data import Anchors
-from acpc_server.encoding import AnchorEncoder
-from acpc_server.engine import DeviceEngine
+from acpc_server.encoding import AnchorEncoder, distinct_views
+from acpc_server.engine import DeviceEngine, held_rows
 from acpc_server.jobs import pack, unpack
-from acpc_server.models import FrozenWorldModel
+from acpc_server.models import FrozenWorldModel, ModelCard
 from acpc_server.numerics import consistency, screening
 from acpc_server.scheduling import RequestContext
 from acpc_server.scoring.spec import ScoreSpec
+
+# Coordinates of an anchor's latents up to which its record keeps them, 64 KiB; wider ones are
+# encoded again where they are wanted, which takes h + 1 frames of M h + h + H.
+KEPT_LATENTS = 2**14
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,9 @@ class ShardRecord:
         horizon_radius: Its mean over draws at each of the spec's horizons, float64 (n, horizons).
         step_radius: Normalised distance after each predicted step, mean over draws, float64 (n, H).
         motion_scale: Clean-motion scale s_i, float64 (n,).
-        history_latents: Clean history embeddings, float32 (n, h, dim).
-        endpoint_latents: Embedding of the H-th observed future frame, float32 (n, dim).
+        history_latents: Clean history embeddings, float32 (n, h, dim); (n, h, 0) where they are
+            not kept.
+        endpoint_latents: Embedding of the H-th observed future frame, float32 (n, dim) or (n, 0).
     """
 
     draw_radius: np.ndarray
@@ -67,6 +72,7 @@ class ShardRecord:
         clean-perturbed distance per draw and predicted step, float64 (n, M, H), ``observed`` the
         embeddings u_0..u_H, (n, H + 1, dim), ``history`` those of the clean history, (n, h, dim).
         """
+        kept = observed.shape[-1] if keeps_latents(observed.shape[-1], history.shape[1]) else 0
         moves = screening.transitions(observed)  # (n, H)
         scale = screening.motion_scale(moves)
         radii: dict[int, Tensor] = {}
@@ -81,9 +87,20 @@ class ShardRecord:
             horizon_radius=torch.stack([r.mean(dim=1) for r in radii.values()], dim=1).numpy(),
             step_radius=screening.step_radius(steps, scale).numpy(),
             motion_scale=scale.numpy(),
-            history_latents=history.numpy(),
-            endpoint_latents=observed[:, -1].numpy(),
+            history_latents=history[..., :kept].numpy(),
+            endpoint_latents=observed[:, -1, :kept].numpy(),
         )
+
+
+def keeps_latents(width: int, history: int) -> bool:
+    """Whether the record of an anchor keeps its latents, of its history and its endpoint."""
+    return (history + 1) * width <= KEPT_LATENTS
+
+
+def latents_held(card: ModelCard, spec: ScoreSpec) -> int:
+    """Latents of one anchor that are held at a time, of its frames and views and predicted ones."""
+    views = PerturbationSet((spec.perturbation,), spec.protocol.draws, spec.protocol.seed)
+    return (1 + len(distinct_views(views))) * (card.history + spec.protocol.horizon)
 
 
 def score_shard(
@@ -109,6 +126,23 @@ def score_shard(
         views=PerturbationSet((spec.perturbation,), protocol.draws, protocol.seed),
         draw_format=spec.draw_format,
     )
+    size = held_rows(model.card, latents_held(model.card, spec))
+    runs = [(start, min(start + size, rows[1])) for start in range(*rows, size)]
+    parts = [_measured(encoder, engine, model, anchors, spec, run, context) for run in runs]
+    return ShardRecord.concatenate(parts) if len(parts) > 1 else parts[0]
+
+
+def _measured(
+    encoder: AnchorEncoder,
+    engine: DeviceEngine,
+    model: FrozenWorldModel,
+    anchors: Anchors,
+    spec: ScoreSpec,
+    rows: tuple[int, int],
+    context: RequestContext,
+) -> ShardRecord:
+    """Those anchors of a shard whose latents are held at a time."""
+    history, protocol = anchors.history, spec.protocol
     latents = encoder.encode(*rows, context)
     clean = latents.clean  # (n, h + H, dim)
     views = torch.cat([clean[:, None, :history], latents.views], dim=1)  # (n, 1 + distinct, h, dim)

@@ -22,12 +22,13 @@ from acpc_server.encoding import (
     AnchorJobKind,
     AnchorSetSource,
     Draw,
+    check_latents,
     distinct_views,
     draw_views,
     receipt_from_json,
     receipt_to_json,
 )
-from acpc_server.engine import require_mode
+from acpc_server.engine import held_rows, require_mode
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, Step
 from acpc_server.models import ModelCard, check_history
@@ -37,7 +38,14 @@ from acpc_server.studies.geometry import GeometryMeasurement
 from acpc_server.studies.measurement import Bench, Measurement, Table
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
-from acpc_server.studies.spec import StudySpec, result_bytes, set_horizon, views_of, window
+from acpc_server.studies.spec import (
+    StudySpec,
+    latents_each,
+    result_bytes,
+    set_horizon,
+    views_of,
+    window,
+)
 
 # A result travels in one message, of which the default limit is 64 MiB.
 RESULT_BYTES = 2**25
@@ -66,6 +74,14 @@ class StudyJobKind(AnchorJobKind):
                 "a sensitivity study takes no checkpoint whose frames come with proprioception",
             )
         try:
+            check_latents(
+                self.engine,
+                model,
+                spec.numeric_mode,
+                latents_each(spec.study, card),
+                "probes" if isinstance(spec.study, SensitivityStudy) else "draws",
+                "the views of one anchor",
+            )
             _check_size(spec, card)
             _check_study(spec, card)
         except InvalidArgument as error:
@@ -117,7 +133,10 @@ class StudyJobKind(AnchorJobKind):
         """The rows of one shard of anchors."""
         start, stop = part["rows"]
         measurement = self._measurement(spec, given, context.tenant)
-        return measurement.measure(start, stop, context).to_json()
+        card = self.loaded(spec.checkpoint).model.card
+        size = held_rows(card, latents_each(spec.study, card))
+        runs = [(first, min(first + size, stop)) for first in range(start, stop, size)]
+        return Table.join([measurement.measure(*run, context) for run in runs]).to_json()
 
     def _measurement(self, spec: StudySpec, opened: Json, tenant: str) -> Measurement[Any]:
         checkpoint = self.loaded(spec.checkpoint)

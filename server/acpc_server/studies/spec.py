@@ -59,6 +59,15 @@ def set_horizon(study: Study) -> int:
     return 0
 
 
+def latents_each(study: Study, card: ModelCard) -> int:
+    """Latents of one anchor that are held at a time, about: of its views, and predicted ones."""
+    if isinstance(study, SensitivityStudy):
+        return 4 * (card.history + study.horizon)
+    # The error-drift study predicts under four sequences of actions, a plan in pieces of its own.
+    steps = 1 if isinstance(study, PlannerStudy) else 4 * study.horizon
+    return (1 + len(distinct_views(views_of(study)))) * (card.history + steps)
+
+
 def result_bytes(study: Study, card: ModelCard) -> int:
     """What an anchor adds to the result, about: its columns, arrays and representations."""
     if isinstance(study, SensitivityStudy):
