@@ -194,3 +194,18 @@ def test_the_drift_never_exceeds_its_bound_even_where_rounding_dominates(
     bound = drift_bound(pair, clean, perturbed, horizon=horizon, dim=dim)
     assert error_drift(clean, perturbed) <= bound
     assert bound <= pair + 1e-9 * (clean + perturbed + pair)
+
+
+@pytest.mark.parametrize(
+    "shapes", [((1, 5, 3, 7), (4, 5, 3, 7)), ((3, 7), (6, 3, 7)), ((9, 3, 7), (3, 7))]
+)
+def test_distances_of_many_coordinates_are_taken_a_piece_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, shapes: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    clean, perturbed = (torch.randn(shape, generator=generator) for shape in shapes)
+    measures = step_distances, encoder_shift
+    whole = [measure(clean, perturbed) for measure in measures]
+    monkeypatch.setattr("acpc_server.numerics.consistency._PIECE", 10)
+    for measure, wanted in zip(measures, whole, strict=True):
+        torch.testing.assert_close(measure(clean, perturbed), wanted, rtol=1e-14, atol=0.0)

@@ -161,3 +161,21 @@ def test_states_that_are_not_finite_are_refused(value: float) -> None:
 def test_too_few_anchors_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="has 1 rows"):
         off_diagonal_quantile(torch.zeros(1, 2, dtype=torch.float64), 0.35)
+
+
+def test_tiles_of_wide_rows_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand patch latents in float64 would be most of a gigabyte on each side of a tile."""
+    sides = []
+    cdist = torch.cdist
+
+    def watched(rows: torch.Tensor, others: torch.Tensor, **options: str) -> torch.Tensor:
+        sides.append(max(rows.nbytes, others.nbytes))
+        return cdist(rows, others, **options)
+
+    monkeypatch.setattr(torch, "cdist", watched)
+    monkeypatch.setattr("acpc_server.numerics.pairing._TILE_ENTRIES", 2**13)
+    points = torch.zeros(70, 2**8)
+    points[:, 0] = torch.arange(70)
+    assert off_diagonal_quantile(points, 1.0) == 69.0
+    assert len(sides) == 6
+    assert max(sides) <= 2**16
