@@ -179,11 +179,11 @@ class Server:
             admission=self._admission,
             merge=settings.merge_requests,
             latent_bytes=settings.latent_cache_mib * MEBIBYTE,
-            max_latents=settings.max_latents_mib * MEBIBYTE,
             threads=settings.torch_threads or torch.get_num_threads(),
             compile_after=settings.compile_pools_after,
             on_failed=lambda why: self._watchdog.fail(why, DEVICE_FAILED),
         )
+        engine.max_latents = settings.max_latents_mib * MEBIBYTE
         # The device's thread keeps its count. Any other thread that made a team of its own would
         # have OpenMP put all teams to sleep between operations, which costs a quarter of the time.
         torch.set_num_threads(1)

@@ -64,13 +64,13 @@ class DeviceEngine:
         admission: Admits interactive chunks, and learns what they cost; one of its own when None.
         merge: Whether chunks may share a device call.
         latent_bytes: Latents of frames seen lately that are kept for callers.
-        max_latents: Bytes of latents that one request, or one step of a job, may hold.
         threads: CPU threads of the device's owner; torch's default when 0.
         compile_after: Interactive pools of one shape before they get a fast path; 0: never.
         on_failed: Called once with what is wrong when the device cannot be trusted any more.
 
     Attributes:
         metrics: Where it counts, and whoever computes on it.
+        max_latents: Bytes of latents that one request, or one step of a job, may hold.
         latents: Those latents; :meth:`encode` itself neither reads nor fills it.
         limiter: Limits interactive requests at work; a slot is released during a device call.
         owner: The thread that computes, and whether its device can be trusted.
@@ -84,14 +84,13 @@ class DeviceEngine:
         admission: AdmissionController | None = None,
         merge: bool = True,
         latent_bytes: int = 0,
-        max_latents: int = 2**30,
         threads: int = 0,
         compile_after: int = 0,
         on_failed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.device = device
         self.latents = LatentCache(latent_bytes, metrics)
-        self.max_latents = max_latents
+        self.max_latents = 2**30
         self.limiter = ConcurrencyLimiter()
         self.metrics = metrics
         self._merge = merge
