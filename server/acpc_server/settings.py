@@ -151,9 +151,7 @@ class Settings(BaseSettings):
     latent_cache_mib: int = Field(
         256, ge=0, description="cached latents of recent frames, MiB; 0 keeps none"
     )
-    max_latents_mib: int = Field(
-        1024, ge=1, description="latents that one request, or one step of a job, may hold, MiB"
-    )
+    max_latents_mib: int = Field(1024, ge=1, description="latents that a request may hold, MiB")
     compile_pools_after: int = Field(
         0,
         ge=0,
