@@ -118,6 +118,13 @@ class Finder:
                     if stamp is not None:
                         yield WeightsFile(self._ref(Path(place), name), Path(place, name), stamp)
 
+    def find(self, ref: CheckpointRef) -> WeightsFile | None:
+        """The weights file that the server calls so; None: there is none."""
+        inside = ref.name.removeprefix(self._prefix).strip("/")
+        path = self.root / inside / ref.weights
+        stamp = _stamp(path)
+        return None if stamp is None else WeightsFile(ref, path, stamp)
+
     def _ref(self, folder: Path, weights: str) -> CheckpointRef:
         inner = folder.relative_to(self.root).as_posix()
         parts = (self._prefix, "" if inner == "." else inner)

@@ -50,9 +50,17 @@ _log = logging.getLogger("acpc_lab")
 
 @dataclass(eq=False)
 class _WatchedTask(CellTask):
-    """A cell of a checkpoint in the folder."""
+    """A cell of a checkpoint in the folder.
+
+    Attributes:
+        is_gone: Whether the content that it is of is no longer there.
+    """
+
+    is_gone: Callable[[], bool] = lambda: False
 
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
+        if self.is_gone():
+            raise FailedPrecondition("its files were removed or replaced before it was scored")
         try:
             return super().submit(client, attempt)
         except NotFound as error:
@@ -161,7 +169,7 @@ class Watch:
     @property
     def unplanned(self) -> tuple[Arrival, ...]:
         """Checkpoints that cannot be scored yet; why was told."""
-        return tuple(self._arrivals[key] for key in self._unplanned)
+        return tuple(self._arrivals[key] for key in self._unplanned if not self._is_gone(key))
 
     def is_named(self, found: WeightsFile) -> bool:
         """Whether the sweep file means a weights file."""
@@ -255,6 +263,11 @@ class Watch:
         how = Options(limit, self.spec.retries)
         records = Records(journal, dict(self._entries))
         campaign: Campaign[CellTask] = Campaign(client, link, (), how, records, moved)
+        for key in tuple(self._open):
+            if self._is_gone(key):
+                del self._open[key]
+                ref = self._arrivals[key].ref
+                self._tell(f"{ref.name} ({ref.weights}) was removed or replaced before its score")
         campaign.add([task for key in self._open for task in self._tasks(key)])
         depot = depot_of(self.spec, client, link, self.folder.parent)
         store = stored_once(depot.store)
@@ -276,11 +289,23 @@ class Watch:
 
     def _tasks(self, key: str) -> list[CellTask]:
         cells = self._cells.get(key, ())
-        return [_WatchedTask(cell, self.spec.name, self._disk) for cell in cells]
+        name, disk = self.spec.name, self._disk
+        return [_WatchedTask(x, name, disk, is_gone=lambda: self._is_gone(key)) for x in cells]
+
+    def _is_gone(self, key: str) -> bool:
+        """Whether a checkpoint's files are gone or others now; not while the folder is away."""
+        arrival = self._arrivals[key]
+        found = self.finder.find(arrival.ref)
+        if found is None:
+            return self.finder.root.is_dir()
+        try:
+            return found.stamp != arrival.stamp and found.digest() != arrival.digest
+        except OSError:
+            return False
 
     def _arriving(self, *, once: bool) -> Iterator[str]:
         """Ids of the checkpoints that want cells: those that waited for some, and new ones."""
-        yield from tuple(self._unplanned)
+        yield from [key for key in self._unplanned if not self._is_gone(key)]
         try:
             found = self.finder.look()
         except OSError as error:
@@ -311,8 +336,9 @@ class Watch:
             digest = found.digest()
         except OSError:
             return ""
-        if stamp_of(found) != found.stamp:
-            return ""  # written while it was read; it comes again
+        if stamp_of(found) != found.stamp:  # written while it was read; it comes again
+            self.finder.unsettled = True
+            return ""
         arrival = Arrival(found.ref, digest, found.epoch, found.stamp)
         self._disk.journal.append(
             "arrived", arrival.id, checkpoint=found.ref.name, weights=found.ref.weights,

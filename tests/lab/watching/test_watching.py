@@ -15,7 +15,7 @@ from acpc_client.errors import FailedPrecondition, RunEnded
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.evidence import at_epoch
 from acpc_lab.report import from_sweep
-from acpc_lab.sweeps import SweepResults, load_spec
+from acpc_lab.sweeps import SweepProgress, SweepResults, load_spec
 from acpc_lab.watching import Finder, ScoredCheckpoint, Watch
 from client_messages import status
 from grpc import StatusCode
@@ -166,6 +166,46 @@ def test_a_checkpoint_waits_for_its_reference(
     party.listing["base"] = ["weights.pt"]
     make().run(client, once=True)
     assert told.seen == [("a", "weights.pt", Outcome.PASSED)]
+
+
+def test_what_was_replaced_or_removed_while_it_waited_is_not_scored_in_its_place(
+    make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty,
+    told: Told, trouble: list[str],
+) -> None:  # fmt: skip
+    write("a")
+    removed = write("b")
+    make(reference="base").run(client, once=True)
+    write("a", content="b")
+    removed.unlink()
+    party.listing["base"] = ["weights.pt"]
+    watch = make()
+    watch.run(client, once=True)
+    assert told.seen == [("a", "weights.pt", Outcome.PASSED)]
+    assert len(party.jobs) == 1 and not watch.unplanned
+
+
+def test_what_is_replaced_in_the_queue_is_not_scored_under_its_old_content(
+    make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty, told: Told,
+    trouble: list[str],
+) -> None:  # fmt: skip
+    write("a")
+    write("b")
+    party.looks = 3
+    moved = threading.Event()
+
+    def replace(now: SweepProgress) -> None:
+        if len(now.tasks) == 2 and not moved.is_set():  # the first is under way, the second waits
+            moved.set()
+            write("b", content="b")
+
+    make(concurrency=1).run(client, once=True, interval=3600, on_update=replace)
+    assert [one.arrival.ref.name for one in told] == ["a", "b"]
+    assert told[1].outcome is Outcome.UNSPECIFIED
+    assert "removed or replaced" in told[1].results[0].message
+    make().run(client, once=True)
+    assert told.seen[2:] == [("b", "weights.pt", Outcome.PASSED)]
+    assert len(party.jobs) == 2
+    assert trouble == ["b (weights.pt) was removed or replaced before its score"]
 
 
 def test_a_server_that_has_another_root_is_said_to(
