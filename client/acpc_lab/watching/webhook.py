@@ -39,6 +39,7 @@ _MAX_HEAD = 16 * 1024
 _MAX_BODY = 64 * 1024
 _SECONDS = 10.0
 _MAX_CONNECTIONS = 64
+_MAX_PATH = 4096
 _log = logging.getLogger("acpc_lab")
 
 
@@ -143,12 +144,12 @@ class Webhook:
                 # crowd nobody is waited for: each holds a file descriptor.
                 while self._open <= 2 * _MAX_CONNECTIONS and await reader.read(_MAX_BODY):
                     pass
-        except (TimeoutError, OSError):
-            pass  # the caller has gone, or is too slow
+        except (TimeoutError, OSError, asyncio.CancelledError):
+            writer.transport.abort()  # the caller has gone or is too slow, or the watch ends
         finally:
             self._open -= 1
             writer.close()
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
     async def _answer(self, reader: asyncio.StreamReader) -> Answer:
@@ -179,7 +180,7 @@ class Webhook:
         """Lets those in who have the token; without one, those who mean this machine."""
         if self._token:
             kind, _, given = headers.get("Authorization", "").partition(" ")
-            fits = hmac.compare_digest(given.strip().encode(errors="replace"), self._token)
+            fits = hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._token)
             if kind.lower() != "bearer" or not fits:
                 raise RejectedRequest(
                     HTTPStatus.UNAUTHORIZED, "UNAUTHENTICATED", "wants the token: Bearer TOKEN",
@@ -229,6 +230,8 @@ class Webhook:
                 raise _wrong(name, f"found {json.dumps(value)[:60]}, wanted {wanted}")
             if isinstance(value, str) and name != "checkpoint_dir" and not is_text(value):
                 raise _wrong(name, f"found {value[:60]!r}, which is no Unicode text")
+            if isinstance(value, str) and len(value) > _MAX_PATH:
+                raise _wrong(name, f"has {len(value)} letters, wanted {_MAX_PATH} at most")
             given[name] = value
         if given["event"] not in EVENTS:
             raise _wrong("event", f"found {given['event'][:60]!r}, wanted {', '.join(EVENTS)}")

@@ -151,13 +151,14 @@ def test_of_several_files_the_step_names_one(
         ("step", 10**30, "INVALID_ARGUMENT"),
         ("output_dir", 3, "INVALID_ARGUMENT"),
         ("output_dir", "\ud800", "INVALID_ARGUMENT"),
+        ("output_dir", "x" * 5000, "INVALID_ARGUMENT"),
         ("checkpoint_dir", "/etc", "OUTSIDE_ROOT"),
         ("checkpoint_dir", "../..", "OUTSIDE_ROOT"),
         ("checkpoint_dir", "a\0b", "OUTSIDE_ROOT"),
         ("checkpoint_dir", "\ud800", "OUTSIDE_ROOT"),
         ("checkpoint_dir", "linked/..", "OUTSIDE_ROOT"),
         ("checkpoint_dir", "missing", "NO_CHECKPOINT"),
-        ("checkpoint_dir", "x" * 5000, "NO_CHECKPOINT"),
+        ("checkpoint_dir", "x" * 4000, "NO_CHECKPOINT"),
         ("checkpoint_dir", "empty", "NO_CHECKPOINT"),
     ],
 )
@@ -212,6 +213,27 @@ def test_a_token_is_asked_of_everyone(running: Watch) -> None:
             assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
         known = {"Authorization": "Bearer s3cret", "Host": "trainer.example"}
         assert call(webhook.port, "GET", "/operations/none", **known).status == 404
+
+
+def test_a_token_may_have_any_letters(running: Watch) -> None:
+    with Webhook(running, "127.0.0.1", 0, "geh\N{LATIN SMALL LETTER E WITH ACUTE}im") as webhook:
+        for token, status in (("geh\u00e9im", 404), ("gehim", 401), ("geh\u00eaim", 401)):
+            sent = f"Bearer {token}".encode().decode("latin-1")  # as curl sends it
+            answer = call(webhook.port, "GET", "/operations/none", Authorization=sent)
+            assert answer.status == status
+
+
+def test_callers_that_are_hung_up_on_at_the_end_are_no_error(
+    running: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.ExitStack() as callers:
+        with Webhook(running, "127.0.0.1", 0) as webhook:
+            for sent in (b"", b"POST /operations HTTP/1.1\r\n"):
+                caller = socket.create_connection(("127.0.0.1", webhook.port), GENEROUS_SECONDS)
+                callers.enter_context(caller).sendall(sent)
+            assert call(webhook.port, "GET", "/operations/none").status == 404
+        assert caller.recv(100) == b""
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_an_address_that_others_reach_wants_a_token(watch: Watch) -> None:
