@@ -7,24 +7,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from acpc_client import AcpcClient, Checkpoint, CheckpointRef, Operation, Outcome
+from acpc_client import AcpcClient, Checkpoint, CheckpointRef, Outcome
 from acpc_client.errors import (
     AcpcError,
     ArgumentError,
     FailedPrecondition,
-    NotFound,
-    extended,
 )
 
 from acpc_lab.campaigns import Campaign, Entry, Link, Options, Records, check_options
 from acpc_lab.evidence import at_epoch
 from acpc_lab.sweeps import (
     Cell,
-    CellStatus,
     CellTask,
     GroupNames,
     Label,
@@ -42,35 +38,11 @@ from acpc_lab.sweeps import (
 )
 from acpc_lab.watching.arrivals import Arrival, Listener, ScoredCheckpoint, ScoringRequest
 from acpc_lab.watching.finding import Finder, WeightsFile, stamp_of
+from acpc_lab.watching.tasks import WatchedTask, entry_of
 
 _POLL_S = 0.5
 _RETRY_S = 5.0
 _log = logging.getLogger("acpc_lab")
-
-
-@dataclass(eq=False)
-class _WatchedTask(CellTask):
-    """A cell of a checkpoint in the folder.
-
-    Attributes:
-        is_gone: Whether the content that it is of is no longer there.
-    """
-
-    is_gone: Callable[[], bool] = lambda: False
-
-    def submit(self, client: AcpcClient, attempt: int) -> Operation:
-        if self.is_gone():
-            raise FailedPrecondition("its files were removed or replaced before it was scored")
-        try:
-            return super().submit(client, attempt)
-        except NotFound as error:
-            if self.cell.checkpoint.name not in error.message:
-                raise
-            raise extended(
-                error,
-                "the watched folder must be what the server has below its --checkpoint-root; "
-                "say with --prefix what it is called there",
-            ) from error
 
 
 class WatchRun(TypedDict, total=False):
@@ -254,7 +226,7 @@ class Watch:
         on_update = options.get("on_update")
 
         def moved(now: SweepProgress) -> None:
-            self._entries |= {item.task.id: _entry(item) for item in now.changed}
+            self._entries |= {item.task.id: entry_of(item) for item in now.changed}
             if on_update is not None:
                 on_update(now)
 
@@ -290,7 +262,7 @@ class Watch:
     def _tasks(self, key: str) -> list[CellTask]:
         cells = self._cells.get(key, ())
         name, disk = self.spec.name, self._disk
-        return [_WatchedTask(x, name, disk, is_gone=lambda: self._is_gone(key)) for x in cells]
+        return [WatchedTask(x, name, disk, is_gone=lambda: self._is_gone(key)) for x in cells]
 
     def _is_gone(self, key: str) -> bool:
         """Whether a checkpoint's files are gone or others now; not while the folder is away."""
@@ -405,13 +377,6 @@ class Watch:
         if words not in self._told:
             self._told.add(words)
             self._on_trouble(words)
-
-
-def _entry(status: CellStatus) -> Entry:
-    """What the journal knows of a cell that has moved."""
-    ended = status.problem if status.state.done else None
-    told = (ended.code, ended.message) if ended is not None else ("", "")
-    return Entry(status.state, status.attempt, status.operation, *told)
 
 
 def _labels(arrival: Arrival, cell: Cell) -> dict[str, Label]:
