@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 from dino_wm_reference import DinoWm
 from jepa_wm_reference import JepaWm
 from jepa_wms import convert, tiny
+from jepa_wms_backbones import renamed
 from torch import Tensor
 
 CPU = torch.device("cpu")
@@ -109,7 +109,7 @@ def test_reads_the_backbone_under_either_name(tmp_path: Path) -> None:
     """A file of transformers' names gives the folder that DINOv2's own file gives."""
     source, backbone = tiny.write(tmp_path / "in", SAME_GRID)
     wanted = convert.convert(source, backbone, tmp_path / "a", training(SAME_GRID))
-    named = sys.modules["jepa_wms_backbones"].renamed(tiny.backbone_state(SAME_GRID))
+    named = renamed(tiny.backbone_state(SAME_GRID))
     other = tmp_path / "model.safetensors"
     safetensors.torch.save_file({key: part.contiguous() for key, part in named.items()}, other)
     found = convert.convert(source, other, tmp_path / "b", training(SAME_GRID))
