@@ -103,7 +103,7 @@ def convert(
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         if "proprio_encoder" in parts:
-            options = {"proprio_weight": training.proprio_weight}
+            options = {"proprio_weight": training.proprio_weight, "proprio_patches": "every"}
             (folder / "acpc.json").write_text(json.dumps(options) + "\n")
         # Tensors may share their storage in a file of torch, and may not in this one.
         dense = {name: tensor.clone().contiguous() for name, tensor in state.items()}

@@ -33,8 +33,8 @@ SAME_GRID = tiny.Sizes(trained_grid=3)
 NO_PROPRIO = tiny.Sizes(proprio=(0, 0))
 WIDER = tiny.Sizes(width=192, trained_grid=6, grid=4, depth=3, heads=3, inner=67)
 OVER_DINOV3 = tiny.Sizes(registers=2)
-# What the file is called, the family, and whose proprioception a latent holds.
-KINDS = {DinoWm: ("dino_wm", "prejepa", "first"), JepaWm: ("jepa_wm", "jepa_wm", "every")}
+# What the file is called, and the family.
+KINDS = {DinoWm: ("dino_wm", "prejepa"), JepaWm: ("jepa_wm", "jepa_wm")}
 
 
 def training(sizes: tiny.Sizes) -> object:
@@ -51,7 +51,7 @@ def test_computes_what_the_source_describes(
     tmp_path: Path, truth: type[DinoWm | JepaWm], sizes: tiny.Sizes, history: int
 ) -> None:
     """Latents, rollouts longer than the window, and the cost, against loops in float64."""
-    kind, family, patches = KINDS[truth]
+    kind, family = KINDS[truth]
     source, backbone = tiny.write(tmp_path / "in", sizes, kind)
     card = convert.convert(source, backbone, tmp_path / "out" / "run", training(sizes))
     model = load_checkpoint(tmp_path / "out", "run", device=CPU)
@@ -65,8 +65,6 @@ def test_computes_what_the_source_describes(
     proprio = torch.randn(history, 4, generator=generator) if sizes.proprio[0] else None
     reference = truth(sizes)
     wanted = reference.unroll(reference.encode(pixels), proprio, actions, model.card.history)
-    if patches == "first":
-        wanted["proprio"] = wanted["proprio"][:, :1]
     check(model, torch.float32, (pixels, proprio, actions), wanted, 1e-4)
     # Positions and the folded projection are stored in float32.
     check(wide, torch.float64, (pixels, proprio, actions), wanted, 1e-5)
@@ -298,7 +296,8 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     asked = [str(source), "--backbone", str(backbone), "--out", str(tmp_path / "run")]
     assert convert.main([*asked, "--image-size", "12", "--proprio-weight", "0.5"]) == 0
     assert "prejepa" in capsys.readouterr().out
-    assert json.loads((tmp_path / "run" / "acpc.json").read_text()) == {"proprio_weight": 0.5}
+    options = json.loads((tmp_path / "run" / "acpc.json").read_text())
+    assert options == {"proprio_weight": 0.5, "proprio_patches": "every"}
     assert convert.main([*asked, "--image-size", "12"]) == 1
     assert "name a new folder" in capsys.readouterr().err
     with pytest.raises(AlreadyExists):

@@ -120,11 +120,7 @@ class AdaLnPredictor(FramePredictor):
 
 
 class JepaWmModel(PreJepaModel):
-    """Backbone, AdaLN predictor and embedder of proprioception.
-
-    A latent holds what every patch says of proprioception, where PreJEPA's holds the first patch's:
-    jepa-wms compares the mean over patches.
-    """
+    """Backbone, AdaLN predictor and embedder of proprioception; latents are PreJEPA's."""
 
     predictor: AdaLnPredictor
 
@@ -135,11 +131,10 @@ class JepaWmModel(PreJepaModel):
         proprio: SlotEmbedder | None,
         history: int,
         proprio_weight: float,
+        proprio_patches: int,
     ) -> None:
         slots = {PROPRIO: proprio} if proprio is not None else {}
-        super().__init__(
-            backbone, predictor, slots, history, proprio_weight, proprio_patches=predictor.patches
-        )
+        super().__init__(backbone, predictor, slots, history, proprio_weight, proprio_patches)
 
     def embed_actions(self, blocks: Float[Tensor, "*b width"]) -> Float[Tensor, "*b emb"]:
         """Embeddings of normalised action blocks."""

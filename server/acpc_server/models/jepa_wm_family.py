@@ -45,6 +45,12 @@ class JepaWmConfig(Part):
     ctxt_window: Count = 2
 
 
+class JepaWmOptions(PreJepaOptions):
+    """As PreJEPA's, with the default that is jepa-wms' cost."""
+
+    proprio_patches: Literal["first", "every"] = "every"
+
+
 class JepaWmFamily:
     """Builder of the family ``"jepa_wm"``."""
 
@@ -65,9 +71,9 @@ class JepaWmFamily:
             UnsafeCheckpoint: Any of the checks fails; the message names the key.
         """
         parsed = parse_config(JepaWmConfig, config)
-        options = state.parse_options(PreJepaOptions)
+        options = state.parse_options(JepaWmOptions)
         with torch.device("meta"):
-            network = build_network(parsed, options.proprio_weight)
+            network = build_network(parsed, options)
         count = count_parameters(network, limits)
         fill(network, rename_old_layers(state.tensors, state.filename), state.filename)
         card = ModelCard(
@@ -84,7 +90,7 @@ class JepaWmFamily:
         return FrozenPreJepa(network, card, device)
 
 
-def build_network(config: JepaWmConfig, proprio_weight: float = 1.0) -> JepaWmModel:
+def build_network(config: JepaWmConfig, options: JepaWmOptions) -> JepaWmModel:
     """The network of a config, with fresh weights; UnsafeCheckpoint if widths do not fit."""
     backbone, predictor = build_backbone(config.encoder), config.predictor
     if predictor.embed_dim != backbone.width:
@@ -122,4 +128,11 @@ def build_network(config: JepaWmConfig, proprio_weight: float = 1.0) -> JepaWmMo
         if predictor.proprio_dim is not None
         else None
     )
-    return JepaWmModel(backbone, AdaLnPredictor(shape), proprio, config.ctxt_window, proprio_weight)
+    return JepaWmModel(
+        backbone,
+        AdaLnPredictor(shape),
+        proprio,
+        config.ctxt_window,
+        options.proprio_weight,
+        shape.patches if options.proprio_patches == "every" else 1,
+    )

@@ -127,7 +127,7 @@ class PreJepaModel(nn.Module):
         extra_encoders: Mapping[str, SlotEmbedder],
         history: int,
         proprio_weight: float,
-        proprio_patches: int = 1,
+        proprio_patches: int,
     ) -> None:
         super().__init__()
         self.backbone = backbone

@@ -191,10 +191,13 @@ class PreJepaOptions(Part):
             among the others.
         proprio_weight: Of the mean square over the proprio embedding, beside that over visual
             coordinates, in every distance and cost.
+        proprio_patches: Whose embedding of proprioception a latent holds: that which the first
+            patch predicts, as stable-worldmodel's cost reads it, or every patch's, as jepa-wms'.
     """
 
     backbone: str | None = None
     proprio_weight: Weight = 1.0
+    proprio_patches: Literal["first", "every"] = "first"
 
 
 class PreJepaFamily:
@@ -219,7 +222,7 @@ class PreJepaFamily:
         parsed = parse_config(PreJepaConfig, config)
         options = state.parse_options(PreJepaOptions)
         with torch.device("meta"):
-            network = build_network(parsed, options.proprio_weight)
+            network = build_network(parsed, options)
         count = count_parameters(network, limits)
         stored = rename_old_layers(state.tensors, state.filename)
         used = _without_unused(stored, network, parsed.predictor, state.filename)
@@ -240,7 +243,7 @@ class PreJepaFamily:
         return FrozenPreJepa(network, card, device)
 
 
-def build_network(config: PreJepaConfig, proprio_weight: float = 1.0) -> PreJepaModel:
+def build_network(config: PreJepaConfig, options: PreJepaOptions) -> PreJepaModel:
     """The network of a config, with fresh weights; UnsafeCheckpoint if widths do not fit."""
     backbone, predictor = build_backbone(config.encoder), config.predictor
     slots = config.extra_encoders.modules
@@ -276,7 +279,12 @@ def build_network(config: PreJepaConfig, proprio_weight: float = 1.0) -> PreJepa
     )
     embedders = {str(key): SlotEmbedder(slot.in_chans, slot.emb_dim) for key, slot in slots.items()}
     return PreJepaModel(
-        backbone, PatchPredictor(shape), embedders, config.history_size, proprio_weight
+        backbone,
+        PatchPredictor(shape),
+        embedders,
+        config.history_size,
+        options.proprio_weight,
+        shape.patches if options.proprio_patches == "every" else 1,
     )
 
 
