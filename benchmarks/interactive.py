@@ -13,6 +13,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any, cast
 
+import bare
+import grpc
 import numpy as np
 import torch
 from acpc.contract import (
@@ -49,11 +51,17 @@ from server_process import ServerProcess
 MODEL = "two-room-base"
 CANDIDATES, HORIZON, ELITES = 64, 5, 8
 CALLERS, VIEWS = 32, (1, 4)  # of ComparePair, merged and not; views of each pair
+# Messages of that pool, and about what it takes, of a server that only computes.
+REQUEST_BYTES, ANSWER_BYTES, BARE_SECONDS = 25_300, 4_240, 0.02
 PRIMITIVES = {PAIR: "pair", POOL: "pool"}  # device calls of a method, in the metrics
 
 
 def pool_overhead(address: str, sockets: str, rounds: int) -> dict[str, Any]:
-    """CertifyPool of 64 candidates x 5 steps by TCP and by a Unix socket, and in process."""
+    """CertifyPool of 64 candidates x 5 steps by TCP and by a Unix socket, and in process.
+
+    Overheads are medians of differences to the call in process of the same turn, and beside them
+    what gRPC alone takes for messages of these sizes with as much computing between them.
+    """
     rng = np.random.default_rng(0)
     history = rng.integers(0, 256, (HISTORY, SIDE, SIDE, 3), dtype=np.uint8)
     past = rng.standard_normal((HISTORY - 1, WIDTH)).astype(np.float32)
@@ -88,7 +96,14 @@ def pool_overhead(address: str, sockets: str, rounds: int) -> dict[str, Any]:
         certify_pool(session, pool, context)
         return time.perf_counter() - started
 
-    with AcpcClient(address) as by_port, AcpcClient(sockets) as by_socket:
+    plain = f"{sockets}.plain"
+    with (
+        AcpcClient(address) as by_port,
+        AcpcClient(sockets) as by_socket,
+        bare.served(plain, BARE_SECONDS, ANSWER_BYTES) as plain_address,
+        grpc.insecure_channel(plain_address) as plain_port,
+        grpc.insecure_channel(plain) as plain_socket,
+    ):
 
         def over_wire(client: AcpcClient, seed: int, pool: np.ndarray) -> float:
             started = time.perf_counter()
@@ -105,18 +120,20 @@ def pool_overhead(address: str, sockets: str, rounds: int) -> dict[str, Any]:
             return time.perf_counter() - started
 
         # In turn, so that all see the same machine; no seed twice, so that none is in the cache.
-        seen: dict[str, list[float]] = {"wire": [], "unix": [], "in_process": []}
+        ways = ("wire", "unix", "in_process", "grpc_alone", "grpc_alone_unix")
+        seen: dict[str, list[float]] = {way: [] for way in ways}
         for seed, pool in enumerate(pools):
             seen["wire"].append(over_wire(by_port, 2 * seed, pool))
             seen["unix"].append(over_wire(by_socket, 2 * seed + 1, pool))
             seen["in_process"].append(in_process(2 * seed, pool))
+            seen["grpc_alone"].append(bare.overhead(plain_port, REQUEST_BYTES))
+            seen["grpc_alone_unix"].append(bare.overhead(plain_socket, REQUEST_BYTES))
     engine.close()
-    found = {way: quantiles(seconds[rounds // 10 :]) for way, seconds in seen.items()}
-    inside = found["in_process"]["p50_ms"]
+    warm = {way: np.array(seconds[rounds // 10 :]) for way, seconds in seen.items()}
     return {
-        **found,
-        "overhead_p50_ms": found["wire"]["p50_ms"] - inside,
-        "unix_overhead_p50_ms": found["unix"]["p50_ms"] - inside,
+        **{way: quantiles(list(seconds)) for way, seconds in warm.items()},
+        "overhead_p50_ms": 1e3 * np.median(warm["wire"] - warm["in_process"]),
+        "unix_overhead_p50_ms": 1e3 * np.median(warm["unix"] - warm["in_process"]),
     }
 
 
