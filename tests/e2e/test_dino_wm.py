@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy_reference as metrics
+import pair_reference
+import pixel_reference as pixels
 import pytest
+import score_reference
 import torch
 from acpc.contract import (
     DatasetAnchors,
@@ -20,6 +25,8 @@ from acpc_client.sync.client import AcpcClient
 from acpc_server.models import TakesProprio, Widens, load_checkpoint, rollout_pool, with_proprio
 from acpc_server.numerics import to_model_input
 from numpy.typing import NDArray
+from planning_world import certify
+from prejepa_reference import PreJepaReference
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import public_columns, write_public_dataset
 from public_prejepa import TINY, public_prejepa, write_prejepa
@@ -38,6 +45,8 @@ SIDE = 30
 RANDOM = np.random.default_rng(3)
 PROTOCOL = ScoreProtocol(horizon=2, draws=2)
 NOISE = GaussianNoise(0.1)
+COLUMNS = public_columns((40, 50, 60), side=SIDE)
+BARE = dataclasses.replace(TINY, slots={"action": (6, 10)})
 SOURCE = DatasetAnchors("rooms.h5", "tiny.yaml", count=12)
 
 
@@ -45,8 +54,9 @@ SOURCE = DatasetAnchors("rooms.h5", "tiny.yaml", count=12)
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AcpcClient]:
     root = tmp_path_factory.mktemp("dino")
     write_prejepa(root / "checkpoints/dino", TINY, public_prejepa(TINY))
+    write_prejepa(root / "checkpoints/bare", BARE, public_prejepa(BARE))
     write_checkpoint(root / "checkpoints/lewm", public_config(block_dim=6))
-    columns = public_columns((40, 50, 60), side=SIDE)
+    columns = COLUMNS
     body = np.random.default_rng(1).normal(5.0, 2.0, (150, 4)).astype(np.float32)
     (root / "data").mkdir()
     write_public_dataset(root / "data/rooms.h5", columns, override={"body": body})
@@ -118,6 +128,64 @@ def test_pairs_and_pools_see_proprioception(client: AcpcClient, tmp_path: Path) 
                      goal_proprio=goal_proprio) as session:  # fmt: skip
         session.move(history[1:], keep=1, past_blocks=blocks[:1], views=view, proprio=proprio)
         assert session.certify(pool).clean_costs == pytest.approx(costs.numpy(), rel=1e-4)
+
+
+def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient) -> None:
+    """From uint8 frames and proprioception to bounds, in NumPy loops that share no code."""
+    model = PreJepaReference.of(TINY, public_prejepa(TINY))
+    history, view, proprio = frames(2), frames(1, 2), normal(2, 4)
+    blocks, goal, goal_proprio = normal(1 + 3, 6), frames(), normal(4)
+    seen = model.beside(proprio)
+    inputs = pixels.model_input(view[0], model.image_size)
+    (wanted,) = pair_reference.compare(seen, history, blocks, [inputs])
+    (found,) = client.compare_pair("dino", history, blocks, views=view, proprio=proprio).results
+    assert found.acpc == pytest.approx(wanted.acpc, rel=1e-4)
+    assert found.step_distances == pytest.approx(wanted.step_distances, rel=1e-4)
+    assert found.encoder_shift == pytest.approx(wanted.encoder_shift, rel=1e-4)
+
+    pool = normal(4, 3, 6)
+    latents = [seen.encode(pixels.model_input(x, model.image_size)) for x in (history, view[0])]
+    actions = [np.concatenate([blocks[:1], one]).astype(np.float64) for one in pool]
+    clean, other = (np.stack([model.rollout(x, one) for one in actions]) for x in latents)
+    aim = model.beside(goal_proprio[None]).encode(pixels.model_input(goal[None], model.image_size))[
+        0
+    ]
+    expected = certify(clean, other, aim, mean=False, weights=metrics.uniform(3))
+    answer = client.certify_pool(
+        "dino", history, pool, goal, past_blocks=blocks[:1], views=view, proprio=proprio,
+        goal_proprio=goal_proprio,
+    )  # fmt: skip
+    np.testing.assert_allclose(answer.clean_costs, expected.clean_costs, rtol=1e-4)
+    for name in ("perturbed_costs", "displacements", "bounds", "chained_bounds", "acpc"):
+        np.testing.assert_allclose(
+            getattr(answer.views[0], name), getattr(expected, name), rtol=3e-4
+        )
+    margin = metrics.elite_margin(expected.clean_costs, expected.bounds, 1)
+    scale = max(expected.clean_costs)
+    assert answer.views[0].top1.margin == pytest.approx(margin, abs=1e-3 * scale)
+
+
+def test_ir_and_sr_are_the_papers(client: AcpcClient) -> None:
+    """Of a checkpoint without proprioception."""
+    source = dataclasses.replace(SOURCE, task="bare.yaml")
+    anchors = score_reference.draw_anchors(
+        COLUMNS, history=3, horizon=2, count=12, seed=9101, frameskip=3
+    )
+    wanted = score_reference.score(
+        PreJepaReference.of(BARE, public_prejepa(BARE)), anchors, NOISE.to_spec(),
+        history=3, draws=2, seed=PROTOCOL.seed,
+    )  # fmt: skip
+    job = client.score_checkpoint("bare", source, NOISE, protocol=PROTOCOL)
+    found = job.result(timeout=GENEROUS_SECONDS).checkpoint
+    assert found.anchor_values is not None
+    assert found.anchor_values.partner.tolist() == wanted.partner
+    np.testing.assert_allclose(found.anchor_values.draw_radius, wanted.draw_radius, rtol=1e-4)
+    distances = found.anchor_values.different_state_distance
+    np.testing.assert_allclose(distances, wanted.distance, rtol=1e-4)
+    assert found.ir_raw == pytest.approx(wanted.ir_raw, rel=1e-4)
+    assert found.sr == wanted.sr
+    median = wanted.median_latent_distance
+    assert found.median_latent_distance == pytest.approx(median, rel=1e-4)
 
 
 @pytest.mark.parametrize(
