@@ -8,25 +8,28 @@ epsilon, and f' = p + q + 2 s for the square and 1 otherwise, b = (r + 2 s) f' b
 Costs and bounds of steps and terms are summed with coefficients c >= 0. What depends on the actions
 alone, A, is added to the cost and not to the bound.
 
-**Rounding.** u, t and d are those of ``cost_bounds``; K counts coefficients above 0. The measure
-m = N^2 (l2) or N (l1) takes a subtraction, a square or absolute value and a product per coordinate,
-d - 1 additions, and for the mean a division by a sum of d weights: fewer than n = 2 d + 4 roundings
+**Rounding.** u, t and d are those of ``cost_bounds``; K counts coefficients above 0. The measure m
+= N^2 (l2) or N (l1) takes a subtraction, a square or absolute value and a product per coordinate, d
+- 1 additions, and for the mean a division by a sum of d weights: fewer than n = 2 d + 4 roundings
 of values that are not negative. Products that underflow are off by at most t each, times a weight:
-by T0 = 2 (d + 2) t max(1, w_i) in all. So m^ misses m by at most gamma_n m + T0, and N^, the root
-of m^ or m^ itself, misses N by at most gamma_(n+1) N + F / 4, where F is 4 sqrt(T0) (l2) or 4 T0
-(l1). With G = 4 (2 d + K + 32) u, more than twice gamma of any number of roundings below,
+by T0 = 2 (d + 2) t max(1, w_i) in all, which the mean divides by sum w where that is below 1. So m^
+misses m by at most gamma_n m + T0, and N^, the root of m^ or m^ itself, misses N by at most
+gamma_(n+1) N + F / 4, where F is 4 sqrt(T0) (l2) or 4 T0 (l1). With G = 4 (2 d + K + 32) u, more
+than twice gamma of any number of roundings below,
 
     (N^ - F) (1 - G)  <=  N  <=  (N^ + F) (1 + G).
 
 Weights lie in 0 or [1e-30, 1e30], so coefficients, products of two, neither overflow nor underflow;
-a product of a coefficient that underflows is off by t, and 4 (K + 1) t stands for all. f and the
-sums are of values that are not negative, and each is moved outwards by one more factor of 1 + G or
-1 - G. Of the room F that r takes, F / 2 is needed; the rest covers the floors of the *computed*
-costs, of either input, as the surplus of G does for their relative errors. The control penalty sums
-n squares of float32 numbers, which float64 holds, times a weight: fewer than n + 1 roundings; the
-offset is exact. S = 4 (n + 16) u (J + b + |A|), the cost J without A, covers these, the last sums,
-and the two roundings of the reported costs. So ``lower`` <= C - b and C + b <= ``upper`` for both
-exact and computed costs, and the reported bound holds for the reported costs as it does there.
+a product of a coefficient that underflows is off by t, and the square that it multiplies by t times
+the coefficient: 4 (K + 1) t max(1, c) stands for all. f and the sums are of values that are not
+negative, and each is moved outwards by one more factor of 1 + G or 1 - G. Of the room F that r
+takes, F / 2 is needed; the rest covers the floors of the *computed* costs, of either input, as the
+surplus of G does for their relative errors. The control penalty sums n squares of float32 numbers,
+which float64 holds, times a weight: fewer than n + 1 roundings; the offset is exact. S = 4 (n + 16)
+u (J + b + |A|), the cost J without A, covers these, the last sums, and the two roundings of the
+reported costs. So ``lower`` <= C - b and C + b <= ``upper`` for both exact and computed costs, and
+the reported bound holds for the reported costs as it does there. Of a cost that overflows no lower
+bound is known: infinity is the infeasible candidates' alone.
 """
 
 from __future__ import annotations
@@ -114,7 +117,8 @@ class PoolCost:
         self._added = self._penalty if offsets is None else self._penalty + offsets.double()
         counted = sum(int((term.coefficients > 0).sum()) for term in self._terms)
         self._guard = 4 * (2 * width + counted + 32) * UNIT  # G
-        self._least = 4 * (counted + 1) * TINY
+        dearest = max(1.0, *(float(term.coefficients.max()) for term in self._terms))
+        self._least = 4 * (counted + 1) * TINY * dearest
         penalised = candidates[0].numel() if objective.control_weights else 0
         self._spread = 4 * (penalised + 16) * UNIT  # of S
 
@@ -164,13 +168,15 @@ class PoolCost:
         rounding = self._guard * (found.clean + found.changed)
         rounding = rounding + 4 * UNIT * (costs.abs() + changed.abs())
         unmoved = (found.unmoved & (self._tolerance == 0)) | self.infeasible
+        lower = lowest - change + self._added - spread
+        lower = lower.masked_fill(~torch.isfinite(lower), -math.inf)
         ends = clean[:, -1].double() - perturbed[..., -1, :].double()
         return ObjectiveBounds(
             clean_costs=costs,
             perturbed_costs=changed,
             displacements=ends.square().sum(dim=-1).sqrt(),
             bounds=((change + rounding) * grown).masked_fill(unmoved, 0.0),
-            lower=(lowest - change + self._added - spread).masked_fill(self.infeasible, math.inf),
+            lower=lower.masked_fill(self.infeasible, math.inf),
             upper=(highest + change + self._added + spread).masked_fill(self.infeasible, math.inf),
             reach=torch.ones_like(changed),
             tolerance=self._tolerance,
@@ -252,7 +258,7 @@ def _fitted(term: DistanceTerm, path: str, horizon: int, width: int, reduction: 
     total = float(width) if weights is None else float(weights.sum())
     divisor = total if reduction == "mean" else 1.0
     largest = 1.0 if weights is None else float(weights.max())
-    floor = 2 * (width + 2) * TINY * max(1.0, largest)  # T0
+    floor = 2 * (width + 2) * TINY * max(1.0, largest) / min(1.0, divisor)  # T0
     if term.norm is Norm.L1:
         square = float(width) if weights is None else float(weights.square().sum())
         return _Term(term, coefficients, weights, divisor, math.sqrt(square) / divisor, 4 * floor)

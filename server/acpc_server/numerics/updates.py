@@ -11,8 +11,9 @@ actions, all of which are looked at.
 taken to be right to 8 units in the last place (its kernels promise 1), so that 1 + 2^-48 covers
 it, and the smallest normal number what underflows. Actions are shifted to be at least 0, and
 weights scaled by 2^400, so that no product of a weight and a difference of float32 actions
-underflows; sums of J terms have the relative error 2 (J + 8) u, and their quotient less than
-8 (J + 8) u.
+underflows; sums of J terms have the relative error 2 (J + 8) u, and their quotient, where it does
+not underflow, less than 8 (J + 8) u; the next float64 above is above both. Costs and temperatures
+above 1 are scaled by 2^-64, so that no difference of costs and no temperature overflows.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def softmax_update(
         raise InvalidArgument("temperature", f"is {temperature}; give a finite one above 0")
     actions = candidates.double().flatten(1)  # (J, H * width)
     clean = bounds.clean_costs.reshape(len(candidates))
-    feasible = torch.isfinite(clean)
+    feasible = ~torch.isposinf(bounds.lower).reshape(-1, len(candidates)).any(dim=0)
     fixed = torch.ones(bounds.lower.shape[:-1], dtype=torch.bool)
     chosen = feasible
     if elites is not None:
@@ -113,7 +114,10 @@ def softmax_update(
     fixed &= (torch.isfinite(lowest) & torch.isfinite(highest)).all(dim=-1)
     for view in fixed.nonzero().tolist():
         at = tuple(view)
-        light, heavy = _weights(lowest[at], highest[at], temperature * bounds.divisor)
+        scale = 2.0**-64 if temperature > 1 else 1.0
+        light, heavy = _weights(
+            lowest[at] * scale, highest[at] * scale, temperature * scale * bounds.divisor
+        )
         upper[at] = torch.minimum(_greatest(used, light, heavy), most)
         lower[at] = torch.maximum(-_greatest(-used, light, heavy), least)
     tiny = torch.finfo(torch.float64).tiny * (change > 0)  # what underflows is not nothing
@@ -148,7 +152,9 @@ def _greatest(actions: Tensor, light: Tensor, heavy: Tensor) -> Tensor:
     weighed = (top * shifted).cumsum(0) + _after(rest * shifted)
     means = weighed / (top.cumsum(0) + _after(rest))
     greatest = means.amax(dim=0) * (1 + 8 * (len(actions) + 8) * UNIT)
-    return least + greatest + 4 * UNIT * (least.abs() + greatest)
+    return torch.nextafter(
+        least + greatest + 4 * UNIT * (least.abs() + greatest), torch.full_like(least, math.inf)
+    )
 
 
 def _after(values: Tensor) -> Tensor:
