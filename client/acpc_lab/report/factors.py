@@ -34,11 +34,12 @@ class Placed:
 
     @property
     def surely_fails(self) -> bool:
-        """Whether it does so throughout its intervals."""
-        if not self.cell.is_reference:
-            return self.fails and self.cell.sure is Outcome.FAILED
-        sr, limit = self.cell.interval("sr"), self.cell.score and self.cell.score.verdict.thresholds
-        return bool(self.fails and sr and limit and limit.sr and sr.upper < limit.sr)
+        """Whether it surely does, among all cells of the report.
+
+        Not said of a reference: it is no member of the family that is corrected for its size.
+        """
+        among = self.cell.among
+        return self.fails and among is not None and among.outcome is Outcome.FAILED
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,14 @@ class FactorSection:
     Attributes:
         columns: Checkpoints, each with its levels.
         breaks: A row per checkpoint: its name, and an onset for every factor.
+        sure: What "surely" means there, in words.
     """
 
     factors: tuple[str, ...]
     columns: tuple[tuple[str, tuple[float, ...]], ...]
     breaks: tuple[tuple[str, tuple[Onset, ...]], ...]
     tables: tuple[HeatTable, ...]
+    sure: str
 
 
 def placed(data: ReportData) -> list[Placed]:
@@ -124,7 +127,9 @@ def factor_section(data: ReportData) -> FactorSection | None:
         )
         for name in names
     )
-    return FactorSection(factors, columns, breaks, tuple(tables))
+    together = f"{100 * data.family.confidence:g} % sure of all of them together"
+    sure = together if data.corrects else "each by itself"
+    return FactorSection(factors, columns, breaks, tuple(tables), sure)
 
 
 def _name(cell: Measurement) -> str:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from acpc_client import Outcome
+from acpc_lab.evidence import FamilyWise
 from acpc_lab.plotting import panel, styled
 from acpc_lab.report import ReportData, render
 from acpc_lab.report.factors import factor_section, placed
@@ -133,3 +136,32 @@ def test_an_unfinished_sweep_has_a_section_too() -> None:
     assert only is not None
     assert not only.breaks[0][1][0].measured
     render(data.with_(cells=tuple(cells)))
+
+
+@pytest.mark.parametrize(("family_wise", "most"), [(FamilyWise.HOLM, 0.09), (FamilyWise.NONE, 1.0)])
+def test_a_sure_onset_is_rarely_wrong_in_any_cell(family_wise: FamilyWise, most: float) -> None:
+    """Of cells that lie on the threshold, none fails; each by itself is said to now and then."""
+    random, families, places = (
+        np.random.default_rng(5),
+        300,
+        42,
+    )  # 2 checkpoints, 7 factors, 3 levels
+    score = judged(side("varied", 3.0, 4.0), side("plain", 3.0, 4.0), sure=True)
+    assert score.evidence is not None
+    wrong = 0
+    for p_values in random.uniform(size=(families, places)):
+        cells = [
+            Measurement("varied", f"given_views:f{place}:1", replace(score, evidence=replace(
+                score.evidence,
+                p_failed=p,
+                confident_outcome=Outcome.FAILED if p <= 0.05 else Outcome.UNDECIDED,
+            )))
+            for place, p in enumerate(p_values.tolist())
+        ]  # fmt: skip
+        data = ReportData("Null", tuple(cells), family_wise=family_wise)
+        wrong += any(item.surely_fails for item in placed(data))
+    assert wrong / families <= most  # 0.05, and three standard errors
+    assert family_wise is FamilyWise.HOLM or wrong / families > 0.8
+    section = factor_section(data)
+    assert section is not None
+    assert ("95 % sure of all" in section.sure) == (family_wise is FamilyWise.HOLM)
