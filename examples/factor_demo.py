@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 from acpc_client import AcpcClient
-from acpc_lab.factors import LEVELS, certified_shares, write_certified
+from acpc_lab.factors import LEVELS, certified_shares, certified_study, write_certified
 from PIL import Image, ImageDraw, ImageFont
 from server_process import HERE, WORLD, acpc, running_server
 
@@ -88,11 +88,10 @@ def main() -> None:
             if done not in (0, SCREEN_FAILED):
                 sys.exit(done)
             some = {name: found[:CERTIFIED_ANCHORS] for name, found in views.items()}
-            few = anchors.part(0, CERTIFIED_ANCHORS)
+            few = client.anchors.upload(anchors.part(0, CERTIFIED_ANCHORS), views=some)
+            study = certified_study(few, candidates=32)
             shares = [
-                row
-                for name in CHECKPOINTS
-                for row in certified_shares(client, name, few, some, candidates=32)
+                row for name in CHECKPOINTS for row in certified_shares(client, name, few, study)
             ]
         write_certified(certified, shares)
         figures = out / "figures"

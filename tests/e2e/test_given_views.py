@@ -27,6 +27,7 @@ from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import InvalidArgument
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli import app
+from acpc_lab.factors import certified_shares, certified_study
 from acpc_server.numerics import to_model_input, to_pixels
 from acpc_server.perturb import perturb_frames
 from job_world import JobWorld, write_job_world
@@ -150,6 +151,28 @@ def test_a_picture_of_a_group_is_its_frames(
     for picture in client.preview_anchors(job, [0, 7], draw=2):
         np.testing.assert_array_equal(picture.perturbed, views[picture.anchor, 2])
         np.testing.assert_array_equal(picture.clean, anchors.frames[picture.anchor, :HISTORY])
+
+
+def test_certified_shares_are_a_job_and_the_same_bytes_anywhere(
+    world: JobWorld, client: AcpcClient, stored: AnchorSet, anchors: AnchorArrays, views: np.ndarray
+) -> None:
+    study = certified_study(stored, candidates=8, seed=2)
+
+    def jobs() -> int:
+        return len(list(client.operations.list()))
+
+    rows = certified_shares(client, "model", stored, study)
+    before = jobs()
+    assert certified_shares(client, "model", stored, study) == rows
+    assert jobs() == before
+    result = client.run_study("model", stored, study).result()
+    by_anchor = result.columns["certified"].reshape(COUNT, 2)  # a view of two groups
+    assert [row.certified for row in rows] == by_anchor.sum(axis=0).tolist()
+    assert [row.views_digest for row in rows] == [x.digest for x in stored.extras]
+    with world.server("elsewhere") as server, AcpcClient(server.address) as other:
+        given = {GROUP.group: views, "once": views[:, :1]}
+        again = certified_shares(other, "model", other.anchors.upload(anchors, views=given), study)
+    assert again == rows
 
 
 def test_what_a_set_does_not_have_is_told(

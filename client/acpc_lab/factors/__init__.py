@@ -8,6 +8,7 @@ reset to a state under a variation. docs/factors.md shows both.
 from acpc_lab.factors.certified import (
     CertifiedShare,
     certified_shares,
+    certified_study,
     read_certified,
     write_certified,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "CertifiedShare",
     "Render",
     "certified_shares",
+    "certified_study",
     "environment_renderer",
     "factor_of",
     "group_of",

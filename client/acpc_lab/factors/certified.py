@@ -1,98 +1,139 @@
-"""Counts the anchors whose plan is certified under each group of views."""
+"""Counts the anchors whose plan is certified under each group of views, by a job of the server."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, fields
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from acpc_client import AcpcClient, AnchorArrays
+from acpc_client import (
+    AcpcClient,
+    AnchorSet,
+    CemBudget,
+    CheckpointRef,
+    GivenViews,
+    PlannerStudy,
+)
 from acpc_client.errors import ArgumentError
-from numpy.typing import NDArray
-
-_MAX_VIEWS = 64
 
 
 @dataclass(frozen=True)
 class CertifiedShare:
-    """Of how many anchors a checkpoint's choice is certified under a shift.
+    """Of how many anchors a checkpoint's plan is certified under a shift, and what says so.
 
     Attributes:
         shift: In short form, for example ``given_views:light:1``.
-        certified: Anchors whose best candidate no given view changes, for certain.
+        certified: Anchors whose plan no given view changes, for certain.
         anchors: Anchors that were asked.
+        draws: Views of each.
+        checkpoint_digest: Of its weights and configuration.
+        anchors_digest: Of the anchor set.
+        views_digest: Of the group of views.
+        parameters: The settings of the study and its seeds, as JSON.
+        code_version: Of the server, and ``numeric_mode`` and ``device`` of its arithmetic.
     """
 
     checkpoint: str
     shift: str
     certified: int
     anchors: int
+    draws: int
+    checkpoint_digest: str
+    anchors_digest: str
+    views_digest: str
+    parameters: str
+    code_version: str
+    numeric_mode: str
+    device: str
+
+    @property
+    def source(self) -> str:
+        """What it was computed from, in short."""
+        digests = self.checkpoint_digest, self.anchors_digest, self.views_digest
+        weights, anchors, views = (digest[:12] for digest in digests)
+        return f"weights {weights}, set {anchors}, views {views}, server {self.code_version}"
+
+
+def certified_study(
+    stored: AnchorSet, *, draws: int | None = None, candidates: int = 64, seed: int = 0
+) -> PlannerStudy:
+    """The study that ``certified_shares`` runs: one pool at every anchor, under every group.
+
+    Args:
+        stored: An anchor set with groups of views.
+        draws: Views of each group; None: as many as every group has.
+        candidates: Size of a pool, 3 or more, drawn at random for each anchor.
+        seed: Of the pools.
+
+    Raises:
+        ArgumentError: The set has no group of views.
+    """
+    if not stored.groups:
+        raise ArgumentError("stored", "the anchor set has no group of views")
+    return PlannerStudy(
+        shifts=tuple(map(GivenViews, stored.groups)),
+        draws=draws or min(stored.groups.values()),
+        budget=CemBudget(candidates, elites=2, iterations=1, horizon=stored.horizon),
+        sampling_seed=seed,
+        history=stored.history,
+    )
 
 
 def certified_shares(
     client: AcpcClient,
-    checkpoint: str,
-    anchors: AnchorArrays,
-    views: Mapping[str, NDArray[np.uint8]],
-    *,
-    candidates: int = 64,
-    seed: int = 0,
+    checkpoint: str | CheckpointRef,
+    stored: AnchorSet,
+    study: PlannerStudy | None = None,
 ) -> list[CertifiedShare]:
-    """Asks ``CertifyPool`` at every anchor whether any view of a group can change the choice.
+    """Asks at every anchor whether any view of a group can change the plan.
 
-    The goal is an anchor's last frame; the candidates are its own logged future actions and those
-    of other anchors, drawn at random.
+    A planner study does: a durable job of the server. Asked again with the same arguments, after a
+    break of either side too, the same job answers, with the same bytes.
 
     Args:
-        client: Of a server that has the checkpoint.
-        checkpoint: Its name.
-        anchors: The anchors.
-        views: By group, as ``rendered_views`` gives them.
-        candidates: Size of a pool, 2 or more; at most one for each anchor.
-        seed: Of the pools.
+        client: Of a server that has the checkpoint and the set.
+        checkpoint: Its name; once its weights are others, a ref with their digest.
+        stored: The anchor set.
+        study: Which groups, and of which pools; None: ``certified_study(stored)``.
 
     Returns:
-        A row per group; an anchor counts where all views of the group are certified.
+        A row per group; an anchor counts where the plans under all its views are certified.
+
+    Raises:
+        AlreadyExists: The checkpoint was asked about when it had other weights.
+        AcpcError: What the server rejected, or could not do.
     """
-    history, others = anchors.history, len(anchors)
-    blocks = np.asarray(anchors.action_blocks)
-    held = dict.fromkeys(views, 0)
-    for row in range(others):
-        rng = np.random.default_rng((seed, int(anchors.anchor_ids[row])))
-        rest = rng.permutation(np.delete(np.arange(others), row))[: candidates - 1]
-        pool = blocks[[row, *rest], history - 1 :]
-        frames = anchors.frames[row : row + 1][0]
-        for part in _parts(views):
-            answer = client.certify_pool(
-                checkpoint,
-                frames[:history],
-                pool,
-                frames[-1],
-                past_blocks=blocks[row, : history - 1],
-                views=np.concatenate([views[group][row] for group in part]),
-            )
-            found = iter(answer.views)
-            for group in part:
-                sure = [next(found).top1.certified for _ in views[group][row]]
-                held[group] += all(sure)
-    return [
-        CertifiedShare(checkpoint, f"given_views:{group}", count, others)
-        for group, count in held.items()
-    ]
-
-
-def _parts(views: Mapping[str, NDArray[Any]]) -> Iterator[list[str]]:
-    """Groups that travel in one request."""
-    part: list[str] = []
-    for group, found in views.items():
-        if part and sum(views[name].shape[1] for name in part) + found.shape[1] > _MAX_VIEWS:
-            yield part
-            part = []
-        part.append(group)
-    yield part
+    study = study or certified_study(stored)
+    ref = CheckpointRef(checkpoint) if isinstance(checkpoint, str) else checkpoint
+    asked = json.dumps([asdict(ref), stored.digest, repr(study)])
+    identity = f"certified-{hashlib.sha256(asked.encode()).hexdigest()[:40]}"
+    job = client.run_study(ref, stored, study, request_id=identity)
+    result = job.result()
+    receipt, rows = result.receipt, result.columns
+    given: dict[str, str] = dict(receipt.parameters["given_views"])
+    shared: dict[str, Any] = {
+        "anchors": stored.anchors,
+        "draws": study.draws,
+        "checkpoint_digest": receipt.checkpoint_digest,
+        "anchors_digest": receipt.anchors_digest,
+        "parameters": json.dumps(receipt.parameters, sort_keys=True),
+        "code_version": receipt.code_version,
+        "numeric_mode": receipt.numeric_mode.name.lower(),
+        "device": receipt.device,
+    }
+    found = []
+    for place, shift in enumerate(study.shifts):
+        of_shift = rows["shift"] == place
+        broken = set(rows["anchor"][of_shift & ~rows["certified"]].tolist())
+        held = len(set(rows["anchor"][of_shift].tolist()) - broken)
+        digest = given[shift.group] if isinstance(shift, GivenViews) else ""
+        row = {"checkpoint": ref.name, "shift": str(shift), "certified": held}
+        found.append(CertifiedShare(**row, **shared, views_digest=digest))
+    return found
 
 
 def write_certified(path: Path, shares: Iterable[CertifiedShare]) -> None:
@@ -110,15 +151,14 @@ def read_certified(path: Path) -> list[CertifiedShare]:
         ArgumentError: It is no such file.
     """
     names = [field.name for field in fields(CertifiedShare)]
+    numbers = ("certified", "anchors", "draws")
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             if reader.fieldnames != names:
                 raise ValueError(f"its columns are {reader.fieldnames}")
             rows = [
-                CertifiedShare(
-                    line["checkpoint"], line["shift"], int(line["certified"]), int(line["anchors"])
-                )
+                CertifiedShare(**{**line, **{name: int(line[name]) for name in numbers}})
                 for line in reader
             ]
         if not all(0 <= row.certified <= row.anchors > 0 for row in rows):

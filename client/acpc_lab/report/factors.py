@@ -182,7 +182,7 @@ def _certified(cell: Measurement) -> Heat:
     share = cell.certified
     if share is None:
         return Heat("")
-    tip = f"{share.held} of {share.of} anchors"
+    tip = f"{share.held} of {share.of} anchors{share.source}"
     return Heat(f"{share.rate:.2f}", _ends(share.interval()), _shade(share.rate), tip)
 
 

@@ -45,10 +45,11 @@ class ProtocolUsed:
 
 @dataclass(frozen=True)
 class Share:
-    """How many of some anchors have a property."""
+    """How many of some anchors have a property, and what says so, in words."""
 
     held: int
     of: int
+    source: str = ""
 
     @property
     def rate(self) -> float:

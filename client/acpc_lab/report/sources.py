@@ -160,10 +160,19 @@ def _under_way(results: SweepResults) -> Iterator[str]:
 
 
 def with_certified(data: ReportData, shares: Iterable[CertifiedShare]) -> ReportData:
-    """The data with the certified fraction of each measurement that has one."""
-    known = {(it.checkpoint, it.shift): Share(it.certified, it.anchors) for it in shares}
-    cells = (dataclasses.replace(c, certified=known.get((c.name, c.shift))) for c in data.cells)
-    return data.with_(cells=tuple(cells))
+    """The data with the certified fraction of each measurement that has one of the same weights."""
+    known = {(it.checkpoint, it.shift): it for it in shares}
+    cells, others = [], set()
+    for cell in data.cells:
+        share = known.get((cell.name, cell.shift))
+        if share and cell.score and share.checkpoint_digest != cell.score.receipt.checkpoint_digest:
+            others.add(cell.name)
+            share = None
+        found = share and Share(share.certified, share.anchors, f"; {share.source}")
+        cells.append(dataclasses.replace(cell, certified=found))
+    named = ", ".join(sorted(others))
+    note = f"Certified fractions of {named} are of other weights, and are left out."
+    return data.with_(cells=tuple(cells), notes=(*data.notes, *([note] if others else [])))
 
 
 def server_of(results: SweepResults) -> tuple[str | None, Access]:

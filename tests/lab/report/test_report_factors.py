@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from acpc_client import Outcome
 from acpc_lab.evidence import FamilyWise
+from acpc_lab.factors import CertifiedShare
 from acpc_lab.plotting import panel, styled
-from acpc_lab.report import ReportData, render
+from acpc_lab.report import ReportData, render, with_certified
 from acpc_lab.report.factors import factor_section, placed
 from acpc_lab.report.figures import plates
 from acpc_lab.report.model import Measurement, Share
@@ -86,6 +87,21 @@ def test_tables_hold_every_number_with_its_interval_and_a_shade() -> None:
     share = dict(certified.rows)["light"]
     assert (share[0].text, share[3].text, share[3].tip) == ("", "0.75", "30 of 40 anchors")
     assert share[3].interval == "0.60 to 0.86"  # Wilson
+
+
+def test_shares_of_other_weights_are_left_out_and_said() -> None:
+    data = sample()
+    digests = {c.name: c.score.receipt.checkpoint_digest for c in data.cells if c.score}
+    shares = [
+        CertifiedShare(name, "given_views:light:1", 30, 40, 2, known, "s", "v", "{}", "1", "", "")
+        for name, known in ((name, digests[name] * (name == "plain")) for name in digests)
+    ]
+    found = with_certified(data, shares)
+    assert {c.name for c in found.cells if c.certified} == {"plain"}
+    assert found.notes == ("Certified fractions of varied are of other weights, and are left out.",)
+    section = factor_section(found)
+    assert section is not None
+    assert "server 1" in dict(section.tables[2].rows)["light"][2].tip
 
 
 def test_a_share_has_wilsons_interval() -> None:
