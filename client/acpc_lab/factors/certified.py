@@ -131,7 +131,7 @@ def certified_shares(
         broken = set(rows["anchor"][of_shift & ~rows["certified"]].tolist())
         held = len(set(rows["anchor"][of_shift].tolist()) - broken)
         digest = given[shift.group] if isinstance(shift, GivenViews) else ""
-        row = {"checkpoint": ref.name, "shift": str(shift), "certified": held}
+        row: dict[str, Any] = {"checkpoint": ref.name, "shift": str(shift), "certified": held}
         found.append(CertifiedShare(**row, **shared, views_digest=digest))
     return found
 
@@ -157,10 +157,10 @@ def read_certified(path: Path) -> list[CertifiedShare]:
             reader = csv.DictReader(file)
             if reader.fieldnames != names:
                 raise ValueError(f"its columns are {reader.fieldnames}")
-            rows = [
-                CertifiedShare(**{**line, **{name: int(line[name]) for name in numbers}})
-                for line in reader
+            lines: list[dict[str, Any]] = [
+                {**line, **{name: int(line[name]) for name in numbers}} for line in reader
             ]
+            rows = [CertifiedShare(**line) for line in lines]
         if not all(0 <= row.certified <= row.anchors > 0 for row in rows):
             raise ValueError("a row has more certified than anchors")
     except (OSError, ValueError, TypeError) as error:

@@ -168,7 +168,7 @@ def with_certified(data: ReportData, shares: Iterable[CertifiedShare]) -> Report
         if share and cell.score and share.checkpoint_digest != cell.score.receipt.checkpoint_digest:
             others.add(cell.name)
             share = None
-        found = share and Share(share.certified, share.anchors, f"; {share.source}")
+        found = Share(share.certified, share.anchors, f"; {share.source}") if share else None
         cells.append(dataclasses.replace(cell, certified=found))
     named = ", ".join(sorted(others))
     note = f"Certified fractions of {named} are of other weights, and are left out."
