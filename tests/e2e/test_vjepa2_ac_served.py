@@ -34,9 +34,9 @@ from vjepa2_reference import Array
 from waiting import GENEROUS_SECONDS
 
 SOURCE = Path(__file__).parents[2] / "examples" / "vjepa2_ac"
-POSED, BARE = tiny.Sizes(), tiny.Sizes(pose=False, inner_heads=1)
+POSED, BARE = tiny.Sizes(), tiny.Sizes(pose=False, inner_heads=1, grid=2)
 LARGE = tiny.Sizes(hidden=8000)  # more than a million parameters
-COUNT, HORIZON = 12, 2
+COUNT, HORIZON = 8, 2
 NOISE = GaussianNoise(0.1)
 PROTOCOL = ScoreProtocol(horizon=HORIZON, draws=2, seed=7)
 COLUMNS = public_columns((12, 15, 9), action_dim=7, side=POSED.side)
@@ -127,7 +127,7 @@ def test_the_card_says_what_it_is(client: AcpcClient) -> None:
     assert (card.action_block_dim, card.proprio_dim) == (7, 7)
     bare = client.checkpoints.load("bare").checkpoint.model
     assert bare is not None
-    assert (bare.latent_dim, bare.proprio_dim) == (9 * 36, 0)
+    assert (bare.latent_dim, bare.proprio_dim) == (4 * 36, 0)
 
 
 def test_pairs_pools_and_sessions_carry_the_pose_on(client: AcpcClient) -> None:
