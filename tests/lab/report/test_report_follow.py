@@ -68,7 +68,7 @@ class Following:
         assert self.process.wait(GENEROUS_SECONDS) == 0, self.told
         page = self.page.read_text()
         assert page.rstrip().endswith("</html>")
-        assert 'http-equiv="refresh"' not in page and "loads itself again" not in page
+        assert 'http-equiv="refresh"' not in page and "while it goes on" not in page
         assert "Traceback" not in self.told
         return page
 
