@@ -178,5 +178,6 @@ class Rolls:
             measures.append(measure(session, (clean, rollouts, self.goals), cost))
         costs = costs_of(session, cost, clean, self.goals)
         read = clean if cost is not None else clean[..., -1:, :]
-        kept = read.clone() if session.coverage_goal is not None else read[:, :0]
-        return Piece(kept, costs, finite, measures)
+        wanted = len(pools[0]) if session.coverage_goal is not None else 0
+        # A copy: a part of the rollouts would keep them all.
+        return Piece(read[:, :wanted].clone(), costs, finite, measures)

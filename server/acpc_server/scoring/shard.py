@@ -87,8 +87,8 @@ class ShardRecord:
             horizon_radius=torch.stack([r.mean(dim=1) for r in radii.values()], dim=1).numpy(),
             step_radius=screening.step_radius(steps, scale).numpy(),
             motion_scale=scale.numpy(),
-            history_latents=history[..., :kept].numpy(),
-            endpoint_latents=observed[:, -1, :kept].numpy(),
+            history_latents=history[..., :kept].clone().numpy(),
+            endpoint_latents=observed[:, -1, :kept].clone().numpy(),
         )
 
 

@@ -22,6 +22,7 @@ from acpc.contract import (
 )
 from acpc_server.engine import DeviceEngine
 from acpc_server.interactive import PairedCem, certify_pool, cover_pool
+from acpc_server.interactive.pieces import Rolls
 from acpc_server.scheduling import Priority, RequestContext
 from numpy.typing import NDArray
 from planning_world import DIM, PlanningWorld, context, drawn, moment, noise, pool
@@ -144,6 +145,13 @@ def test_draws_of_a_coverage_goal(
     for one, other in zip(whole.coverage, cut.coverage, strict=True):
         assert (one.top1.draws, one.top1.changed) == (other.top1.draws, other.top1.changed)
         assert one.top1.outcome is other.top1.outcome
+
+
+def test_a_piece_keeps_no_rollouts(world: PlanningWorld) -> None:
+    """Not even as the storage behind an empty part of them."""
+    rolls = Rolls.of([world.open(moment(views=VIEWS))], [torch.from_numpy(pool())])
+    piece = rolls.piece(slice(0, CANDIDATES), None, context())
+    assert piece.clean.untyped_storage().nbytes() == 0
 
 
 def test_paired_plans(world: PlanningWorld, hold: Hold, held: list[int]) -> None:
