@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anchor_wire
 import grpc
@@ -12,7 +13,7 @@ import pytest
 import wire
 from acpc.v1 import anchor_service_pb2 as anchors
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
-from cases import METHODS, Names, seeds
+from cases import METHODS, Names, given_seeds, seeds
 from fuzzer import prepare
 from google.longrunning import operations_pb2
 from google.longrunning.operations_pb2_grpc import OperationsStub
@@ -96,6 +97,23 @@ def test_anothers_names_are_those_of_nothing(
     replaced = seen[1].replace(victims.operation, STRANGE.operation)
     assert (seen[0], replaced.replace(victims.anchor_set, STRANGE.anchor_set)) == nothing
     assert seen[0] != "OK"
+
+
+@pytest.mark.parametrize("path", [*BY_SET, "/acpc.v1.AnchorService/GetAnchorSet"])
+def test_anothers_views_and_directions_are_those_of_nothing(
+    channel: grpc.Channel, tenants: Tenants, victims: Names, path: str
+) -> None:
+    def seen(names: Names, tenant: str) -> tuple[str, str]:
+        message: Any = given_seeds(names)[path][0]
+        if path in BY_SET:
+            message.checkpoint.name = "lewm"
+        sent = [message.SerializeToString()]
+        code, text = answer(channel, path, sent, tenants.metadata(tenant))
+        return code, text.replace(names.given, "")
+
+    assert seen(victims, "adversary") == seen(STRANGE, "adversary")
+    assert seen(victims, "adversary")[0] == "NOT_FOUND"
+    assert seen(victims, "victim")[0] == "OK"
 
 
 def test_nothing_of_it_was_touched(channel: grpc.Channel, tenants: Tenants, victims: Names) -> None:
