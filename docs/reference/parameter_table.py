@@ -86,7 +86,6 @@ NO_OPTION = {
         "RunStudy, *",
         "checkpoint.digest",
     ): "a file names checkpoints; the study's folder has digests",
-    ("RunStudy, *", "geometry.motion"): "no figure of the study needs it; from Python",
     ("List*", "page_*"): "the client reads page after page",
     ("PreviewAnchors", "*"): "`acpc report` asks for the anchors that decided a score",
     ("UploadAnchors, the header", "expected_digest"): "the client compares the answer's digest",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acpc.contract import DatasetAnchors, DriftStudy
+from acpc.contract import DatasetAnchors, DriftStudy, GeometryStudy
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli import app
 from acpc_lab.studies import bundle
@@ -102,6 +102,22 @@ def test_rows_are_the_columns_the_server_answered(
     rows = bundle.read(out).evidence().rows
     for name, values in direct.columns.items():
         np.testing.assert_array_equal(getattr(rows, name), values)
+
+
+def test_the_scale_of_motion_and_the_embeddings_are_kept_where_asked_for(
+    acpc: Callable[..., Any], client: AcpcClient, tmp_path: Path
+) -> None:
+    checkpoints, out = tmp_path / "checkpoints.csv", tmp_path / "study"
+    checkpoints.write_text(ONE)
+    study = GeometryStudy(draws=1, horizon=2, motion=True)
+    anchors = DatasetAnchors("measured.h5", "tworoom", count=4)
+    direct = client.run_study("lewm", anchors, study).result()
+    options = ["--anchors", 4, "--draws", 1, "--horizon", 2, "--perplexity", 2, "--motion"]
+    assert acpc("geometry", "--checkpoints", checkpoints, "--out", out, *options).exit_code == 0
+    held = bundle.read(out).evidence()
+    np.testing.assert_array_equal(held.rows.motion_scale, direct.columns["motion_scale"])
+    np.testing.assert_array_equal(held.arrays["0.observed"], direct.arrays["observed"])
+    assert verify(out).difference is None
 
 
 class Interruption(Exception):

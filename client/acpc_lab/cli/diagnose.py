@@ -51,9 +51,9 @@ def compare(
 
     The input holds `history` uint8 (h, height, width, 3) and `action_blocks` float32
     (h + H - 1, block width); optional `observed_future` uint8 (H, height, width, 3) adds
-    prediction errors; optional `views` uint8 (views, h, height, width, 3) takes the place of
-    `--shift`; `proprio` float32 (h, width), and `future_proprio` (H, width) with `observed_future`,
-    where the checkpoint's frames come with proprioception.
+    prediction errors; optional `views` (views, h, height, width, 3), uint8 or float32 in [0, 1],
+    takes the place of `--shift`; `proprio` float32 (h, width), and `future_proprio` (H, width) with
+    `observed_future`, where the checkpoint's frames come with proprioception.
 
     **Examples**
 

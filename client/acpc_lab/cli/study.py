@@ -23,6 +23,7 @@ from acpc_client.errors import FailedPrecondition
 from acpc_lab import studies
 from acpc_lab.cli import render, study_files
 from acpc_lab.cli.options import (
+    PROTOCOL,
     protocol,
     read_grid,
     read_numbers,
@@ -150,6 +151,15 @@ def geometry(
     *,
     sampled: Shifts,
     horizon: Horizon = None,
+    motion: Annotated[
+        bool,
+        typer.Option(
+            "--motion",
+            help="Keep the scale s_i of each anchor's clean motion, too, and the embeddings of its "
+            "observed frames.",
+            rich_help_panel=PROTOCOL,
+        ),
+    ] = False,
     highlighted: Annotated[int, typer.Option(min=1, help="Histories in colour.")] = 16,
     perplexity: Annotated[float, typer.Option(help="Of t-SNE.")] = 30.0,
     tsne_seed: Annotated[int, typer.Option(min=0, help="Of t-SNE.")] = 0,
@@ -169,7 +179,7 @@ def geometry(
             render.note(f"no t-SNE: {missing.message}")
             return rows, arrays
 
-    study = GeometryStudy(**sampled.said(), **said(horizon=horizon))
+    study = GeometryStudy(**sampled.said(), **said(horizon=horizon), motion=motion)
     return Plan(parameters, studies.AskStudy(study), gather)
 
 

@@ -31,6 +31,9 @@ class GeometryRows(Rows):
     rollout_radius: Annotated[Numbers, Column("largest distance of a view, rolled out", low=0)]
     rollout_nearest: Annotated[Numbers, Column("distance to the nearest other anchor", low=0)]
     rollout_disjoint: Annotated[Integers, Column("1: its ball meets no other anchor's", 0, 1)]
+    motion_scale: Annotated[
+        Numbers, Column("scale s_i of its clean motion, with --motion", low=0, optional=True)
+    ]
 
 
 @dataclass(frozen=True)

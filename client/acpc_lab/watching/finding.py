@@ -15,7 +15,7 @@ from pathlib import Path
 
 from acpc_client import CheckpointRef
 
-CONFIG = "config.json"
+CONFIG, OPTIONS = "config.json", "acpc.json"
 SUFFIXES = (".pt", ".safetensors")
 _ZIP_END = 22  # bytes of the record that ends a zip file without a comment
 _LONGEST_HEADER = 1 << 27
@@ -33,7 +33,7 @@ class WeightsFile:
 
     Attributes:
         ref: What the server calls it.
-        stamp: Size, times and identity of both files; differs once either was written or replaced.
+        stamp: Size, times and identity of its files; differs once one was written or replaced.
     """
 
     ref: CheckpointRef
@@ -53,13 +53,13 @@ class WeightsFile:
         return None
 
     def digest(self) -> str:
-        """sha256 of the configuration and the weights, byte by byte.
+        """sha256 of ``config.json``, of ``acpc.json`` where there is one, and of the weights.
 
         Raises:
             OSError: A file cannot be read.
         """
         digest = hashlib.sha256()
-        for file in (self.path.with_name(CONFIG), self.path):
+        for file in (*_beside(self.path), self.path):
             with file.open("rb") as opened:
                 digest.update(hashlib.file_digest(opened, "sha256").digest())
         return digest.hexdigest()
@@ -138,7 +138,7 @@ class Finder:
         if before != stamp:
             self._since[path] = stamp, time.monotonic()
         settled = before == stamp and time.monotonic() - since >= self._settle
-        ended = _is_json(path.with_name(CONFIG)) and _has_end(path)
+        ended = all(map(_is_json, _beside(path))) and _has_end(path)
         if ended or (ended is None and settled):
             self._whole[path] = stamp
             self._since.pop(path, None)
@@ -160,10 +160,16 @@ def _by_epoch(found: WeightsFile) -> tuple[object, ...]:
     return epoch is None, epoch or 0, found.ref.name, found.ref.weights
 
 
+def _beside(weights: Path) -> list[Path]:
+    """The configuration of a weights file, and the options, which not every checkpoint has."""
+    config, options = weights.with_name(CONFIG), weights.with_name(OPTIONS)
+    return [config, options] if os.path.lexists(options) else [config]
+
+
 def _stamp(weights: Path) -> Stamp | None:
     """None: one of the files is gone, or no regular file."""
     stamp: list[int] = []
-    for file in (weights, weights.with_name(CONFIG)):
+    for file in (weights, *_beside(weights)):
         try:
             status = file.lstat()
         except OSError:

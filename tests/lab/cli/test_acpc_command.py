@@ -74,12 +74,16 @@ def test_compare_json_is_the_whole_answer(acpc: Callable[..., Any], pair: Path) 
     assert parsed["receipt"]["device"] == "cpu"
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
 def test_compare_takes_views_from_the_file(
-    acpc: Callable[..., Any], tmp_path: Path, history: np.ndarray, blocks: np.ndarray
-) -> None:
-    path = tmp_path / "views.npz"
-    np.savez(path, history=history, action_blocks=blocks, views=history[None])
+    kind: type[np.generic], acpc: Callable[..., Any], tmp_path: Path, history: np.ndarray,
+    blocks: np.ndarray, counterparty: Counterparty,
+) -> None:  # fmt: skip
+    path, views = tmp_path / "views.npz", np.ones((1, *history.shape), kind)
+    np.savez(path, history=history, action_blocks=blocks, views=views)
     assert acpc("compare", "--input", path, "--checkpoint", "a").exit_code == 0
+    (sent,) = counterparty.requests["ComparePair"]
+    assert sent.explicit_views.data == views.tobytes()
     both = acpc("compare", "--input", path, "--checkpoint", "a", "--shift", "identity")
     assert both.exit_code == 2
     assert "both --shift and an array views" in both.stderr

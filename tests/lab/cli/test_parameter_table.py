@@ -130,7 +130,7 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
             "drift": [*DRAWN, "--groups", 4, "--protocol", "released", "--destroyed", "future"],
             "planner": [*DRAWN[:6], *CEM, "--history", 2, "--goal-offset", 3, "--cost", "sum",
                         "--protocol", "released"],
-            "geometry": DRAWN,
+            "geometry": [*DRAWN, "--motion"],
             "sensitivity": ["--probes", 2, "--seed", 3, "--horizon", 4, "--step", 0.01,
                             "--directions", "light"],
         }.items()

@@ -106,6 +106,22 @@ def test_other_content_of_the_same_size_and_time_is_seen(
     assert before.stamp != after.stamp
 
 
+def test_other_options_are_another_content(root: Path, write: Callable[..., Path]) -> None:
+    """``acpc.json`` says which backbone a checkpoint has, and what its distances weigh."""
+    finder, options = Finder(root, "", 3600.0), write("a").with_name("acpc.json")
+    seen = [(item.stamp, item.digest()) for item in finder.look()]
+    for content in ('{"proprio_weight": 1}', '{"proprio_weight": 2.5}'):
+        options.write_text(content[:-1])
+        assert names(finder) == [], "it is still being written"
+        options.write_text(content)
+        seen += [(item.stamp, item.digest()) for item in finder.look()]
+    assert [len(set(column)) for column in zip(*seen, strict=True)] == [3, 3]
+    options.unlink()
+    assert [(item.stamp, item.digest()) for item in finder.look()] == seen[:1]
+    options.symlink_to("config.json")
+    assert names(finder) == []
+
+
 def test_a_file_of_another_format_is_whole_when_it_no_longer_changes(root: Path) -> None:
     (root / "a").mkdir()
     (root / "a/config.json").write_text("{}")
