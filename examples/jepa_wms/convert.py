@@ -101,13 +101,13 @@ def convert(
     with tempfile.TemporaryDirectory(dir=destination.parent) as scratch:
         folder = Path(scratch, "checkpoint")
         folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         if "proprio_encoder" in parts:
             options = {"proprio_weight": training.proprio_weight, "proprio_patches": "every"}
             (folder / "acpc.json").write_text(json.dumps(options) + "\n")
         # Tensors may share their storage in a file of torch, and may not in this one.
         dense = {name: tensor.clone().contiguous() for name, tensor in state.items()}
         safetensors.torch.save_file(dense, folder / "weights.safetensors")
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         model = load_checkpoint(Path(scratch), folder.name, device=torch.device("cpu"))
         folder.rename(destination)
     return model.card
@@ -131,6 +131,8 @@ def read_parts(source: Path) -> dict[str, dict[str, Tensor]]:
         if stored[key] is not None:
             state = unwrap(stored[key], f"{source.name}: {key}")
             parts[key] = {name.removeprefix("module."): value for name, value in state.items()}
+            if len(parts[key]) != len(state):
+                raise rejected(source, f"{key}: two tensors have one name without 'module.'")
     predictor = parts["predictor"]
     if is_jepa_wm(parts):
         return parts
@@ -174,7 +176,7 @@ def dino_wm_config(
         }
     except KeyError as error:
         raise UnsafeCheckpoint(f"{name}: no {error.args[0]}; not a DINO-WM predictor") from None
-    except ValueError:
+    except (ValueError, IndexError):
         raise UnsafeCheckpoint(
             f"{name}: positions or slots have other axes than DINO-WM's"
         ) from None

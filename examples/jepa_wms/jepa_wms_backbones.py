@@ -30,6 +30,7 @@ POSITIONS = "embeddings.position_embeddings"
 REGISTERS = "embeddings.register_tokens"
 PATCHES = "embeddings.patch_embeddings.projection.weight"
 PATCH_BIAS = "embeddings.patch_embeddings.projection.bias"
+DINOV3_AXES = {REGISTERS: 3, "encoder.layer.0.mlp.fc1.weight": 2}
 DINOV3_PERIODS, DINOV3_THETA = "rope_embed.periods", 100.0
 
 
@@ -45,16 +46,18 @@ def read_backbone(
     Frames have one size, for which DINOv2's positions are resampled as its own code does.
     """
     stored = dict(StateReader(path.name, path.read_bytes(), {}).tensors)
+    _check_stored(path, stored)
     periods = stored.pop(DINOV3_PERIODS, None)
     state = renamed(stored)
-    axes = {PATCHES: 4, PATCH_BIAS: 1, **({POSITIONS: 3} if periods is None else {REGISTERS: 3})}
+    axes = {PATCHES: 4, PATCH_BIAS: 1, **({POSITIONS: 3} if periods is None else DINOV3_AXES)}
     for name, ndim in axes.items():
         if name not in state or state[name].ndim != ndim or not state[name].numel():
             wanted = "a backbone's weights, as DINOv2 or DINOv3 publish them, are wanted"
             raise rejected(path, f"no {name} of {ndim} axes; {wanted}")
     weight, bias = state[PATCHES].double(), state[PATCH_BIAS].double()
-    if weight.shape[1] != len(IMAGENET_MEAN):
-        raise rejected(path, f"patches of {weight.shape[1]} channels; RGB is wanted")
+    if weight.shape[1] != len(IMAGENET_MEAN) or bias.shape != weight.shape[:1]:
+        problem = f"patches of shape {tuple(weight.shape)}, bias {tuple(bias.shape)}; RGB is wanted"
+        raise rejected(path, problem)
     if periods is None:
         image_size = image_size or 224
         grid, trained = image_size // weight.shape[-1], state[POSITIONS].shape[1] - 1
@@ -75,10 +78,20 @@ def read_backbone(
     return state, image_size
 
 
+def _check_stored(path: Path, stored: Mapping[str, Tensor]) -> None:
+    """What :func:`renamed` and the arithmetic on patches take for granted."""
+    for name, tensor in stored.items():
+        shape, mask = tuple(tensor.shape), stored.get(f"{name}_mask", tensor)
+        if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise rejected(path, f"{name}: {tensor.dtype}, not floating point of 16 or 32 bits")
+        if QKV.match(name) and (not shape or shape[0] % 3 or mask.shape != shape):
+            raise rejected(path, f"{name}: shape {shape}, not that of queries, keys and values")
+
+
 def _check_periods(path: Path, periods: Tensor) -> None:
     """The server computes them; a file may hold them in bfloat16."""
-    wanted = DINOV3_THETA ** (torch.arange(periods.numel()) / max(1, periods.numel()))
-    if not torch.allclose(periods.flatten().float(), wanted, rtol=0.01):
+    wanted = DINOV3_THETA ** (torch.arange(DIM_HEAD // 4) / (DIM_HEAD // 4))
+    if periods.shape != wanted.shape or not torch.allclose(periods.float(), wanted, rtol=0.01):
         raise rejected(path, f"{DINOV3_PERIODS} are not those of base {DINOV3_THETA:g}")
 
 
@@ -130,17 +143,18 @@ def renamed(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, tensor in stored.items():
         if name.endswith(("mask_token", "bias_mask")):
             continue
-        if found := QKV.match(name):
-            mask = stored.get(f"{name}_mask")
-            values = tensor if mask is None else tensor * mask
-            for part, rows in zip(("query", "key", "value"), values.chunk(3), strict=True):
-                new = f"encoder.layer.{found[1]}.attention.attention.{part}.{found[2]}"
-                state[new] = rows
-            continue
         new = name
         for old, known in BACKBONE_NAMES:
             new = re.sub(old, known, new)
-        state[new] = tensor
+        parts = {new: tensor}
+        if found := QKV.match(name):
+            mask = stored.get(f"{name}_mask")
+            rows = (tensor if mask is None else tensor * mask).chunk(3)
+            into = f"encoder.layer.{found[1]}.attention.attention.{{}}.{found[2]}".format
+            parts = dict(zip(map(into, ("query", "key", "value")), rows, strict=True))
+        if twice := state.keys() & parts.keys():
+            raise UnsafeCheckpoint(f"{name}: {min(twice)} is there under two names")
+        state |= parts
     return state
 
 

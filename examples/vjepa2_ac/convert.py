@@ -84,8 +84,8 @@ def convert(
     with tempfile.TemporaryDirectory(dir=destination.parent) as scratch:
         folder = Path(scratch, "checkpoint")
         folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         safetensors.torch.save_file(state, folder / "weights.safetensors")
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         for part in (state, frames, predictor):
             part.clear()  # the model below takes as much memory
         card = load_checkpoint(

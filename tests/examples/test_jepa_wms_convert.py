@@ -251,6 +251,14 @@ HOSTILE = {
         _tensor_in("predictor", "module.transformer.norm.bias", torch.full((146,), torch.nan)),
         "not finite",
     ),
+    "two-of-one-name": (
+        _tensor_in("predictor", "transformer.norm.bias", torch.ones(146)),
+        "two tensors have one name without 'module.'",
+    ),
+    "no-axes": (
+        _tensor_in("predictor", "module.transformer.layers.0.1.net.1.weight", torch.tensor(1.0)),
+        "other axes",
+    ),
     "mask-not-causal": (
         _tensor_in("predictor", "module.transformer.layers.0.0.bias", torch.ones(1, 1, 27, 27)),
         "not causal between frames",
@@ -275,14 +283,38 @@ def test_runs_nothing_of_the_backbone_either(tmp_path: Path) -> None:
     torch.save({"cls_token": Payload(tmp_path / "EXECUTED")}, backbone)
     with pytest.raises(UnsafeCheckpoint, match=r"posix\.system"):
         convert.convert(source, backbone, tmp_path / "run", training(TINY))
-    other = tiny.backbone_state(OVER_DINOV3) | {"rope_embed.periods": torch.ones(16)}
-    torch.save(other, backbone)
-    with pytest.raises(UnsafeCheckpoint, match=r"rope_embed\.periods are not those of base 100"):
-        convert.convert(source, backbone, tmp_path / "run", training(TINY))
-    torch.save({"cls_token": torch.ones(1)}, backbone)
-    with pytest.raises(UnsafeCheckpoint, match="as DINOv2 or DINOv3 publish them, are wanted"):
-        convert.convert(source, backbone, tmp_path / "run", training(TINY))
     assert not (tmp_path / "EXECUTED").exists()
+
+
+QKV = "blocks.0.attn.qkv.bias"
+BACKBONES = (
+    (OVER_DINOV3, {"rope_embed.periods": torch.ones(16)}, r"rope_embed\.periods are not those of"),
+    (OVER_DINOV3, {"rope_embed.periods": torch.ones(0)}, r"rope_embed\.periods are not those of"),
+    (OVER_DINOV3, {"rope_embed.periods": None}, r"no embeddings\.position_embeddings of 3 axes"),
+    (OVER_DINOV3, {"blocks.0.mlp.fc1.weight": None}, r"no encoder\.layer\.0\.mlp\.fc1\.weight"),
+    (OVER_DINOV3, {f"{QKV}_mask": torch.ones(3)}, "not that of queries, keys and values"),
+    (TINY, {"cls_token": None, "patch_embed.proj.weight": None}, "as DINOv2 or DINOv3 publish"),
+    (TINY, {QKV: torch.tensor(1.0)}, "not that of queries, keys and values"),
+    (TINY, {QKV: torch.ones(1)}, "not that of queries, keys and values"),
+    (TINY, {"patch_embed.proj.bias": torch.ones(3)}, "RGB is wanted"),
+    (TINY, {"pos_embed": torch.ones(1, 26, 128, dtype=torch.complex64)}, "not floating point"),
+    (TINY, {"embeddings.cls_token": torch.ones(1, 1, 128)}, "there under two names"),
+)
+
+
+@pytest.mark.parametrize(("sizes", "changes", "words"), BACKBONES)
+def test_a_damaged_backbone_is_named(
+    sizes: Any,  # noqa: ANN401 - of a script
+    changes: dict[str, torch.Tensor | None],
+    words: str,
+    tmp_path: Path,
+) -> None:
+    source, backbone = tiny.write(tmp_path, TINY)
+    state = tiny.backbone_state(sizes) | changes
+    torch.save({name: part for name, part in state.items() if part is not None}, backbone)
+    with pytest.raises(UnsafeCheckpoint, match=words):
+        convert.convert(source, backbone, tmp_path / "out" / "run", training(TINY))
+    assert not [*tmp_path.glob("out/*")]
 
 
 def test_the_payload_would_run(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ from pydantic import Field
 from acpc_server.models.config import Count, JsonObject, Part, Width, bad_config, parse_config
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import ModelCard
-from acpc_server.models.jepa_family import rename_old_layers
 from acpc_server.models.jepa_wm import AdaLnPredictor, AdaLnShape, JepaWmModel
 from acpc_server.models.prejepa import FrozenPreJepa, SlotEmbedder
-from acpc_server.models.prejepa_family import PreJepaOptions, build_backbone
+from acpc_server.models.prejepa_family import PreJepaOptions, build_backbone, used_weights
 from acpc_server.models.weights import StateReader, count_parameters, fill
 
 TARGET = "app.vjepa_wm.video_wm.VideoWM"
@@ -75,7 +74,7 @@ class JepaWmFamily:
         with torch.device("meta"):
             network = build_network(parsed, options)
         count = count_parameters(network, limits)
-        fill(network, rename_old_layers(state.tensors, state.filename), state.filename)
+        fill(network, used_weights(state, network), state.filename)
         card = ModelCard(
             family=self.name,
             digest=state.digest,

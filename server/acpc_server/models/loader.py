@@ -38,6 +38,9 @@ from acpc_server.models.prejepa_family import PreJepaFamily
 from acpc_server.models.weights import StateReader, check_container
 
 ENTRY_POINT_GROUP = "acpc.model_families"
+# Beyond every published model. A window's attention mask takes the square of its tokens in bytes,
+# and no weight need be as large, so parameters alone bound neither.
+MAX_IMAGE_SIZE, MAX_WINDOW_TOKENS = 4096, 2**14
 PATCH_FAMILIES: tuple[ModelFamily, ...] = (PreJepaFamily(), JepaWmFamily())
 
 
@@ -134,7 +137,8 @@ def _read_backbone(root: Path, path: object, limits: CheckpointLimits) -> StateR
         )
     try:
         with open_folder(root, folder) as opened:
-            data = read_file(opened, filename, limits.weights_bytes, check_container)
+            chosen = choose_weights(opened, folder, filename)
+            data = read_file(opened, chosen, limits.weights_bytes, check_container)
     except (InvalidArgument, NotFound) as error:
         raise bad_config("backbone", error.message, OPTIONS_NAME) from error
     return StateReader(filename, data, {})
@@ -144,7 +148,15 @@ def build_model(
     state: StateReader, device: torch.device, limits: CheckpointLimits
 ) -> FrozenWorldModel:
     """The frozen model of some weights and their config."""
-    return _find_family(state.config).build(state.config, state, device=device, limits=limits)
+    model = _find_family(state.config).build(state.config, state, device=device, limits=limits)
+    size, tokens = model.card.image_size, model.card.latent_tokens * model.card.history
+    if size > MAX_IMAGE_SIZE or tokens > MAX_WINDOW_TOKENS:
+        raise bad_config(
+            "",
+            f"frames of {size} pixels and {tokens} patches in the predictor's window; the server "
+            f"takes up to {MAX_IMAGE_SIZE} and {MAX_WINDOW_TOKENS}",
+        )
+    return model
 
 
 def _find_family(config: JsonObject) -> ModelFamily:

@@ -115,7 +115,7 @@ class Dinov3Config(Part):
     intermediate_size: Hidden = 1536
     patch_size: Annotated[int, Field(ge=1, le=512)] = 16
     num_register_tokens: Annotated[int, Field(ge=0, le=64)] = 0
-    rope_theta: Annotated[float, Field(gt=0, le=1e9)] = 100.0
+    rope_theta: Annotated[float, Field(ge=1, le=1e9)] = 100.0
     layer_norm_eps: Epsilon = 1e-5
 
 
@@ -224,8 +224,7 @@ class PreJepaFamily:
         with torch.device("meta"):
             network = build_network(parsed, options)
         count = count_parameters(network, limits)
-        stored = rename_old_layers(state.tensors, state.filename)
-        used = _without_unused(stored, network, parsed.predictor, state.filename)
+        used = _without_masks(used_weights(state, network), parsed.predictor, state.filename)
         fill(network, used, state.filename)
         slots = parsed.extra_encoders.modules
         card = ModelCard(
@@ -355,15 +354,17 @@ def _vit(
     return build_encoder(parse_config(EncoderConfig, tree, "encoder"), scaled=scaled)
 
 
-def _without_unused(
-    state: StateDict, network: PreJepaModel, shape: CausalPredictorConfig, filename: str
-) -> StateDict:
-    """The tensors that inference reads; the stored attention masks are checked and left out."""
+def used_weights(state: StateReader, network: PreJepaModel) -> StateDict:
+    """Stored tensors under our names, without those of a backbone that inference never reads."""
     unused = UNUSED - network.state_dict().keys()
+    renamed = rename_old_layers(state.tensors, state.filename)
+    return {name: tensor for name, tensor in renamed.items() if name not in unused}
+
+
+def _without_masks(state: StateDict, shape: CausalPredictorConfig, filename: str) -> StateDict:
+    """The stored attention masks are checked and left out."""
     kept: StateDict = {}
     for name, tensor in state.items():
-        if name in unused:
-            continue
         if STORED_MASK.match(name):
             _check_mask(name, tensor, shape, filename)
             continue

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from acpc_server.errors import UnsafeCheckpoint
 from acpc_server.models import FrozenWorldModel, check_model, load_checkpoint
@@ -42,6 +43,22 @@ def test_the_card(folder: Path) -> None:
     assert (card.latent_dim, card.proprio_dim, card.action_block_dim) == (9 * (128 + 8), 4, 6)
 
 
+def test_a_backbone_file_may_stand_beside(folder: Path, tmp_path: Path) -> None:
+    """With the token of masked training in it, as Hugging Face publishes DINOv2."""
+    shutil.copytree(folder, tmp_path / "run")
+    weights = tmp_path / "run/weights.safetensors"
+    state = safetensors.torch.load_file(weights)
+    apart = {k.removeprefix("backbone."): v for k, v in state.items() if k.startswith("backbone.")}
+    apart["embeddings.mask_token"] = torch.ones(1, 128)
+    (tmp_path / "dinov2").mkdir()
+    safetensors.torch.save_file(apart, tmp_path / "dinov2/model.safetensors")
+    rest = {k: v for k, v in state.items() if not k.startswith("backbone.")}
+    safetensors.torch.save_file(rest, weights)
+    (tmp_path / "run/acpc.json").write_text('{"backbone": "dinov2/model.safetensors"}')
+    frames = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(loaded(tmp_path / "run").encode(frames), loaded(folder).encode(frames))
+
+
 def test_bfloat16(folder: Path) -> None:
     """The reduced model's step is the whole one's up to bfloat16's rounding."""
     model = loaded(folder)
@@ -62,6 +79,11 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "heads": (lambda c: c["predictor"].update(num_heads=4), "4 heads do not divide the width 54"),
     "size": (lambda c: c.update(img_size=14), "14 is no whole patches of 4 pixels"),
+    "frames": (lambda c: c.update(img_size=16384), "frames of 16384 pixels"),
+    "attention": (
+        lambda c: c.update(img_size=400),
+        "20000 patches in the predictor's window; the server takes up to 4096 and 16384",
+    ),
     "width": (lambda c: c["predictor"].update(embed_dim=96), "96, but the backbone's width is 128"),
     "half": (
         lambda c: c["predictor"].pop("proprio_dim"),

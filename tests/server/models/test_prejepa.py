@@ -187,7 +187,8 @@ def test_older_names_and_a_backbone_file(tmp_path: Path) -> None:
     torch.save(state, tmp_path / "apart/weights.pt")
     with pytest.raises(UnsafeCheckpoint, match=r"backbone\.\S+: stored here, but acpc\.json names"):
         load_checkpoint(tmp_path, "apart", device=CPU)
-    for path in ("../x/model.safetensors", "model.safetensors", "backbones/none/a.pt", 3, "a/b.py"):
+    unfit = ("../x/model.safetensors", "model.safetensors", "backbones/none/a.pt", 3, "a/b.py")
+    for path in (*unfit, "backbones/tiny/\0.pt"):
         options.write_text(json.dumps({"backbone": path}))
         with pytest.raises(AcpcError, match="backbone"):
             load_checkpoint(tmp_path, "apart", device=CPU)
