@@ -11,6 +11,8 @@ from acpc_client.errors import FailedPrecondition, NotFound, extended
 from acpc_lab.campaigns import Entry
 from acpc_lab.sweeps import CellStatus, CellTask
 
+GONE = "its files were removed or replaced before it was scored"
+
 
 @dataclass(eq=False)
 class WatchedTask(CellTask):
@@ -30,7 +32,7 @@ class WatchedTask(CellTask):
             AcpcError: As ``CellTask.submit``.
         """
         if self.is_gone():
-            raise FailedPrecondition("its files were removed or replaced before it was scored")
+            raise FailedPrecondition(GONE)
         try:
             return super().submit(client, attempt)
         except NotFound as error:

@@ -11,13 +11,9 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from acpc_client import AcpcClient, Checkpoint, CheckpointRef, Outcome
-from acpc_client.errors import (
-    AcpcError,
-    ArgumentError,
-    FailedPrecondition,
-)
+from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
-from acpc_lab.campaigns import Campaign, Entry, Link, Options, Records, check_options
+from acpc_lab.campaigns import Campaign, Entry, Link, Options, Records, TaskState, check_options
 from acpc_lab.evidence import at_epoch
 from acpc_lab.sweeps import (
     Cell,
@@ -38,7 +34,7 @@ from acpc_lab.sweeps import (
 )
 from acpc_lab.watching.arrivals import Arrival, Listener, ScoredCheckpoint, ScoringRequest
 from acpc_lab.watching.finding import Finder, WeightsFile, stamp_of
-from acpc_lab.watching.tasks import WatchedTask, entry_of
+from acpc_lab.watching.tasks import GONE, WatchedTask, entry_of
 
 _POLL_S = 0.5
 _RETRY_S = 5.0
@@ -236,10 +232,8 @@ class Watch:
         records = Records(journal, dict(self._entries))
         campaign: Campaign[CellTask] = Campaign(client, link, (), how, records, moved)
         for key in tuple(self._open):
-            if self._is_gone(key):
+            if self._is_given_up(key):
                 del self._open[key]
-                ref = self._arrivals[key].ref
-                self._tell(f"{ref.name} ({ref.weights}) was removed or replaced before its score")
         campaign.add([task for key in self._open for task in self._tasks(key)])
         depot = depot_of(self.spec, client, link, self.folder.parent)
         store = stored_once(depot.store)
@@ -263,6 +257,25 @@ class Watch:
         cells = self._cells.get(key, ())
         name, disk = self.spec.name, self._disk
         return [WatchedTask(x, name, disk, is_gone=lambda: self._is_gone(key)) for x in cells]
+
+    def _is_given_up(self, key: str) -> bool:
+        """Whether a checkpoint is gone before any job could have its score; is noted and told."""
+        entries = {cell.id: self._entries.get(cell.id, Entry()) for cell in self._cells[key]}
+        states = {entry.state for entry in entries.values()}
+        awaited = states == {TaskState.SUCCEEDED} or any(state.in_flight for state in states)
+        if awaited or not self._is_gone(key):
+            return False
+        left = {cell: entry.attempt for cell, entry in entries.items() if not entry.state.done}
+        for cell, attempt in left.items():
+            self._disk.journal.append(
+                "ended", cell, attempt=attempt, state=TaskState.FAILED.value,
+                code=FailedPrecondition.code, message=GONE,
+            )  # fmt: skip
+        if left:
+            self._entries = self._disk.journal.entries()
+            ref = self._arrivals[key].ref
+            self._tell(f"{ref.name} ({ref.weights}) was removed or replaced before its score")
+        return True
 
     def _is_gone(self, key: str) -> bool:
         """Whether a checkpoint's files are gone or others now; not while the folder is away."""

@@ -205,7 +205,38 @@ def test_what_is_replaced_in_the_queue_is_not_scored_under_its_old_content(
     make().run(client, once=True)
     assert told.seen[2:] == [("b", "weights.pt", Outcome.PASSED)]
     assert len(party.jobs) == 2
+    assert trouble == []
+
+
+class Killed(BaseException):
+    """Stands for a watcher that is killed."""
+
+
+def test_what_is_gone_when_a_watch_begins_neither_waits_for_ever_nor_hides_a_score(
+    make: Callable[..., Watch], file: Path, write: Write, client: AcpcClient, party: JobParty,
+    told: Told, trouble: list[str],
+) -> None:  # fmt: skip
+    under_way = write("a")
+    write("b")
+    party.looks = 3
+
+    def killed(now: SweepProgress) -> None:
+        if len(now.tasks) == 2:  # the first is under way, the second waits
+            raise Killed
+
+    with pytest.raises(Killed):
+        make(concurrency=1).run(client, once=True, on_update=killed)
+    under_way.unlink()
+    write("b", content="b")
+    for _ in range(2):
+        make().run(client, once=True)
+    assert told.seen == [(name, "weights.pt", Outcome.PASSED) for name in "ab"]
     assert trouble == ["b (weights.pt) was removed or replaced before its score"]
+    data = from_sweep(file.with_name("gate.watch"))
+    assert (data.pending, data.notes) == (0, ())
+    assert [cell.name for cell in data.cells if cell.score] == ["a", data.cells[2].name]
+    assert "were removed or replaced" in data.cells[1].problem
+    assert len({cell.name for cell in data.cells}) == 3, "contents of one name are told apart"
 
 
 def test_a_server_that_has_another_root_is_said_to(
