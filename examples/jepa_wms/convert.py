@@ -12,16 +12,19 @@ import argparse
 import dataclasses
 import json
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import safetensors.torch
-import torch
 from acpc_server.errors import AcpcError, AlreadyExists
-from acpc_server.models import ModelCard, load_checkpoint
-from acpc_server.models.plugin import JsonObject, UnsafeCheckpoint, read_archive, unwrap
+from acpc_server.models import ModelCard
+from acpc_server.models.plugin import (
+    JsonObject,
+    UnsafeCheckpoint,
+    read_archive,
+    unwrap,
+    write_folder,
+)
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 from jepa_wms_backbones import (
     DIM_HEAD,
@@ -97,20 +100,13 @@ def convert(
     for slot, key in SLOTS.items():
         for name, tensor in parts.get(key, {}).items():
             state[f"extra_encoders.{slot}.{name}"] = tensor
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=destination.parent) as scratch:
-        folder = Path(scratch, "checkpoint")
-        folder.mkdir()
-        if "proprio_encoder" in parts:
-            options = {"proprio_weight": training.proprio_weight, "proprio_patches": "every"}
-            (folder / "acpc.json").write_text(json.dumps(options) + "\n")
-        # Tensors may share their storage in a file of torch, and may not in this one.
-        dense = {name: tensor.clone().contiguous() for name, tensor in state.items()}
-        safetensors.torch.save_file(dense, folder / "weights.safetensors")
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-        model = load_checkpoint(Path(scratch), folder.name, device=torch.device("cpu"))
-        folder.rename(destination)
-    return model.card
+    options = {"proprio_weight": training.proprio_weight, "proprio_patches": "every"}
+    return write_folder(
+        destination,
+        json.dumps(config, indent=2).encode(),
+        state,
+        options if "proprio_encoder" in parts else None,
+    )
 
 
 def read_parts(source: Path) -> dict[str, dict[str, Tensor]]:

@@ -13,21 +13,19 @@ import argparse
 import json
 import re
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import safetensors.torch
-import torch
 from acpc_server.errors import AcpcError, AlreadyExists
-from acpc_server.models import ModelCard, load_checkpoint
+from acpc_server.models import ModelCard
 from acpc_server.models.plugin import (
     CheckpointLimits,
     JsonObject,
     UnsafeCheckpoint,
     read_archive,
     unwrap,
+    write_folder,
 )
 from torch import Tensor
 
@@ -74,25 +72,15 @@ def convert(
         raise AlreadyExists(f"{destination} exists; name a new folder", reason="FOLDER_EXISTS")
     frames, predictor = read_parts(source, encoder, training)
     config = config_of(frames, predictor, source.name, training)
-    state = {f"encoder.{name}": tensor.contiguous() for name, tensor in frames.items()}
-    state |= {f"predictor.{name}": tensor.contiguous() for name, tensor in predictor.items()}
+    state = {f"encoder.{name}": tensor for name, tensor in frames.items()}
+    state |= {f"predictor.{name}": tensor for name, tensor in predictor.items()}
     limits = CheckpointLimits(
         weights_bytes=2**20 + 2 * sum(tensor.nbytes for tensor in state.values()),
         parameters=2 * sum(tensor.numel() for tensor in state.values()),
     )
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=destination.parent) as scratch:
-        folder = Path(scratch, "checkpoint")
-        folder.mkdir()
-        safetensors.torch.save_file(state, folder / "weights.safetensors")
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-        for part in (state, frames, predictor):
-            part.clear()  # the model below takes as much memory
-        card = load_checkpoint(
-            Path(scratch), folder.name, device=torch.device("cpu"), limits=limits
-        ).card
-        folder.rename(destination)
-    return card
+    for part in (frames, predictor):
+        part.clear()  # the model below takes as much memory
+    return write_folder(destination, json.dumps(config, indent=2).encode(), state, limits=limits)
 
 
 def read_parts(source: Path, encoder: Path | None, training: Training) -> tuple[State, State]:

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import io
 import json
+import tempfile
 from pathlib import Path
 from typing import Literal
 
@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, UnsafeCheckpoint
-from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject, read_config
+from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject
 from acpc_server.models.folder import DEFAULT_LIMITS, CheckpointLimits
 from acpc_server.models.frozen import ModelCard
-from acpc_server.models.loader import build_model, read_checkpoint
-from acpc_server.models.weights import StateDict, StateReader, unwrap
+from acpc_server.models.loader import build_model, load_checkpoint, read_checkpoint
+from acpc_server.models.weights import StateDict, unwrap
 
 Container = Literal["pt", "safetensors"]
 DtypeName = Literal["float32", "float16", "bfloat16"]
@@ -59,7 +59,7 @@ def convert_object(
             f"{source.name}: holds a {type(module).__name__}, not a pickled module"
         )
     state = unwrap(module.state_dict(), source.name)
-    return _write(destination, tree, state, container, limits)
+    return write_folder(destination, tree, state, container=container, limits=limits)
 
 
 def convert_weights(
@@ -91,36 +91,53 @@ def convert_weights(
                 "dtype", f"{dtype} cannot hold {name}, whose largest value is {tensor.abs().max()}"
             )
     options = {key: value for key, value in reader.options.items() if key != "backbone"}
-    return _write(destination, tree, state, container, limits, options)
+    return write_folder(destination, tree, state, options, container=container, limits=limits)
 
 
-def _write(
+def write_folder(
     destination: Path,
-    tree: bytes,
+    config: bytes,
     state: StateDict,
-    container: Container,
-    limits: CheckpointLimits,
     options: JsonObject | None = None,
+    *,
+    container: Container = "safetensors",
+    limits: CheckpointLimits = DEFAULT_LIMITS,
 ) -> ModelCard:
-    """Write a folder whose bytes have first been built into a model."""
+    """Write a folder that has been loaded once; whatever is wrong leaves nothing behind.
+
+    ``state`` is emptied when it is written, for the model loaded takes as much memory.
+
+    Raises:
+        AlreadyExists: ``destination`` exists.
+        UnsafeCheckpoint: The server would reject the folder.
+        OSError: It cannot be written.
+    """
     if destination.exists():
         raise AlreadyExists(f"{destination} exists; name a new folder", reason="FOLDER_EXISTS")
-    filename = f"weights.{container}"
-    data = _serialise(state, container)
-    reader = StateReader(filename, data, read_config(tree), options)
-    model = build_model(reader, torch.device("cpu"), limits)
-    destination.mkdir(parents=True)
-    (destination / CONFIG_NAME).write_bytes(tree)
-    (destination / filename).write_bytes(data)
-    if options:
-        (destination / OPTIONS_NAME).write_text(json.dumps(options))
-    return model.card
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=destination.parent) as scratch:
+        folder = Path(scratch, "checkpoint")
+        folder.mkdir()
+        save = safetensors.torch.save_file if container == "safetensors" else torch.save
+        save(_dense(state), folder / f"weights.{container}")
+        state.clear()
+        if options:
+            (folder / OPTIONS_NAME).write_text(json.dumps(options) + "\n")
+        (folder / CONFIG_NAME).write_bytes(config)  # last: without it nothing lists the folder
+        loaded = load_checkpoint(
+            Path(scratch), folder.name, device=torch.device("cpu"), limits=limits
+        )
+        folder.rename(destination)
+    return loaded.card
 
 
-def _serialise(state: StateDict, container: Container) -> bytes:
-    if container == "safetensors":
-        dense = {name: tensor.contiguous() for name, tensor in state.items()}
-        return safetensors.torch.save(dense)
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
+def _dense(state: StateDict) -> StateDict:
+    """Tensors in storages of their own, which safetensors asks for."""
+    dense: StateDict = {}
+    storages = set()
+    for name, tensor in state.items():
+        whole = tensor.contiguous()
+        storage = whole.untyped_storage().data_ptr()
+        dense[name] = whole.clone() if storage in storages else whole
+        storages.add(storage)
+    return dense

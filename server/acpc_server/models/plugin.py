@@ -7,6 +7,7 @@ before memory is taken for them, and fills in the weights. Nothing in a checkpoi
 
 from acpc_server.errors import InvalidArgument, UnsafeCheckpoint
 from acpc_server.models.config import JsonObject, Part, parse_config
+from acpc_server.models.convert import write_folder
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenNetwork, FrozenWorldModel, ModelCard
 from acpc_server.models.loader import ENTRY_POINT_GROUP, ModelFamily
@@ -35,4 +36,5 @@ __all__ = [
     "rotation",
     "token_positions",
     "unwrap",
+    "write_folder",
 ]

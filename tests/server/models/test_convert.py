@@ -91,6 +91,30 @@ def test_weights(tmp_path: Path, dtype: DtypeName, container: Container) -> None
     assert smaller == (dtype != "float32")
 
 
+def test_tensors_of_one_storage_and_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of torch may hold a tensor under two names; what cannot be written leaves nothing."""
+    state = random_state_dict(public_config())
+    twin, *_ = (
+        name for name in state if state[name].shape == state["encoder.layernorm.bias"].shape
+    )
+    state[twin] = state["encoder.layernorm.bias"]
+    source = write_checkpoint(tmp_path / "run", state=state)
+    convert_weights(source, tmp_path / "new")
+    assert torch.equal(latents(tmp_path / "new"), latents(source))
+    before = sorted(tmp_path.iterdir())
+
+    def full(path: Path, data: bytes) -> int:
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        convert_weights(source, tmp_path / "other")
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_overflow_is_refused(tmp_path: Path) -> None:
     state = random_state_dict(public_config())
     state["predictor.pos_embedding"][0, 0, 0] = 1e5
