@@ -235,9 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = Training()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkpoint", type=Path, help="dino_wm_*.pth.tar or jepa_wm_*.pth.tar")
-    parser.add_argument(
-        "--backbone", type=Path, required=True, help="DINOv2 weights, .pth or .safetensors"
-    )
+    parser.add_argument("--backbone", type=Path, required=True, help="DINOv2 or DINOv3 weights")
     parser.add_argument("--out", type=Path, required=True, help="new checkpoint folder")
     parser.add_argument("--image-size", type=int, default=known.image_size)
     parser.add_argument("--history", type=int, default=known.history)

@@ -106,6 +106,7 @@ def write_folder(
     """Write a folder that has been loaded once; whatever is wrong leaves nothing behind.
 
     ``state`` is emptied when it is written, for the model loaded takes as much memory.
+    A killed process leaves a folder ``tmp*`` beside ``destination``.
 
     Raises:
         AlreadyExists: ``destination`` exists.
