@@ -45,8 +45,9 @@ class Family:
 
     @property
     def confidence(self) -> float:
-        """That nothing said of the cells is wrong; 1 without any evidence."""
-        return 1 - sum(self._errors())
+        """That nothing said of the cells is wrong; uncorrected: no one thing; 1 without any."""
+        errors = self._errors()
+        return 1 - (sum(errors) if self.method is FamilyWise.HOLM else max(errors, default=0.0))
 
     def each(self) -> list[Sureness]:
         """Which cells pass, and which fail: Holm over the cells."""

@@ -204,10 +204,14 @@ class ReportData:
         return any(cell.evidence is not None for cell in self.cells)
 
     @property
-    def confidence(self) -> float:
-        """How sure each interval and verdict is by itself; the least sure where they differ."""
-        found = [cell.evidence.confidence for cell in self.cells if cell.evidence]
-        return math.floor(1e4 * min(found) + 1e-6) / 1e4 if found else self.family.confidence
+    def interval_words(self) -> str:
+        """How sure each interval is by itself, in words; the least sure where they differ."""
+        return _least({cell.evidence.confidence for cell in self.cells if cell.evidence})
+
+    @property
+    def verdict_words(self) -> str:
+        """The same of each verdict, which may rest on several looks."""
+        return _least({cell.evidence.sure for cell in self.cells if cell.evidence})
 
     @property
     def by_epoch(self) -> bool:
@@ -251,3 +255,8 @@ class ReportData:
     def with_(self, **changes: Any) -> ReportData:  # noqa: ANN401 - dataclass fields
         """A copy with other values."""
         return replace(self, **changes)
+
+
+def _least(confidences: set[float]) -> str:
+    found = math.floor(1e6 * min(confidences, default=1.0) + 1e-4) / 1e4
+    return f"{'at least ' if len(confidences) > 1 else ''}{found:g} %"

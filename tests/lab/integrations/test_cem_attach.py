@@ -51,6 +51,22 @@ def test_attached_twice_is_attached_once(hook: CemCertificates, counterparty: Co
     assert [item.certified for item in hook.iterations[2]] == [True]
 
 
+def test_a_callback_of_ones_own_is_let_be(hook: CemCertificates) -> None:
+    class Own:
+        output_key, history = "own", ("seen",)
+
+        def __call__(self, **_: object) -> None: ...
+
+        def nothing(self) -> None: ...
+
+        reset = start_batch = end_batch = end_solve = nothing
+
+    attached = solver(hook, environments=3, n_steps=1)
+    attached.callbacks.append(Own())
+    assert hook.attach(attached).solve(third())["callbacks"]["own"] == ("seen",)
+    assert hook.certified(2)
+
+
 def test_two_on_one_solver_are_told_the_same(
     hook: CemCertificates, session: Opener, counterparty: Counterparty
 ) -> None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from acpc_lab.evidence import FamilyWise
 from acpc_lab.report import ReportData, export_figures, render
+from acpc_lab.report.claims import claims
 from acpc_lab.report.figures import plates
 from acpc_lab.report.headline import headline, tallies
 from acpc_lab.report.model import Measurement
@@ -125,11 +127,15 @@ def test_epochs_are_named_and_each_has_a_confidence_of_its_own() -> None:
         own = replace(cell.score.evidence, confidence=0.99951 - 1e-5 * (cell.level or 0))
         cells.append(replace(cell, score=replace(cell.score, evidence=own)))
     epochs = data.with_(cells=tuple(cells), level_name="epoch")
-    assert (data.confidence, epochs.confidence) == (0.95, 0.9994)
+    assert (data.interval_words, epochs.interval_words) == ("95 %", "at least 99.949 %")
     (keys,) = {plate.legend for plate in plates(epochs) if plate.key == "plane"}
     texts = [key.text for key in keys]
-    assert {"reference", "epoch 1", "epoch 2", "99.94 % interval"} <= set(texts)
+    assert {"reference", "epoch 1", "epoch 2", "at least 99.949 % interval"} <= set(texts)
     assert "unaugmented" not in texts
     page = render(epochs)
-    assert "Below a number, its 99.94 % interval" in page
-    assert "Each by itself, 99.94 % sure" in page
+    assert "Below a number, its at least 99.949 % interval" in page
+    assert "Each by itself, at least 99.949 % sure" in page
+    assert "one in twenty" not in page
+    apart = epochs.with_(family_wise=FamilyWise.NONE)
+    assert epochs.family.confidence < apart.family.confidence == pytest.approx(0.99949)
+    assert any(words.startswith("99.949 % sure") for words in claims(apart))

@@ -17,6 +17,7 @@ from acpc_lab.evidence import at_epoch
 from acpc_lab.report import from_sweep
 from acpc_lab.sweeps import SweepProgress, SweepResults, load_spec
 from acpc_lab.watching import Finder, ScoredCheckpoint, Watch
+from acpc_lab.watching.finding import WeightsFile
 from client_messages import status
 from grpc import StatusCode
 from job_counterparty import DOCUMENT, FAILED, JobParty
@@ -147,10 +148,10 @@ def test_only_what_the_file_means_is_scored(
     for name in ("runs/1", "other/1"):
         write(name, "weights_epoch_1.pt")
         write(name, "last.pt")
-    group = {"name": "runs/{run}", "weights": "weights_epoch_{epoch}.pt"}
+    group = {"name": "runs/{run}", "weights": "weights_epoch_{step}.pt"}
     make(checkpoints=[group]).run(client, once=True)
     assert told.seen == [("runs/1", "weights_epoch_1.pt", Outcome.PASSED)]
-    assert told[0].results[0].cell.labels == {"run": 1, "epoch": 1}
+    assert told[0].results[0].cell.labels == {"run": 1, "step": 1}
 
 
 def test_a_checkpoint_waits_for_its_reference(
@@ -213,30 +214,58 @@ class Killed(BaseException):
 
 
 def test_what_is_gone_when_a_watch_begins_neither_waits_for_ever_nor_hides_a_score(
-    make: Callable[..., Watch], file: Path, write: Write, client: AcpcClient, party: JobParty,
-    told: Told, trouble: list[str],
+    make: Callable[..., Watch], file: Path, root: Path, write: Write, client: AcpcClient,
+    party: JobParty, told: Told, trouble: list[str],
 ) -> None:  # fmt: skip
     under_way = write("a")
     write("b")
+    touched = write("c")
     party.looks = 3
 
     def killed(now: SweepProgress) -> None:
-        if len(now.tasks) == 2:  # the first is under way, the second waits
+        if len(now.tasks) == 3:  # the first is under way, the others wait
             raise Killed
 
     with pytest.raises(Killed):
         make(concurrency=1).run(client, once=True, on_update=killed)
+    away = root.rename(root.with_name("away"))
+    with pytest.raises(FailedPrecondition, match="cannot read"):
+        make().run(client, once=True)
+    assert not trouble, "nothing is gone while the folder is away"
+    away.rename(root)
     under_way.unlink()
     write("b", content="b")
+    os.utime(touched)
     for _ in range(2):
         make().run(client, once=True)
-    assert told.seen == [(name, "weights.pt", Outcome.PASSED) for name in "ab"]
+    assert told.seen == [(name, "weights.pt", Outcome.PASSED) for name in "acb"]
     assert trouble == ["b (weights.pt) was removed or replaced before its score"]
     data = from_sweep(file.with_name("gate.watch"))
     assert (data.pending, data.notes) == (0, ())
-    assert [cell.name for cell in data.cells if cell.score] == ["a", data.cells[2].name]
+    assert [cell.score is not None for cell in data.cells] == [True, False, True, True]
     assert "were removed or replaced" in data.cells[1].problem
-    assert len({cell.name for cell in data.cells}) == 3, "contents of one name are told apart"
+    assert len({cell.name for cell in data.cells}) == 4, "contents of one name are told apart"
+
+
+def test_what_is_written_while_it_is_read_is_read_again(
+    make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty, told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    write("a")
+    real = WeightsFile.digest
+
+    def digest(found: WeightsFile) -> str:
+        before = real(found)
+        monkeypatch.undo()
+        write("a", content="b")
+        return before
+
+    monkeypatch.setattr(WeightsFile, "digest", digest)
+    make().run(client, once=True)
+    (scored,) = told
+    assert len(party.jobs) == 1
+    found = Finder(Path(scored.results.folder.parent, "checkpoints"), "", 0.1).look()
+    assert [item.digest() for item in found] == [scored.arrival.digest]
 
 
 def test_a_server_that_has_another_root_is_said_to(

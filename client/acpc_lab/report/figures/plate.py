@@ -89,7 +89,7 @@ class Hues:
         unlevelled = {cell.name for cell in data.cells if cell.level is None}
         self._unlevelled = unlevelled.pop() if len(unlevelled) == 1 else "no level"
         self._tasks = tasks and len(data.tasks) > 1
-        self._confidence = f"{100 * data.confidence:g} %"
+        self._sure, self._interval = data.verdict_words, data.interval_words
         marked = dict.fromkeys(map(self._marked, data.cells))
         shapes = MARKERS if len(marked) <= len(MARKERS) else MARKERS[:1] * len(marked)
         self._marks = dict(zip(marked, shapes, strict=False))
@@ -144,10 +144,10 @@ class Hues:
             )
         return (
             *shapes,
-            Key(f"filled: passes, {self._confidence} sure", "soft", "swatch"),
+            Key(f"filled: passes, {self._sure} sure", "soft", "swatch"),
             Key("half: undecided", "soft", "swatch", "left"),
-            Key(f"hollow: fails, {self._confidence} sure", "soft", "swatch", "none"),
-            Key(f"{self._confidence} interval", "soft", "bar"),
+            Key(f"hollow: fails, {self._sure} sure", "soft", "swatch", "none"),
+            Key(f"{self._interval} interval", "soft", "bar"),
         )
 
 
