@@ -216,6 +216,10 @@ def read_archive(filename: str, data: bytes) -> object:
         UnsafeCheckpoint: The file is damaged or compressed, or would run code.
     """
     _check_archive(filename, io.BytesIO(data), len(data))
+    # The restricted unpickler makes one of any size it is told, before anything is checked.
+    if b"bytearray\n" in data:
+        problem = "asks for a bytearray of any size, which is no tensor; nothing was allocated"
+        raise bad_weights(filename, "", problem)
     try:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001  damaged bytes raise whatever they like

@@ -153,6 +153,12 @@ def rewrite_archive(data: bytes, *, compression: int, data_pkl: bytes | None = N
     return buffer.getvalue()
 
 
+def pickled_bytearray(data: bytes) -> bytes:
+    """The same archive, whose pickle makes 64 bytes out of a number that could be any."""
+    made = b"\x80\x02c__builtin__\nbytearray\nK\x40\x85R."
+    return rewrite_archive(data, compression=zipfile.ZIP_STORED, data_pkl=made)
+
+
 def zip_bomb(data: bytes) -> bytes:
     """A few kilobytes that unpack to 64 MiB."""
     buffer = io.BytesIO()

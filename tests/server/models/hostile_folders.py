@@ -35,6 +35,7 @@ from hostile_builders import (
     odd_file,
     overlapping_entries,
     overlong_offsets,
+    pickled_bytearray,
     pickled_in_archive,
     pickled_tensor_value,
     plain_file,
@@ -73,6 +74,7 @@ HOSTILE_FOLDERS = [
     # Code in the weights.
     HostileFolder("pickle-in-archive", pickled_in_archive, UNSAFE, "system"),
     HostileFolder("pickle-as-value", pickled_tensor_value, UNSAFE, "system"),
+    HostileFolder("pickle-allocates", weights_bytes(pickled_bytearray), UNSAFE, "bytearray of any"),
     HostileFolder("bare-pickle", bare_pickle, UNSAFE, "not an archive of torch.save"),
     HostileFolder("pickle-as-safetensors", hidden_in_safetensors, UNSAFE, "weights.safetensors"),
     HostileFolder(
