@@ -21,8 +21,16 @@ from acpc.contract import (
     PoolCertificate,
 )
 from acpc_server.engine import DeviceEngine
+from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairedCem, certify_pool, cover_pool
-from acpc_server.interactive.pieces import Rolls
+from acpc_server.interactive.costs import pool_cost
+from acpc_server.interactive.pieces import (
+    Rolls,
+    join_costs,
+    join_measures,
+    measure,
+    shared_rows,
+)
 from acpc_server.scheduling import Priority, RequestContext
 from numpy.typing import NDArray
 from planning_world import DIM, PlanningWorld, context, drawn, moment, noise, pool
@@ -121,6 +129,37 @@ def test_equal_candidates_share_an_answer_across_pieces(world: PlanningWorld, ho
         assert numbers[:8].tolist() == numbers[8:].tolist()
 
 
+def test_equal_candidates_have_the_answer_of_the_first_piece(world: PlanningWorld) -> None:
+    """Also where their predictions differ in last bits, or here in all of them."""
+    session, pieces = world.open(moment(views=noise(0.1))), [slice(0, 2), slice(2, 4)]
+    rows = shared_rows(pieces, torch.from_numpy(pool()[[0, 1, 0, 2]]))
+    assert rows is not None
+    assert rows.tolist() == [0, 1, 0, 3]
+    costs = torch.arange(4.0, dtype=torch.float64)
+    assert join_costs([costs[each] for each in pieces], rows).tolist() == [0, 1, 0, 3]
+    latents = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 4, HORIZON, DIM), "f4"))
+    clean, views, goal = latents[:1], latents[None, 1:], session.goal[None]
+    whole = measure(session, (clean, views, goal), None)
+    parts = [measure(session, (clean[:, each], views[:, :, each], goal), None) for each in pieces]
+    joined = join_measures(parts, rows)
+    assert torch.equal(joined.steps, whole.steps[:, :, rows])
+    assert torch.equal(joined.bounds.bounds, whole.bounds.bounds[..., rows])
+
+
+@pytest.mark.parametrize("where", ["view", "candidate"])
+def test_a_prediction_that_is_not_finite_is_told_of_in_whichever_piece(
+    world: PlanningWorld, hold: Hold, where: str
+) -> None:
+    session, candidates = world.open(moment(views=VIEWS)), pool()
+    if where == "view":
+        session.views[0] = torch.inf
+    else:
+        candidates[-1] = 3e38
+    hold(2)  # the first group of views, or the last piece
+    with pytest.raises(FailedPrecondition):
+        certify_pool(session, candidates, context())
+
+
 @pytest.mark.parametrize("changed", [{}, {"objective": SUMS}], ids=["endpoints", "objective"])
 def test_draws_of_a_coverage_goal(
     world: PlanningWorld, hold: Hold, held: list[int], changed: dict[str, object]
@@ -147,11 +186,28 @@ def test_draws_of_a_coverage_goal(
         assert one.top1.outcome is other.top1.outcome
 
 
-def test_a_piece_keeps_no_rollouts(world: PlanningWorld) -> None:
-    """Not even as the storage behind an empty part of them."""
-    rolls = Rolls.of([world.open(moment(views=VIEWS))], [torch.from_numpy(pool())])
-    piece = rolls.piece(slice(0, CANDIDATES), None, context())
-    assert piece.clean.untyped_storage().nbytes() == 0
+@pytest.mark.parametrize(
+    ("changed", "steps"),
+    [
+        pytest.param({}, 0, id="nothing"),
+        pytest.param({"coverage_goal": CoverageGoal()}, 1, id="endpoints"),
+        pytest.param({"coverage_goal": CoverageGoal(), "objective": SUMS}, HORIZON, id="steps"),
+    ],
+)
+def test_a_piece_keeps_of_its_rollouts_what_draws_are_compared_with(
+    world: PlanningWorld, changed: dict[str, object], steps: int
+) -> None:
+    """Not even as the storage behind a part of them."""
+    session, cost = world.open(moment(views=VIEWS, **changed)), None
+    candidates = torch.from_numpy(pool())
+    if "objective" in changed:
+        cost = pool_cost(session, candidates)
+    rolls = Rolls.of([session], [candidates])
+    kept = rolls.piece(slice(0, CANDIDATES), cost, context()).clean
+    assert kept.untyped_storage().nbytes() == 4 * steps * CANDIDATES * DIM
+    whole = session.rollout(session.clean[None], candidates[None], context())
+    if steps:
+        torch.testing.assert_close(kept, whole[:, :, -steps:], rtol=1e-4, atol=1e-5)
 
 
 def test_paired_plans(world: PlanningWorld, hold: Hold, held: list[int]) -> None:
