@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import anchor_wire
 import grpc
 import numpy as np
+import processes
 import pytest
 import wire
 from acpc.contract import AnchorSample, DatasetAnchors
@@ -129,6 +132,7 @@ def wait_for_offset(process: ServerProcess, request_id: str, least: int) -> int:
     """The first anchor that has not arrived, once it is ``least`` or more."""
     with grpc.insecure_channel(process.address) as channel:
         stub, ask = AnchorServiceStub(channel), pb.GetUploadRequest(request_id=request_id)
+        wait_until(lambda: wire.refusal(lambda: stub.GetUpload(ask)) is None, "it never begins")
         wait_until(lambda: stub.GetUpload(ask).next_offset >= least, "the anchors do not arrive")
         return stub.GetUpload(ask).next_offset
 
@@ -168,6 +172,62 @@ def test_a_server_that_is_killed_goes_on_at_the_last_whole_shard(world: ServedWo
         uploading.join(GENEROUS_SECONDS)
         assert [stored.digest for stored in done] == [digest]
         assert found in [progress.stored for progress in told]
+        assert process.bugs() == []
+
+
+# Uploads anchors with views whose second half is there once the file ``go`` is.
+UPLOAD = """
+import sys, time, pathlib
+import numpy as np
+from acpc_client import AcpcClient, AnchorArrays, anchor_arrays, uploads
+target, folder, name = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
+anchor_arrays.CUT_BYTES, uploads.upload.STREAM_BYTES = 20_000, 100_000
+given = dict(np.load(folder / "windows.npz"))
+views = given.pop("views")
+
+def rendered():
+    yield views[:100]
+    while not (folder / "go").exists():
+        time.sleep(0.01)
+    yield views[100:]
+
+with AcpcClient(target) as client:
+    anchors = AnchorArrays(history=views.shape[2], **given)
+    print(client.anchors.upload(anchors, views={"lamp": rendered()}, request_id=name).digest)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["server", "client"])
+def test_an_upload_with_views_goes_on_after_a_kill(
+    world: ServedWorld, client: AcpcClient, tmp_path: Path, victim: str
+) -> None:
+    made = anchor_wire.anchor_arrays(200, seed=90)
+    views = np.random.default_rng(91).integers(0, 256, (200, 3, HISTORY, 10, 14, 3), np.uint8)
+    anchors = AnchorArrays(history=HISTORY, **made)
+    undisturbed = client.anchors.upload(anchors, views={"lamp": views})
+    np.savez(tmp_path / "windows.npz", views=views, **made)
+    process = ServerProcess(
+        world.checkpoint_root, world.dataset_root, tmp_path / "state", port=free_port()
+    )
+    command = [sys.executable, "-c", UPLOAD]
+    with process:
+        command += [process.address, str(tmp_path), "lamps"]
+        with processes.running(command, stdout=subprocess.PIPE, text=True) as uploading:
+            wait_for_offset(process, "lamps", 90)
+            if victim == "server":
+                process.kill()
+                process.start()
+                assert wait_for_offset(process, "lamps", 90) < 200
+                (tmp_path / "go").touch()
+                told = uploading.communicate(timeout=GENEROUS_SECONDS)[0]
+        if victim == "client":
+            (tmp_path / "go").touch()
+            told = processes.run(command).stdout
+        assert told.split() == [undisturbed.digest]
+        with AcpcClient(process.address) as other:
+            found = other.anchors.get(undisturbed.digest)
+            assert (found.groups, found.extras) == (undisturbed.groups, undisturbed.extras)
         assert process.bugs() == []
 
 
