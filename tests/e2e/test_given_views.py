@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterator
 
 import numpy as np
@@ -24,7 +25,7 @@ from acpc.contract import (
 )
 from acpc_client import AnchorArrays, AnchorSet, Score
 from acpc_client.aio.client import AsyncAcpcClient
-from acpc_client.errors import InvalidArgument
+from acpc_client.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli import app
 from acpc_lab.factors import certified_shares, certified_study
@@ -236,6 +237,46 @@ def test_states_and_labels_of_a_set_are_told(
     assert "states apart" in CliRunner().invoke(app, args).stdout
     listed = json.loads(CliRunner().invoke(app, [*args, "--json"]).stdout)
     assert listed["contents"]["labels"] == anchors.labels.tolist()
+
+
+def test_a_damaged_or_lost_set_fails_its_jobs_by_name(
+    world: JobWorld, client: AcpcClient, anchors: AnchorArrays, views: np.ndarray
+) -> None:
+    """Views are checked when they are read: a job on what is whole beside them has its score."""
+    stored = client.anchors.upload(anchors, views={"hurt": views[::-1]}, compress=False)
+    (folder,) = (world.root / "state").rglob(stored.digest)
+    shard = folder / "00000000.npz"
+    data = shard.read_bytes()
+    view = views[-1].tobytes()
+    assert data.count(view) == 1, "views are stored as they were sent"
+    shard.write_bytes(data.replace(view, bytes([view[0] ^ 1]) + view[1:]))
+    assert score(client, stored, SHIFT).checkpoint.anchors == COUNT
+    with pytest.raises(FailedPrecondition, match="delete the set and upload it again") as caught:
+        score(client, stored, GivenViews("hurt"))
+    assert caught.value.reason == "ANCHOR_SET_DAMAGED"
+    client.anchors.delete(stored)
+    with pytest.raises(NotFound):
+        score(client, stored, GivenViews("hurt"))
+    again = client.anchors.upload(anchors, views={"hurt": views[::-1]})
+    assert again.digest == stored.digest
+    assert score(client, again, GivenViews("hurt")).receipt.anchors_digest == again.digest
+
+
+def test_a_set_that_goes_under_a_job_on_its_views(world: JobWorld, client: AcpcClient) -> None:
+    anchors = make_anchors(300)
+    views = np.repeat(anchors.frames[:, None, :HISTORY] // 2, 24, axis=1)
+    stored = client.anchors.upload(anchors, views={"dark": views}, compress=False)
+    options = {"reference": "base", "protocol": ScoreProtocol(draws=24)}
+    job = client.score_checkpoint("model", stored, GivenViews("dark"), **options)
+    wait_until(lambda: job.progress().completed >= 2)
+    with pytest.raises(FailedPrecondition) as caught:
+        client.anchors.delete(stored)
+    assert caught.value.reason == "ANCHOR_SET_IN_USE"
+    (folder,) = (world.root / "state").rglob(stored.digest)
+    shutil.rmtree(folder)
+    with pytest.raises(FailedPrecondition, match=stored.digest) as caught:
+        job.result()
+    assert caught.value.reason == "ANCHOR_SET_DELETED"
 
 
 @pytest.mark.slow
