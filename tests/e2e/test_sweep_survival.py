@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import processes
 import pytest
-from acpc_client import Result
+from acpc_client import AnchorArrays, Result
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import Sweep, SweepFileError, SweepResults, TaskState
 from job_world import JobWorld, write_job_world
@@ -58,6 +58,18 @@ def write_sweep(folder: Path, name: str, **more: object) -> Path:
     return file
 
 
+def windows(count: int) -> dict[str, np.ndarray]:
+    """Arrays of anchors of one's own."""
+    rng = np.random.default_rng(0)
+    return {
+        "frames": rng.integers(0, 256, (count, 11, 28, 28, 3), np.uint8),
+        "action_blocks": rng.standard_normal((count, 10, 10)).astype(np.float32),
+        "endpoint_states": rng.standard_normal((count, 2)),
+        "labels": np.arange(count) % 2,
+        "anchor_ids": np.arange(count),
+    }
+
+
 def scores(results: SweepResults) -> list[bytes]:
     """Every bit of every score; all cells have one."""
     assert {item.state for item in results} == {TaskState.SUCCEEDED}
@@ -75,6 +87,22 @@ def jobs_of(server: ServerProcess) -> set[str]:
         return {operation.name for operation in client.operations.list()}
 
 
+def run_with_kills(file: Path, server: ServerProcess, kills: int) -> SweepResults:
+    """``acpc sweep run``, killed at random moments and then left alone."""
+    moment = random.Random(7)
+    journal = file.with_name(f"{file.parent.name}.sweep") / "journal.jsonl"
+    command = [ACPC, "sweep", "run", str(file), "--target", server.address, "--no-gate"]
+    for kill in range(kills):
+        lines = 4 * kill  # further every time, and a little more
+        with processes.running(command):
+            wait_until(
+                lambda lines=lines: journal.exists() and journal.read_bytes().count(b"\n") >= lines
+            )
+            time.sleep(moment.uniform(0.0, 0.3))
+    processes.run(command)
+    return SweepResults.open(file)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(world: JobWorld, server: ServerProcess) -> list[bytes]:
     """The scores of a sweep that was left alone."""
@@ -88,21 +116,38 @@ def test_a_client_killed_at_random_moments_doubles_no_job(
     world: JobWorld, server: ServerProcess, undisturbed: list[bytes]
 ) -> None:
     before = jobs_of(server)
-    file = write_sweep(world.root / "killed", "killed")
-    moment = random.Random(7)
-    journal = file.parent / "killed.sweep" / "journal.jsonl"
-    command = [ACPC, "sweep", "run", str(file), "--target", server.address]
-    for kill in range(CLIENT_KILLS):
-        lines = 4 * kill  # further every time, and a little more
-        with processes.running(command):
-            wait_until(
-                lambda lines=lines: journal.exists() and journal.read_bytes().count(b"\n") >= lines
-            )
-            time.sleep(moment.uniform(0.0, 0.3))
-    last = processes.run([*command, "--no-gate"])
-    assert "12/12" in last.stderr
-    assert scores(SweepResults.open(file)) == undisturbed
+    results = run_with_kills(write_sweep(world.root / "killed", "killed"), server, CLIENT_KILLS)
+    assert len(results) == 12
+    assert scores(results) == undisturbed
     assert len(jobs_of(server) - before) == 12
+
+
+@pytest.mark.slow
+def test_a_pattern_of_given_views_goes_on_after_kills(
+    world: JobWorld, server: ServerProcess
+) -> None:
+    """The pattern takes two of the set's three groups; by their names they score alike."""
+    rng = np.random.default_rng(1)
+    groups = ("agent_colour:1", "agent_size:0.5", "light:1")
+    views = {name: rng.integers(0, 256, (40, 2, 3, 28, 28, 3), np.uint8) for name in groups}
+    with AcpcClient(server.address) as client:
+        stored = client.anchors.upload(AnchorArrays(history=3, **windows(40)), views=views)
+    common = {"anchors": {"set": stored.digest}, "seeds": [0], "protocol": {"draws": 2}}
+
+    def sweep(name: str, given: object) -> Path:
+        shifts = [{"given_views": given}]
+        return write_sweep(world.root / name, name, shifts=shifts, **common)
+
+    file = sweep("pattern", "agent_*")
+    checked = processes.run([ACPC, "sweep", "check", str(file), "--target", server.address])
+    assert "light" not in checked.stdout
+    before = jobs_of(server)
+    results = run_with_kills(file, server, 2)
+    assert {str(item.cell.shift) for item in results} == {f"given_views:{x}" for x in groups[:2]}
+    assert len(results) == len(jobs_of(server) - before) == 6
+    with AcpcClient(server.address) as client:
+        by_name = Sweep.load(sweep("by-name", list(groups[:2]))).run(client, poll=0.05)
+    assert scores(results) == scores(by_name)
 
 
 def test_a_lost_folder_finds_its_jobs_again(
@@ -159,22 +204,14 @@ def test_frozen_anchors_give_the_scores_of_their_dataset(
 
 
 def test_anchors_of_ones_own_are_uploaded_once(world: JobWorld, server: ServerProcess) -> None:
-    rng = np.random.default_rng(0)
     folder = world.root / "own"
     file = write_sweep(folder, "own", anchors={"upload": "windows.npz"}, seeds=[0])
-    windows = {
-        "frames": rng.integers(0, 256, (6, 11, 28, 28, 3), np.uint8),
-        "action_blocks": rng.standard_normal((6, 10, 10)).astype(np.float32),
-        "endpoint_states": rng.standard_normal((6, 2)),
-        "labels": np.arange(6) % 2,
-        "anchor_ids": np.arange(6),
-    }
     with (
         AcpcClient(server.address) as client,
         pytest.raises(SweepFileError, match=r"anchors: .*\.npz"),
     ):
         Sweep.load(file).run(client)
-    np.savez(folder / "windows.npz", **windows)
+    np.savez(folder / "windows.npz", **windows(6))
     with AcpcClient(server.address) as client:
         results = Sweep.load(file).run(client, poll=0.05)
         digests = [item.digest for item in client.anchors.list() if item.description == "sweep own"]
