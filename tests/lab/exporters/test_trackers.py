@@ -229,9 +229,11 @@ def test_a_tracker_that_hangs_is_left_behind(
     assert told == ["mlflow:: does not answer; 2 scores are not written there"]
 
 
-def test_a_tracker_that_comes_back_is_written_to_again(
-    items: list[EpochScore], told: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("again", "wanted"), [(0.0, [1, 2, -1]), (3600.0, [])])
+def test_a_tracker_that_comes_back_is_written_to_again_after_a_while(
+    again: float, wanted: list[int], items: list[EpochScore], told: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     written: list[int] = []
     begun = threading.Event()
 
@@ -248,13 +250,21 @@ def test_a_tracker_that_comes_back_is_written_to_again(
             written.append(-1)
 
     monkeypatch.setitem(exporters.tracker.WRITERS, "mlflow", Returning)
-    monkeypatch.setattr("acpc_lab.exporters.tracker._AGAIN_S", 0.0)
+    monkeypatch.setattr("acpc_lab.exporters.tracker._AGAIN_S", again)
     with Tracker("mlflow:", on_trouble=told.append) as tracker:
         assert begun.wait(GENEROUS_SECONDS)
         for item in items:
             tracker(item)
-    assert written == [1, 2, -1]
+    assert written == wanted
     assert told == ["mlflow:: nothing is written there: nobody listens"]
+
+
+def test_tensorboards_files_stay_below_the_folder(items: list[EpochScore], tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    with Tracker(f"tensorboard:{tmp_path / 'logs'}", "../../gate") as tracker:
+        tracker(items[0])
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+    assert list((tmp_path / "logs/gate/runs/7").iterdir())
 
 
 def test_it_travels_to_a_spawned_process_with_a_callback(tmp_path: Path) -> None:
