@@ -34,7 +34,7 @@ from acpc_server.perturb import perturb_frames
 from job_world import JobWorld, write_job_world
 from server_process import ServerProcess
 from typer.testing import CliRunner
-from waiting import GENEROUS_SECONDS, wait_until
+from waiting import wait_until
 
 HISTORY, HORIZON, SIDE, COUNT = 3, 8, 28, 20
 DRAWS, VIEWS, SEED = 3, 4, 7
@@ -293,6 +293,6 @@ def test_a_job_on_given_views_survives_a_kill(world: JobWorld) -> None:
         server.start()
         with AcpcClient(server.address) as client:
             again = client.score_checkpoint("model", stored, GROUP, **options).result()
-            wait_until(lambda: client.operations.get(name).done, 2 * GENEROUS_SECONDS)
+            wait_until(lambda: client.operations.get(name).done, "the job went on")
             assert client.operations.get(name).result() == again
         assert server.bugs() == []
