@@ -192,6 +192,7 @@ def test_planner_as_the_released_code_draws_it(
     same(result.columns["first_clean_gap"], column(rows, "first_clean_gap"), 1.0)
 
 
+@pytest.mark.usefixtures("content")
 def test_a_set_that_is_too_short_for_whole_windows_is_refused(client: AcpcClient) -> None:
     """Of a stored set the blocks of the released window are needed; a longer one has them."""
     study = DriftStudy(SHIFTS, horizon=4, groups=3, destroyed=DestroyedActions.WINDOW)

@@ -114,10 +114,10 @@ def test_the_lid_can_be_closed(acpc: Callable[..., Any], file: Path, party: JobP
     assert acpc("run", file, "--watch").exit_code == 1
     left = acpc("run", file, "--submit-only")
     assert (left.exit_code, left.stdout) == (0, "2 of 2 submitted\n")
-    assert "2 running" in acpc("status", file, "--offline").stdout.replace("queued", "running")
+    assert "2 running" in acpc("status", file, "--offline").stdout
     seen = acpc("status", file)
     assert seen.exit_code == 0
-    assert seen.stdout.splitlines()[-1] == "mine: 2 cells: 2 queued"
+    assert seen.stdout.splitlines()[-1] == "mine: 2 cells: 2 running"
     assert acpc("run", file, "--watch").exit_code == 0
     status = acpc("status", file, "--json").stdout
     assert [cell["answer"]["state"] for cell in json.loads(status)["answer"]["cells"]] == [
@@ -132,7 +132,7 @@ def test_the_status_without_a_server_is_that_of_the_last_contact(
     answer = acpc("status", file, "--target", unused_target)
     assert answer.exit_code == 0
     assert "as of the last contact" in answer.stderr
-    assert answer.stdout.splitlines()[-1] == "mine: 2 cells: 2 queued"
+    assert answer.stdout.splitlines()[-1] == "mine: 2 cells: 2 running"
 
 
 def test_a_server_that_stays_away_is_an_error(
