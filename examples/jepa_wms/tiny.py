@@ -1,8 +1,8 @@
 """Writes a tiny world model with random weights as jepa-wms' training saves one, and its backbone.
 
-python examples/jepa_wms/tiny.py jepa_wm --out /tmp/tiny
-python examples/jepa_wms/convert.py /tmp/tiny/jepa_wm_tiny.pth.tar \
-        --backbone /tmp/tiny/dinov2_tiny_pretrain.pth --out /tmp/checkpoints/tiny \
+python examples/jepa_wms/tiny.py jepa_wm --out tiny
+python examples/jepa_wms/convert.py tiny/jepa_wm_tiny.pth.tar \
+        --backbone tiny/dinov2_tiny_pretrain.pth --out ~/checkpoints/tiny \
         --image-size 12 --heads 2
 """
 

@@ -120,13 +120,17 @@ def test_a_killed_worker_costs_its_sessions_and_no_more(world: ServedWorld, tmp_
         (other,) = set(WORKERS) - {runner}
         open_sessions: list[Session] = []
         counts = [0.0, 0.0]
+
+        def counted() -> bool:
+            counts[:] = [sessions(server, worker) for worker in (runner, other)]
+            return sum(counts) >= len(open_sessions)
+
         while not all(counts):
             assert len(open_sessions) < 60, "sixty connections came to one worker"
             open_sessions.append(Session(server))
             opened.callback(open_sessions[-1].close)
             # The page of series may be one that was made for an earlier question.
-            while sum(counts) < len(open_sessions):
-                counts = [sessions(server, worker) for worker in (runner, other)]
+            wait_until(counted, "a session is not counted")
 
         killed = int(str(of("worker_started", runner, server)[-1]["pid"]))
         os.kill(killed, signal.SIGKILL)
