@@ -42,35 +42,13 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 __all__ = [
-    "Aborted",
-    "AcpcError",
-    "AlreadyExists",
-    "ArgumentError",
-    "Cancelled",
-    "ClientClosed",
-    "DataLoss",
-    "DeadlineExceeded",
-    "FailedPrecondition",
-    "FieldViolation",
-    "Internal",
-    "InvalidArgument",
-    "MalformedAnswer",
-    "NotFound",
-    "OutOfRange",
-    "PermissionDenied",
-    "ResourceExhausted",
-    "RunEnded",
-    "ServerAway",
-    "SessionClosed",
-    "Unauthenticated",
-    "Unavailable",
-    "Unimplemented",
-    "Unknown",
-    "extended",
-    "from_rpc_error",
-    "from_status",
+    "Aborted", "AcpcError", "AlreadyExists", "ArgumentError", "Cancelled", "ClientClosed",
+    "DataLoss", "DeadlineExceeded", "FailedPrecondition", "FieldViolation", "Internal",
+    "InvalidArgument", "MalformedAnswer", "NotFound", "OutOfRange", "PermissionDenied",
+    "ResourceExhausted", "RunEnded", "ServerAway", "SessionClosed", "Unauthenticated",
+    "Unavailable", "Unimplemented", "Unknown", "extended", "from_rpc_error", "from_status",
     "passing",
-]
+]  # fmt: skip
 
 # What the caller can set here, which the server does not know.
 _HINTS = {

@@ -9,17 +9,6 @@ from acpc_lab.campaigns.link import Link, OutOfTime, Stopped, check_options
 from acpc_lab.campaigns.progress import CampaignProgress, OnUpdate, T, Task, TaskStatus
 
 __all__ = [
-    "Campaign",
-    "CampaignProgress",
-    "Entry",
-    "Journal",
-    "Link",
-    "Options",
-    "OutOfTime",
-    "Records",
-    "Stopped",
-    "Task",
-    "TaskState",
-    "TaskStatus",
-    "check_options",
-]
+    "Campaign", "CampaignProgress", "Entry", "Journal", "Link", "Options", "OutOfTime", "Records",
+    "Stopped", "Task", "TaskState", "TaskStatus", "check_options",
+]  # fmt: skip

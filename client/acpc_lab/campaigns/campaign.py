@@ -70,7 +70,9 @@ class Campaign(Generic[T]):
         self._away: AcpcError | None = None
         self._turn = 0
         self._busy_until = 0.0
-        self._tracks: list[Track[T]] = []
+        # A turn goes through those that are not done: a watch has more and more that are.
+        self._open: dict[int, Track[T]] = {}
+        self._has_failed = False
         self._statuses: list[TaskStatus[T]] = []
         self._done = 0.0
         self._enlist(tasks)
@@ -107,7 +109,7 @@ class Campaign(Generic[T]):
 
     def add(self, tasks: Sequence[T]) -> None:
         """Takes more tasks into the run, behind those it has."""
-        first = len(self._tracks)
+        first = len(self._statuses)
         self._enlist(tasks)
         self._meter.expect(len(tasks))
         self._tell(*self._statuses[first:])
@@ -116,15 +118,25 @@ class Campaign(Generic[T]):
         journal, entries = self._records.journal, self._records.entries
         for task in tasks:
             entry = entries.get(task.id, Entry())
-            track = Track(len(self._tracks), task, entry, journal, self._options.retries)
+            track = Track(len(self._statuses), task, entry, journal, self._options.retries)
             track.resume(submit=self._options.submit)
-            self._tracks.append(track)
+            self._open[track.index] = track
             self._statuses.append(track.status)
             self._done += track.status.share
+            self._settle(track)
+
+    def _settle(self, track: Track[T]) -> None:
+        """Leaves a task that is done alone from now on."""
+        if track.state.done:
+            del self._open[track.index]
+            self._has_failed |= track.state is not TaskState.SUCCEEDED
 
     def look_once(self) -> None:
         """Looks once at every job in flight."""
-        self._look_at([track for track in self._tracks if track.state.in_flight])
+        self._look_at(self._in_flight())
+
+    def _in_flight(self) -> list[Track[T]]:
+        return [track for track in self._open.values() if track.state.in_flight]
 
     def _set_away(self, error: AcpcError | None) -> None:
         self._away = error
@@ -132,16 +144,17 @@ class Campaign(Generic[T]):
 
     def _left(self) -> bool:
         """Whether there is anything to wait for."""
-        states = {track.state for track in self._tracks}
-        if self._options.stop_at_failure and states & {TaskState.FAILED, TaskState.CANCELLED}:
+        if self._options.stop_at_failure and self._has_failed:
             return False
-        unsent = self._options.submit and bool(states & {TaskState.PENDING, TaskState.WAITING})
-        return unsent or (self._options.follow and any(state.in_flight for state in states))
+        flying = {track.state.in_flight for track in self._open.values()}
+        return (self._options.submit and False in flying) or (
+            self._options.follow and True in flying
+        )
 
     def _submit(self) -> None:
-        in_flight = sum(track.state.in_flight for track in self._tracks)
+        in_flight = len(self._in_flight())
         limit = self._options.concurrency
-        for track in self._tracks:
+        for track in tuple(self._open.values()):
             full = limit is not None and in_flight >= limit
             if full or self._busy_until > time.monotonic():
                 return
@@ -170,7 +183,7 @@ class Campaign(Generic[T]):
 
     def _due(self) -> list[Track[T]]:
         """The jobs to look at in this turn."""
-        flying = [track for track in self._tracks if track.state.in_flight]
+        flying = self._in_flight()
         others = flying[_OLDEST:]
         start = self._turn * _OTHERS % max(1, len(others))
         self._turn += 1
@@ -215,6 +228,7 @@ class Campaign(Generic[T]):
         if status != before:
             self._statuses[track.index] = status
             self._done += status.share - before.share
+            self._settle(track)
             self._tell(status)
 
     def _tell(self, *changed: TaskStatus[T]) -> None:

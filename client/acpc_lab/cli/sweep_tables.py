@@ -34,8 +34,8 @@ def results_table(results: SweepResults) -> None:
     sure = (">IR interval", ">SR interval", "sure", "one by one") if known else ()
     table = replace(VIEW, columns=(*VIEW.columns, *sure)).table()
     for item in results.cells[:_MAX_ROWS]:
-        row = _row(item.cell, item.state.value, item.score)
-        table.add_row(*row, *(_sure(item) if known else ()))
+        name, *row = _row(item.cell, item.state.value, item.score)
+        table.add_row(name + results.apart[item.cell.id], *row, *(_sure(item) if known else ()))
     render.console().print(table)
     if len(results) > _MAX_ROWS:
         render.line(f"and {len(results) - _MAX_ROWS} more; acpc sweep results has all of them")

@@ -16,15 +16,7 @@ from acpc_lab.factors.environments import environment_renderer
 from acpc_lab.factors.views import LEVELS, Render, factor_of, group_of, rendered_views
 
 __all__ = [
-    "LEVELS",
-    "CertifiedShare",
-    "Render",
-    "certified_shares",
-    "certified_study",
-    "environment_renderer",
-    "factor_of",
-    "group_of",
-    "read_certified",
-    "rendered_views",
+    "LEVELS", "CertifiedShare", "Render", "certified_shares", "certified_study",
+    "environment_renderer", "factor_of", "group_of", "read_certified", "rendered_views",
     "write_certified",
-]
+]  # fmt: skip

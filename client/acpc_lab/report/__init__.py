@@ -31,24 +31,10 @@ from acpc_lab.report.worst import missing, with_pictures
 from acpc_lab.tables import write_whole
 
 __all__ = [
-    "LabelNames",
-    "Measurement",
-    "Picture",
-    "Preview",
-    "ProtocolUsed",
-    "ReportData",
-    "claims",
-    "export_figures",
-    "from_files",
-    "from_operations",
-    "from_scores",
-    "from_sweep",
-    "picture",
-    "render",
-    "with_certified",
-    "with_pictures",
-    "write_report",
-]
+    "LabelNames", "Measurement", "Picture", "Preview", "ProtocolUsed", "ReportData", "claims",
+    "export_figures", "from_files", "from_operations", "from_scores", "from_sweep", "picture",
+    "render", "with_certified", "with_pictures", "write_report",
+]  # fmt: skip
 
 
 def write_report(data: ReportData, path: str | Path, *, figures: str | Path | None = None) -> None:

@@ -26,7 +26,7 @@ from acpc_lab.campaigns import TaskState
 from acpc_lab.factors import CertifiedShare
 from acpc_lab.report.labels import LabelNames, read_names
 from acpc_lab.report.model import Measurement, ProtocolUsed, ReportData, Share
-from acpc_lab.sweeps import CellResult, Node, SweepFolder, SweepResults, read_spec
+from acpc_lab.sweeps import Cell, CellResult, Node, SweepFolder, SweepResults, read_spec
 
 if TYPE_CHECKING:
     from acpc_client import AcpcClient
@@ -110,13 +110,13 @@ def from_sweep(
     """
     results = source if isinstance(source, SweepResults) else SweepResults.open(source)
     reading = read_names(labels or LabelNames(), [item.cell.labels for item in results])
-    cells, called = [], _called(results)
+    cells = []
     for item in results:
         cell = item.cell
         anchors = cell.anchors
         cells.append(
             Measurement(
-                name=called[cell.id],
+                name=_called(results, cell),
                 shift=str(cell.shift),
                 score=item.score,
                 task=reading.task_of(
@@ -145,26 +145,18 @@ def from_sweep(
     )
 
 
-def _called(results: SweepResults) -> dict[str, str]:
-    """Names of the cells' checkpoints; where other content came under one, with the content's."""
-    contents: dict[CheckpointRef, set[str]] = {}
-    for item in results:
-        contents.setdefault(item.cell.checkpoint, set()).add(item.cell.content)
-    return {
-        cell.id: _title(cell.checkpoint.name, cell.checkpoint.weights)
-        + (f" ({cell.content[:8]})" if len(contents[cell.checkpoint]) > 1 else "")
-        for cell in (item.cell for item in results)
-    }
+def _called(results: SweepResults, cell: Cell) -> str:
+    """Name of a cell's checkpoint; where other content came under it, with the content's."""
+    return _title(cell.checkpoint.name, cell.checkpoint.weights) + results.apart[cell.id]
 
 
 def _under_way(results: SweepResults) -> Iterator[str]:
     """What the server measures now, and what waits."""
     states = TaskState.RUNNING, TaskState.QUEUED, TaskState.WAITING, TaskState.PENDING
-    called = _called(results)
     for state in states:
         found = [item.cell for item in results if item.state is state]
         if found:
-            names = [f"{called[cell.id]} under {cell.shift}" for cell in found[:_NAMED]]
+            names = [f"{_called(results, cell)} under {cell.shift}" for cell in found[:_NAMED]]
             more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
             yield f"{state.value.capitalize()}: {', '.join(names)}{more}."
 

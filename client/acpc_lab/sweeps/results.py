@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from acpc.contract import Columns, Tabular, to_plain
-from acpc_client import Evidence, Outcome, Result, Score
+from acpc_client import CheckpointRef, Evidence, Outcome, Result, Score
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import Entry, TaskState
@@ -102,6 +102,7 @@ class CellResult:
             "state": self.state.value,
             "operation": self.operation or None,
             "error": f"{self.code}: {self.message}" if self.code else None,
+            "content": cell.content or None,
         }
         return {**row, **_measured(score), **evidence_columns(self.evidence, self.among)}
 
@@ -232,6 +233,17 @@ class SweepResults(Tabular, Sequence[CellResult]):
             state = TaskState.QUEUED if entry.operation else TaskState.PENDING
         ended = entry.attempt, entry.operation, entry.code, entry.message
         return CellResult(cell, state, *ended, score, None if held is None else held.time)
+
+    @cached_property
+    def apart(self) -> dict[str, str]:
+        """By a cell's id what tells its checkpoint from other content under the same name."""
+        contents: dict[CheckpointRef, set[str]] = defaultdict(set)
+        for cell in self._cells:
+            contents[cell.checkpoint].add(cell.content)
+        return {
+            cell.id: f" ({cell.content[:8]})" if len(contents[cell.checkpoint]) > 1 else ""
+            for cell in self._cells
+        }
 
     def corrected(self, family_wise: FamilyWise) -> SweepResults:
         """The same, with verdicts corrected for the number of cells in this way."""

@@ -18,15 +18,6 @@ from acpc_lab.watching.watch import Watch, WatchRun
 from acpc_lab.watching.webhook import Webhook
 
 __all__ = [
-    "Arrival",
-    "Finder",
-    "Listener",
-    "ScoredCheckpoint",
-    "ScoringRequest",
-    "Watch",
-    "WatchRun",
-    "Webhook",
-    "WeightsFile",
-    "run_of",
-    "verdict_of",
-]
+    "Arrival", "Finder", "Listener", "ScoredCheckpoint", "ScoringRequest", "Watch", "WatchRun",
+    "Webhook", "WeightsFile", "run_of", "verdict_of",
+]  # fmt: skip

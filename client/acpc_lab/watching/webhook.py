@@ -38,6 +38,8 @@ _PATH = "/operations"
 _MAX_HEAD = 16 * 1024
 _MAX_BODY = 64 * 1024
 _SECONDS = 10.0
+# Of those, for the headers, and for a caller with an answer to close: in both it holds a place.
+_SILENT_SECONDS = 2.0
 _MAX_CONNECTIONS = 64
 _MAX_PATH = 4096
 _log = logging.getLogger("acpc_lab")
@@ -142,8 +144,9 @@ class Webhook:
                 writer.write_eof()
                 # A caller that still sends would lose the answer if this end closed first. Of a
                 # crowd nobody is waited for: each holds a file descriptor.
-                while self._open <= 2 * _MAX_CONNECTIONS and await reader.read(_MAX_BODY):
-                    pass
+                async with asyncio.timeout(_SILENT_SECONDS):
+                    while self._open <= 2 * _MAX_CONNECTIONS and await reader.read(_MAX_BODY):
+                        pass
         except (TimeoutError, OSError, asyncio.CancelledError):
             writer.transport.abort()  # the caller has gone or is too slow, or the watch ends
         finally:
@@ -158,7 +161,8 @@ class Webhook:
                 raise RejectedRequest(
                     HTTPStatus.SERVICE_UNAVAILABLE, "BUSY", "too many connections; try again"
                 )
-            method, path, headers = await _head(reader)
+            async with asyncio.timeout(_SILENT_SECONDS):
+                method, path, headers = await _head(reader)
             self._admit(headers)
             if path == _PATH and method == "POST":
                 document = await _body(reader, headers)
@@ -167,6 +171,8 @@ class Webhook:
                 return await asyncio.to_thread(self._look_up, path.removeprefix(f"{_PATH}/"))
         except RejectedRequest as rejected:
             return rejected.answer()
+        except TimeoutError:
+            raise
         except Exception:  # noqa: BLE001 - nobody is left without an answer
             _log.exception("the webhook failed on a request")
             words = "a fault of the watcher; its log has more"

@@ -94,13 +94,14 @@ def test_figures_have_error_bars_and_half_filled_marks(data: ReportData, key: st
     marks = [line for line in marks if len(line.get_xdata()) == 1]
     assert len(marks) == len(cells) * (1 if key == "plane" else 2)
     half = [line for line in marks if line.get_fillstyle() == "left"]
-    undecided = sum(cell.sure is Outcome.UNDECIDED for cell in cells)
+    undecided = sum(cell.sure is Outcome.UNDECIDED or cell.is_reference for cell in cells)
+    assert any(cell.is_reference and cell.sure is Outcome.FAILED for cell in cells)
     assert undecided and len(half) == undecided * len(marks) / len(cells)
     bars = [line for axis in axes for line in axis.lines if _is_bar(line)]
     assert len(bars) >= len(marks)
     assert [(key_.text, key_.fill) for key_ in plate.legend if key_.mark == "swatch"][-3:] == [
         ("filled: passes, 95 % sure", "full"),
-        ("half: undecided", "left"),
+        ("half: undecided, or a reference", "left"),
         ("hollow: fails, 95 % sure", "none"),
     ]
 

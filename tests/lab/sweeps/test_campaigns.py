@@ -20,6 +20,7 @@ from acpc_lab.campaigns import (
     Stopped,
     TaskState,
 )
+from acpc_lab.campaigns.tracks import Track
 from acpc_lab.integrations import EpochScore, EpochScorer
 from client_messages import status
 from job_counterparty import JobParty
@@ -71,6 +72,24 @@ def test_what_is_kept_is_asked_of_no_server(client: AcpcClient, party: JobParty)
     campaign.run()
     assert not party.requests
     assert campaign.statuses[0].state is TaskState.SUCCEEDED
+
+
+def test_a_turn_looks_at_no_task_that_is_done(
+    client: AcpcClient, party: JobParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = {str(index): Entry(TaskState.SUCCEEDED, 1, "operations/1") for index in range(1000)}
+    tasks = [*(Task(name, kept=True) for name in done), Task("last")]
+    looked: list[str] = []
+
+    def state(track: Track[Task]) -> TaskState:
+        looked.append(track.task.id)
+        return track.entry.state
+
+    campaign = Campaign(client, Link(client), tasks, Options(poll=0.01), Records(entries=done))
+    monkeypatch.setattr(Track, "state", property(state))
+    campaign.run()
+    assert set(looked) == {"last"}
+    assert len(campaign.statuses) == 1001
 
 
 @pytest.mark.parametrize("stop", [False, True])

@@ -13,6 +13,7 @@ import yaml
 from acpc_client import EvidenceOptions, Outcome
 from acpc_client.errors import FailedPrecondition, RunEnded
 from acpc_client.sync.client import AcpcClient
+from acpc_lab.cli.sweep_tables import results_table
 from acpc_lab.evidence import at_epoch
 from acpc_lab.report import from_sweep
 from acpc_lab.sweeps import SweepProgress, SweepResults, load_spec
@@ -79,8 +80,9 @@ def test_each_is_scored_once_in_the_order_of_epochs(
 
 
 def test_other_content_under_a_name_is_scored_again_and_a_touch_is_not(
-    make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty, told: Told
-) -> None:
+    make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty, told: Told,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     weights = write("a")
     make().run(client, once=True)
     os.utime(weights)
@@ -92,6 +94,13 @@ def test_other_content_under_a_name_is_scored_again_and_a_touch_is_not(
     write("a", content="a")  # this content is known under this name
     make().run(client, once=True)
     assert len(party.jobs) == len(told) == 2
+    results = SweepResults.open(make().folder)
+    contents = [row["content"] for row in results.rows()]
+    assert len(set(contents)) == 2
+    monkeypatch.setenv("COLUMNS", "300")
+    results_table(results)
+    shown = capsys.readouterr().out
+    assert all(f"a ({content[:8]})" in shown for content in contents)
 
 
 def test_a_lost_folder_finds_its_jobs_again(

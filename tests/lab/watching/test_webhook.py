@@ -258,7 +258,8 @@ def test_silent_callers_hold_no_thread_and_keep_nobody_out(
 def test_a_crowd_of_callers_does_not_use_up_file_descriptors(
     running: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acpc_lab.watching.webhook._SECONDS", 10 * GENEROUS_SECONDS)
+    for bound in ("_SECONDS", "_SILENT_SECONDS"):
+        monkeypatch.setattr(f"acpc_lab.watching.webhook.{bound}", 10 * GENEROUS_SECONDS)
     with Webhook(running, "127.0.0.1", 0) as webhook, contextlib.ExitStack() as crowd:
         for place in range(200):
             caller = socket.create_connection(("127.0.0.1", webhook.port), GENEROUS_SECONDS)
@@ -274,6 +275,26 @@ def test_a_crowd_of_callers_does_not_use_up_file_descriptors(
             return False
 
         wait_until(is_hung_up_on)
+
+
+def test_silent_callers_give_their_places_back_soon(
+    running: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acpc_lab.watching.webhook._SECONDS", 10 * GENEROUS_SECONDS)
+    monkeypatch.setattr("acpc_lab.watching.webhook._SILENT_SECONDS", 0.5)
+    with Webhook(running, "127.0.0.1", 0) as webhook, contextlib.ExitStack() as crowd:
+        for place in range(64):
+            caller = socket.create_connection(("127.0.0.1", webhook.port), GENEROUS_SECONDS)
+            crowd.enter_context(caller)
+            if place % 2:  # has its answer, and stays
+                caller.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+        def is_served() -> bool:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                return call(webhook.port, "GET", "/operations/none").status == 404
+            return False
+
+        wait_until(is_served)
 
 
 def test_a_caller_that_is_too_slow_is_hung_up_on(

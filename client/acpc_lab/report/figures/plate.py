@@ -142,10 +142,11 @@ class Hues:
                 Key("filled: passes", "soft", "swatch"),
                 Key("hollow: does not", "soft", "swatch", "none"),
             )
+        half = "half: undecided" + ", or a reference" * any(x.is_reference for x in cells)
         return (
             *shapes,
             Key(f"filled: passes, {self._sure} sure", "soft", "swatch"),
-            Key("half: undecided", "soft", "swatch", "left"),
+            Key(half, "soft", "swatch", "left"),
             Key(f"hollow: fails, {self._sure} sure", "soft", "swatch", "none"),
             Key(f"{self._interval} interval", "soft", "bar"),
         )
@@ -189,9 +190,14 @@ def heading(data: ReportData, task: str, shift: str) -> str:
 
 
 def filling(cell: Measurement) -> Fill:
-    """Full when it passes the screen, half when that is undecided, none when it fails."""
+    """Full when it passes the screen, half when that is undecided, none when it fails.
+
+    Nothing is sure of a reference, which cannot pass.
+    """
     if cell.sure is None:
         return "full" if cell.outcome is Outcome.PASSED else "none"
+    if cell.is_reference:
+        return "left"
     fills: dict[Outcome, Fill] = {Outcome.PASSED: "full", Outcome.UNDECIDED: "left"}
     return fills.get(cell.sure, "none")
 
