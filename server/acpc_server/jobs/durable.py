@@ -1,4 +1,4 @@
-"""The one file that calls DBOS: durable workflows, their steps, their queue and their record.
+"""Calls DBOS: durable workflows, their steps, their queue and their record.
 
 DBOS keeps one row a job and one row a finished step in SQLite or PostgreSQL, and on launch resumes
 what this executor left unfinished. It is a process-wide singleton, so a process runs the jobs of
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, astuple
 from datetime import datetime
@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, NoReturn, TypeVar
 
 import dbos
+import sqlalchemy as sa
 import structlog
 from dbos import (
     DBOS,
@@ -30,6 +31,8 @@ from dbos import (
     WorkflowStatus,
 )
 from dbos import error as dbos_error
+from dbos._context import current_owner_xid
+from dbos._sys_db import db_retry
 from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.jobs.database import (
@@ -50,6 +53,7 @@ WORKFLOW_VERSION = "2"
 MAX_STARTS = 50
 # A task is given up sooner: the host that runs its job measures it then.
 MAX_TASK_STARTS = 5
+THREAD = "queue-worker-"  # what DBOS calls the thread of a queue, before the queue's name
 ENDED = [status for status, state in STATES.items() if state.done]
 RECORD_ERRORS = (SQLAlchemyError, dbos_error.DBOSException)
 """What the calls below raise when the job record cannot be reached."""
@@ -138,7 +142,7 @@ def _set_pace() -> None:
     read, read_all = system.get_queue, system.list_queues
 
     def get_queue(name: str, **given: Any) -> Any:  # noqa: ANN401
-        if threading.current_thread().name == _thread_of(name):  # once before each look
+        if threading.current_thread().name == THREAD + name:  # once before each look
             if active.activeList():
                 pace.busy()
             pace.rest()
@@ -158,11 +162,6 @@ def _set_pace() -> None:
 def wake() -> None:
     """Something waits in the record: have the queues' threads look at once."""
     _pace.waiting()
-
-
-def _thread_of(queue: str) -> str:
-    """The name that DBOS gives the thread of a queue."""
-    return f"queue-worker-{queue}"
 
 
 def close() -> None:
@@ -190,7 +189,7 @@ def serve_tenants(concurrency: int, total: int) -> None:
 def stopped_queues(queues: Collection[str]) -> list[str]:
     """Queues of which no job starts here any more, because DBOS's thread for them has ended."""
     alive = {thread.name for thread in threading.enumerate()}
-    return [queue for queue in queues if _thread_of(queue) not in alive]
+    return [queue for queue in queues if THREAD + queue not in alive]
 
 
 def tenants_known() -> bool:
@@ -225,9 +224,29 @@ def _apart(call: Callable[[], T]) -> T:
     """What ``call`` gives, from within a step: DBOS would take its calls for steps of the job."""
     try:
         return contextvars.Context().run(call)
+    except dbos_error.DBOSWorkflowConflictIDError:
+        raise Withdrawn from None
     except SQLAlchemyError as error:
         log.warning("job_database_away", cause=first_line(error))
         raise Withdrawn from None
+
+
+def query(ask: Callable[[Any, sa.Connection], T], job_id: str = "") -> T:
+    """Within a job: what ``ask`` gives, given DBOS's tables and a connection, in one transaction.
+
+    With a job's id Withdrawn is raised where another run has the job.
+    """
+    system: Any = dbos._dbos._dbos_global_instance._sys_db  # type: ignore[union-attr]
+    owned, owner = dbos._sys_db.SystemDatabase._check_owner_txn, current_owner_xid(job_id)
+
+    @db_retry(sys_db=system)
+    def asked() -> T:
+        with system.engine.begin() as connection:
+            if job_id:
+                owned(system, connection, job_id, owner or "")
+            return ask(system.tables, connection)
+
+    return _apart(asked)
 
 
 def offer(task_id: str, order: int, task: Json, stamp: str, owner: Owner) -> None:
@@ -254,20 +273,6 @@ def offered(task_ids: Sequence[str]) -> dict[str, Json]:
         status.workflow_id: {"task": task, "stamp": stamp}
         for status, (task, stamp) in zip(found, arguments, strict=True)
     }
-
-
-def states(ids: Collection[str]) -> Mapping[str, JobState]:
-    """Within a job or a task: states of those jobs and tasks that are there."""
-    found = _apart(
-        lambda: DBOS.list_workflows(workflow_ids=[*ids], load_input=False, load_output=False)
-    )
-    return {status.workflow_id: STATES[status.status] for status in found}
-
-
-def outcomes(run_id: str, before: int = 0, limit: int | None = None) -> list[Json]:
-    """Within a job or a task: what the steps of a run have recorded, after the first ``before``."""
-    found = _apart(lambda: DBOS.list_workflow_steps(run_id, limit=limit, offset=before))
-    return [step["output"] for step in found if step["output"] is not None]
 
 
 def withdraw(task_ids: Collection[str]) -> None:
@@ -311,16 +316,14 @@ def requeue(job_id: str) -> None:
 
 def release(job_id: str) -> None:
     """Queue a job again if this host holds it; the start that it had counts."""
-    # Private in DBOS 3.4, as the next one is, and for the same reason.
     system = dbos._dbos._dbos_global_instance._sys_db  # type: ignore[union-attr]
     system.reenqueue_for_recovery(job_id, [DBOS.executor_id], QUEUE)
 
 
 def take_over(executor_id: str) -> int:
     """Queue again the jobs that a dead host still holds; how many there were."""
-    # Private in DBOS 3.4, and the right one: in one statement it queues a job again only if the
-    # dead host still holds it, so that hosts that notice together do not disturb each other. The
-    # public resume_workflow takes a job from whoever has it, and forgets how often it was started.
+    # Private in DBOS 3.4: in one statement it queues a job again only if the dead host still holds
+    # it, so that hosts that notice together do not disturb each other, and counts its starts.
     return len(DBOS._recover_pending_workflows([executor_id]))
 
 

@@ -30,7 +30,7 @@ from acpc_server.errors import (
     Unavailable,
     shortage,
 )
-from acpc_server.jobs import durable
+from acpc_server.jobs import durable, tables
 from acpc_server.jobs.database import first_line
 from acpc_server.jobs.durable import Withdrawn
 from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Owner, Progress
@@ -121,7 +121,11 @@ class JobRun:
         number = next(number for number, answer in self._answers.values() if answer is given)
         self._before = self._done
         self._shared = shared = self._offers.of(phase, number, self._done + 1, parts)
-        for part in parts:
+        for index, part in enumerate(parts):
+            if shared is not None:
+                started = time.monotonic()
+                shared.ready(index, self.context)
+                self._fresh_seconds += time.monotonic() - started
             work = partial(self.kind.part, self._spec, given, part, self.context)
             yield self._step(phase, partial(self._part, phase, work))
         if shared is not None:
@@ -139,13 +143,6 @@ class JobRun:
         return value
 
     def _part(self, phase: str, work: Callable[[], Json]) -> Json:
-        """The outcome of a part, measured here unless another host has."""
-        if self._shared is not None:
-            started = time.monotonic()
-            answer = self._shared.answer(self._done - self._before, self.context)
-            self._fresh_seconds += time.monotonic() - started
-            if answer is not None:
-                return answer
         self._shards.labels(self.kind.name, "own" if self.whole else "other").inc()
         return self._measured(phase, work)
 
@@ -192,12 +189,12 @@ class TaskRun(JobRun):
         if task.arithmetic != here:
             log.warning("job_task_left", wanted=task.arithmetic, here=here)
             return {}
-        state = durable.states([task.job]).get(task.job)
-        given = durable.outcomes(task.job, task.given - 1, 1)
-        if state is None or state.done or not given:
+        state = tables.states([task.job]).get(task.job)
+        given = tables.outcome(task.job, task.given)
+        if state is None or state.done or given is None:
             return {}  # nobody will ask for them
         for part in task.parts:
-            work = partial(self.kind.part, self._spec, _value(given[0]), part, self.context)
+            work = partial(self.kind.part, self._spec, _value(given), part, self.context)
             try:
                 self._step(task.phase, partial(self._part, task.phase, work))
             except StepFailed as failed:  # the job's host measures it again, and judges

@@ -3,10 +3,10 @@
 The host that runs a job measures its parts from the first on, and offers others from the last
 down: a few tasks of consecutive parts wait in the queue at a time, behind every job of their
 tenant, so that a host takes one only when it has a place for a job and no job to run. What a task
-has measured are its steps on record; the job's host copies them into the job's own when it gets
-there, and takes a task that nobody has begun back. So the record of a job is the same whoever
-measured, and whoever takes the job or one of its tasks over goes on with the first part that has
-no answer.
+has measured are its steps on record; once it has ended the job's host has the record make them
+steps of the job, which are replayed when it gets there, and a task that nobody has begun by then it
+takes back. So the record of a job is the same whoever measured, and whoever takes the job or one of
+its tasks over goes on with the first part that has no answer.
 
 A part that fails elsewhere is measured again by the job's host, whose answer counts: a host that
 lacks a file costs time and no job. A host whose arithmetic is another ends its task at once. After
@@ -18,11 +18,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 
 import structlog
 
-from acpc_server.jobs import durable
+from acpc_server.jobs import durable, tables
 from acpc_server.jobs.kind import JobState, Json, Owner
 from acpc_server.scheduling import RequestContext
 
@@ -32,7 +32,7 @@ SHARED_PARTS = 20
 # Tasks that wait for every other host: one to take at once, and one more until the next look.
 WAITING_TASKS = 2
 # Tasks to which the parts that are left would come for every host, so that all end together.
-TASKS_PER_HOST = 6
+TASKS_PER_HOST = 4
 # Pause between two looks at the tasks, at least; and while a part is waited for.
 LOOK_SECONDS = 0.25
 WAIT_SECONDS = 0.1
@@ -65,30 +65,12 @@ class Task:
 
 @dataclass
 class _Open:
-    """A task on record: parts [start, stop) of a phase, and the answers that were read."""
+    """A task on record: parts [start, stop) of a phase."""
 
     task_id: str
     start: int
     stop: int
     state: JobState = JobState.QUEUED
-    answers: list[Json] = field(default_factory=list)
-
-    def answer(self, index: int) -> Json | None:
-        """The answer on a part, once it is read."""
-        at = index - self.start
-        return self.answers[at] if at < len(self.answers) else None
-
-    def complete(self) -> bool:
-        """Whether a task that has ended has answered every part."""
-        last = durable.outcomes(self.task_id, self.stop - self.start - 1, 1)
-        return bool(last) and "failure" not in last[0]
-
-    def read(self) -> None:
-        """Read further answers, up to one that is a failure."""
-        for found in durable.outcomes(self.task_id, len(self.answers)):
-            if "failure" in found:
-                return
-            self.answers.append(found)
 
 
 @dataclass(frozen=True)
@@ -126,69 +108,72 @@ class SharedParts:
         self.elsewhere = 0
         self._offers = offers
         self._whole = whole
-        self._tasks: list[_Open] | None = None  # none looked for yet
-        self._end = len(whole.parts)  # parts from here on are in tasks
+        self._tasks: list[_Open] = []
+        self._known: set[int] | None = None  # parts on record as steps of the job; not read yet
+        self._end = len(whole.parts)  # parts from here on are known or in tasks
         self._trusted = True
         self._looked = 0.0
 
     def ahead(self, done: int) -> int:
-        """Parts that other hosts have measured beyond the first ``done``."""
-        ended = [t for t in self._tasks or () if t.state is JobState.SUCCEEDED]
-        return sum(max(0, task.stop - max(task.start, done)) for task in ended)
+        """Parts on record beyond the first ``done``."""
+        return sum(index >= done for index in self._known or ())
 
-    def answer(self, index: int, context: RequestContext) -> Json | None:
-        """What another host answered on a part, once it has if it is at it; None: measure it here.
+    def ready(self, index: int, context: RequestContext) -> None:
+        """Returns once a part is on record, or is to be measured here as no other host is at it.
 
         Raises:
             Withdrawn: The job's run ends.
         """
-        self._look(index)
-        while task := self._task_of(index):
-            if task.answer(index) is None:
-                task.read()
-            answer = task.answer(index)
-            if answer is not None:
-                if index + 1 == task.stop:
-                    self._forget(task)
-                return answer
-            if task.state is not JobState.RUNNING:
-                # Nobody has begun it, or it has ended without this part: the rest is ours again.
-                self._trusted &= task.state is JobState.QUEUED
+        known = self._begun()
+        while index not in known:
+            self._look(index, known)
+            task = self._task_of(index)
+            if task is None:
+                return
+            if task.state is JobState.QUEUED:  # nobody has begun it: it is ours again
                 self._forget(task)
-                return None
-            time.sleep(WAIT_SECONDS)
+                self._end = task.stop
+            elif index not in known:
+                time.sleep(WAIT_SECONDS)
             if context.cancelled:
                 raise durable.Withdrawn
-            self._look(index)
-        return None
 
     def close(self) -> None:
         """Remove the tasks that are left."""
-        for task in [*(self._tasks or ())]:
+        for task in [*self._tasks]:
             self._forget(task)
 
-    def _look(self, index: int) -> None:
+    def _begun(self) -> set[int]:
+        """The parts on record; at first, with the tasks that an earlier run has left."""
+        if self._known is None:
+            steps = tables.steps(self._offers.job)
+            known = self._known = {step - self._whole.first for step in steps}
+            self._tasks = self._adopted()
+            here = next(index for index in range(self._end + 1) if index not in known)
+            taken = [task.start for task in self._tasks]
+            self._end = min([self._end, *taken, *(index for index in known if index > here)])
+        return self._known
+
+    def _look(self, index: int, known: set[int]) -> None:
         """See how far the tasks are, and offer further ones while few wait."""
-        now = time.monotonic()
-        task = self._task_of(index)
-        if now - self._looked < LOOK_SECONDS and (task is None or task.answer(index)):
+        now, at = time.monotonic(), self._task_of(index)
+        if now - self._looked < LOOK_SECONDS and at is None:
             return
         self._looked = now
-        if self._tasks is None:
-            self._tasks = self._adopted()
-            self._end = min((task.start for task in self._tasks), default=self._end)
-        states = durable.states([task.task_id for task in self._tasks]) if self._tasks else {}
-        for task in self._tasks:
-            before, task.state = task.state, states.get(task.task_id, JobState.CANCELLED)
-            if task.state is JobState.SUCCEEDED is not before:
-                if task.complete():
-                    self.elsewhere += task.stop - task.start
-                else:
-                    self._trusted = False
+        states = tables.states([task.task_id for task in self._tasks]) if self._tasks else {}
+        for task in [*self._tasks]:
+            task.state = states.get(task.task_id, JobState.CANCELLED)
+            if not (task.state.done or task is at):
+                continue
+            taken = tables.adopt(self._offers.job, task.task_id, self._whole.first + task.start)
+            known.update(step - self._whole.first for step in taken)
+            self.elsewhere += len(taken)
+            if task.state.done:
+                self._trusted &= known.issuperset(range(task.start, task.stop))
+                self._forget(task)
         self._offer(index)
 
     def _offer(self, index: int) -> None:
-        assert self._tasks is not None  # noqa: S101 - looked for before
         others = self._offers.others()
         room = WAITING_TASKS * others - sum(t.state is JobState.QUEUED for t in self._tasks)
         while self._trusted and room > 0 and self._end - index > 1:
@@ -225,13 +210,11 @@ class SharedParts:
         return task
 
     def _task_of(self, index: int) -> _Open | None:
-        return next((t for t in self._tasks or () if t.start <= index < t.stop), None)
+        return next((t for t in self._tasks if t.start <= index < t.stop), None)
 
     def _forget(self, task: _Open) -> None:
-        assert self._tasks is not None  # noqa: S101 - it is one of them
         durable.withdraw([task.task_id])
         self._tasks.remove(task)
-        self._end = min((t.start for t in self._tasks), default=len(self._whole.parts))
 
 
 def task_ids(job_id: str, steps: int) -> list[str]:
