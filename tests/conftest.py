@@ -16,6 +16,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import hypothesis
 import processes
 import pytest
+import structlog
 import torch
 from jaxtyping import install_import_hook
 from postgres_server import PostgresServer, find_programs
@@ -38,6 +39,13 @@ install_import_hook(
     ["acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED)], "beartype.beartype"
 )
 torch.set_num_threads(1)
+# Rich's tracebacks take seconds over a tensor, and a thread that ends in one aborts the process.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 # A run in the background inherits an ignored SIGINT, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

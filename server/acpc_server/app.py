@@ -6,6 +6,8 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 
 import structlog
 import torch
@@ -133,6 +135,7 @@ class Server:
         self._others_ready = False
         self._settings = settings
         self.port = 0
+        self._socket_names = ExitStack()
         self.metrics_port: int | None = None
         self._device = choose_device(settings.device)
         self.metrics = Metrics()
@@ -183,7 +186,7 @@ class Server:
             compile_after=settings.compile_pools_after,
             on_failed=lambda why: self._watchdog.fail(why, DEVICE_FAILED),
         )
-        engine.max_latents = settings.max_latents_mib * MEBIBYTE
+        engine.limit_latents(settings.max_latents_mib * MEBIBYTE)
         # The device's thread keeps its count. Any other thread that made a team of its own would
         # have OpenMP put all teams to sleep between operations, which costs a quarter of the time.
         torch.set_num_threads(1)
@@ -234,7 +237,7 @@ class Server:
         door = Door(
             self.metrics,
             WorkerPool(settings.rpc_threads),
-            lane(settings),
+            shared := lane(settings),
             admit=self.access.identify,
             options=channel_options(settings, shares_port=self._shares_port),
         )
@@ -265,7 +268,8 @@ class Server:
             (operations_pb2.DESCRIPTOR, OperationsServicer(self._jobs, writer)),
             *((file, described) for file in reflection_versions() if settings.reflection),
         ):
-            door.add(_service(file), servicer, holds=HOLDS)
+            checked = replace(shared, check=diagnostic.check) if servicer is diagnostic else None
+            door.add(_service(file), servicer, lane=checked, holds=HOLDS)
         door.add(_service(health_pb2.DESCRIPTOR), self._probes, lane=health_lane())
         return door
 
@@ -297,7 +301,7 @@ class Server:
                     f"cannot serve /metrics on {where} ({error.strerror}); choose another "
                     "--metrics-port, 0 picks a free one"
                 ) from error
-        self.port = listen(self._door, settings, self.access)
+        self.port = listen(self._door, settings, self.access, self._socket_names)
         self.access.start()
         self._door.start()
         self._watchdog.start()
@@ -346,6 +350,7 @@ class Server:
         self._watchdog.stop()
         self._jobs.drain()
         self._stopping.set()
+        self._socket_names.close()
         self._door.stop(seconds)
         self._http.stop()
         self.access.stop()

@@ -42,26 +42,11 @@ from acpc.contract import (
 )
 
 __all__ = [
-    "Aborted",
-    "AcpcError",
-    "AlreadyExists",
-    "Cancelled",
-    "DeadlineExceeded",
-    "DeviceFailed",
-    "FailedPrecondition",
-    "FieldViolation",
-    "HostShortage",
-    "InvalidArgument",
-    "NotFound",
-    "PermissionDenied",
-    "ResourceExhausted",
-    "Unauthenticated",
-    "Unavailable",
-    "Unimplemented",
-    "UnknownName",
-    "UnsafeCheckpoint",
-    "shortage",
-]
+    "Aborted", "AcpcError", "AlreadyExists", "Cancelled", "DeadlineExceeded", "DeviceFailed",
+    "FailedPrecondition", "FieldViolation", "HostShortage", "InvalidArgument", "NotFound",
+    "PermissionDenied", "ResourceExhausted", "Unauthenticated", "Unavailable", "Unimplemented",
+    "UnknownName", "UnsafeCheckpoint", "shortage",
+]  # fmt: skip
 
 _SHORT_OF = frozenset(
     {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT, errno.EIO}

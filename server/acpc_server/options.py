@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from acpc_server.interactive import DriftMonitor
 from acpc_server.jobs import JobOptions, LeaseTerms
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Door, Lane, Receiver, claimed
+from acpc_server.rpc import Door, Lane, Receiver, claimed, forget
 from acpc_server.scheduling import CallerLimits, Quota
 from acpc_server.settings import MEBIBYTE, MILLION, Settings
 
@@ -117,8 +118,10 @@ def access_options(settings: Settings) -> AccessOptions:
     return options
 
 
-def listen(door: Door, settings: Settings, access: AccessControl) -> int:
+def listen(door: Door, settings: Settings, access: AccessControl, names: ExitStack) -> int:
     """Listen, and return the port; on the sockets in plain text, which leaves no host.
+
+    ``names`` removes the sockets.
 
     Raises:
         FailedPrecondition: An address cannot be had, or nobody could call over the sockets.
@@ -134,8 +137,9 @@ def listen(door: Door, settings: Settings, access: AccessControl) -> int:
         )
     for address in settings.listen:
         path, mode = Path(address.removeprefix("unix:")), int(settings.socket_mode, 8)
-        with claimed(path, mode, settings.socket_group):
-            _bind(door, address, "another --listen")
+        with claimed(path, mode, settings.socket_group) as name:
+            _bind(door, f"unix:{name}", "another --listen")
+        names.callback(forget, path, path.lstat().st_ino)
     return port
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -313,8 +314,8 @@ class Settings(BaseSettings):
         if value and info.data.get("listen"):
             raise ValueError("workers share a port, not a socket: leave --listen out")
         for name in names:
-            kind, _, index = name.partition(":")
-            if name != "cpu" and not (kind in ACCELERATORS and index.isdecimal()):
+            kind, _, nth = name.partition(":")
+            if name != "cpu" and not (kind in ACCELERATORS and re.fullmatch("0|[1-9][0-9]*", nth)):
                 raise ValueError(f"found {name!r}, wanted cpu or cuda:N, with commas between")
         if twice := [name for name in names if name != "cpu" and names.count(name) > 1]:
             raise ValueError(f"{twice[0]} is named twice; a device has one worker")

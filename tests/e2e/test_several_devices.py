@@ -89,11 +89,12 @@ def of(event: str, worker: str, server: ServerProcess) -> list[dict[str, object]
 
 
 def running(pid: int) -> bool:
-    """Whether a process runs; one that has ended and is not asked after does not."""
+    """Whether a thread of a process runs; the first may end while others hold its sockets."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        states = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return True  # one of them has just ended
+    return any(state.rpartition(")")[2].split()[0] not in "ZX" for state in states)
 
 
 def status(health: health_pb2_grpc.HealthStub) -> int:

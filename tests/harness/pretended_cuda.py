@@ -19,17 +19,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 import torch
-from acpc_server.models import FrozenJepa
+from acpc_server.models.frozen import FrozenNetwork
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 CUDA = torch.device("cuda:0")
+Model = TypeVar("Model", bound=FrozenNetwork[Any])
 WAY_IN, WAY_OUT = "to_device", "to_host"  # of engine/accelerator.py
 _SERVER = "acpc_server"
 _aten = torch.ops.aten
@@ -185,11 +186,12 @@ def _apply(
     return module
 
 
-def on_pretended(model: FrozenJepa) -> FrozenJepa:
+def on_pretended(model: Model) -> Model:
     """A copy of the model with its weights on the pretended device. Call it within the block."""
     there: dict[int, Any] = {}
-    for weights in (*model.network.parameters(), *model.network.buffers()):
+    network = model._network
+    for weights in (*network.parameters(), *network.buffers()):
         moved = torch.empty_like(weights, device=CUDA)
         kept = isinstance(weights, torch.nn.Parameter)
         there[id(weights)] = torch.nn.Parameter(moved, False) if kept else moved
-    return FrozenJepa(copy.deepcopy(model.network, there), model.card, CUDA)
+    return type(model)(copy.deepcopy(network, there), model.card, CUDA)

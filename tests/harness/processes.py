@@ -38,7 +38,7 @@ _running: dict[int, str] = {}
 def start(command: Sequence[str | Path], **options: Any) -> subprocess.Popen[Any]:  # noqa: ANN401
     """Start a program in a process group of its own; ``end`` must be called in the end."""
     assert not forbidden, "a test that starts a program is marked process or slow"
-    process = subprocess.Popen(command, start_new_session=True, **options)
+    process = subprocess.Popen(command, process_group=0, **options)
     with _lock:
         _running[process.pid] = " ".join(map(str, command))
         _tell_guard(f"+{process.pid}")

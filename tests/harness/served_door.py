@@ -26,7 +26,8 @@ def served(
 ) -> Iterator[str]:
     """The address of a door that serves; keywords as of ``Lane``, ``Receiver`` and ``Door``."""
     limits = CallerLimits(total or Quota())
-    lane = Lane(Receiver(slots, grace=grace), limits, message_seconds)
+    check = {"check": given.pop("check")} if "check" in given else {}
+    lane = Lane(Receiver(slots, grace=grace), limits, message_seconds, **check)
     door = Door(given.pop("metrics", None) or Metrics(), WorkerPool(threads), lane, **given)
     for service, servicer in services.items():
         door.add(service, servicer)

@@ -83,7 +83,7 @@ class Report:
     after: dict[str, int] = field(default_factory=dict)
 
 
-def send(channel: grpc.Channel, case: Case, own: tuple[tuple[str, str], ...] = ()) -> Ended:
+def send(channel: grpc.Channel, case: Case) -> Ended:
     """Send a case and read its answers to the end."""
     over = threading.Event()
     call: Any = None
@@ -103,7 +103,7 @@ def send(channel: grpc.Channel, case: Case, own: tuple[tuple[str, str], ...] = (
         call = channel.stream_stream(case.path)(
             messages(),
             timeout=case.timeout,
-            metadata=(*own, *case.metadata),
+            metadata=case.metadata,
             compression=case.compression,
         )
         ready.set()
@@ -137,16 +137,12 @@ class Fuzzer:
     Args:
         address: ``host:port``.
         names: What exists there.
-        metadata: Sent with every call, an API key for example.
     """
 
-    def __init__(
-        self, address: str, seed: int, names: Names, metadata: tuple[tuple[str, str], ...] = ()
-    ) -> None:
+    def __init__(self, address: str, seed: int, names: Names) -> None:
         self._address = address
         self._seed = seed
         self._cases = Cases(seed, names)
-        self._metadata = metadata
         self._local = threading.local()
         self._channels: list[grpc.Channel] = []
 
@@ -157,7 +153,7 @@ class Fuzzer:
 
         def one(index: int) -> None:
             case = self._cases.case(index)
-            ended = send(self._channel(), case, self._metadata)
+            ended = send(self._channel(), case)
             wrong = offence(case, ended)
             with lock:
                 report.requests += 1
@@ -194,9 +190,7 @@ def prepare(channel: grpc.Channel, metadata: tuple[tuple[str, str], ...] = ()) -
     return Names(operation, stored.anchor_set.digest, given_set.anchor_set.digest)
 
 
-def valid_answers(
-    channel: grpc.Channel, metadata: tuple[tuple[str, str], ...] = ()
-) -> dict[str, bytes]:
+def valid_answers(channel: grpc.Channel) -> dict[str, bytes]:
     """Answers to good calls, without their times."""
     stub = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
     history = wire.tensor(wire.frames(wire.HISTORY, seed=SEED_OF_VALID_CALLS))
@@ -209,18 +203,16 @@ def valid_answers(
     }
     answers = {}
     for name, (method, request) in calls.items():
-        answer: Any = method(
-            request, timeout=GENEROUS_SECONDS, metadata=metadata, wait_for_ready=True
-        )
+        answer: Any = method(request, timeout=GENEROUS_SECONDS, wait_for_ready=True)
         answer.ClearField("timing")
         answers[name] = answer.SerializeToString(deterministic=True)
     return answers
 
 
-def cancel_all(channel: grpc.Channel, metadata: tuple[tuple[str, str], ...] = ()) -> None:
+def cancel_all(channel: grpc.Channel) -> None:
     """Cancel every job that has not ended, and wait until none runs."""
     stub = operations_pb2_grpc.OperationsStub(channel)
-    given: dict[str, Any] = {"timeout": GENEROUS_SECONDS, "metadata": metadata}
+    given = {"timeout": GENEROUS_SECONDS}
 
     def left() -> list[str]:
         found = []

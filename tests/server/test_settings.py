@@ -196,6 +196,17 @@ def test_a_bad_value_is_one_line_that_names_flag_and_variable(
     assert refused.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("again", "why"),
+    [("cuda:0", "cuda:0 is named twice; a device has one worker"), ("cuda:00", "found 'cuda:00'")],
+)
+def test_a_device_is_named_once_and_in_one_way(
+    again: str, why: str, needed: dict[str, str]
+) -> None:
+    arguments = flags({**needed, "devices": f"cuda:0,{again}"})
+    assert why in CliRunner().invoke(app, ["serve", *arguments]).stderr
+
+
 def test_all_bad_values_are_told_at_once() -> None:
     refused = CliRunner().invoke(app, ["serve", "--port", "x", "--max-queue", "0"])
     assert refused.exit_code == 2

@@ -24,16 +24,15 @@ MAX_ADDRESSES = 4096
 class Failures:
     """Counts rejected callers; someone who guesses cannot fill the disk with log lines."""
 
-    def __init__(self, metrics: Metrics, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._monotonic = monotonic
         self._next = 0.0
         self._unlogged = 0
 
     def failed(self, reason: str, method: str, peer: str) -> None:
         """Count one, and log it unless one was just logged; the next line counts those between."""
         self._metrics.access_denied.labels(reason).inc()
-        now = self._monotonic()
+        now = time.monotonic()
         if now < self._next:
             self._unlogged += 1
             return

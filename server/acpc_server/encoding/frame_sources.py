@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from acpc_server.engine import latent_dtype, to_device
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import to_model_input
-from acpc_server.perturb import is_stochastic
+from acpc_server.perturb import resolve
 
 KEY_BYTES = 16
 
@@ -61,46 +61,42 @@ class FrameSources:
         self._prefix = f"{card.digest}:{mode!s}:".encode()
 
     def frames(self, frames: np.ndarray) -> list[FrameSource]:
-        """A source per frame of uint8 (n, height, width, 3)."""
+        """A source per frame of uint8, or float32 in [0, 1], (n, height, width, 3)."""
         return [
-            FrameSource(self._key(b"frame", frame), frames, slice(row, row + 1))
+            FrameSource(self._key(frame), frames, slice(row, row + 1))
             for row, frame in enumerate(frames)
         ]
 
-    def views(self, history: np.ndarray, views: Views) -> list[FrameSource | None]:
-        """A source per distinct view of a history, uint8 (h, height, width, 3).
+    def views(self, history: Sequence[FrameSource], views: Views) -> list[list[FrameSource]]:
+        """Sources of each distinct view of a history that is given by those of its frames.
 
-        None stands for the history itself: its latents must be the same bits, or rounding would
+        None stand for the history itself: its latents must be the same bits, or rounding would
         make an unchanged view look changed.
         """
         if not isinstance(views, PerturbationSet):
-            return [
-                None
-                if _same_frames(view, history)
-                else FrameSource(self._key(b"view", view), view, slice(None))
-                for view in views
-            ]
+            pixels = history[0].pixels
+            return [[] if _same_frames(view, pixels) else self.frames(view) for view in views]
         return self.draws(history, views, distinct_views(views))
 
     def draws(
-        self, history: np.ndarray, views: PerturbationSet, which: Sequence[View]
-    ) -> list[FrameSource | None]:
-        """A source per view of ``which``, as :meth:`views`; a draw may be any of the spec's."""
-        content = self._key(b"history", history)
-        specs = [(spec.digest, is_stochastic(spec)) for spec in views.specs]
+        self, history: Sequence[FrameSource], views: PerturbationSet, which: Sequence[View]
+    ) -> list[list[FrameSource]]:
+        """Sources per view of ``which``, as :meth:`views`; a draw may be any of the spec's.
 
-        def key(view: View) -> bytes:
-            digest, stochastic = specs[view.spec_index]
-            draw = f"{views.seed}:{views.anchor}:{view.draw}" if stochastic else ""
-            text = f"{digest}:{draw}".encode()
-            return hashlib.blake2b(content + text, digest_size=KEY_BYTES).digest()
-
-        return [
-            None
-            if views.specs[view.spec_index].changes_nothing
-            else FrameSource(key(view), history, slice(None), (views, view))
-            for view in which
-        ]
+        There is one a frame where a perturbation sees each frame alone.
+        """
+        whole = FrameSource(
+            b"".join(frame.key for frame in history), history[0].pixels, slice(None)
+        )
+        specs = [(spec, *resolve(spec)) for spec in views.specs]
+        found: list[list[FrameSource]] = []
+        for view in which:
+            spec, entry, _ = specs[view.spec_index]
+            parts = [] if spec.changes_nothing else history if entry.by_frame else [whole]
+            draw = f"{views.seed}:{views.anchor}:{view.draw}" if entry.stochastic else ""
+            text = f"{spec.digest}:{draw}".encode()
+            found.append([_drawn_of(part, text, (views, view)) for part in parts])
+        return found
 
     def make(self, sources: Sequence[FrameSource]) -> tuple[list[Tensor | AcpcError], Tensor]:
         """The frames of sources of one size as model input, (n, 3, height, width) each.
@@ -115,13 +111,14 @@ class FrameSources:
             if arrays:
                 inputs |= self._inputs(arrays)
         no = torch.zeros(1, dtype=torch.bool, device=self._device)
-        drawn = iter(_drawn([source for source in sources if source.drawn], inputs, no))
+        found: dict[bytes, tuple[Tensor | AcpcError, Tensor]] = {}
+        for count in {source.count for source in sources}:
+            drawn = [source for source in sources if source.drawn and source.count == count]
+            if drawn:
+                views = _drawn(drawn, inputs, no)
+                found |= {source.key: view for source, view in zip(drawn, views, strict=True)}
         made, same = zip(
-            *(
-                next(drawn) if source.drawn else (inputs[id(source.pixels)][source.rows], no)
-                for source in sources
-            ),
-            strict=True,
+            *(found.get(s.key) or (inputs[id(s.pixels)][s.rows], no) for s in sources), strict=True
         )
         return [*made], torch.cat(same)
 
@@ -133,11 +130,17 @@ class FrameSources:
         made = to_model_input(there, self._size, self._dtype)
         return dict(zip(arrays, torch.split(made, [*map(len, arrays.values())]), strict=True))
 
-    def _key(self, role: bytes, frames: np.ndarray) -> bytes:
-        content = hashlib.blake2b(self._prefix + role, digest_size=KEY_BYTES)
-        content.update(str(frames.shape).encode())
-        content.update(np.ascontiguousarray(frames).data)
+    def _key(self, frame: np.ndarray) -> bytes:
+        content = hashlib.blake2b(self._prefix, digest_size=KEY_BYTES)
+        content.update(f"{frame.shape}{frame.dtype}".encode())
+        content.update(np.ascontiguousarray(frame).data)
         return content.digest()
+
+
+def _drawn_of(frames: FrameSource, text: bytes, drawn: tuple[PerturbationSet, View]) -> FrameSource:
+    """A view of frames, whose draw is keyed by ``text``."""
+    key = hashlib.blake2b(frames.key + text, digest_size=KEY_BYTES).digest()
+    return replace(frames, key=key, drawn=drawn)
 
 
 def _same_frames(view: np.ndarray, history: np.ndarray) -> bool:
@@ -150,20 +153,19 @@ def _same_frames(view: np.ndarray, history: np.ndarray) -> bool:
 def _drawn(
     sources: Sequence[FrameSource], inputs: Mapping[int, Tensor], no: Tensor
 ) -> list[tuple[Tensor | AcpcError, Tensor]]:
-    """Views of histories of one length, together; one by one where one of them cannot be drawn.
+    """Views of as many frames each, together; one by one where one of them cannot be drawn.
 
     With each, bool (1,): whether it is the history; ``no`` for an error.
     """
-    if not sources:
-        return []
-    places = {key: place for place, key in enumerate({id(source.pixels) for source in sources})}
-    histories = torch.stack([inputs[key] for key in places])
-    draws = [Draw(places[id(s.pixels)], *s.drawn) for s in sources if s.drawn]
+    seen = {(id(s.pixels), s.rows.start): inputs[id(s.pixels)][s.rows] for s in sources}
+    places = {key: place for place, key in enumerate(seen)}
+    histories = torch.stack([*seen.values()])
+    draws = [Draw(places[id(s.pixels), s.rows.start], *s.drawn) for s in sources if s.drawn]
     try:
         views = draw_views(histories, draws)
     except AcpcError as error:
         if len(sources) > 1:
-            return [found for source in sources for found in _drawn([source], inputs, no)]
+            return [one for source in sources for one in _drawn([source], inputs, no)]
         return [(error, no)]
     same = unchanged(views, histories, draws)
     return [*zip(views, torch.split(same, 1), strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,26 +58,34 @@ class HistorySources:
 
     Attributes:
         clean: The frames of its history.
-        views: The distinct views; None for one that is the history itself.
+        views: The distinct views; of one that is the history itself there are none.
         extra: Frames beside them.
         proprio: Of the history's frames and of those beside them, (h + n, width), where they come
             with it.
     """
 
     clean: list[FrameSource]
-    views: list[FrameSource | None]
+    views: list[list[FrameSource]]
     extra: list[FrameSource]
     proprio: Tensor | None = None
 
     @property
     def all(self) -> list[FrameSource]:
         """All that there is to encode."""
-        return [*self.clean, *filter(None, self.views), *self.extra]
+        return [*self.clean, *itertools.chain(*self.views), *self.extra]
 
     @cached_property
     def frames(self) -> int:
         """How many frames that is."""
         return sum(source.count for source in self.all)
+
+    def held(self, latents: EncodedHistories) -> dict[bytes, Tensor]:
+        """What was encoded, by the keys of its sources."""
+        rows = zip(self.views, latents.views, strict=True)
+        frames = zip(self.clean, torch.split(latents.clean, 1), strict=True)
+        extra = zip(self.extra, latents.extra[:, None], strict=True)  # split gives none a piece
+        found = {source.key: one for source, one in itertools.chain(frames, extra)}
+        return found | {source.key: row[source.rows] for view, row in rows for source in view}
 
 
 class HistoryEncoder:
@@ -119,10 +128,11 @@ class HistoryEncoder:
         )
         check_latents(self._engine, model, mode, frames, field, what)
         sources = FrameSources(model.card, mode, self._engine.device)
+        clean = sources.frames(history)
         given = [np.atleast_2d(rows) for rows in proprio if rows is not None]
         return HistorySources(
-            sources.frames(history),
-            sources.views(history, views),
+            clean,
+            sources.views(clean, views),
             [] if extra is None else sources.frames(extra),
             torch.from_numpy(np.concatenate(given)) if given else None,
         )
@@ -191,9 +201,10 @@ class HistoryEncoder:
         Raises:
             AcpcError: As :meth:`encode` answers or raises.
         """
-        sources = FrameSources(model.card, mode, self._engine.device).draws(history, views, which)
-        found = self._latents(model, [*filter(None, sources)], context, mode)
-        drawn = torch.stack([_latents_of(source, found, clean) for source in sources])
+        maker = FrameSources(model.card, mode, self._engine.device)
+        sources = maker.draws(maker.frames(history), views, which)
+        found = self._latents(model, [*itertools.chain(*sources)], context, mode)
+        drawn = torch.stack([_view_of(view, found, clean) for view in sources])
         if isinstance(model, TakesProprio) and (slot := model.proprio_slot):
             drawn = with_proprio(drawn, clean[:, -slot:].expand(len(drawn), -1, -1))
         return drawn
@@ -259,22 +270,27 @@ class HistoryEncoder:
 def _encoded(asked: HistorySources, found: _Found) -> EncodedHistories | AcpcError:
     try:
         clean = torch.cat([_latents_of(source, found) for source in asked.clean])  # (h, dim)
-        views = torch.stack([_latents_of(source, found, clean) for source in asked.views])
+        views = torch.stack([_view_of(view, found, clean) for view in asked.views])
         extra = torch.cat([clean[:0], *(_latents_of(source, found) for source in asked.extra)])
     except AcpcError as error:
         return error
     return EncodedHistories(clean, views, extra)
 
 
-def _latents_of(source: FrameSource | None, found: _Found, clean: Tensor | None = None) -> Tensor:
-    """Latents of a source, the clean history's where a view is the history itself."""
-    if source is None:
-        assert clean is not None  # noqa: S101 - only a view can be
+def _view_of(view: Sequence[FrameSource], found: _Found, clean: Tensor) -> Tensor:
+    """Latents of a view, the clean history's (h, dim) where it is the history itself."""
+    if not view:
         return clean
+    parts = [(source, _latents_of(source, found)) for source in view]
+    return torch.cat([x if len(x) else clean[source.rows] for source, x in parts])
+
+
+def _latents_of(source: FrameSource, found: _Found) -> Tensor:
+    """Latents of a source, none where a view turned out to be what it is drawn of."""
     latents = found[source.key]
     if isinstance(latents, AcpcError):
         raise source.told(latents)
-    return latents if len(latents) or clean is None else clean
+    return latents
 
 
 def check_latents(

@@ -15,8 +15,8 @@ from acpc_server.errors import FailedPrecondition, NotFound
 from acpc_server.models import (
     CheckpointEntry,
     CheckpointLimits,
+    FrozenNetwork,
     FrozenWorldModel,
-    Reduces,
     find_checkpoint,
     list_checkpoints,
     load_checkpoint,
@@ -153,6 +153,8 @@ class CheckpointCache:
         model = load_checkpoint(
             self._root, stored.name, stored.weights, device=self._device, limits=self._limits
         )
+        if isinstance(model, FrozenNetwork):
+            model.prepared(torch.float32)  # here, so that no device call waits for it
         self._metrics.checkpoint_load.observe(time.perf_counter() - started)
         loaded = LoadedCheckpoint(stored.name, stored.weights, model, stored)
         with self._lock:
@@ -186,9 +188,9 @@ class CheckpointCache:
 
 
 def _held_bytes(model: FrozenWorldModel) -> int:
-    """Parameters are held in float32, and where asked for in bfloat16 too."""
-    reduced = model.reduced_bytes if isinstance(model, Reduces) else 0
-    return 4 * model.card.parameter_count + reduced
+    """Parameters are held in float32, and as products of each mode asked for want them."""
+    prepared = model.prepared_bytes if isinstance(model, FrozenNetwork) else 0
+    return 4 * model.card.parameter_count + prepared
 
 
 def _key(stored: CheckpointEntry) -> Key:

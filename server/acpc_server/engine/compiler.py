@@ -15,6 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+# Beside eight busy processes it takes some minutes.
+COMPILE_SECONDS = 1800.0
 Compute = Callable[..., Tensor]
 """Tensors of fixed shapes to one tensor."""
 
@@ -49,7 +51,11 @@ def compile_module(
         daemon=True,
     )
     child.start()
-    child.join()
+    child.join(COMPILE_SECONDS)
+    if child.is_alive():
+        child.kill()
+        child.join()
+        raise CompilationFailed(f"the compiling process had not ended after {COMPILE_SECONDS:g} s")
     if child.exitcode or not package.is_file():
         raise CompilationFailed(
             f"the compiling process ended with {child.exitcode}; see its output"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -22,6 +23,8 @@ from acpc_server.engine.precision import arithmetic, latent_dtype
 from acpc_server.engine.repeatable import repeatable
 from acpc_server.engine.rows import by_rows
 from acpc_server.engine.sizes import (
+    HELD_LATENTS,
+    UNCOUNTED_LATENTS,
     encoding_work,
     frames_per_call,
     pool_candidates_per_call,
@@ -32,10 +35,11 @@ from acpc_server.engine.tangent import load_derivatives, rollout_tangent
 from acpc_server.engine.threads import by_work
 from acpc_server.errors import AcpcError
 from acpc_server.models import (
+    FrozenNetwork,
     FrozenWorldModel,
-    Reduces,
     TakesProprio,
     Widens,
+    packs,
     rollout,
     rollout_pool,
 )
@@ -45,11 +49,13 @@ from acpc_server.scheduling import (
     BatchQueue,
     Chunk,
     ConcurrencyLimiter,
+    Places,
     Priority,
     RequestContext,
 )
 
 PROPRIO_ROWS = 4096
+PREPARED = {NumericMode.FP32: torch.float32, NumericMode.BF16: torch.bfloat16}
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -70,9 +76,11 @@ class DeviceEngine:
 
     Attributes:
         metrics: Where it counts, and whoever computes on it.
-        max_latents: Bytes of latents that one request, or one step of a job, may hold.
+        max_latents: Bytes of latents that one request, or one step of a job, may hold; and those
+            that the pieces of predictions of all interactive requests take together.
         latents: Those latents; :meth:`encode` itself neither reads nor fills it.
         limiter: Limits interactive requests at work; a slot is released during a device call.
+        places: For requests that hold a piece of wide predictions; see :meth:`place`.
         owner: The thread that computes, and whether its device can be trusted.
     """
 
@@ -90,7 +98,7 @@ class DeviceEngine:
     ) -> None:
         self.device = device
         self.latents = LatentCache(latent_bytes, metrics)
-        self.max_latents = 2**30
+        self.limit_latents(2**30)
         self.limiter = ConcurrencyLimiter()
         self.metrics = metrics
         self._merge = merge
@@ -104,14 +112,29 @@ class DeviceEngine:
             device, metrics, self._queue, admission.latency, threads=threads, on_failed=on_failed
         )
 
+    def limit_latents(self, most: int) -> None:
+        """Set :attr:`max_latents`; before any request."""
+        self.max_latents = most
+        # In float64 a piece takes 8 bytes a coordinate.
+        self.places = Places(max(1, most // (8 * HELD_LATENTS)), "a piece of wide predictions")
+
+    def place(self, coordinates: int, context: RequestContext) -> AbstractContextManager[None]:
+        """A place to hold predictions, for a request of so many coordinates in all.
+
+        Few requests hold pieces at a time, however many are under way; one of narrow latents needs
+        no place. Take it before a slot. Raises as :meth:`Places.place`.
+        """
+        return nullcontext() if coordinates <= UNCOUNTED_LATENTS else self.places.place(context)
+
     @property
     def arithmetic(self) -> str:
-        """What rounds a job's numbers: release of torch, device, processor, threads."""
+        """What rounds a job's numbers: release of torch, device, processor, threads, products."""
         threads = self._threads or torch.get_num_threads()
         processor = torch.backends.cpu.get_cpu_capability()
+        packed = self.device.type == "cpu" and packs(torch.float32)
         return (
             f"torch {torch.__version__}, {device_model(self.device)}, {processor}, "
-            f"{threads} CPU threads"
+            f"{threads} CPU threads{', packed products' if packed else ''}"
         )
 
     def encode(
@@ -335,9 +358,12 @@ class DeviceEngine:
         return self.limiter.result(chunk.future, chunk.context, reserve)
 
     def _for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
-        """The model, or its twin with weights in bfloat16 or float64; in the device's thread."""
-        if mode is NumericMode.BF16 and isinstance(model, Reduces):
-            return model.in_bfloat16()  # which autocast need not cast again
+        """The model, or its twin with weights prepared for a mode; in the device's thread.
+
+        A plug-in's model that hands what it lacks on to one of ours is no such network itself.
+        """
+        if mode in PREPARED and isinstance(model, FrozenNetwork):
+            return model.prepared(PREPARED[mode])
         if mode is NumericMode.FP64 and isinstance(model, Widens):
             if model not in self._wide:
                 self._wide.clear()

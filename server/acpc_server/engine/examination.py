@@ -9,14 +9,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import structlog
 import torch
 from acpc.contract import (
     Brightness,
+    ColorJitter,
+    Contrast,
+    DefocusBlur,
     Gamma,
     GaussianBlur,
     GaussianNoise,
+    Jpeg,
+    MotionBlur,
     NumericMode,
     Occlusion,
     RandomShift,
@@ -39,7 +45,7 @@ from acpc_server.engine.device import DeviceEngine
 from acpc_server.engine.examined import FAILS, OK, UNTRIED, Examined, Trial, apart
 from acpc_server.engine.precision import turn_off
 from acpc_server.engine.rates import examine_fast_path, examine_rates
-from acpc_server.errors import AcpcError
+from acpc_server.errors import AcpcError, FailedPrecondition
 from acpc_server.models import FrozenWorldModel, Widens, rollout, rollout_pool, sample_model
 from acpc_server.perturb import DrawKey, Draws, perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
@@ -60,9 +66,9 @@ _ELSEWHERE = "scores drawn on this device do not repeat elsewhere: report device
 _FAILED: dict[torch.device, list[Examined]] = {}
 _TRYING = threading.Lock()
 KINDS: tuple[VisualChange, ...] = (
-    GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=5), Resize(scale=0.5),
-    Brightness(change=0.2), Occlusion(size=0.25), RandomShift(pixels=2),
-    Shadow(strength=0.5), Gamma(exponent=2.0),
+    GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=5), DefocusBlur(2.5), MotionBlur(9),
+    Resize(scale=0.5), Brightness(change=0.2), Contrast(0.4), ColorJitter(0.5), Jpeg(20),
+    Gamma(exponent=2.0), Shadow(strength=0.5), Occlusion(size=0.25), RandomShift(pixels=2),
 )  # fmt: skip
 
 
@@ -96,7 +102,11 @@ def examine(
 def examine_modes(
     engine: DeviceEngine, model: FrozenWorldModel, exact: FrozenWorldModel
 ) -> list[Examined]:
-    """Latents, rollouts and pools in every mode of the device, against float64 on the CPU."""
+    """Latents, rollouts and pools in every mode of the device, against float64 on the CPU.
+
+    Raises:
+        FailedPrecondition: The model itself fails there, so that it says nothing of the device.
+    """
     trial = Trial.of(model)
     wanted = _in_float64(exact, trial)
     return [
@@ -149,6 +159,19 @@ def _has(mode: NumericMode, device: torch.device, model: FrozenWorldModel) -> bo
     return mode is not NumericMode.TF32 or computes_tf32(device)
 
 
+@contextmanager
+def _blamed_on_the_model() -> Iterator[None]:
+    try:
+        yield
+    except AcpcError:
+        raise
+    except Exception as error:  # whatever a plug-in family raises
+        raise FailedPrecondition(
+            f"the checkpoint fails on the CPU too, so it says nothing of the device: "
+            f"{type(error).__name__}: {error}; repair its family or its weights"
+        ) from error
+
+
 def _in_float64(exact: FrozenWorldModel, trial: Trial) -> list[Tensor]:
     """The right answers; of a family without float64 its own in float32."""
     wide = exact.in_float64() if isinstance(exact, Widens) else exact
@@ -156,10 +179,16 @@ def _in_float64(exact: FrozenWorldModel, trial: Trial) -> list[Tensor]:
     frames, histories, past, pools = (
         x.to(dtype) for x in (trial.frames, trial.histories, trial.past, trial.pools)
     )
-    with torch.inference_mode():
+    with torch.inference_mode(), _blamed_on_the_model():
         blocks = torch.cat([past, pools[0, 0]]).expand(len(histories), -1, -1)
-        answers = wide.encode(frames), rollout(wide, histories, blocks)
-        return [*answers, rollout_pool(wide, histories, past, pools)]
+        answers = [wide.encode(frames), rollout(wide, histories, blocks)]
+        answers.append(rollout_pool(wide, histories, past, pools))
+    if not all(bool(torch.isfinite(x).all()) for x in answers):
+        raise FailedPrecondition(
+            "the checkpoint answers numbers that are not finite, in float64 on the CPU too, so it "
+            "says nothing of the device; look for NaN or infinity in its weights"
+        )
+    return answers
 
 
 def _mode(

@@ -2,9 +2,9 @@
 
 A planner asks for the same shape thousands of times. Once a key has come often enough, its
 computation is compiled (CPU) or captured as a CUDA graph. The fast path serves after its first
-answers have agreed with the eager ones. From then on every answer is looked at, and one in
-``EVERY`` compared; an answer that is wrong is computed eagerly instead, and ends the path. Whatever
-goes wrong, the caller gets the eager answer.
+answers have agreed with the eager ones. From then on every answer is looked at, and a part of each
+computed eagerly too; an answer that is wrong is computed eagerly instead, and ends the path.
+Whatever goes wrong, the caller gets the eager answer.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ from acpc_server.observe import Metrics
 log = structlog.get_logger("acpc.engine")
 # A fast path holds a copy of the weights, or the memory of a graph.
 MAX_PATHS = 4
+# Another key may have the place of a path that was not asked for in so many computations. More keys
+# than places that all keep coming would else be made, and dropped, for ever.
+STALE = 4096
+# Keys whose calls are counted.
+MAX_KEYS = 64
 # First answers of a path, all compared with the eager ones and none of them served.
 TRIALS = 2
-# Afterwards one answer in so many is compared.
-EVERY = 256
 # An answer so many times larger than any eager one of its path is compared, too.
 LARGER = 4.0
+GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 NOT_FINITE, IMPLAUSIBLE, DIFFERS, RAISED = "not_finite", "implausible", "differs", "raised"
 
 
@@ -51,6 +55,8 @@ class Computation:
         module: The same as a module with every weight it reads, for the compiler; None when the
             model's family shows no network.
         tolerance: Largest difference from the eager answer, relative to its largest number.
+        part: Given a place in [0, 1), an answer and the inputs, a small part of the answer there
+            as it is, and as it must be by the eager computation.
         reduced: Whether it is computed under bfloat16 autocast.
     """
 
@@ -59,6 +65,7 @@ class Computation:
     eager: Compute
     module: Callable[[], nn.Module] | None
     tolerance: float
+    part: Callable[..., tuple[Tensor, Tensor]]
     reduced: bool = False
 
 
@@ -69,7 +76,8 @@ class _Path:
     primitive: str  # no more of the computation, which would keep an unloaded model
     key: Hashable
     seen: int = 0
-    making: bool = False
+    tried: bool = False
+    used: int = 0  # the number of the latest computation that asked for it
     fast: Compute | None = None
     answers: int = 0  # those of the fast path
     largest: float = math.inf  # of the eager answers it was compared with
@@ -92,7 +100,8 @@ class FastPaths:
         self._after = after
         self._paths: OrderedDict[Hashable, _Path] = OrderedDict()
         self._ended: set[Hashable] = set()  # few: each took a minute to make
-        self._compiling = threading.Lock()  # one at a time: it takes a core
+        self._computations = 0
+        self._compiling: _Path | None = None  # one at a time: it takes a core
 
     @property
     def wanted(self) -> bool:
@@ -112,8 +121,8 @@ class FastPaths:
         inputs = tuple(x.contiguous() for x in inputs)
         if path.fast is not None:
             return self._watched(what, path, path.fast, inputs)
-        if not path.making and path.seen >= self._after:
-            path.making = True
+        if not path.tried and path.seen >= self._after and self._has_place():
+            path.tried = True
             self._make(what, path, tuple(x.detach().clone() for x in inputs))
         return to_host(what.eager(*inputs))
 
@@ -122,7 +131,8 @@ class FastPaths:
     ) -> Tensor:
         """The answer of the fast path where it can be believed, else the eager one."""
         try:
-            fast = to_host(compute(*inputs))
+            answer = compute(*inputs)
+            fast = to_host(answer)
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError) or accelerator_failed(error):
                 raise
@@ -131,14 +141,16 @@ class FastPaths:
         largest = float(fast.abs().max())
         doubt = _doubt(largest, path.largest)
         served = path.serves
-        if served and not doubt and path.answers % EVERY:
-            path.answers += 1
-            return fast
+        if served and not doubt:
+            place = path.answers * GOLDEN % 1.0  # over time as even as can be
+            if _difference(*what.part(place, answer, *inputs)) <= what.tolerance:
+                path.answers += 1
+                return fast
         eager = to_host(what.eager(*inputs))
         scale = float(eager.abs().max())
         if not scale < math.inf:
             return eager  # nothing can be said of the path
-        difference = float((fast - eager).abs().max()) / max(scale, 1e-30)
+        difference = _difference(fast, eager)
         if not difference <= what.tolerance:  # NaN does not pass
             self._end(path, doubt or DIFFERS, difference)
             return eager
@@ -153,21 +165,39 @@ class FastPaths:
         path = self._paths.setdefault(key, _Path(primitive, key))
         self._paths.move_to_end(key)
         path.seen += 1
-        while len(self._paths) > MAX_PATHS:
-            _, oldest = self._paths.popitem(last=False)
-            self._metrics.fast_paths.labels(oldest.primitive).dec(int(oldest.serves))
+        self._computations += 1
+        path.used = self._computations
+        if len(self._paths) > MAX_KEYS:
+            kept = self._compiling
+            one = next(x for x in self._paths.values() if x.fast is None and x is not kept)
+            del self._paths[one.key]
         return path
+
+    def _has_place(self) -> bool:
+        """Whether a path may be made now; one that is not asked for any more makes room."""
+        if self._compiling is not None:
+            return False
+        made = [path for path in self._paths.values() if path.fast is not None]
+        if len(made) < MAX_PATHS:
+            return True
+        if self._computations - made[0].used < STALE:
+            return False
+        self._forget(made[0])
+        return True
+
+    def _forget(self, path: _Path) -> None:
+        self._metrics.fast_paths.labels(path.primitive).dec(int(path.serves))
+        del self._paths[path.key]
 
     def _end(self, path: _Path, reason: str, found: float | str) -> None:
         primitive = path.primitive
-        self._metrics.fast_paths.labels(primitive).dec(int(path.serves))
         self._metrics.fast_paths_ended.labels(primitive, reason).inc()
         answers = path.answers
         log.warning(
             "fast_path_ended", primitive=primitive, reason=reason, found=found, answers=answers
         )
         self._ended.add(path.key)
-        del self._paths[path.key]
+        self._forget(path)
 
     def _make(self, what: Computation, path: _Path, inputs: tuple[Tensor, ...]) -> None:
         if self._device.type != "cpu":
@@ -178,22 +208,36 @@ class FastPaths:
             return
         # As many threads as this call has, which its shape alone decides.
         target = partial(self._compile, what, path, inputs, torch.get_num_threads())
-        threading.Thread(target=target, name="compiler", daemon=True).start()
+        self._compiling = path
+        try:
+            threading.Thread(target=target, name="compiler", daemon=True).start()
+        except RuntimeError as error:  # the host has no thread left
+            self._compiling = None
+            log.warning("compilation_failed", primitive=what.primitive, error=str(error))
 
     def _compile(
         self, what: Computation, path: _Path, inputs: tuple[Tensor, ...], threads: int
     ) -> None:
         shapes = [tuple(x.shape) for x in inputs]
-        with self._compiling, tempfile.TemporaryDirectory(prefix="acpc-compiler-") as folder:
-            log.info("fast_path_compiling", primitive=what.primitive, shapes=shapes)
-            try:
-                if what.module is None:
-                    raise CompilationFailed("the model's family does not show its network")
+        log.info("fast_path_compiling", primitive=what.primitive, shapes=shapes)
+        try:
+            if what.module is None:
+                raise CompilationFailed("the model's family does not show its network")
+            with tempfile.TemporaryDirectory(prefix="acpc-compiler-") as folder:
                 path.fast = compile_module(
                     what.module(), inputs, Path(folder), threads, reduced=what.reduced
                 )
-            except (CompilationFailed, RuntimeError, OSError) as error:
-                log.warning("compilation_failed", primitive=what.primitive, error=str(error))
+        except Exception as error:  # noqa: BLE001 - a compiler, of any plug-in's network
+            log.warning("compilation_failed", primitive=what.primitive, error=str(error))
+        finally:
+            self._compiling = None
+
+
+def _difference(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference from ``wanted``, relative to its largest number."""
+    largest = torch.stack([(found - wanted).abs().max(), wanted.abs().max().clamp(min=1e-30)])
+    difference, scale = to_host(largest).tolist()  # both at once: a device is waited for
+    return float(difference / scale)
 
 
 def _doubt(largest: float, before: float) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol, runtime_checkable
 
+import torch
 from acpc.contract import NumericMode
 from torch import Tensor, nn
 
 from acpc_server.engine.fast_paths import Computation
-from acpc_server.models import FrozenWorldModel, rollout_pool
+from acpc_server.models import FrozenWorldModel, TakesProprio, rollout_pool
 
 # Of the largest number of an answer. In bfloat16 either answer is off by about 1e-2.
 TOLERANCE, REDUCED_TOLERANCE = 1e-5, 5e-2
@@ -49,5 +50,40 @@ def pool_computation(model: FrozenWorldModel, mode: NumericMode) -> Computation 
         partial(rollout_pool, model),
         partial(PoolModule, model, model.network) if isinstance(model, HasNetwork) else None,
         REDUCED_TOLERANCE if reduced else TOLERANCE,
+        partial(_one_rollout, model),
         reduced,
     )
+
+
+def _one_rollout(
+    model: FrozenWorldModel,
+    place: float,
+    answer: Tensor,
+    histories: Tensor,
+    past: Tensor,
+    pools: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """One history under one candidate, (horizon, dim): as answered, and predicted again.
+
+    Every step is predicted from those that were answered before it, all in one pass or a few.
+    """
+    v, j, horizon, _ = answer.shape
+    view, candidate = divmod(int(place * v * j), j)
+    row = view * len(pools) // v
+    history, found = histories[view], answer[view, candidate]
+    before, future = past.expand(len(pools), -1, -1)[row], pools[row, candidate]
+    if isinstance(model, TakesProprio):  # whose predictions hold more than a latent says
+        again = rollout_pool(model, history[None], before, future[None, None])
+        return found, again[0, 0]
+    latents, blocks = torch.cat([history, found[:-1]]), torch.cat([before, future])
+    actions = model.embed_actions(blocks[None])[0]
+    ends: dict[int, list[int]] = {}  # of windows, by their length
+    for end in range(len(history), len(history) + horizon):
+        ends.setdefault(min(end, model.card.history), []).append(end)
+    predicted = [
+        model.predict_next(
+            *(torch.stack([x[end - t : end] for end in of]) for x in (latents, actions))
+        )
+        for t, of in ends.items()
+    ]
+    return found, torch.cat(predicted)

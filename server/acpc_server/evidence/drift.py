@@ -26,7 +26,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64, Int
-from scipy import stats
 
 # Values are told apart between these two, to 4 %.
 LEAST, MOST, CELLS = 1e-9, 1e9, 1024
@@ -103,7 +102,11 @@ def persistence(
     twice this is by how much it inflates the variance of a mean.
     """
     count = len(values)
-    ranks = stats.rankdata(values, axis=0)
+    # Ties share a rank. Importing SciPy's rankdata is a tenth of a server's start.
+    columns = [(np.sort(column), column) for column in values.T]
+    below = [np.searchsorted(among, column) for among, column in columns]
+    upto = [np.searchsorted(among, column, "right") for among, column in columns]
+    ranks = np.add(below, upto).T / 2
     ranks -= ranks.mean(axis=0)
     spread = (ranks**2).sum(axis=0)
     lags = range(1, max(2, count // 8))

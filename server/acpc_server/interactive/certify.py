@@ -42,6 +42,7 @@ from acpc_server.interactive.pieces import (
     join_costs,
     join_measures,
     pieces_of,
+    room_for,
     shared_rows,
 )
 from acpc_server.interactive.planning import PlanningSession, encode_all
@@ -104,18 +105,17 @@ def certify_pool(
     asked = _Asked(session, pool, weights, pool_cost(session, pool, said))
     alone = object() if asked.cost is not None or session.temperature is not None else None
     engine, rule = session.engine, (session.reduction, session.endpoint_tolerance)
+    rows = (1 + session.view_count) * len(pool)
     most = pool_rows_per_call(engine.device.type, session.card, horizon)
     most = min(most, group_size(session, 1, horizon))
-    measured = engine.share(
-        "pool",
-        (session.mode, id(session.checkpoint.model), session.request.history.shape,
-         candidates.shape, *rule, session.elite_count, session.kept_elites, session.weights, alone),
-        asked,
-        _measure,
-        context,
-        rows=asked.rows(most),
-        max_rows=most,
+    kind = (
+        session.mode, id(session.checkpoint.model), session.request.history.shape,
+        candidates.shape, *rule, session.elite_count, session.kept_elites, session.weights, alone,
     )  # fmt: skip
+    with room_for(session, rows, horizon, context):
+        measured = engine.share(
+            "pool", kind, asked, _measure, context, rows=asked.rows(most), max_rows=most
+        )
     views = tuple(replace(measured.views[row], **view._asdict()) for view, row in session.view_rows)
     top1, elite = [view.top1.certified for view in views], [_holds(view.elite) for view in views]
     answer = PoolCertificate(

@@ -110,15 +110,17 @@ class PairComparer:
             perturbation_digest=views_digest(views),
             parameters={"weights": list(request.weights)},
         )
-        measured = self._engine.share(
-            "pair",
-            (mode, id(model), history.shape, request.action_blocks.shape, future is None),
-            _Pair(sources, request.action_blocks, weights),
-            partial(self._measure, model, mode),
-            context,
-            rows=sources.frames,
-            max_rows=self._encoder.frames_per_call(model, history),
-        )
+        predicted = (1 + len(sources.views)) * _horizon(request) * model.card.latent_dim
+        with self._engine.place(predicted, context):
+            measured = self._engine.share(
+                "pair",
+                (mode, id(model), history.shape, request.action_blocks.shape, future is None),
+                _Pair(sources, request.action_blocks, weights),
+                partial(self._measure, model, mode),
+                context,
+                rows=sources.frames,
+                max_rows=self._encoder.frames_per_call(model, history),
+            )
         results = (
             PairResult(view.spec_index, view.draw, *measured[row]) for view, row in view_rows(views)
         )

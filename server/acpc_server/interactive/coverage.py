@@ -32,7 +32,7 @@ from acpc_server.errors import DeadlineExceeded, ResourceExhausted
 from acpc_server.evidence import CoverageSequence, CoverageTest, error_share
 from acpc_server.interactive.certify import MeasuredPool, largest_severity
 from acpc_server.interactive.costs import bounds_of, within
-from acpc_server.interactive.pieces import group_size, pieces_of, share_clean, shared_rows
+from acpc_server.interactive.pieces import group_size, pieces_of, room_for, share_clean, shared_rows
 from acpc_server.interactive.planning import PlanningSession
 from acpc_server.interactive.tally import count_statements
 from acpc_server.interactive.words import CHOICES, about_step, assumptions, sentence
@@ -242,7 +242,8 @@ class _Drawing:
         pool = torch.from_numpy(candidates)
         pieces = pieces_of(session, len(which), *pool.shape[:2])
         found = []
-        with session.slot(context):
+        room = room_for(session, len(which) * len(pool), pool.shape[1], context)
+        with room, session.slot(context):
             histories = session.draw(which, context)
             for rows in pieces:
                 clean = known[rows]  # (J, steps, dim)

@@ -43,6 +43,7 @@ from acpc_server.interactive.pieces import (
     join_measures,
     measure,
     pieces_of,
+    room_for,
     share_clean,
     shared_rows,
 )
@@ -174,8 +175,9 @@ class PairedCem:
             FailedPrecondition: A prediction is not finite.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        with self._session.slot(context):
-            session, budget = self._session, self.budget
+        session, budget = self._session, self.budget
+        rows = (1 + 2 * len(session.views)) * budget.candidates
+        with room_for(session, rows, budget.horizon, context), session.slot(context):
             clean, runs = _Run(self), [_Run(self) for _ in session.views]
             size = group_size(session, 2 * budget.candidates, budget.horizon)
             groups = [

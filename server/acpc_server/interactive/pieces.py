@@ -8,6 +8,7 @@ however wide a latent is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,6 +31,13 @@ def check_held(session: PlanningSession, horizon: int, field: str) -> None:
     """Reject, with InvalidArgument, steps that even one candidate and one view are too many of."""
     model, what = session.checkpoint.model, f"{horizon} steps of one candidate under one view"
     check_latents(session.engine, model, session.mode, 2 * horizon, field, what)
+
+
+def room_for(
+    session: PlanningSession, rows: int, horizon: int, context: RequestContext
+) -> AbstractContextManager[None]:
+    """A place to hold pieces of so many rollouts; raises as :meth:`DeviceEngine.place`."""
+    return session.engine.place(rows * horizon * session.card.latent_dim, context)
 
 
 def group_size(session: PlanningSession, candidates: int, horizon: int) -> int:

@@ -96,19 +96,18 @@ class Planner:
             (error,) = encode_all([session], context)
         if error is not None:
             raise error
-        keys = [source.key for source in (*session.sources.clean, *session.sources.extra)]
-        frames = [*torch.split(session.clean, 1), session.goal[None]]  # a latent goal has no source
-        session.held = dict(zip(keys, frames, strict=False))
 
     def move(self, session: PlanningSession, frame: PlanFrame) -> PlanningSession:
-        """A session at the next moment, to be encoded: kept frames and the goal are not, again.
+        """A session at the next moment, to be encoded: what it keeps is not, again.
+
+        That is the goal, kept frames, and their views where each frame is seen alone.
 
         Raises:
             InvalidArgument: The moment does not follow, or does not fit the checkpoint.
         """
         assert isinstance(session.request, PlanStart)  # noqa: S101 - Plan alone moves sessions
         moved = self.prepare(session.checkpoint, frame.after(session.request))
-        moved.held = session.held
+        moved.held = session.sources.held(session.latents)
         return moved
 
 
@@ -137,9 +136,11 @@ class PlanningSession:
         view_rows: Every view asked for, and its row of ``views``.
         pools: How many pools it has certified.
         drift: Observes it, if any does.
-        held: Latents (1, dim) of its frames, by the keys of their sources.
+        latents: What it has adopted.
+        held: Latents (n, dim) that need not be encoded, by the keys of their sources.
     """
 
+    latents: EncodedHistories
     clean: Tensor
     views: Tensor
     goal: Tensor
@@ -250,7 +251,7 @@ class PlanningSession:
             FailedPrecondition: One is not finite.
         """
         check_predictions(latents.clean, latents.views, latents.extra)
-        self.encoded = True
+        self.encoded, self.latents, self.held = True, latents, {}
         self.clean, self.views = latents.clean, latents.views
         self.view_rows = view_rows(self.asked_views)
         if (first := equal_rows(latents.views)) is not None:

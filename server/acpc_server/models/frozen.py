@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.models.jepa import JepaModel
+from acpc_server.models.products import pack
 from acpc_server.models.unroll import unroll
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -54,20 +55,6 @@ class FrozenWorldModel(Protocol):
 
 
 @runtime_checkable
-class Reduces(Protocol):
-    """A model that keeps its weights in bfloat16 too, instead of casting them in every call."""
-
-    @property
-    def reduced_bytes(self) -> int:
-        """Bytes that the model in bfloat16 takes now."""
-        ...
-
-    def in_bfloat16(self) -> FrozenWorldModel:
-        """The same numbers under bfloat16 autocast, without its casts. For one thread only."""
-        ...
-
-
-@runtime_checkable
 class Widens(Protocol):
     """A model that can compute in float64 too, for the mode fp64 and for rounding floors."""
 
@@ -105,8 +92,8 @@ class FrozenNetwork(Generic[Network]):
         self._network = network.to(device).eval().requires_grad_(False)
         self._card = card
         self._device = device
-        self._reduced: FrozenNetwork[Network] | None = None
-        self._reduced_bytes = 0
+        self._prepared: dict[torch.dtype, FrozenNetwork[Network] | None] = {}
+        self._prepared_bytes = 0
 
     @property
     def card(self) -> ModelCard:
@@ -119,24 +106,40 @@ class FrozenNetwork(Generic[Network]):
         return self._device
 
     def __getstate__(self) -> dict[str, object]:
-        """Without the bfloat16 weights, which a compiler's process has no use for."""
-        return {**self.__dict__, "_reduced": None, "_reduced_bytes": 0}
+        """Without prepared weights, which a compiler's process has no use for."""
+        return {**self.__dict__, "_prepared": {}, "_prepared_bytes": 0}
 
     @property
-    def reduced_bytes(self) -> int:
-        """Bytes that the model in bfloat16 takes now."""
-        return self._reduced_bytes
+    def prepared_bytes(self) -> int:
+        """Bytes that prepared weights take now, beside the model's own."""
+        return self._prepared_bytes
 
-    def in_bfloat16(self: Frozen) -> Frozen:
-        """This model with the weights of its products in bfloat16; made once, then kept."""
-        if self._reduced is None:
-            network = copy.deepcopy(self._network)
+    def prepared(self: Frozen, kind: torch.dtype) -> Frozen:
+        """This model for calls in float32, or in bfloat16 under autocast; without derivatives.
+
+        The weights of its products are as those want them: packed on the CPU, of that type in
+        bfloat16. Made once, then kept; the model itself where nothing is gained.
+        """
+        if kind not in self._prepared:
+            self._prepared[kind] = self._prepare(kind)
+        return cast("Frozen", self._prepared[kind] or self)
+
+    def _prepare(self: Frozen, kind: torch.dtype) -> Frozen | None:
+        reduced = kind is torch.bfloat16
+        if not reduced and self._device.type != "cpu":
+            return None
+        own = [] if reduced else self._network.state_dict(keep_vars=True).values()
+        network = copy.deepcopy(self._network, {id(x): x for x in own})  # which shares its own
+        if reduced:
             for module in network.modules():
                 if isinstance(module, PRODUCTS):
-                    module.to(torch.bfloat16)
-            self._reduced_bytes = sum(x.nbytes for x in network.state_dict().values())
-            self._reduced = type(self)(network, self._card, self._device)
-        return cast("Frozen", self._reduced)
+                    module.to(kind)
+            self._prepared_bytes += sum(x.nbytes for x in network.state_dict().values())
+        packed = pack(network) if self._device.type == "cpu" else 0
+        self._prepared_bytes += packed
+        if not packed and not reduced:
+            return None
+        return type(self)(network, self._card, self._device)
 
     def in_float64(self: Frozen) -> Frozen:
         """A copy with every weight in float64."""

@@ -22,6 +22,7 @@ from acpc_server.models.prejepa import (
     SlotEmbedder,
     frame_mask,
 )
+from acpc_server.models.products import Linear
 from acpc_server.models.rotary import RotaryAttention, rotation, token_positions
 from acpc_server.models.vit import Mlp, ViT
 
@@ -66,7 +67,7 @@ class AdaLnBlock(nn.Module):
         self.attn = RotaryAttention(width, heads)
         self.norm2 = nn.LayerNorm(width, eps=EPS)
         self.mlp = Mlp(width, MLP_RATIO * width)
-        self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
+        self.adaLN_modulation = nn.Sequential(nn.SiLU(), Linear(width, 6 * width))
 
     def forward(
         self,
@@ -93,13 +94,13 @@ class AdaLnPredictor(FramePredictor):
     def __init__(self, shape: AdaLnShape) -> None:
         super().__init__(shape.patches)
         self._shape = shape
-        self.predictor_embed = nn.Linear(shape.visual, shape.inner)
-        self.action_encoder = nn.Linear(shape.action, shape.width)
+        self.predictor_embed = Linear(shape.visual, shape.inner)
+        self.action_encoder = Linear(shape.action, shape.width)
         self.predictor_blocks = nn.ModuleList(
             AdaLnBlock(shape.width, shape.heads) for _ in range(shape.depth)
         )
         self.predictor_norm = nn.LayerNorm(shape.width, eps=EPS)
-        self.predictor_proj = nn.Linear(shape.inner, shape.visual)
+        self.predictor_proj = Linear(shape.inner, shape.visual)
 
     def forward(
         self, tokens: Float[Tensor, "b t p state"], actions: Float[Tensor, "b t width"]

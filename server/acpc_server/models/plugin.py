@@ -16,25 +16,8 @@ from acpc_server.models.vit import Mlp
 from acpc_server.models.weights import StateReader, count_parameters, fill, read_archive, unwrap
 
 __all__ = [
-    "ENTRY_POINT_GROUP",
-    "CheckpointLimits",
-    "FrozenNetwork",
-    "FrozenWorldModel",
-    "InvalidArgument",
-    "JsonObject",
-    "Mlp",
-    "ModelCard",
-    "ModelFamily",
-    "Part",
-    "RotaryAttention",
-    "StateReader",
-    "UnsafeCheckpoint",
-    "count_parameters",
-    "fill",
-    "parse_config",
-    "read_archive",
-    "rotation",
-    "token_positions",
-    "unwrap",
-    "write_folder",
-]
+    "ENTRY_POINT_GROUP", "CheckpointLimits", "FrozenNetwork", "FrozenWorldModel", "InvalidArgument",
+    "JsonObject", "Mlp", "ModelCard", "ModelFamily", "Part", "RotaryAttention", "StateReader",
+    "UnsafeCheckpoint", "count_parameters", "fill", "parse_config", "read_archive", "rotation",
+    "token_positions", "unwrap", "write_folder",
+]  # fmt: skip

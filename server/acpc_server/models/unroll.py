@@ -19,12 +19,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from acpc_server.models.jepa import ConditionalBlock, JepaModel
-from acpc_server.models.vit import split_heads
+
+# So few tokens are attended to element by element: a CPU's kernel is called per row and head.
+FEW_TOKENS = 4
 
 
 @dataclass
 class _Seen:
-    """Keys and values of one layer for the tokens of the current window, (rows, heads, t, d)."""
+    """Keys and values of one layer for the tokens of the current window, (rows, t, heads, d)."""
 
     keys: Tensor | None = None
     values: Tensor | None = None
@@ -37,8 +39,8 @@ class _Seen:
                 x if copies == 1 else x.repeat_interleave(copies, dim=0)
                 for x in (self.keys, self.values)
             )
-            keys = torch.cat([old_keys, keys], dim=2)
-            values = torch.cat([old_values, values], dim=2)
+            keys = torch.cat([old_keys, keys], dim=1)
+            values = torch.cat([old_values, values], dim=1)
         self.keys, self.values = keys, values
         return keys, values
 
@@ -153,36 +155,43 @@ def _block(
 
 def _attend(layer: ConditionalBlock, normed: Tensor, seen: _Seen, last_only: bool) -> Tensor:
     attention = layer.attn
-    v, j, count, width = normed.shape
-    tokens = normed.reshape(v * j, count, width)
-
-    if last_only and count > 1:
-        weight_q, weight_kv = attention.to_qkv.weight.tensor_split(
-            [attention.to_qkv.out_features // 3]
-        )
-        queries = F.linear(tokens[:, -1:], weight_q)
-        keys, values = F.linear(tokens, weight_kv).chunk(2, dim=-1)
-    else:
-        queries, keys, values = attention.to_qkv(tokens).chunk(3, dim=-1)
-    keys, values = seen.extend(*(split_heads(x, attention.heads) for x in (keys, values)))
-    queries = split_heads(queries, attention.heads)  # (v * j, heads, q, d)
-    asked, total = queries.shape[2], keys.shape[2]
-    mask = None
-    if 1 < asked < total:
-        mask = torch.ones(asked, total, dtype=torch.bool, device=normed.device)
-        mask = mask.tril(total - asked)
-    mixed = _mix(queries, keys, values, mask, causal=1 < asked == total)
-    out: Tensor = attention.to_out(mixed.transpose(1, 2).flatten(2))
-    return out.reshape(v, j, asked, width)
+    v, j, count, _ = normed.shape
+    # All of its queries, also where the last alone are wanted: its weight is packed as a whole.
+    mapped = attention.to_qkv(normed.reshape(v * j, count, -1))
+    queries, keys, values = mapped.unflatten(2, (3, attention.heads, -1)).unbind(2)
+    keys, values = seen.extend(keys, values)
+    if last_only:
+        queries = queries[:, -1:]
+    out: Tensor = attention.to_out(_mix(queries, keys, values).flatten(2))
+    return out.reshape(v, j, queries.shape[1], -1)
 
 
 def _mix(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool
-) -> Tensor:
-    """Attention of a few tokens, (rows, heads, q, d)."""
-    attend = partial(F.scaled_dot_product_attention, attn_mask=mask, is_causal=causal)
-    if queries.dtype is not torch.bfloat16 or queries.device.type != "cpu":
-        return attend(queries, keys, values)
-    # For so few tokens the CPU's bfloat16 kernel takes three times as long as its float32 one.
+    queries: Float[Tensor, "n q heads d"],
+    keys: Float[Tensor, "n t heads d"],
+    values: Float[Tensor, "n t heads d"],
+) -> Float[Tensor, "n q heads d"]:
+    """Attention of the last ``q`` of ``t`` tokens, each to itself and those before it."""
+    (asked, total), kind = (queries.shape[1], keys.shape[1]), queries.dtype
+    by_element = queries.device.type == "cpu" and total <= FEW_TOKENS
+    causal = 1 < asked == total and not by_element
+    mask = None
+    if asked > 1 and not causal:
+        mask = torch.ones(asked, total, dtype=torch.bool, device=queries.device)
+        mask = mask.tril(total - asked)
+    if not by_element:
+        by_head = [x.transpose(1, 2) for x in (queries, keys, values)]
+        attend = partial(F.scaled_dot_product_attention, attn_mask=mask, is_causal=causal)
+        mixed: Tensor = attend(*by_head)
+        return mixed.transpose(1, 2)
     with torch.autocast("cpu", enabled=False):
-        return attend(queries.float(), keys.float(), values.float()).to(queries.dtype)
+        wide = torch.promote_types(kind, torch.float32)
+        queries, keys, values = (x.to(wide) for x in (queries, keys, values))
+        scores = (queries[:, :, None] * keys[:, None]).sum(-1) * queries.shape[-1] ** -0.5
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, :, None], -torch.inf)
+        weights = scores.softmax(2)[..., None]  # (n, q, t, heads, 1)
+        mixed = weights[:, :, 0] * values[:, None, 0]  # (n, q, heads, d)
+        for token in range(1, total):
+            mixed = torch.addcmul(mixed, weights[:, :, token], values[:, None, token])
+        return mixed.to(kind)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from acpc_server.models.config import EncoderConfig
+from acpc_server.models.products import Linear
 
 RGB = 3
 INIT_STD = 0.02
@@ -93,15 +94,15 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.q_proj = nn.Linear(width, width)
-        self.k_proj = nn.Linear(width, width)
-        self.v_proj = nn.Linear(width, width)
-        self.o_proj = nn.Linear(width, width)
+        self.q_proj = Linear(width, width)
+        self.k_proj = Linear(width, width)
+        self.v_proj = Linear(width, width)
+        self.o_proj = Linear(width, width)
 
     def forward(
         self, tokens: Float[Tensor, "n t width"], queries: int, turn: Tensor | None = None
     ) -> Float[Tensor, "n queries width"]:
-        """Outputs of the first ``queries`` tokens, each attending to all tokens.
+        """What ``o_proj`` takes of the first ``queries`` tokens, each attending to all tokens.
 
         ``turn`` (2, t, d) are cosines and sines by which queries and keys are rotated.
         """
@@ -111,8 +112,7 @@ class SelfAttention(nn.Module):
         if turn is not None:
             q, k = _rotated(q, turn[:, :queries]), _rotated(k, turn)
         mixed = F.scaled_dot_product_attention(q, k, v)  # (n, heads, queries, d)
-        out: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
-        return out
+        return mixed.transpose(1, 2).flatten(2)
 
 
 class Mlp(nn.Module):
@@ -120,12 +120,12 @@ class Mlp(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(width, hidden)
-        self.fc2 = nn.Linear(hidden, width)
+        self.fc1 = Linear(width, hidden)
+        self.fc2 = Linear(hidden, width)
 
     def forward(self, tokens: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
         """Each token on its own."""
-        out: Tensor = self.fc2(F.gelu(self.fc1(tokens)))
+        out: Tensor = self.fc2(self.fc1.gelu(tokens))
         return out
 
 
@@ -145,10 +145,10 @@ class Layer(nn.Module):
         self, tokens: Float[Tensor, "n t width"], queries: int, turn: Tensor | None = None
     ) -> Float[Tensor, "n queries width"]:
         """The first ``queries`` output tokens; the others are not computed."""
-        added = self.attention(self.layernorm_before(tokens), queries, turn)
-        mixed = tokens[:, :queries] + _scaled(added, self.layer_scale1)
-        out: Tensor = mixed + _scaled(self.mlp(self.layernorm_after(mixed)), self.layer_scale2)
-        return out
+        heads = self.attention(self.layernorm_before(tokens), queries, turn)
+        mixed = _added(self.attention.o_proj, heads, tokens[:, :queries], self.layer_scale1)
+        risen = self.mlp.fc1.gelu(self.layernorm_after(mixed))
+        return _added(self.mlp.fc2, risen, mixed, self.layer_scale2)
 
 
 class ViT(nn.Module):
@@ -201,8 +201,8 @@ def _rotated(x: Float[Tensor, "n heads t d"], turn: Tensor) -> Float[Tensor, "n 
     return out
 
 
-def _scaled(added: Tensor, scale: Tensor | None) -> Tensor:
-    return added if scale is None else added * scale
+def _added(map_: Linear, x: Tensor, residual: Tensor, scale: Tensor | None) -> Tensor:
+    return map_.plus(x, residual) if scale is None else residual + map_(x) * scale
 
 
 def _init_linear(module: nn.Module) -> None:

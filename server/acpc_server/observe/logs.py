@@ -84,7 +84,12 @@ def configure_logs(level: str, style: str, worker: str = "") -> None:
     renderer: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if style == "json"
-        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        else [
+            # Not Rich's, which shows what variables held: tokens, and frames number by number.
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
     )
     handler = _GatheringHandler(sys.stderr)
     handler.setFormatter(

@@ -18,17 +18,6 @@ from acpc_server.perturb.registry import (
 from acpc_server.perturb.transforms import NOT_DRAWN, perturb_frames, perturb_histories
 
 __all__ = [
-    "DRAW_FORMAT",
-    "IMAGE_CODEC",
-    "NOT_DRAWN",
-    "DrawKey",
-    "Draws",
-    "Perturbation",
-    "is_stochastic",
-    "perturb_frames",
-    "perturb_histories",
-    "perturbation",
-    "register",
-    "require_known",
-    "resolve",
-]
+    "DRAW_FORMAT", "IMAGE_CODEC", "NOT_DRAWN", "DrawKey", "Draws", "Perturbation", "is_stochastic",
+    "perturb_frames", "perturb_histories", "perturbation", "register", "require_known", "resolve",
+]  # fmt: skip

@@ -21,7 +21,7 @@ Taps = list[tuple[int, int, float]]
 """Row, column and weight of each tap, counted from the corner of the kernel."""
 
 
-@perturbation("gaussian_blur", parameters=GaussianBlur, stochastic=False, many=True)
+@perturbation("gaussian_blur", parameters=GaussianBlur, stochastic=False, many=True, by_frame=True)
 def gaussian_blur(frames: Frames, parameters: GaussianBlur, draws: Draws) -> Frames:
     """Separable Gaussian blur."""
     size = parameters.kernel_size
@@ -43,7 +43,7 @@ def gaussian_blur(frames: Frames, parameters: GaussianBlur, draws: Draws) -> Fra
     return _weighted_sum(rows, down, frames.shape[2:]).to(frames.dtype)
 
 
-@perturbation("defocus_blur", parameters=DefocusBlur, stochastic=False, many=True)
+@perturbation("defocus_blur", parameters=DefocusBlur, stochastic=False, many=True, by_frame=True)
 def defocus_blur(frames: Frames, parameters: DefocusBlur, draws: Draws) -> Frames:
     """Mean over a disk: a tap d pixels outside it weighs as 1 - d, at least 0."""
     radius = parameters.radius
@@ -53,7 +53,7 @@ def defocus_blur(frames: Frames, parameters: DefocusBlur, draws: Draws) -> Frame
     return _blurred(frames, reach, zip(offsets, beyond, strict=True))
 
 
-@perturbation("motion_blur", parameters=MotionBlur, stochastic=False, many=True)
+@perturbation("motion_blur", parameters=MotionBlur, stochastic=False, many=True, by_frame=True)
 def motion_blur(frames: Frames, parameters: MotionBlur, draws: Draws) -> Frames:
     """Mean over a line: a tap d pixels away from it weighs as 1 - d, at least 0."""
     half = parameters.length / 2

@@ -7,6 +7,7 @@ perturbation's and whose object is a ``Perturbation``; a program that embeds the
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -38,6 +39,9 @@ class Perturbation:
             :class:`Draws`, which is a ``numpy.random.Generator`` too.
         many: Whether ``apply`` may be given the frames of several views at once, view after view,
             and gives each the bits that it has alone.
+        by_frame: Whether a frame's view follows from that frame and its draw: neither its place in
+            the history nor the frames beside it change a bit. Then a planner that moves on has
+            only the view of its new frame made and encoded.
     """
 
     name: str
@@ -45,6 +49,7 @@ class Perturbation:
     stochastic: bool
     apply: Apply
     many: bool = False
+    by_frame: bool = False
 
 
 _TABLE: dict[str, Perturbation] = {}
@@ -63,10 +68,16 @@ def register(entry: Perturbation) -> Perturbation:
 
 
 def perturbation(
-    name: str, *, parameters: type[Any], stochastic: bool, many: bool = False
+    name: str,
+    *,
+    parameters: type[Any],
+    stochastic: bool,
+    many: bool = False,
+    by_frame: bool = False,
 ) -> Callable[[Apply], Perturbation]:
     """Decorator that registers a function as the perturbation ``name``."""
-    return lambda apply: register(Perturbation(name, parameters, stochastic, apply, many))
+    entry = partial(Perturbation, name, parameters, stochastic, many=many, by_frame=by_frame)
+    return lambda apply: register(entry(apply))
 
 
 def lookup(name: str) -> Perturbation:

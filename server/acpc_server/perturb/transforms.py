@@ -91,7 +91,7 @@ def _perturbed(
     return torch.split(view.to(dtype), len(histories[0]))
 
 
-@perturbation("identity", parameters=Identity, stochastic=False, many=True)
+@perturbation("identity", parameters=Identity, stochastic=False, many=True, by_frame=True)
 def identity(frames: Frames, parameters: Identity, draws: Draws) -> Frames:
     """A copy of the frames."""
     return frames.clone()
@@ -109,7 +109,7 @@ def gaussian_noise(frames: Frames, parameters: GaussianNoise, draws: Draws) -> F
     return noise.to(frames.dtype).add_(frames)
 
 
-@perturbation("resize", parameters=Resize, stochastic=False, many=True)
+@perturbation("resize", parameters=Resize, stochastic=False, many=True, by_frame=True)
 def resize(frames: Frames, parameters: Resize, draws: Draws) -> Frames:
     """Bilinear down and back up, ``align_corners`` false, no antialiasing on either leg.
 
@@ -127,7 +127,7 @@ def given_views(frames: Frames, parameters: GivenViews, draws: Draws) -> Frames:
     raise InvalidArgument("", NOT_DRAWN)
 
 
-@perturbation("occlusion", parameters=Occlusion, stochastic=True, many=True)
+@perturbation("occlusion", parameters=Occlusion, stochastic=True, many=True, by_frame=True)
 def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
     """A rectangle of mid-grey, ``round(side * size)`` pixels a side, entirely inside the frame.
 
@@ -146,7 +146,7 @@ def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
     return view
 
 
-@perturbation("random_shift", parameters=RandomShift, stochastic=True, many=True)
+@perturbation("random_shift", parameters=RandomShift, stochastic=True, many=True, by_frame=True)
 def random_shift(frames: Frames, parameters: RandomShift, draws: Draws) -> Frames:
     """A shift down and right by whole pixels, each uniform from -pixels to pixels.
 

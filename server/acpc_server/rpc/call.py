@@ -22,15 +22,24 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 
 from acpc_server.access import ANYONE, AUDITED, LOCAL, Principal, Role, require_role, subject
-from acpc_server.errors import AcpcError, InvalidArgument, Unauthenticated, UnknownName, shortage
+from acpc_server.errors import (
+    AcpcError,
+    InvalidArgument,
+    ResourceExhausted,
+    Unauthenticated,
+    UnknownName,
+    shortage,
+)
 from acpc_server.observe import Metrics
 from acpc_server.rpc.request import CALL_ID
 from acpc_server.rpc.status import plain_status, to_status
-from acpc_server.scheduling import WorkerPool
+from acpc_server.scheduling import RETRY_SECONDS, WorkerPool
 
 log = structlog.get_logger("acpc.rpc")
 audit_log = structlog.get_logger("acpc.audit")
 REQUEST_ID_HEADER = "x-request-id"
+# A call that waits for others is rejected while this share of its time is left, or so many seconds.
+LAST_SHARE, LAST_SECONDS = 0.1, 0.1
 # Seconds by which a caller may see its deadline before the server does.
 DEADLINE_SLACK = 0.05
 # Characters of a user agent that are logged.
@@ -202,6 +211,7 @@ class Call:
         self._callbacks: list[Callable[[], None]] = []
         self._active = True
         self._open = True
+        self._waits = True  # for a thread, until admission knows better
         self._id = ""
         method.started.inc()
 
@@ -271,6 +281,38 @@ class Call:
         """The bytes of the next message, or None at the end of them."""
         data = await self._context.read()
         return None if data is grpc.aio.EOF else data
+
+    def waits_for_others(self, waits: bool) -> None:
+        """Whether it is only for others that its deadline might pass."""
+        self._waits = waits
+
+    @contextmanager
+    def rejected_in_time(self) -> Iterator[None]:
+        """Interrupt the call shortly before its deadline, if it still waits for others then.
+
+        Its caller is told when to try again, which a deadline that passes does not tell. For the
+        event loop's thread.
+        """
+        if self.budget is None or (left := self.time_remaining()) is None:
+            yield
+            return
+        last = left - min(LAST_SHARE * self.budget, LAST_SECONDS)
+        timer = asyncio.get_running_loop().call_later(last, self._give_up)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _give_up(self) -> None:
+        if self._open and self._waits:
+            self.interrupt(
+                ResourceExhausted(
+                    f"{self.now() - self._started:.3f} s were not enough for this request and "
+                    "those ahead of it; allow more time or try again later",
+                    reason="DEADLINE_CANNOT_BE_MET",
+                    retry_after=RETRY_SECONDS,
+                )
+            )
 
     def interrupt(self, error: AcpcError) -> None:
         """End the call with an error, whatever it waits for. For the event loop's thread."""

@@ -63,6 +63,10 @@ class DiagnosticServicer:
         self._planner = planner
         self._idle_seconds = idle_seconds
 
+    def check(self, call: Call) -> None:
+        """Raise ResourceExhausted for a unary call that would not be admitted now."""
+        self._admission.check(call.method.name, call.caller, call.time_remaining())
+
     def ComparePair(self, request: pb.ComparePairRequest, context: Call) -> pb.ComparePairResponse:
         """Compare one pair."""
         with self._requests("ComparePair", context).admitted() as admitted:

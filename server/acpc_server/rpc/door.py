@@ -47,11 +47,13 @@ class Lane:
 
     Attributes:
         message_seconds: How long a message may take.
+        check: Rejects a unary call that its servicer would, before its message is read.
     """
 
     receiver: Receiver
     limits: CallerLimits
     message_seconds: float = 10.0
+    check: Callable[[Call], None] = lambda _: None
 
 
 class Door(grpc.GenericRpcHandler):
@@ -117,9 +119,8 @@ class Door(grpc.GenericRpcHandler):
                 kind = _Awaited
             else:
                 kind = _Worked
-            self._handlers[method.path] = kind(
-                self, method, behaviour, chosen, tuple(counted)
-            ).handler()
+            given = self, method, behaviour, chosen, tuple(counted)
+            self._handlers[method.path] = kind(*given).handler()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401
         """The handler of a method."""
@@ -244,18 +245,17 @@ class _Served(ABC):
 
     async def _send(self, call: Call, context: Any, answer: bytes) -> None:  # noqa: ANN401
         """Send an answer of a stream, which its caller must take within a time."""
-        sending = self._door.sending
-        sending[call] = call.now()
+        self._door.sending[call] = call.now()
         try:
             await context.write(answer)
         finally:
-            del sending[call]
+            del self._door.sending[call]
 
     def _count(self, call: Call) -> None:
         """Count the call until its answer has left: one that is not taken holds memory."""
-        caller, limits, counted = call.caller, self._lane.limits, self._counted
-        limits.enter(caller, *counted, quota=call.principal.quota)
-        call.when_over(lambda: limits.leave(caller, *counted))
+        limits, held = self._lane.limits, (call.caller, *self._counted)
+        limits.enter(*held, quota=call.principal.quota)
+        call.when_over(lambda: limits.leave(*held))
 
 
 class _Worked(_Served):
@@ -267,11 +267,14 @@ class _Worked(_Served):
     async def _answer(self, call: Call, context: Any) -> bytes:  # noqa: ANN401
         workers = self._door.workers
         workers.check(call.caller)
+        self._lane.check(call)
         data = await self._lane.receiver.read(call, self._limit)
         workers.check(call.caller)
-        return await workers.run(call.caller, self._work, call, data)
+        with call.rejected_in_time():
+            return await workers.run(call.caller, self._work, call, data)
 
     def _work(self, call: Call, data: bytes | None) -> bytes:
+        call.waits_for_others(False)
         try:
             message = self._method.parse(data)
         except InvalidArgument as error:
@@ -344,8 +347,7 @@ class _Talk:
     def __init__(self, dialogue: Dialogue) -> None:
         self._dialogue = dialogue
         self._lock = threading.Lock()
-        self._begun = False
-        self.over = False
+        self._begun = self.over = False
 
     def send(self, message: Message | None) -> Message | None:
         """Give the next message; returns the answer, if there is one."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 import socket
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from acpc_server.errors import FailedPrecondition
@@ -21,11 +22,12 @@ LOCK_SECONDS = 5.0
 
 
 @contextmanager
-def claimed(path: Path, mode: int, group: str) -> Iterator[None]:
-    """Within it a socket may be bound to ``path``; then ``mode`` and ``group`` say who opens it.
+def claimed(path: Path, mode: int, group: str) -> Iterator[Path]:
+    """Within it a socket may be bound to the name it gives, which becomes ``path`` at the end.
 
-    gRPC takes a name from whoever has it, so that of a living server is kept here. What a dead
-    one left is removed.
+    Then ``mode`` and ``group`` say who opens it. gRPC takes a name from whoever has it when it
+    begins and when it stops, so it is told another one. A living server keeps its name; what a
+    dead one left is replaced. ``forget`` removes the socket.
 
     Raises:
         FailedPrecondition: Something else has the name, or it cannot be given, or not to the group.
@@ -34,22 +36,30 @@ def claimed(path: Path, mode: int, group: str) -> Iterator[None]:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise _cannot(path, f"folder {path.parent}: {error.strerror}") from error
-    mask = None
+    mask, made = None, path.with_name(f".{secrets.token_hex(4)}")
     try:
         _lock(folder, path)
         # No other thread makes files meanwhile that it would want others to open.
         mask = os.umask(0o177)
-        _forget(path)
-        yield
+        _clear(path)
+        yield made
         if group:
-            shutil.chown(path, group=int(group) if group.isdecimal() else group)
-        path.chmod(mode)
+            shutil.chown(made, group=int(group) if group.isdecimal() else group)
+        made.chmod(mode)
+        made.rename(path)
     except (OSError, LookupError) as error:
         raise _cannot(path, getattr(error, "strerror", None) or str(error)) from error
     finally:
         if mask is not None:
             os.umask(mask)
         os.close(folder)
+
+
+def forget(path: Path, inode: int) -> None:
+    """Remove the socket of a server that is about to stop, unless another has its name by now."""
+    with suppress(OSError):
+        if path.lstat().st_ino == inode:
+            path.unlink()
 
 
 def _lock(folder: int, path: Path) -> None:
@@ -69,7 +79,7 @@ def _lock(folder: int, path: Path) -> None:
             time.sleep(LOCK_SECONDS / 100)
 
 
-def _forget(path: Path) -> None:
+def _clear(path: Path) -> None:
     """Remove the socket of a server that is no more."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):

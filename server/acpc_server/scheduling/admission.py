@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
 from acpc_server.scheduling.callers import RETRY_SECONDS, has_place
 from acpc_server.scheduling.context import Priority, RequestContext
-from acpc_server.scheduling.latency import LatencyModel, Work
+from acpc_server.scheduling.latency import LatencyModel, Margin, Work
 
 # Time of a request whose caller sets no deadline, and the most that a deadline gives it.
 MAX_REQUEST_SECONDS = 300.0
@@ -47,6 +47,9 @@ class Call(Protocol):
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Have ``callback`` called when the RPC ends; False when it has ended."""
+
+    def waits_for_others(self, waits: bool) -> None:
+        """Whether it is only for others that its deadline might pass."""
 
 
 class Shares(NamedTuple):
@@ -117,6 +120,7 @@ class AdmissionController:
         self._under_way: dict[str, Counter[str]] = {}
         self._total = 0
         self._returning = _Returning()
+        self._margin = Margin()
         self._lock = threading.Lock()
 
     @property
@@ -127,21 +131,34 @@ class AdmissionController:
     @contextmanager
     def request(
         self, method: str, context: RequestContext, max_wait_share: float = MAX_WAIT_SHARE
-    ) -> Iterator[None]:
-        """Count a request while it computes; it may wait for this share of its time."""
+    ) -> Iterator[bool]:
+        """Count a request while it computes; it may wait for this share of its time.
+
+        Yields whether it has others to wait for.
+        """
         work = Work(method, self._admit(method, context, max_wait_share))
         started = time.monotonic()
         try:
-            yield
-            self.latency.learn(work, time.monotonic() - started)
+            yield work.units > 1.0
+            self._learn(work, time.monotonic() - started)
         except (Cancelled, DeadlineExceeded, ResourceExhausted):
             # It would have taken longer still: this teaches only that the method is slower.
             elapsed = time.monotonic() - started
-            if elapsed > work.units * self.latency.unit_seconds(method):
-                self.latency.learn(work, elapsed)
+            if elapsed > self.latency.estimate([work]):
+                self._learn(work, elapsed)
             raise
         finally:
             self._leave(method, context.caller)
+
+    def check(self, method: str, caller: str, remaining: float | None) -> None:
+        """Raise ResourceExhausted where a request would be rejected that came now."""
+        with self._lock:
+            self._turns(method, caller, remaining, MAX_WAIT_SHARE)
+
+    def _learn(self, work: Work, seconds: float) -> None:
+        with self._lock:
+            self._margin.learn(self.latency.estimate([work]), seconds)
+        self.latency.learn(work, seconds)
 
     def shares(self) -> Shares:
         """Who uses more of the device than others now."""
@@ -162,38 +179,48 @@ class AdmissionController:
                 self._returning.leaves(caller)
 
     def _admit(self, method: str, context: RequestContext, max_wait_share: float) -> float:
-        """Count a request in; returns its turns, itself and those it waits for in its own length.
+        """Count a request in; returns its turns, as :meth:`_turns`."""
+        with self._lock:
+            turns = self._turns(method, context.caller, context.remaining(), max_wait_share)
+            self._under_way.setdefault(context.caller, Counter())[method] += 1
+            self._total += 1
+            self._returning.comes(context.caller)
+            return turns
+
+    def _turns(
+        self, method: str, caller: str, remaining: float | None, max_wait_share: float
+    ) -> float:
+        """Turns that a request has to wait for, and its own; ResourceExhausted if too many.
 
         A method that has not been measured yet is taken for longer than the others, but its first
         request is not late: it is what measures the method.
         """
-        remaining = context.remaining()
-        with self._lock:
-            ahead, own = self._total, self._under_way.get(context.caller, Counter())
-            alone = self.latency.unit_seconds(method)
-            wait = sum(
-                self._turn_seconds(counts, alone, own.total() + 1)
-                for counts in self._under_way.values()
+        ahead, own = self._total, self._under_way.get(caller, Counter())
+        alone = self.latency.unit_seconds(method)
+        wait = sum(
+            self._turn_seconds(counts, alone, own.total() + 1)
+            for counts in self._under_way.values()
+        )
+        measures = not alone and not any(c[method] for c in self._under_way.values())
+        late = (
+            remaining is not None
+            and not measures
+            and (
+                wait > max_wait_share * remaining
+                or self._margin.factor * (wait + alone) > remaining
             )
-            measures = not alone and not any(c[method] for c in self._under_way.values())
-            late = (
-                remaining is not None
-                and not measures
-                and (wait > max_wait_share * remaining or wait + alone > remaining)
+        )
+        if self._is_full(own.total()) or (ahead and late):
+            if late:
+                self.latency.discount(method)
+                self._margin.discount()
+            raise ResourceExhausted(
+                f"{ahead} requests are under way, {own.total()} of this caller; behind them "
+                f"this one would take about {wait + alone:.3f} s",
+                reason="DEADLINE_CANNOT_BE_MET" if late else "SERVER_BUSY",
+                retry_after=max(wait + alone, MIN_RETRY_SECONDS),
             )
-            if self._is_full(own.total()) or (ahead and late):
-                if late:
-                    self.latency.discount(method)
-                raise ResourceExhausted(
-                    f"{ahead} requests are under way, {own.total()} of this caller; behind them "
-                    f"this one would take about {wait + alone:.3f} s",
-                    reason="DEADLINE_CANNOT_BE_MET" if late else "SERVER_BUSY",
-                    retry_after=max(wait + alone, MIN_RETRY_SECONDS),
-                )
-            self._under_way.setdefault(context.caller, Counter())[method] += 1
-            self._total += 1
-            self._returning.comes(context.caller)
-            return 1.0 + (wait / alone if alone else ahead)
+        return 1.0 + (wait / alone if alone else ahead)
 
     def _turn_seconds(self, counts: Counter[str], alone: float, turns: int) -> float:
         """How long a request waits for those of one caller, in so many turns."""
@@ -273,8 +300,10 @@ class CallRequests:
         if not self._call.is_active():
             context.cancel()
         context.check()
-        with self._admission.request(method or self._method, context, self._max_wait_share):
+        asked = method or self._method, context, self._max_wait_share
+        with self._admission.request(*asked) as waits:
             self._max_wait_share = 1.0
+            self._call.waits_for_others(waits)
             yield context
 
     def check(self) -> None:

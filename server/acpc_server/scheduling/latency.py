@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -15,6 +16,8 @@ SMOOTHING = 0.1
 # Seconds after which an estimate that rejects work halves. Rejected work is not measured, so one
 # that is too high would otherwise never come down.
 HALF_LIFE = 3.0
+# Of the margin: share of requests that take longer, its largest value, and how fast it moves.
+LATE_SHARE, MAX_MARGIN, MARGIN_STEP = 0.02, 4.0, 0.4
 # Kinds remembered; a chunk's kind is a model, a shape and a mode.
 MAX_KINDS = 512
 
@@ -72,3 +75,27 @@ class LatencyModel:
                 now = self._clock()
                 half_lives = min(1.0, (now - estimate.moved_at) / HALF_LIFE)
                 self._estimates[kind] = _Estimate(estimate.unit_seconds * 0.5**half_lives, now)
+
+
+class Margin:
+    """How many times their estimate requests may take; follows a quantile of what they took."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._moved_at = clock()
+        self.factor = 1.0
+
+    def learn(self, expected: float, seconds: float) -> None:
+        """Note that a request took ``seconds``; nothing when nothing was expected."""
+        if expected:
+            above = seconds > self.factor * expected
+            self._move(self.factor * math.exp(MARGIN_STEP * (above - LATE_SHARE)))
+
+    def discount(self) -> None:
+        """Lower it where it has rejected a request, by the time that nothing was learned."""
+        half_lives = min(1.0, (self._clock() - self._moved_at) / HALF_LIFE)
+        self._move(1.0 + (self.factor - 1.0) * 0.5**half_lives)
+
+    def _move(self, factor: float) -> None:
+        self.factor = min(MAX_MARGIN, max(1.0, factor))
+        self._moved_at = self._clock()

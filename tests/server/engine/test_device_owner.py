@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -46,9 +47,11 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
+    others = set(threading.enumerate())
     made = Bench()
     yield made
     made.engine.close()
+    wait_until(lambda: "device" not in {x.name for x in {*threading.enumerate()} - others})
 
 
 def raising(error: BaseException) -> Callable[[Tensor], None]:

@@ -18,10 +18,12 @@ from acpc_server.engine import (
     turn_off_failing,
 )
 from acpc_server.engine.compiler import CompilationFailed
+from acpc_server.engine.examination import KINDS
 from acpc_server.engine.rates import examine_fast_path, examine_rates
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenJepa, check_model, rollout_pool, sample_model
 from acpc_server.observe import Metrics
+from acpc_server.perturb.registry import _TABLE as REGISTERED
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -123,6 +125,42 @@ def test_a_device_without_room_keeps_its_modes_and_one_without_kernels_does_not(
     assert (failed.verdict, failed.failed) == ("FAILS", True)
 
 
+class Raising(FrozenJepa):
+    """A model of a plug-in family with a fault."""
+
+    def encode(self, frames: Tensor) -> Tensor:
+        raise KeyError("layer")
+
+
+class NotFinite(FrozenJepa):
+    """A model with weights that are not numbers."""
+
+    def encode(self, frames: Tensor) -> Tensor:
+        return super().encode(frames) * torch.nan
+
+
+@pytest.mark.parametrize("kind, said", [(Raising, "KeyError: 'layer'"), (NotFinite, "not finite")])
+def test_a_checkpoint_that_fails_everywhere_is_not_blamed_on_the_device(
+    monkeypatch: pytest.MonkeyPatch, kind: type[FrozenJepa], said: str
+) -> None:
+    good = sample_model(CPU)
+    faulty = kind(good.network, good.card, CPU)
+    monkeypatch.setattr("acpc_server.doctor_command.sample_model", lambda _: faulty)
+    result = CliRunner().invoke(app, ["doctor", "--device", "cpu"])
+    assert isinstance(result.exception, FailedPrecondition)
+    assert said in result.exception.message
+    assert "says nothing of the device" in result.exception.message
+
+
+def test_every_built_in_kind_is_drawn_beside_the_cpu() -> None:
+    ours = {
+        name
+        for name, entry in REGISTERED.items()
+        if entry.parameters.__module__.startswith("acpc.contract")
+    }
+    assert {spec.kind for spec in KINDS} == ours - {"identity", "given_views"}
+
+
 def test_the_command_says_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = tmp_path / "doctor.json"
     monkeypatch.setattr("acpc_server.engine.rates._fast_path", lambda *_: pytest.fail("a minute"))
@@ -147,9 +185,10 @@ def test_the_command_fails_where_the_device_does(monkeypatch: pytest.MonkeyPatch
     assert "fp32: do not ask for fp32" in result.output
 
 
-def test_a_device_that_is_not_there_is_named() -> None:
-    with pytest.raises(FailedPrecondition, match="--device xpu"):
-        choose_device("xpu")
+@pytest.mark.parametrize("name", ["xpu", "cuda:7", "mps", "meta", "cuda:x", ""])
+def test_a_device_that_is_not_there_is_named(name: str) -> None:
+    with pytest.raises(FailedPrecondition, match=f"--device {name}"):
+        choose_device(name)
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_tried(

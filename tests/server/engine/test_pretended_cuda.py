@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,11 +28,13 @@ from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.owner import DeviceOwner
 from acpc_server.engine.tangent import load_derivatives
 from acpc_server.models import FrozenJepa
+from acpc_server.models.frozen import FrozenNetwork
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, to_model_input
 from acpc_server.observe import Metrics
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
+from jepa_wms import convert, tiny
 from pretended_cuda import (
     CUDA,
     HiddenSynchronisation,
@@ -41,9 +44,11 @@ from pretended_cuda import (
     pretended_cuda,
 )
 from public_checkpoint import write_checkpoint
+from public_prejepa import TINY, public_prejepa, write_prejepa
 from torch import Tensor
 
 FRAMES, ROWS, VIEWS, CANDIDATES, STEPS, SIDE, DIM, WIDTH = 5, 4, 2, 6, 4, 28, 16, 10
+MODES = [mode for mode in NumericMode if mode is not NumericMode.SERVER_DEFAULT]
 PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm")
 
 
@@ -72,7 +77,7 @@ def context() -> RequestContext:
     return RequestContext(Priority.INTERACTIVE)
 
 
-@pytest.mark.parametrize("mode", [m for m in NumericMode if m is not NumericMode.SERVER_DEFAULT])
+@pytest.mark.parametrize("mode", MODES)
 def test_a_device_call_is_one_copy_in_and_one_out(
     engine: DeviceEngine, model: FrozenJepa, mode: NumericMode
 ) -> None:
@@ -99,6 +104,37 @@ def test_a_device_call_is_one_copy_in_and_one_out(
     used = {kind for (name, kind) in watch.operations if name in PRODUCTS}
     kinds = {NumericMode.BF16: torch.bfloat16, NumericMode.FP64: torch.float64}
     assert used == {kinds.get(mode, torch.float32)}, "every product in the type of its mode"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("family", ["prejepa", "jepa_wm"])
+def test_patch_latents_are_one_copy_in_and_one_out(
+    engine: DeviceEngine, tmp_path: Path, family: str, mode: NumericMode
+) -> None:
+    if family == "prejepa":
+        write_prejepa(tmp_path / "model", TINY, public_prejepa(TINY))
+    else:
+        source, backbone = tiny.write(tmp_path / "in", tiny.Sizes(), "jepa_wm")
+        training = convert.Training(image_size=12, heads=2)
+        convert.convert(source, backbone, tmp_path / "model", training)
+    loaded = load_checkpoint(tmp_path, "model", device=torch.device("cpu"))
+    assert isinstance(loaded, FrozenNetwork)
+    card = loaded.card
+    kinds = {NumericMode.BF16: torch.bfloat16, NumericMode.FP64: torch.float64}
+    with pretended_cuda() as watch:
+        there = on_pretended(loaded)
+        frames = torch.zeros(2, 3, card.image_size, card.image_size)
+        engine.encode(there, frames, context(), mode)
+        histories = torch.zeros(VIEWS, card.history, card.latent_dim)
+        blocks = torch.zeros(VIEWS, card.history - 1 + STEPS, card.action_block_dim)
+        rolled = engine.rollout(there, histories, blocks, context(), mode)
+        assert rolled.shape == (VIEWS, STEPS, card.latent_dim)
+        pool = torch.zeros(1, CANDIDATES, STEPS, card.action_block_dim)
+        past = blocks[0, : card.history - 1]
+        engine.rollout_pool(there, histories, past, pool, context(), mode)
+        assert (len(watch.copies_out), watch.waiting) == (3, [])
+    used = {kind for (name, kind) in watch.operations if name in PRODUCTS}
+    assert used == {kinds.get(mode, torch.float32)}
 
 
 def test_a_derivative_is_one_copy_in_and_one_out(engine: DeviceEngine, model: FrozenJepa) -> None:
@@ -180,7 +216,8 @@ def test_views_are_drawn_and_encoded_without_the_host(
         assert encoded.views.device.type == "cpu"
         assert watch.waiting == []
         assert watch.copies_in == [history.nbytes]
-        assert watch.copies_out == [(3 + 3 * count) * DIM * 4, 3 + count]
+        made = 3 + sum(map(len, asked.views))  # frames, and views or their frames
+        assert watch.copies_out == [(3 + 3 * count) * DIM * 4, made]
 
 
 def _mask(x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from acpc_server.evidence import DriftTerms, DriftWatch, Reference, drift
 from scipy.signal import lfilter
-from scipy.stats import beta
+from scipy.stats import beta, rankdata
 
 Values = np.ndarray
 ALPHA = 0.05
@@ -80,6 +80,15 @@ def test_without_spacing_sessions_of_an_episode_would_raise_false_alarms(
     runs = [autoregressive(np.random.default_rng(seed), 600, 0.9) for seed in range(10)]
     false = [alarmed(DriftWatch(terms, 1, None, 0), values) for values in runs]
     assert sum(found is not None for found in false) >= 5
+
+
+def test_persistence_is_of_ranks_and_ties_share_one() -> None:
+    values = np.random.default_rng(8).integers(0, 5, (40, 3)).astype(np.float64)
+    ranks = rankdata(values, axis=0)
+    ranks -= ranks.mean(axis=0)
+    lags = [(1 - lag / 4) * (ranks[lag:] * ranks[:-lag]).sum(axis=0) for lag in range(1, 5)]
+    wanted = np.sum(lags, axis=0) / (ranks**2).sum(axis=0)
+    np.testing.assert_allclose(drift.persistence(values), wanted, rtol=1e-12)
 
 
 def test_the_capital_is_that_of_many_bettors_who_begin_at_different_times() -> None:

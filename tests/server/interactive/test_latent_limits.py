@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +19,16 @@ from acpc.contract import (
     Identity,
     PairComparison,
     PairRequest,
+    PoolCertificate,
 )
 from acpc_server.engine import DeviceEngine
-from acpc_server.errors import InvalidArgument
+from acpc_server.errors import InvalidArgument, ResourceExhausted
 from acpc_server.interactive import PairComparer, PairedCem, Planner, certify_pool
+from acpc_server.interactive.pieces import Piece, Rolls
+from acpc_server.scheduling import Places
 from planning_world import DIM, WIDTH, PlanningWorld, context, drawn, moment, noise, pool
-from shared_call import calls
+from shared_call import calls, together
+from waiting import GENEROUS_SECONDS, wait_until
 
 LATENT = 4 * DIM  # bytes
 
@@ -55,6 +63,10 @@ def plan(world: PlanningWorld) -> None:
     planner = Planner(world.engine, max_frames=1000, max_predictions=100_000)
     session = planner.prepare(world.checkpoint(), moment(views=noise(0.1)))
     PairedCem(session, CemBudget(8, 3, 2, 9), 0, "mean")
+
+
+def plan_whole(world: PlanningWorld) -> None:
+    PairedCem(world.open(moment(views=noise(0.1))), CemBudget(8, 3, 2, 3), 0, "mean").run(context())
 
 
 @pytest.mark.parametrize(
@@ -115,3 +127,103 @@ def test_a_pair_in_pieces_is_the_same_pair(
         assert other.error_drift is not None
         assert one.error_drift.drift == pytest.approx(other.error_drift.drift, rel=1e-2, abs=1e-4)
     assert [one.acpc for one in cut.results[:3]] == [0.0, 0.0, 0.0]
+
+
+def test_merged_pairs_in_pieces_are_the_same_pairs(
+    world: PlanningWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces begin and end within pairs and between them; pairs alike but for their futures."""
+    specs = Identity(), GaussianNoise(0.1), GaussianNoise(0.02)
+    asked = [moment(seed, views=drawn(*specs, draws=1 + seed % 3)) for seed in range(4)]
+    futures = [np.roll(one.history, place, axis=0) for place, one in enumerate(asked)]
+    asked.append(asked[1])
+    futures.append(255 - asked[1].history)
+    blocks = np.random.default_rng(5).standard_normal((5, WIDTH), np.float32)
+    requests = [
+        PairRequest(
+            checkpoint=one.checkpoint,
+            history=one.history,
+            action_blocks=blocks,
+            views=one.views,
+            observed_future=future,
+        )
+        for one, future in zip(asked, futures, strict=True)
+    ]
+    comparer = PairComparer(world.engine, max_frames=1000)
+    asks = [partial(comparer.compare, world.checkpoint(), one) for one in requests]
+    alone = [ask(context()) for ask in asks]
+    monkeypatch.setattr("acpc_server.engine.sizes.MIN_ROLLOUTS", 1)
+    for rows in (1, 2, 3, 4, 7):
+        monkeypatch.setattr("acpc_server.engine.sizes.HELD_LATENTS", rows * 5 * DIM)
+        for one, future in zip(alone, together(world.engine, asks), strict=True):
+            found = future.result(GENEROUS_SECONDS)
+            for wanted, result in zip(one.results, found.results, strict=True):
+                assert result.step_distances == pytest.approx(wanted.step_distances, rel=1e-4)
+                assert result.acpc == pytest.approx(wanted.acpc, rel=1e-4)
+                assert result.encoder_shift == pytest.approx(wanted.encoder_shift, rel=1e-4)
+                assert result.error_drift is not None
+                assert wanted.error_drift is not None
+                assert astuple(result.error_drift) == pytest.approx(
+                    astuple(wanted.error_drift), rel=1e-3, abs=1e-4
+                )
+            unchanged = found.results[0]
+            assert unchanged.error_drift is not None
+            assert (unchanged.acpc, unchanged.error_drift.drift) == (0.0, 0.0)
+
+
+def test_few_hold_wide_predictions_however_many_ask(
+    world: PlanningWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six pools at once, two of them in pieces at a time; narrow ones need no place."""
+    planner = Planner(world.engine, max_frames=1000, max_predictions=100_000)
+    request = moment(views=noise(0.1))
+    wanted = certify_pool(world.open(request), pool(), context()).answer
+    monkeypatch.setattr("acpc_server.engine.sizes.POOL_ROWS", {"cpu": 8})
+    monkeypatch.setattr("acpc_server.engine.device.UNCOUNTED_LATENTS", 0)
+    monkeypatch.setattr(world.engine, "places", places := Places(2, "pieces"))
+    inside, most, lock, go_on = 0, 0, threading.Lock(), threading.Event()
+    piece = Rolls.piece
+
+    def counted(*given: Any) -> Piece:  # noqa: ANN401
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        assert go_on.wait(GENEROUS_SECONDS)
+        try:
+            return piece(*given)
+        finally:
+            with lock:
+                inside -= 1
+
+    monkeypatch.setattr(Rolls, "piece", counted)
+
+    def ask() -> PoolCertificate:
+        session = planner.prepare(world.checkpoint(), request)
+        return certify_pool(session, pool(), context()).answer
+
+    with ThreadPoolExecutor(6) as threads:
+        asked = [threads.submit(ask) for _ in range(6)]
+        try:
+            wait_until(lambda: places.waiting == 4)
+        finally:
+            go_on.set()
+        for one in asked:
+            found = one.result(GENEROUS_SECONDS)
+            np.testing.assert_allclose(found.clean_costs, wanted.clean_costs, rtol=1e-5)
+    assert (most, places.waiting) == (2, 0)
+
+
+@pytest.mark.parametrize("ask", [plan_whole, compare])
+def test_plans_and_pairs_take_a_place_too(
+    world: PlanningWorld, monkeypatch: pytest.MonkeyPatch, ask: Callable[[PlanningWorld], object]
+) -> None:
+    monkeypatch.setattr(world.engine, "places", Places(1, "pieces"))
+    with world.engine.places.place(context()):
+        ask(world)  # narrow
+        monkeypatch.setattr("acpc_server.engine.device.UNCOUNTED_LATENTS", 0)
+        monkeypatch.setattr("acpc_server.scheduling.places.WAIT_SHARE", 0.0)
+        with pytest.raises(ResourceExhausted) as caught:
+            ask(world)
+    assert caught.value.reason == "MEMORY_BUSY"
+    ask(world)

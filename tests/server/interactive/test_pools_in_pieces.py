@@ -23,7 +23,7 @@ from acpc.contract import (
 from acpc_server.engine import DeviceEngine
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairedCem, certify_pool, cover_pool
-from acpc_server.interactive.costs import pool_cost
+from acpc_server.interactive.costs import bounds_of, pool_cost
 from acpc_server.interactive.pieces import (
     Rolls,
     join_costs,
@@ -31,6 +31,7 @@ from acpc_server.interactive.pieces import (
     measure,
     shared_rows,
 )
+from acpc_server.numerics.cost_bounds import PoolBounds
 from acpc_server.scheduling import Priority, RequestContext
 from numpy.typing import NDArray
 from planning_world import DIM, PlanningWorld, context, drawn, moment, noise, pool
@@ -208,6 +209,46 @@ def test_a_piece_keeps_of_its_rollouts_what_draws_are_compared_with(
     whole = session.rollout(session.clean[None], candidates[None], context())
     if steps:
         torch.testing.assert_close(kept, whole[:, :, -steps:], rtol=1e-4, atol=1e-5)
+
+
+def test_draws_are_judged_by_the_last_piece_too(world: PlanningWorld, hold: Hold) -> None:
+    """The best candidates come last, where every draw that changes the choice is seen."""
+    views = drawn(GaussianNoise(0.005), draws=1)
+    goal = CoverageGoal(coverage=0.5, max_draws=12, one_look=True)
+    costs = certified(world, moment(views=views), pool()).clean_costs
+    candidates = pool()[np.argsort(-costs)]
+
+    @contextmanager
+    def admit(_: float) -> Iterator[RequestContext]:
+        yield context()
+
+    def covered() -> list[tuple[object, ...]]:
+        session = world.open(moment(views=views, coverage_goal=goal))
+        measured = certify_pool(session, candidates, context())
+        found = cover_pool(session, measured, context(), admit).coverage[0]
+        assert found.elite is not None
+        return [(one.draws, one.changed, one.certified) for one in (found.top1, found.elite)]
+
+    whole = covered()
+    hold(4)  # a history and four candidates at a time
+    assert covered() == whole
+
+
+def test_broken_bounds_of_paired_plans_are_summed_over_pieces(
+    world: PlanningWorld, hold: Hold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they would be if every bound were broken: each candidate counts once for each view."""
+
+    def broken(*given: object) -> PoolBounds:
+        found = bounds_of(*given)  # type: ignore[arg-type]
+        return replace(found, bounds=torch.full_like(found.bounds, -1.0))
+
+    monkeypatch.setattr("acpc_server.interactive.pieces.bounds_of", broken)
+    hold(CALL)
+    session = world.open(moment(views=VIEWS))
+    plans = PairedCem(session, CemBudget(CANDIDATES, 4, 2, HORIZON), 0, "mean").run(context())
+    for view in plans.views:
+        assert [x.bound_violations for x in view.iterations] == [CANDIDATES] * 2
 
 
 def test_paired_plans(world: PlanningWorld, hold: Hold, held: list[int]) -> None:

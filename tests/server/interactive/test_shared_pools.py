@@ -9,8 +9,15 @@ from functools import partial
 
 import numpy as np
 import pytest
-from acpc.contract import GaussianBlur, GaussianNoise, Identity, PlanStart, ViewCertificate
-from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument
+from acpc.contract import (
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    PlanStart,
+    RandomShift,
+    ViewCertificate,
+)
+from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
 from acpc_server.interactive import MeasuredPool, Planner, PlanningSession, certify_pool
 from numpy.typing import NDArray
 from planning_world import PlanningWorld, drawn, moment, noise, pool
@@ -128,3 +135,43 @@ def test_a_pool_that_fails_leaves_the_others_their_call(world: PlanningWorld) ->
         gone.result(0)
     assert_alike(good.result(0), alone(world, (requests[0], pools[0])))
     assert_alike(last.result(0), alone(world, (requests[4], pools[4])))
+
+
+# The last two do not fit the frames.
+KINDS = (
+    GaussianNoise(sigma=0.1), GaussianNoise(sigma=0.0), GaussianBlur(kernel_size=5), Identity(),
+    RandomShift(pixels=29), GaussianBlur(kernel_size=59),
+)  # fmt: skip
+
+
+def mixed(rng: np.random.Generator) -> Question:
+    """A pool of some shape under views of any kinds, of frames and draws that others may have."""
+    kinds = rng.choice(len(KINDS), size=rng.integers(1, 4), p=(0.3, 0.2, 0.2, 0.2, 0.05, 0.05))
+    views = drawn(*(KINDS[place] for place in kinds), draws=2, seed=int(rng.integers(2)))
+    seed = int(rng.integers(3))
+    request = moment(seed, views=views, elite_count=int(rng.integers(3, 5)))
+    candidates = pool(seed, horizon=3 if rng.random() < 0.8 else 2)
+    if rng.random() < 0.1:
+        candidates[0] = 1e30
+    return request, candidates
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_pools_wait_together_are_answered_as_they_are_alone(
+    world: PlanningWorld, seed: int
+) -> None:
+    """Broken ones too, and each error names the perturbation by its own request's index."""
+    rng = np.random.default_rng(seed)
+    questions = [mixed(rng) for _ in range(14)]
+    before = calls(world.engine, "pool")
+    asks = [partial(certify_pool, prepared(world, request), own) for request, own in questions]
+    found = together(world.engine, asks)
+    assert calls(world.engine, "pool") - before < len(questions) / 2
+    for question, answer in zip(questions, found, strict=True):
+        error = answer.exception(0)
+        if error is None:
+            assert_alike(answer.result(0), alone(world, question))
+            continue
+        with pytest.raises(AcpcError) as apart:
+            alone(world, question)
+        assert repr(apart.value) == repr(error)

@@ -15,11 +15,11 @@ from acpc_server.observe import configure_logs
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    handlers, level, known = root.handlers[:], root.level, structlog.get_config()
     yield
     logging.captureWarnings(False)
     root.handlers[:], root.level = handlers, level
-    structlog.reset_defaults()
+    structlog.configure(**known)
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
@@ -44,6 +44,21 @@ def test_all_that_speaks_speaks_json_a_line(capsys: pytest.CaptureFixture[str]) 
     assert "a warning" in str(warning["event"])
     assert "ValueError: inside" in str(broken["exception"])
     assert all(str(line["timestamp"]).endswith("Z") for line in (own, theirs, warning, broken))
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_traceback_does_not_show_what_variables_hold(
+    style: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logs("INFO", style)
+    token = "".join(("acpc_", "s3cret"))
+    try:
+        raise ValueError(f"a token of {len(token)} letters")
+    except ValueError:
+        structlog.get_logger("acpc.test").exception("broken")
+    shown = capsys.readouterr().err
+    assert "a token of 11 letters" in shown
+    assert token not in shown
 
 
 def test_what_a_thread_is_about_is_on_its_lines(capsys: pytest.CaptureFixture[str]) -> None:

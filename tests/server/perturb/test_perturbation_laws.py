@@ -25,7 +25,7 @@ from acpc.contract import (
     to_plain,
 )
 from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
-from acpc_server.perturb import is_stochastic, perturb_frames
+from acpc_server.perturb import is_stochastic, perturb_frames, resolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,6 +108,16 @@ def test_a_view_depends_on_the_key_and_its_own_frames_alone(
     strided = frames.to(memory_format=torch.channels_last)
     assert torch.equal(perturb_frames(strided, again, **key), view)
     assert torch.equal(perturb_frames(frames[:2], spec, **key), view[:2])
+    if resolve(spec)[0].by_frame:
+        for row, frame in enumerate(torch.split(frames, 1)):
+            assert torch.equal(perturb_frames(frame, spec, **key)[0], view[row])
+
+
+@by_kind
+def test_only_noise_tells_the_frames_of_a_history_apart(spec: Perturbation) -> None:
+    view = perturb_frames(photos(1).expand(3, -1, -1, -1), spec, seed=1, anchor=2, draw=3)
+    alike = bool((view == view[:1]).all())
+    assert resolve(spec)[0].by_frame == alike == (spec.kind != "gaussian_noise")
 
 
 @settings(max_examples=100, deadline=None)

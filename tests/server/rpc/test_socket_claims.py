@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import socket
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import grpc
 import pytest
 from acpc_server.errors import FailedPrecondition
-from acpc_server.rpc import claimed, unix_sockets
+from acpc_server.rpc import claimed, forget, unix_sockets
 
 
 @pytest.fixture
@@ -32,8 +35,9 @@ def listening(path: Path) -> socket.socket:
 def test_mode_and_group_are_as_asked_and_nobody_opens_it_before(path: Path) -> None:
     mask = os.umask(0)
     try:
-        with claimed(path, 0o660, str(os.getgid())), listening(path):
-            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with claimed(path, 0o660, str(os.getgid())) as name, listening(name):
+            assert stat.S_IMODE(name.stat().st_mode) == 0o600
+            assert not path.exists()
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
         assert path.stat().st_gid == os.getgid()
         assert os.umask(0) == 0
@@ -44,8 +48,25 @@ def test_mode_and_group_are_as_asked_and_nobody_opens_it_before(path: Path) -> N
 def test_what_a_dead_server_left_is_replaced(path: Path) -> None:
     listening(path).close()
     assert path.is_socket()
-    with claimed(path, 0o600, ""), listening(path):
+    with claimed(path, 0o600, "") as name, listening(name):
         pass
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_who_stops_removes_its_socket_and_no_other(path: Path, taken: bool) -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    with claimed(path, 0o600, "") as name:
+        server.add_insecure_port(f"unix:{name}")
+    server.start()
+    with contextlib.ExitStack() as others:
+        inode = path.lstat().st_ino
+        if taken:  # by hand, as nothing else can while the server lives
+            path.unlink()
+            others.enter_context(listening(path))
+        forget(path, inode)
+        server.stop(None).wait()
+        assert path.is_socket() == taken
 
 
 def test_a_living_servers_name_is_refused(path: Path) -> None:
@@ -71,8 +92,11 @@ def test_a_folder_or_a_group_that_is_not_there_is_told(path: Path) -> None:
         claimed(path.parent / "nowhere" / "acpc.sock", 0o600, ""),
     ):
         pytest.fail("it has no folder")
-    with pytest.raises(FailedPrecondition, match="planners"), claimed(path, 0o600, "planners-"):
-        listening(path).close()
+    with (
+        pytest.raises(FailedPrecondition, match="planners"),
+        claimed(path, 0o600, "planners-") as name,
+    ):
+        listening(name).close()
 
 
 def test_a_folder_that_another_holds_is_told_in_words(
@@ -89,5 +113,5 @@ def test_a_folder_that_another_holds_is_told_in_words(
             pytest.fail("it was given away")
     finally:
         os.close(holder)
-    with claimed(path, 0o600, ""), listening(path):
-        assert path.is_socket()
+    with claimed(path, 0o600, "") as name, listening(name):
+        assert name.is_socket()

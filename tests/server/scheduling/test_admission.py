@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from acpc_server.errors import (
@@ -318,6 +319,10 @@ class Rpc:
         self._seconds = seconds
         self._callbacks: list[Callable[[], None]] = []
         self._active = True
+        self.waits: list[bool] = []
+
+    def waits_for_others(self, waits: bool) -> None:
+        self.waits.append(waits)
 
     def time_remaining(self) -> float | None:
         return self._seconds
@@ -333,6 +338,72 @@ class Rpc:
         self._active = False
         for callback in self._callbacks:
             callback()
+
+
+def test_a_call_is_told_whether_it_has_others_to_wait_for() -> None:
+    admission, rpc = knowing(ComparePair=1.0), Rpc(60.0)
+    requests = CallRequests(admission, SHORT, rpc)
+    with requests.admitted(), ExitStack() as entered:
+        enter(entered, admission, SHORT, 1)
+        with requests.admitted():
+            assert rpc.waits == [False, True]
+
+
+def test_whatever_would_be_rejected_is_told_so_without_being_counted() -> None:
+    admission = knowing(ComparePair=1.0)
+    with ExitStack() as entered:
+        enter(entered, admission, SHORT, 4)
+        with pytest.raises(ResourceExhausted) as late:
+            admission.check(SHORT, "", 2.0)
+        admission.check(SHORT, "", 100.0)
+        assert admission.under_way == 4
+    assert late.value.reason == "DEADLINE_CANNOT_BE_MET"
+
+
+MEAN = 0.9 * 0.04 + 0.1 * 0.4
+
+
+def overloaded(clock: Clock, seconds: float) -> dict[str, int]:
+    """What becomes of calls at ten times the capacity of a device whose calls vary in length.
+
+    In virtual time: a call takes 40 ms, one in ten 400, and each has half a second.
+    """
+    rng, admission = random.Random(3), AdmissionController()
+    line: list[tuple[float, float, ExitStack]] = []  # ends, deadline, and what counts it
+    found = dict.fromkeys(("answered", "late", "rejected"), 0)
+    free, arrival = 0.0, 0.0
+    while arrival < seconds:
+        arrival += rng.expovariate(10 / MEAN)
+        while line and min(line[0][:2]) <= arrival:
+            ends, deadline, counted = line.pop(0)
+            clock.now = min(ends, deadline)
+            late = DeadlineExceeded("late") if deadline < ends else None
+            free = min(free, clock.now) if late and not line else free
+            found["late" if late else "answered"] += arrival > 5
+            with suppress(DeadlineExceeded):
+                counted.__exit__(type(late) if late else None, late, None)
+        clock.now = arrival
+        counted = ExitStack()
+        try:
+            counted.enter_context(admission.request(SHORT, context(0.5)))
+        except ResourceExhausted:
+            found["rejected"] += arrival > 5
+            continue
+        free = max(free, arrival) + rng.choice([0.04] * 9 + [0.4])
+        line.append((free, arrival + 0.5, counted))
+    return found
+
+
+def test_an_overloaded_device_takes_on_what_it_can_do_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Calls of which some take five times as long as others need a margin, which it learns."""
+    clock = Clock()
+    monkeypatch.setattr("acpc_server.scheduling.admission.time.monotonic", clock)
+    monkeypatch.setattr("acpc_server.scheduling.latency.time.monotonic", clock)
+    found = overloaded(clock, 60.0)
+    assert found["late"] <= 0.03 * found["answered"], found
+    assert found["answered"] > 0.8 * 55 / MEAN, found
 
 
 def test_each_message_of_a_stream_is_a_request_and_all_end_with_the_call() -> None:
