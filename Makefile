@@ -89,30 +89,9 @@ gpu-check: $(READY) ## Try a device (DEVICE=cuda): doctor, agreement tests, benc
 release-check: $(READY) ## Build sdist and wheel, install them apart, and make a call between them
 	@$(BIN)/python deploy/release_check.py
 
-bench: $(READY) ## Measure (hours, needs PostgreSQL): build/benchmarks/*.json, docs/performance.md
-	@$(BIN)/python benchmarks/score_job.py
-	@$(BIN)/python benchmarks/scaling.py
-	@$(BIN)/python benchmarks/neighbour.py
-	@$(BIN)/python benchmarks/draws.py
-	@$(BIN)/python benchmarks/anchors.py
-	@$(BIN)/python benchmarks/planning.py
-	@$(BIN)/python benchmarks/interactive.py
-	@$(BIN)/python benchmarks/control_loop.py
-	@$(BIN)/python benchmarks/idle.py
-	@$(BIN)/python benchmarks/access.py
-	@$(BIN)/python benchmarks/fairness.py
-	@$(BIN)/python benchmarks/devices.py
-	@$(BIN)/python benchmarks/job_queue.py
-	@$(BIN)/python benchmarks/rolling.py
-	@$(BIN)/python benchmarks/door.py
-	@$(BIN)/python benchmarks/durability.py
-	@$(BIN)/python benchmarks/shared_job.py
-	@$(BIN)/python benchmarks/two_tenants.py
-	@$(BIN)/python benchmarks/device_floors.py
-	@$(BIN)/python benchmarks/planner_policy.py
-	@for study in intervals sequential certificates monitor demo; do \
-		$(BIN)/python benchmarks/evidence.py $$study || exit; done
-	@$(BIN)/python benchmarks/page.py --collect
+bench: $(READY) ## Measure (an hour, needs PostgreSQL; ONLY=idle,planning, OPTIONS=--full): figures of the docs
+	@$(BIN)/python benchmarks/run_all.py --only "$(ONLY)" $(OPTIONS); code=$$?; \
+		$(BIN)/python benchmarks/page.py --collect && exit $$code
 
 train-demo: $(READY) ## Train the demo's checkpoints again (a few minutes)
 	@$(BIN)/python examples/two_room/train.py

@@ -42,15 +42,20 @@ def publish(report: Mapping[str, Any], out: Path) -> None:
 def machine() -> dict[str, str | int | float]:
     """Processor, cores, memory in bytes, load of the last minute, and the commit measured."""
     processor = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     return {
         "processor": processor[1] if processor else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load": os.getloadavg()[0],
         "torch": version("torch"),
-        "commit": subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip(),
+        "commit": commit(),
     }
+
+
+def commit() -> str:
+    """The short name of what is checked out."""
+    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def memory(pid: int, line: str) -> int:

@@ -1,11 +1,12 @@
 """Calls answered by one worker and by two behind one port, 32 callers of ComparePair.
 
-    python benchmarks/devices.py [--rounds 3] [--seconds 6] [--callers 32] [--draws 4]
+    python benchmarks/devices.py [--rounds 3] [--seconds 6] [--callers 32] [--draws 4] [--heavy 64]
 
 Each worker computes with one thread. Both servers stand, and the parts alternate, so that both see
 the same machine. The callers use the same cores: `server_ms` and `client_ms` say who used how much
-of them a call, and `ratio.by_server_time` what two workers would answer that had their cores to
-themselves. Every connection is made anew each round.
+of them a call, `ratio.bound` what two workers could answer at most on the cores that there are, and
+`ratio.by_server_time` what they would that had their cores to themselves. `heavy` is the same with
+calls of so many views that the callers' share is small. Every connection is made anew each round.
 """
 
 from __future__ import annotations
@@ -88,6 +89,32 @@ def part(
     }
 
 
+def compared(
+    servers: dict[str, ServerProcess], rounds: int, callers: int, seconds: float, draws: int
+) -> dict[str, dict[str, float]]:
+    """Medians of alternating parts of each server, and what two workers answer against one."""
+    seen: dict[str, list[dict[str, float]]] = {devices: [] for devices in servers}
+    for _ in range(rounds):
+        for devices, server in servers.items():
+            load = callers, seconds, draws, CONNECTIONS[devices]
+            seen[devices].append(part(server, *load))
+    report = {
+        devices: {name: statistics.median(one[name] for one in parts) for name in parts[0]}
+        for devices, parts in seen.items()
+    }
+    one, two = report.values()
+    cores = len(os.sched_getaffinity(0))
+    most = 1e3 * cores / (two["server_ms"] + two["client_ms"])
+    ratio = {
+        "calls": two["calls_per_second"] / one["calls_per_second"],
+        # All cores busy with nothing but these calls.
+        "bound": most / one["calls_per_second"],
+        # Each worker on a core of its own, limited by the one that has most to do.
+        "by_server_time": one["server_ms"] / (two["server_ms"] * two["busiest_worker_share"]),
+    }
+    return {**report, "ratio": ratio}
+
+
 def main() -> None:
     """Command line entry."""
     arguments = parser(__doc__, "devices")
@@ -95,33 +122,23 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=6.0, help="length of each part")
     arguments.add_argument("--callers", type=int, default=32)
     arguments.add_argument("--draws", type=int, default=4, help="views of each pair")
+    arguments.add_argument("--heavy", type=int, default=64, help="the same of a heavy call")
     given = arguments.parse_args()
-    seen: dict[str, list[dict[str, float]]] = {devices: [] for devices in CONNECTIONS}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         root = Path(folder)
         servers = {
             devices: running.enter_context(
                 ServerProcess(CHECKPOINTS, root, root / f"state-{len(devices)}", devices=devices)
             )
-            for devices in seen
+            for devices in CONNECTIONS
         }
         for server in servers.values():  # checkpoints are loaded, and connections tried
             part(server, given.callers, 1.0, given.draws, 1)
-        for _ in range(given.rounds):
-            for devices, server in servers.items():
-                load = given.callers, given.seconds, given.draws, CONNECTIONS[devices]
-                seen[devices].append(part(server, *load))
-    report = {
-        devices: {name: statistics.median(one[name] for one in parts) for name in parts[0]}
-        for devices, parts in seen.items()
-    }
-    one, two = report.values()
-    ratio = {
-        "calls": two["calls_per_second"] / one["calls_per_second"],
-        # Each worker on a core of its own, limited by the one that has most to do.
-        "by_server_time": one["server_ms"] / (two["server_ms"] * two["busiest_worker_share"]),
-    }
-    publish({"callers": given.callers, "draws": given.draws, **report, "ratio": ratio}, given.out)
+        load = servers, given.rounds, given.callers, given.seconds
+        report = compared(*load, given.draws)
+        heavy = {"draws": given.heavy, **compared(*load, given.heavy)}
+    asked = {"callers": given.callers, "draws": given.draws}
+    publish({**asked, **report, "heavy": heavy}, given.out)
 
 
 if __name__ == "__main__":

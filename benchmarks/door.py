@@ -48,7 +48,14 @@ def attacked(name: str, world: ServedWorld, environment: dict[str, str]) -> dict
         job = long_job(server.address) if name in NEED_A_JOB else ""
         target = Target(server.address, metrics, job)
         report = {"idle": idle, **watched(ATTACKS[name], target, caller, server.pid)}
-        return {**report, "bugs": len(server.bugs())}
+        return {**report, "bugs": len(server.bugs()), "answered": answered(report["others"])}
+
+
+def answered(others: dict[str, dict[str, Any]]) -> str:
+    """In words, which kinds of call another caller had answered."""
+    some = [(kind, seen["answered"]) for kind, seen in others.items()]
+    missed = [f"{kind} ({share})" for kind, share in some if len(set(share.split("/"))) > 1]
+    return f"all but {', '.join(missed)}" if missed else "all"
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, pairing, screening, to_model_input
 from acpc_server.perturb import perturb_frames
-from common import ROOT, WORLD
+from common import ROOT, WORLD, commit
 from evidence_sequential import PROTOCOL, THRESHOLDS, weighed
 from torch import Tensor
 from world import Episodes, render, simulate
@@ -32,7 +32,7 @@ EPISODES, BLOCKS, ANCHORS, SEED = 120, 24, 100, 20261122
 SHIFTS = {"gaussian_noise:0.08": GaussianNoise(0.08), "blur:5": GaussianBlur(5)}
 WEIGHTS = consistency.horizon_weights((), FUTURE)
 LOOKS = UntilDecided()
-FOLDER = ROOT / "build/benchmarks/evidence_demo"
+FOLDER = ROOT / "build/evidence_demo" / commit()
 
 
 class DemoSweep:
@@ -347,9 +347,10 @@ def summaries(
     anchors = len(kept[0]["trajectory"])
     return {
         "sets": len(kept),
+        "all_anchors": len(whole["trajectory"]),
         "anchors": anchors,
         "looks": LOOKS.sizes(anchors, EvidenceOptions().confidence),
-        "cells": rows,
+        "cells": {f"{row['checkpoint']} {row['shift']}": row for row in rows},
     }
 
 

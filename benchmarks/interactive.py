@@ -1,17 +1,21 @@
 """Interactive latency, throughput and overload of a real server on the demo's model.
 
-    python benchmarks/interactive.py [--seconds 6] [--out build/benchmarks/interactive.json]
+    python benchmarks/interactive.py [--seconds 6] [--only overload --runs 10] [--out FILE]
 
-Ratios are within one run; absolute figures belong to the machine.
+Ratios are within one run; absolute figures belong to the machine. Of what ``--only`` leaves out the
+report keeps what an earlier one at ``--out`` has.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import bare
 import grpc
@@ -40,15 +44,15 @@ from load import (
     POOL,
     SIDE,
     WIDTH,
-    Seen,
     closed_loop,
-    elsewhere,
+    loader,
     open_loop,
     quantiles,
 )
 from server_process import ServerProcess
 
 MODEL = "two-room-base"
+PARTS = ("pairs", "pools", "overhead", "job", "overload")
 CANDIDATES, HORIZON, ELITES = 64, 5, 8
 CALLERS, VIEWS = 32, (1, 4)  # of ComparePair, merged and not; views of each pair
 # Messages of that pool, and about what it takes, of a server that only computes.
@@ -119,15 +123,20 @@ def pool_overhead(address: str, sockets: str, rounds: int) -> dict[str, Any]:
             )
             return time.perf_counter() - started
 
-        # In turn, so that all see the same machine; no seed twice, so that none is in the cache.
-        ways = ("wire", "unix", "in_process", "grpc_alone", "grpc_alone_unix")
-        seen: dict[str, list[float]] = {way: [] for way in ways}
-        for seed, pool in enumerate(pools):
-            seen["wire"].append(over_wire(by_port, 2 * seed, pool))
-            seen["unix"].append(over_wire(by_socket, 2 * seed + 1, pool))
-            seen["in_process"].append(in_process(2 * seed, pool))
-            seen["grpc_alone"].append(bare.overhead(plain_port, REQUEST_BYTES))
-            seen["grpc_alone_unix"].append(bare.overhead(plain_socket, REQUEST_BYTES))
+        # In turn, so that all see the same machine, and each of them first as often as the others,
+        # since the first finds caches that others have filled; no seed twice: none is in the cache.
+        asked: dict[str, Callable[[int, np.ndarray], float]] = {
+            "wire": lambda round_, pool: over_wire(by_port, 2 * round_, pool),
+            "unix": lambda round_, pool: over_wire(by_socket, 2 * round_ + 1, pool),
+            "in_process": lambda round_, pool: in_process(2 * round_, pool),
+            "grpc_alone": lambda *_: bare.overhead(plain_port, REQUEST_BYTES),
+            "grpc_alone_unix": lambda *_: bare.overhead(plain_socket, REQUEST_BYTES),
+        }
+        seen: dict[str, list[float]] = {way: [] for way in asked}
+        for round_, pool in enumerate(pools):
+            first = round_ % len(asked)
+            for way in [*asked][first:] + [*asked][:first]:
+                seen[way].append(asked[way](round_, pool))
     engine.close()
     warm = {way: np.array(seconds[rounds // 10 :]) for way, seconds in seen.items()}
     return {
@@ -142,7 +151,7 @@ def throughput(
 ) -> dict[str, Any]:
     """Closed loop of many callers; how evenly they were served."""
     arguments = (address, MODEL, callers, seconds, draws, method)
-    found = cast("list[list[float]]", elsewhere(closed_loop, *arguments))
+    found = loader().submit(closed_loop, *arguments).result()
     counts = [len(latencies) for latencies in found]
     return {
         "per_second": sum(counts) / seconds,
@@ -213,14 +222,16 @@ def overload(server: ServerProcess, capacity: float, seconds: float, draws: int)
     deadline = 0.5
     before = memory(server.pid, "VmHWM")
     arguments = (server.address, MODEL, 10 * capacity, seconds, deadline, draws)
-    seen = cast("Seen", elsewhere(open_loop, *arguments))
+    seen = loader().submit(open_loop, *arguments).result()
     time.sleep(1.0)
     after = throughput(server.address, 8, 2.0, draws)["per_second"]
     refused = seen.latencies.get("RESOURCE_EXHAUSTED", [])
+    told = len(refused) + len(seen.latencies.get("OK", []))
     return {
         "offered_per_second": 10 * capacity,
         "deadline_ms": deadline * 1e3,
         "answers": seen.summary(),
+        "neither_answered_nor_rejected": sum(map(len, seen.latencies.values())) - told,
         "refused": quantiles(refused) if refused else None,
         "peak_resident_bytes": before,
         "peak_growth_bytes": memory(server.pid, "VmHWM") - before,
@@ -230,47 +241,101 @@ def overload(server: ServerProcess, capacity: float, seconds: float, draws: int)
     }
 
 
+def overloads(server: ServerProcess, seconds: float, runs: int) -> dict[str, Any]:
+    """Several overloads: the first, all, and the worst of them."""
+    draws = 48
+    capacity = throughput(server.address, 8, seconds, draws)["per_second"]
+    found = [overload(server, capacity, seconds, draws) for _ in range(runs)]
+    return {
+        **found[0],
+        "runs": found,
+        "worst_refused_p99_ms": max((one["refused"] or {}).get("p99_ms", 0.0) for one in found),
+        "runs_refused_within_50_ms": sum(
+            one["refused"] is None or one["refused"]["p99_ms"] <= 50 for one in found
+        ),
+        "neither_in_all_runs": sum(one["neither_answered_nor_rejected"] for one in found),
+    }
+
+
+def unmerged(server: ServerProcess, parts: set[str], seconds: float) -> dict[str, Any]:
+    """Throughput of a server that merges no requests."""
+    report: dict[str, Any] = {}
+    throughput(server.address, 4, 2.0, 4)  # warm
+    if "pairs" in parts:
+        report["unbatched"] = {str(n): shared(server, seconds, n) for n in VIEWS}
+    if "pools" in parts:
+        report["pools_unbatched"] = shared(server, seconds, 1, POOL)
+    return report
+
+
+def merged(
+    server: ServerProcess, sockets: str, parts: set[str], options: argparse.Namespace
+) -> dict[str, Any]:
+    """Everything that is asked of a server as it is, the overload last."""
+    report: dict[str, Any] = {}
+    seconds = options.seconds
+    if "overhead" in parts:
+        report["pool_64x5"] = pool_overhead(server.address, sockets, options.rounds)
+    throughput(server.address, 4, 2.0, 4)  # warm
+    if "pairs" in parts:
+        report["batched"] = {str(n): shared(server, seconds, n) for n in VIEWS}
+    if "pools" in parts:
+        report["pools_batched"] = shared(server, seconds, 1, POOL)
+    if "job" in parts:
+        report["beside_a_job"] = beside_a_job(server.address, seconds)
+    if "overload" in parts:
+        report["overload"] = overloads(server, seconds, options.runs)
+    return report
+
+
+def ratios(report: dict[str, Any]) -> dict[str, Any]:
+    """Throughput merged over not, of what was measured."""
+    found: dict[str, Any] = {}
+    if "batched" in report:
+        alone = report["unbatched"]
+        found["throughput_ratio"] = {
+            views: one["per_second"] / alone[views]["per_second"]
+            for views, one in report["batched"].items()
+        }
+    if "pools_batched" in report:
+        both = report["pools_batched"], report["pools_unbatched"]
+        found["pools_throughput_ratio"] = both[0]["per_second"] / both[1]["per_second"]
+    return found
+
+
 def main() -> None:
     """Command line entry."""
     arguments = parser(__doc__, "interactive")
     arguments.add_argument("--seconds", type=float, default=6.0, help="length of each load")
     arguments.add_argument("--rounds", type=int, default=200, help="pools of the overhead part")
+    arguments.add_argument("--runs", type=int, default=10, help="overloads")
+    arguments.add_argument("--only", default=",".join(PARTS), help="parts, joined by commas")
     options = arguments.parse_args()
     torch.set_num_threads(1)
-    report: dict[str, Any] = {"model": MODEL, "torch": torch.__version__}
-    report |= {"unbatched": {}, "batched": {}, "throughput_ratio": {}}
+    parts = set(options.only.split(","))
+    if unknown := parts - set(PARTS):
+        arguments.error(f"--only {', '.join(sorted(unknown))}: the parts are {', '.join(PARTS)}")
+    report: dict[str, Any] = {}
+    if parts != set(PARTS) and options.out.is_file():
+        report = json.loads(options.out.read_text())
+    report |= {"model": MODEL, "torch": torch.__version__}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "data").mkdir()
         write_dataset(root / "data" / "two-room.h5")
         (root / "data" / "two-room.yaml").write_bytes((WORLD / "two-room.yaml").read_bytes())
         roots = (CHECKPOINTS, root / "data")
-        with ServerProcess(
-            *roots, root / "alone", environment={"ACPC_MERGE_REQUESTS": "false"}
-        ) as server:
-            throughput(server.address, 4, 2.0, 4)  # warm
-            for views in VIEWS:
-                report["unbatched"][str(views)] = shared(server, options.seconds, views)
-            report["pools_unbatched"] = shared(server, options.seconds, 1, POOL)
+        if parts & {"pairs", "pools"}:
+            alone = {"ACPC_MERGE_REQUESTS": "false"}
+            with ServerProcess(*roots, root / "alone", environment=alone) as server:
+                report |= unmerged(server, parts, options.seconds)
         # A small cache of latents, full before the overload, whose memory is to stay flat.
         small_cache = {"ACPC_LATENT_CACHE_MIB": "4"}
         sockets = f"unix:{root / 'acpc.sock'}"
         flags = {"environment": small_cache, "listen": sockets}
         with ServerProcess(*roots, root / "state", **flags) as server:
-            report["pool_64x5"] = pool_overhead(server.address, sockets, options.rounds)
-            throughput(server.address, 4, 2.0, 4)  # warm
-            for views in VIEWS:
-                merged = shared(server, options.seconds, views)
-                report["batched"][str(views)] = merged
-                alone = report["unbatched"][str(views)]
-                report["throughput_ratio"][str(views)] = merged["per_second"] / alone["per_second"]
-            merged = report["pools_batched"] = shared(server, options.seconds, 1, POOL)
-            alone = report["pools_unbatched"]
-            report["pools_throughput_ratio"] = merged["per_second"] / alone["per_second"]
-            report["beside_a_job"] = beside_a_job(server.address, options.seconds)
-            capacity = throughput(server.address, 8, options.seconds, 48)["per_second"]
-            report["overload"] = overload(server, capacity, options.seconds, 48)
-    publish(report, options.out)
+            report |= merged(server, sockets, parts, options)
+    publish(report | ratios(report), options.out)
 
 
 if __name__ == "__main__":

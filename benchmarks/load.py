@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context
 
 import grpc
@@ -38,7 +39,7 @@ class Seen:
 
 def quantiles(seconds: list[float]) -> dict[str, float]:
     """Count, p50, p99 and largest, in milliseconds."""
-    p50, p99 = np.quantile(seconds, (0.5, 0.99)) * 1e3
+    p50, p99 = (np.quantile(seconds, (0.5, 0.99)) * 1e3).tolist()
     return {"count": len(seconds), "p50_ms": p50, "p99_ms": p99, "max_ms": max(seconds) * 1e3}
 
 
@@ -154,3 +155,9 @@ def elsewhere(function: Callable[..., object], *arguments: object) -> object:
     """The result of a load function run in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
+
+
+@cache
+def loader() -> ProcessPoolExecutor:
+    """One process for many loads, warm after its first; it ends with this one."""
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))

@@ -1,12 +1,14 @@
-"""Writes docs/performance.md, so that it holds no figure that a benchmark has not written.
+"""Writes the figures of the pages, so that they hold none that a benchmark has not written.
 
     python benchmarks/page.py [--collect | --check]
 
-The words are in performance.md beside this file. A figure in them names its place in the reports,
-with a goal where there is one: ``{score_job[ratio]:.2f >=3.8}``. Where the unit has a prefix, a
-scale stands before the format: ``{score_job[flops][job]:T.2f} TFLOP``. ``--collect`` first takes
-the reports of build/benchmarks into measured.json, which is kept beside the words, so that the page
-can be made and checked anywhere.
+The words of docs/performance.md are in performance.md beside this file. Those of other pages' parts
+are in figures.md: what follows ``<!-- figures: NAME -->`` there stands in a page between that mark
+and ``<!-- end of figures -->``. A figure in the words names its place in the reports, with a goal
+where there is one: ``{score_job[ratio]:.2f >=3.8}``. Where the unit has a prefix, a scale stands
+before the format: ``{score_job[flops][job]:T.2f} TFLOP``; ``c`` is for percent. ``--collect`` first
+takes the reports of build/benchmarks into measured.json, which is kept beside the words, so that
+the pages can be made and checked anywhere.
 """
 
 from __future__ import annotations
@@ -14,16 +16,20 @@ from __future__ import annotations
 import argparse
 import json
 import operator
+import re
 import string
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from common import ROOT
 
 HERE = ROOT / "benchmarks"
 PAGE = ROOT / "docs/performance.md"
-SCALES = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "m": 1e-3, "u": 1e-6, "i": 2**20}
+PARTS = re.compile(r"(<!-- figures: (.+?) -->\n).*?(?=<!-- end of figures -->)", re.DOTALL)
+WORDS = re.compile(r"<!-- figures: (.+?) -->\n(.*?)(?=<!-- figures|\Z)", re.DOTALL)
+SCALES = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "c": 1e-2, "m": 1e-3, "u": 1e-6, "i": 2**20}
 """Prefixes of units; ``i`` is MiB."""
 GOALS = {">=": operator.ge, "<=": operator.le}
 
@@ -36,9 +42,9 @@ class Figures(string.Formatter):
         if format_spec == "from":
             return _origin(value["machine"])
         shown, _, goal = format_spec.partition(" ")
-        if shown[:1] in SCALES:
+        if shown[:1] in SCALES and value is not None:
             value, shown = value / SCALES[shown[0]], shown[1:]
-        text = format(value, shown)
+        text = "none" if value is None else format(value, shown)
         if not goal:
             return text
         met = GOALS[goal[:2]](value, float(goal[2:]))
@@ -53,18 +59,32 @@ def _origin(machine: Mapping[str, Any]) -> str:
     )
 
 
-def page() -> str:
-    """The page.
+def pages() -> dict[Path, str]:
+    """Every page with figures, as it should be.
 
     Raises:
-        KeyError: A figure that no report has.
+        KeyError: A figure that no report has, or a part of a page without words.
+        ValueError: Words that no page has a place for.
     """
     # In a field [4] is a number.
     measured = json.loads(
         (HERE / "measured.json").read_text(),
         object_hook=lambda found: {int(k) if k.isdigit() else k: v for k, v in found.items()},
     )
-    return Figures().vformat((HERE / "performance.md").read_text(), (), measured)
+
+    def filled(words: str) -> str:
+        return Figures().vformat(words, (), measured)
+
+    words = dict(WORDS.findall((HERE / "figures.md").read_text()))
+    found, placed = {PAGE: filled((HERE / "performance.md").read_text())}, set()
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        text = path.read_text()
+        if path != PAGE and (names := [name for _, name in PARTS.findall(text)]):
+            placed.update(names)
+            found[path] = PARTS.sub(lambda part: part[1] + filled(words[part[2]]), text)
+    if unplaced := sorted(set(words) - placed):
+        raise ValueError(f"figures.md has words for no page: {', '.join(unplaced)}")
+    return found
 
 
 def collect() -> None:
@@ -78,16 +98,18 @@ def collect() -> None:
 
 def main() -> None:
     """Command line entry."""
-    options = argparse.ArgumentParser(description="Writes docs/performance.md from measurements.")
+    options = argparse.ArgumentParser(description="Writes the pages' figures from measurements.")
     options.add_argument("--collect", action="store_true", help="take build/benchmarks first")
     options.add_argument("--check", action="store_true", help="write nothing; fail if it would")
     asked = options.parse_args()
-    if asked.check:
-        sys.exit(None if PAGE.read_text() == page() else f"{PAGE} differs: run benchmarks/page.py")
     if asked.collect:
         collect()
-    PAGE.write_text(page())
-    print(f"wrote {PAGE}")
+    differ = {path: text for path, text in pages().items() if path.read_text() != text}
+    for path, text in differ.items():
+        print(f"{path} differs: run benchmarks/page.py" if asked.check else f"wrote {path}")
+        if not asked.check:
+            path.write_text(text)
+    sys.exit(asked.check and bool(differ))
 
 
 if __name__ == "__main__":

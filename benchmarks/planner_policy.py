@@ -8,7 +8,7 @@ start, goal and random numbers, so that differences are paired. A certificate's 
 camera's own shift, but for the hidden one, where it is sensor noise. A planner that brakes goes on
 with the rest of its previous plan, and stands still where there is none.
 
-What is in the file is not run again; the table is printed as docs/certificates.md has it.
+Cells that this commit has run are kept, and not run again after an interruption.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from acpc_client import (
 )
 from acpc_server.numerics import to_model_input, to_pixels
 from acpc_server.perturb import perturb_frames
-from common import WORLD, parser
+from common import ROOT, WORLD, commit, parser, publish
 from held_actions import HeldActions
 from numpy.typing import NDArray
 from scipy.stats import binomtest
@@ -201,28 +201,34 @@ def gain(ours: list[bool], others: list[bool]) -> str:
     return f"{mean:+.0f} [{low:+.0f}, {high:+.0f}] (+{counts[0]} -{counts[1]})"
 
 
-def table(cells: dict[str, dict[str, Any]]) -> str:
-    """The cells as a table in Markdown."""
-    lines = [
-        "| model | camera | policy | success, % | against none, points | steps certified, % "
-        "| pools a step | ms a step |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for name in filter(cells.__contains__, CELLS):
-        cell = cells[name]
-        checkpoint, camera, policy = name.split()
-        none = cells[f"{checkpoint} {camera} none"]
-        model = "robust" if checkpoint == ROBUST else "fragile"
-        reached, certified = cell["reached"], cell["certified"]
-        against = "" if policy == "none" else gain(reached, none["reached"])
-        took = np.median(cell["milliseconds"])
-        row = (
-            model, camera, policy, rate(sum(reached), len(reached)), against,
-            f"{100 * np.mean(certified):.0f}", f"{cell['pools'] / len(certified):.1f}",
-            f"{took:.0f}",
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(lines)
+def summary(cell: dict[str, Any], none: dict[str, Any]) -> dict[str, Any]:
+    """One row of the table in docs/certificates.md."""
+    reached, certified = cell["reached"], cell["certified"]
+    return {
+        "success": rate(sum(reached), len(reached)),
+        "against_none": gain(reached, none["reached"]),
+        "certified": float(np.mean(certified)),
+        "pools_a_step": cell["pools"] / len(certified),
+        "ms_a_step": float(np.median(cell["milliseconds"])),
+        "won": sum(a and not b for a, b in zip(reached, none["reached"], strict=True)),
+        "lost": sum(b and not a for a, b in zip(reached, none["reached"], strict=True)),
+    }
+
+
+def report(cells: dict[str, dict[str, Any]], episodes: int) -> dict[str, Any]:
+    """Every cell, and over the robust model's cameras the episodes that a policy wins and loses."""
+    rows = {
+        name: summary(cell, cells[f"{' '.join(name.split()[:2])} none"])
+        for name, cell in cells.items()
+    }
+    pooled = {
+        policy: {
+            key: sum(rows[f"{ROBUST} {camera} {policy}"][key] for camera in CAMERAS)
+            for key in ("won", "lost")
+        }
+        for policy in POLICIES
+    }
+    return {"episodes": episodes * len(SEEDS), "cells": rows, "over_the_cameras": pooled}
 
 
 def main() -> None:
@@ -230,9 +236,9 @@ def main() -> None:
     made = parser(__doc__, "planner_policy")
     made.add_argument("--episodes", type=int, default=12, help="of each of three seeds")
     options = made.parse_args()
-    out: Path = options.out
-    out.parent.mkdir(parents=True, exist_ok=True)
-    cells = json.loads(out.read_text()) if out.exists() else {}
+    kept = ROOT / f"build/planner_policy-{commit()}-{options.episodes}.json"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    cells = json.loads(kept.read_text()) if kept.exists() else {}
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "datasets").mkdir()
@@ -245,9 +251,9 @@ def main() -> None:
                     checkpoint, camera, policy = key.split()
                     loop = Loop(client, checkpoint, *CAMERAS[camera])
                     cells[key] = vars(loop.run(POLICIES[policy], options.episodes))
-                    out.write_text(json.dumps(cells))
+                    kept.write_text(json.dumps(cells))
                     print(key, rate(sum(cells[key]["reached"]), len(cells[key]["reached"])))
-    print(table(cells))
+    publish(report(cells, options.episodes), options.out)
 
 
 if __name__ == "__main__":

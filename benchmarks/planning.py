@@ -23,8 +23,11 @@ import numpy as np
 import torch
 from acpc.contract import NumericMode
 from acpc_client import AcpcClient
+from acpc_server.engine.pools import pool_computation
+from acpc_server.engine.rates import best_seconds
 from acpc_server.models.config import JepaConfig, parse_config
 from acpc_server.models.jepa_family import build_network
+from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics.pixels import to_model_input
 from common import parser, publish
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
@@ -104,6 +107,22 @@ def wait_until_compiled(server: ServerProcess, plan_step: Callable[[], np.ndarra
     return time.perf_counter() - started
 
 
+@torch.inference_mode()
+def checking(root: Path) -> float:
+    """What the check of a fast path's answer takes of the eager pool that it spares."""
+    model = load_checkpoint(root / "checkpoints", "paper", device=torch.device("cpu"))
+    what = pool_computation(model, NumericMode.FP32)
+    assert what is not None  # noqa: S101 - a network in float32
+    shapes = (2, HISTORY, model.card.latent_dim), (HISTORY - 1, WIDTH)
+    inputs = [torch.randn(x) for x in (*shapes, (1, CANDIDATES, HORIZON, WIDTH))]
+    answer = what.eager(*inputs)
+    whole, part = (
+        best_seconds(work, model.device, 20)
+        for work in (lambda: what.eager(*inputs), lambda: what.part(0.5, answer, *inputs))
+    )
+    return part / whole
+
+
 def main() -> None:
     """Command line entry."""
     arguments = parser(__doc__, "planning")
@@ -142,6 +161,7 @@ def main() -> None:
         root = Path(folder)
         (root / "data").mkdir()
         write_checkpoint(root / "checkpoints" / "paper", config, state)
+        report["check_of_an_answer"] = checking(root)
         for name, (mode, compiled) in WAYS.items():
             with plan_server(root, compiled=compiled) as server:
                 client = AcpcClient(server.address)

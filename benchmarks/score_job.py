@@ -5,7 +5,8 @@
 The job is the server's own code path (shards on the device engine, every frame encoded once). The
 straightforward path is what a script around the public model does: for every draw, encode all
 frames of the window again and roll both histories forward. Both use the same network, the same
-frames and the same draws, and must give the same IR and SR.
+frames and the same draws, and must give the same IR and SR. The server computes in bfloat16 once
+more, against the same straightforward path in float32.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from acpc.contract import AnchorSource, CheckpointRef, GaussianNoise, ScoreProtocol
+from acpc.contract import AnchorSource, CheckpointRef, GaussianNoise, NumericMode, ScoreProtocol
 from acpc.datasets import median_split_labels
 from acpc_server.data import AnchorBatch
 from acpc_server.engine import DeviceEngine
@@ -164,7 +165,7 @@ def load_model(device: str) -> FrozenWorldModel:
         return load_checkpoint(Path(folder), "paper", device=torch.device(device))
 
 
-def measure_server(count: int, device: str) -> dict[str, Any]:
+def measure_server(count: int, device: str, mode: int) -> dict[str, Any]:
     """The server's path in a process set up as the server's is."""
     keep_freed_memory()
     engine = DeviceEngine(torch.device(device), Metrics(), threads=torch.get_num_threads())
@@ -177,6 +178,7 @@ def measure_server(count: int, device: str) -> dict[str, Any]:
         anchors=AnchorSource(dataset="synthetic", task="synthetic", count=count),
         perturbation=GaussianNoise(sigma=SIGMA),
         protocol=ScoreProtocol(draws=DRAWS, horizon=HORIZON),
+        numeric_mode=NumericMode(mode),
         draw_format=DRAW_FORMAT,
     )
     seconds, result = timed(lambda: server_path(engine, model, anchors, plan))
@@ -213,7 +215,10 @@ def main() -> None:
     arguments.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, xpu or mps")
     options = arguments.parse_args()
     count = options.anchors
-    ours = cast("dict[str, Any]", elsewhere(measure_server, count, options.device))
+    ours, reduced = (
+        cast("dict[str, Any]", elsewhere(measure_server, count, options.device, mode.value))
+        for mode in (NumericMode.FP32, NumericMode.BF16)
+    )
     plain = cast("dict[str, Any]", elsewhere(measure_plain, count, options.batch, options.device))
     flops, peak = plain["flops"], plain["matmul_peak"]
     frames = count * (HISTORY + HORIZON + DRAWS * HISTORY)
@@ -227,6 +232,12 @@ def main() -> None:
         "server_device_seconds": ours["device_seconds"],
         "straightforward_seconds": plain["seconds"],
         "ratio": plain["seconds"] / ours["seconds"],
+        "bf16": {
+            "server_seconds": reduced["seconds"],
+            "ratio": plain["seconds"] / reduced["seconds"],
+            "ir_raw_difference": abs(reduced["ir_raw"] - plain["ir_raw"]) / plain["ir_raw"],
+            "sr_difference": abs(reduced["sr"] - plain["sr"]),
+        },
         "frames_encoded": {
             "server": frames,
             "straightforward": count * (HISTORY + HORIZON) * (1 + DRAWS),

@@ -253,16 +253,20 @@ def soak(server: ServerProcess, tenants: Tenants, seconds: float) -> dict[str, A
     threads = [threading.Thread(target=hostile, args=(server.address, key, tally, over))]
     for seed, client in enumerate(clients):
         for kind, call in Work(client, seed + 1).kinds().items():
-            threads.append(threading.Thread(target=repeat, args=(client, kind, call, tally, over)))
+            threads.append(
+                threading.Thread(target=repeat, args=(client, kind, call, tally, over), daemon=True)
+            )
     started = time.monotonic()
     for thread in threads:
         thread.start()
-    restarts = list(lives(server, seconds, bugs))
     samples = []
-    while (now := time.monotonic() - started) < seconds:
-        samples.append((now, memory(server.pid, "VmRSS") / MIB))
-        time.sleep(SAMPLE_SECONDS)
-    over.set()
+    try:
+        restarts = list(lives(server, seconds, bugs))
+        while (now := time.monotonic() - started) < seconds:
+            samples.append((now, memory(server.pid, "VmRSS") / MIB))
+            time.sleep(SAMPLE_SECONDS)
+    finally:  # a server that does not come back ends the callers, too
+        over.set()
     for thread in threads:
         thread.join()
     for client in clients:
@@ -273,13 +277,18 @@ def soak(server: ServerProcess, tenants: Tenants, seconds: float) -> dict[str, A
     return {
         "minutes": round((time.monotonic() - started) / 60, 1),
         "restarts": restarts,
+        "restart_count": len(restarts),
         "valid_calls": sum(map(len, tally.seconds.values())),
         "failed": len(tally.failed),
         "failures": tally.failed[:50],
         "tried_again": dict(tally.again),
         "latencies": {kind: quantiles(found) for kind, found in sorted(tally.seconds.items())},
         "hostile": dict(tally.hostile),
+        "hostile_count": tally.hostile.total(),
         "bugs": bugs,
+        "bug_count": len(bugs),
+        "first_mib": samples[0][1],
+        "last_mib": samples[-1][1],
         "memory_mib": [round(size) for _, size in samples[:: max(1, len(samples) // 60)]],
         "memory_mib_per_hour": round(grown, 1),
         "kept": not tally.failed and not bugs and flat,
