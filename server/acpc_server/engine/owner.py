@@ -18,6 +18,7 @@ import torch
 from acpc import tracing
 
 from acpc_server.engine.canary import accelerator_failed, wrong_answer
+from acpc_server.engine.threads import own_threads
 from acpc_server.errors import (
     AcpcError,
     Cancelled,
@@ -35,12 +36,15 @@ from acpc_server.scheduling import (
     Priority,
     RequestContext,
     Work,
+    pausing,
 )
 
 log = structlog.get_logger("acpc.engine")
 # A chunk on a CPU may take this long; the thread is a daemon and does not outlive the process.
 CLOSE_SECONDS = 5.0
 CANARY = "canary"
+# Calls of a job that may be interrupted where its network says; not inside a derivative.
+INTERRUPTED = ("encode", "rollout", "pool")
 
 
 class DeviceOwner:
@@ -69,6 +73,8 @@ class DeviceOwner:
         self._on_failed = on_failed
         self._failing = threading.Lock()
         self._calls = 0
+        self._threads = 0
+        self._away = 0.0  # seconds spent so far on what interrupted a call
         self._under_way = ""
         self._canary: Future[None] | None = None
         self._trouble = ""
@@ -132,7 +138,8 @@ class DeviceOwner:
         try:
             if threads:
                 torch.set_num_threads(threads)
-            torch.get_num_threads()  # settles this thread's count, whatever others set later
+            # Settles this thread's count, whatever others set later.
+            self._threads = torch.get_num_threads()
             self._ready.set()
             while self._serve_next():
                 pass
@@ -143,18 +150,36 @@ class DeviceOwner:
     def _serve_next(self) -> bool:
         # One call a batch, so that an idle device holds on to no frames and to no model.
         batch = self._queue.take()
+        self._serve_wanted(batch)
+        return bool(batch)
+
+    def _serve_wanted(self, batch: list[Chunk]) -> None:
         if ready := [chunk for chunk in batch if _still_wanted(chunk)]:
             self._serve(ready)
-        return bool(batch)
+
+    def _interrupt(self) -> None:
+        """Serve interactive chunks between two operations of a job's call, if any wait."""
+        if not (batch := self._queue.take_between()):
+            return
+        began, under_way = time.perf_counter(), self._under_way
+        try:
+            with own_threads(self._threads):
+                self._serve_wanted(batch)
+        except Exception as error:  # the job is not to be blamed
+            raise DeviceFailed(f"{type(error).__name__}: {error}") from error
+        finally:
+            self._under_way = under_way
+            self._away += time.perf_counter() - began
 
     def _serve(self, batch: list[Chunk]) -> None:
         first = batch[0]
         rows = sum(chunk.rows for chunk in batch)
-        started = time.perf_counter()
+        started, away = time.perf_counter(), self._away
         self._calls += 1
         self._under_way = f"device call {self._calls} ({first.primitive}, {rows} rows)"
         try:
-            outcomes = first.compute([chunk.payload for chunk in batch])
+            with pausing(self._interrupt if self._yields(first) else None):
+                outcomes = first.compute([chunk.payload for chunk in batch])
         except Exception as error:
             if (answer := self._answer(error)) is None:
                 raise
@@ -167,12 +192,17 @@ class DeviceOwner:
             return
         finally:
             self._under_way = ""
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started - (self._away - away)
         self._last_success = time.monotonic()
         if first.primitive != CANARY:
             self._observe(batch, rows, started, seconds)
         for chunk, outcome in zip(batch, outcomes, strict=True):
             chunk.answer(outcome)
+
+    def _yields(self, chunk: Chunk) -> bool:
+        """Whether a chunk's call may be interrupted; an accelerator has queued its work by then."""
+        job = chunk.context.priority is Priority.JOB
+        return job and chunk.primitive in INTERRUPTED and self._device.type == "cpu"
 
     def _observe(self, batch: list[Chunk], rows: int, started: float, seconds: float) -> None:
         first = batch[0]

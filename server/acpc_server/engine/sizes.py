@@ -1,8 +1,9 @@
 """Sizes of device calls.
 
-An interactive request may have to wait for one call of a job, so job calls are short: no longer
-than its own, on a CPU, where fewer frames leave packed products a sixth slower. Sizes
-depend on shapes alone, never on load, so that a repeated job is cut alike and gives equal bytes.
+An interactive request may have to wait for one call of a job, or on a CPU for one layer of it, so
+job calls are short: no longer than its own, on a CPU, where fewer frames leave packed products a
+sixth slower. Sizes depend on shapes alone, never on load, so that a repeated job is cut alike and
+gives equal bytes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -25,16 +26,25 @@ def by_work(row_work: float, compute: Callable[..., Tensor]) -> Callable[..., Te
     """
 
     def on_threads(*inputs: Tensor) -> Tensor:
-        before = torch.get_num_threads()
-        if before == 1 or row_work * len(inputs[0]) >= THREADED_WORK:
+        if row_work * len(inputs[0]) >= THREADED_WORK:
             return compute(*inputs)
-        _set_own_threads(1)
-        try:
+        with own_threads(1):
             return compute(*inputs)
-        finally:
-            _set_own_threads(before)
 
     return on_threads
+
+
+@contextmanager
+def own_threads(count: int) -> Iterator[None]:
+    """Run the block on so many threads, and then on as many as before."""
+    before = torch.get_num_threads()
+    if before != count:
+        _set_own_threads(count)
+    try:
+        yield
+    finally:
+        if before != count:
+            _set_own_threads(before)
 
 
 def _set_own_threads(count: int) -> None:

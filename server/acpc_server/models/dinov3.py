@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from acpc_server.models.vit import Layer, PatchEmbeddings
+from acpc_server.scheduling import pause
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Dinov3(nn.Module):
         turn = axial_rotation(rows, columns, before, shape, frames.device)
         tokens = self.embeddings(frames)
         for layer in self.layers:
+            pause()
             tokens = layer(tokens, tokens.shape[1], turn)
         out: Tensor = self.layernorm(tokens[:, before:])
         return out

@@ -25,6 +25,7 @@ from acpc_server.models.prejepa import (
 from acpc_server.models.products import Linear
 from acpc_server.models.rotary import RotaryAttention, rotation, token_positions
 from acpc_server.models.vit import Mlp, ViT
+from acpc_server.scheduling import pause
 
 EPS = 1e-6
 MLP_RATIO = 4
@@ -114,6 +115,7 @@ class AdaLnPredictor(FramePredictor):
         turn = rotation(places, shape.width // shape.heads)
         mask = frame_mask(t, shape.patches, x.device)
         for index, block in enumerate(self.predictor_blocks):
+            pause()
             x = block(x, actions, turn, None if index == shape.depth - 1 else mask)
         following = self.predictor_norm(x[:, -1])
         visual, slot = torch.split(following, [shape.inner, shape.slot], dim=-1)

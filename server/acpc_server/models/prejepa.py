@@ -23,6 +23,7 @@ from acpc_server.models.dinov3 import Dinov3
 from acpc_server.models.frozen import FrozenNetwork
 from acpc_server.models.jepa import CausalAttention, FeedForward
 from acpc_server.models.vit import ViT, normal_parameter
+from acpc_server.scheduling import pause
 
 ACTION: Final = "action"
 PROPRIO: Final = "proprio"
@@ -84,6 +85,7 @@ class PatchPredictor(FramePredictor):
         mask = frame_mask(t, p, x.device) if t > 1 else None
         layers = cast("list[tuple[CausalAttention, FeedForward]]", [*self.transformer.layers])
         for index, (attention, mlp) in enumerate(layers):
+            pause()
             last = index == len(layers) - 1
             mixed = attention.attend(x, p if last else t * p, None if last else mask)
             x = x[:, -mixed.shape[1] :] + mixed

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from acpc_server.models.jepa import ConditionalBlock, JepaModel
+from acpc_server.scheduling import pause
 
 # So few tokens are attended to element by element: a CPU's kernel is called per row and head.
 FEW_TOKENS = 4
@@ -116,6 +117,7 @@ class _Run:
         hidden: Tensor = self._predictor.transformer.input_proj(inputs + positions)
         last = len(self._layers) - 1
         for index, layer in enumerate(self._layers):
+            pause()
             modulation = self._modulation(index, first, end)
             hidden = _block(layer, hidden, modulation, self._seen[index], index == last)
         self._seen_end = end

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from acpc_server.models.config import EncoderConfig
 from acpc_server.models.products import Linear
+from acpc_server.scheduling import pause
 
 RGB = 3
 INIT_STD = 0.02
@@ -176,6 +177,7 @@ class ViT(nn.Module):
         tokens = self.embeddings(frames)
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
+            pause()
             tokens = layer(tokens, 1 if index == last else tokens.shape[1])
         cls: Tensor = self.layernorm(tokens[:, 0])
         return cls
@@ -184,6 +186,7 @@ class ViT(nn.Module):
         """Patch tokens after the final norm, in row-major order."""
         tokens = self.embeddings(frames)
         for layer in self.layers:
+            pause()
             tokens = layer(tokens, tokens.shape[1])
         out: Tensor = self.layernorm(tokens[:, 1:])
         return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -97,6 +97,7 @@ class BatchQueue:
         self._yields = False
         self._yield_until = 0.0
         self._taken: list[Chunk] = []  # of the device call under way
+        self._between: list[Chunk] = []  # of the latest that went between its operations
         self._failure = ""
 
     def put(self, chunk: Chunk) -> None:
@@ -121,7 +122,8 @@ class BatchQueue:
         Blocks while there is no work. Only mergeable chunks share a call; a job's never do.
         """
         with self._changed:
-            self._taken = []  # so that an idle device holds on to no frames and to no model
+            # So that an idle device holds on to no frames and to no model.
+            self._taken = self._between = []
             now = time.perf_counter()
             if self._yields:
                 self._yield_until = now + YIELD_FACTOR * (now - self._begun)
@@ -139,6 +141,31 @@ class BatchQueue:
             self._yields = first.context.caller in self._admission.shares().over
             return list(self._taken)
 
+    def take_between(self) -> list[Chunk]:
+        """Interactive chunks that go now, in one call, in the middle of the job's call under way.
+
+        None where others may soon come to share theirs: the job computes meanwhile. None either
+        where a job's chunk has waited long enough, or a caller is over its share.
+        """
+        waiting, jobs = self._waiting.values()
+        if not waiting:  # looked at without the lock, since nearly always so
+            self._between = []
+            return []
+        with self._changed:
+            self._between = []
+            if _overdue([*self._taken, *jobs]) or self._admission.shares().over:
+                return []
+            first = next(iter(waiting))
+            under_way = self._limiter.busy or self._admission.under_way > len(waiting)
+            waited = time.perf_counter() - first.queued_at
+            if first.mergeable and under_way and waited < MAX_ARRIVAL_GAP:
+                return []
+            self._between = [waiting.take(first.context.caller)]
+            if first.mergeable:
+                self._between += self._take_alike(first, waiting)
+            self._report(first.context.priority)
+            return list(self._between)
+
     def close(self) -> None:
         """Take no further chunks; those that wait are still served."""
         with self._changed:
@@ -149,7 +176,7 @@ class BatchQueue:
         """Reject every chunk with DeviceFailed: those under way, those that wait, those to come."""
         with self._changed:
             self._closed, self._failure = True, why
-            rejected = [*self._taken]
+            rejected = [*self._taken, *self._between]
             for waiting in self._waiting.values():
                 for chunk in list(waiting):
                     waiting.remove(chunk.context.caller, chunk)
@@ -247,5 +274,5 @@ def _time_left(chunk: Chunk) -> float:
     return math.inf if remaining is None else remaining
 
 
-def _overdue(jobs: Turns[Chunk]) -> bool:
+def _overdue(jobs: Iterable[Chunk]) -> bool:
     return any(time.perf_counter() - chunk.queued_at >= MAX_JOB_WAIT for chunk in jobs)

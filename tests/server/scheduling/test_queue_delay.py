@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+from acpc_server.errors import DeviceFailed
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     AdmissionController,
@@ -211,3 +212,53 @@ def test_nobody_joins_a_call_that_this_could_make_late(
         admission.latency.learn(Work("kind", 1), EVER)
     calls = [[chunks[0]], chunks[1:]] if hurried == 0 else [[chunks[0], chunks[2]], [chunks[1]]]
     assert [take().result(SOON) for _ in calls] == calls
+
+
+@pytest.fixture
+def beside(queue: BatchQueue, take: Take, monkeypatch: pytest.MonkeyPatch) -> BatchQueue:
+    """A queue whose device computes for a job that has not waited long."""
+    monkeypatch.setattr("acpc_server.scheduling.queue.MAX_JOB_WAIT", EVER)
+    put(queue, chunk(JOB, mergeable=False))
+    take().result(SOON)
+    return queue
+
+
+def test_what_waits_goes_in_the_middle_of_a_jobs_call_and_shares_its_own(
+    beside: BatchQueue,
+) -> None:
+    assert beside.take_between() == []
+    put(beside, chunk(JOB, mergeable=False))
+    assert beside.take_between() == []
+    requests = [chunk(max_rows=2) for _ in range(3)]
+    put(beside, *requests)
+    assert [beside.take_between() for _ in range(3)] == [requests[:2], requests[2:], []]
+
+
+def test_nothing_goes_between_where_a_job_has_waited_long(
+    beside: BatchQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(beside, chunk())
+    monkeypatch.setattr("acpc_server.scheduling.queue.MAX_JOB_WAIT", 0.0)
+    assert beside.take_between() == []
+
+
+@pytest.mark.usefixtures("no_limits")
+def test_a_job_computes_while_others_may_come_to_share_a_call(
+    limiter: ConcurrencyLimiter, beside: BatchQueue
+) -> None:
+    first, lone = chunk(), chunk(mergeable=False)
+    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
+        put(beside, first)
+        assert beside.take_between() == []
+    assert beside.take_between() == [first]
+    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
+        put(beside, lone)
+        assert beside.take_between() == [lone]
+
+
+def test_what_went_between_is_answered_when_the_device_fails(beside: BatchQueue) -> None:
+    one = chunk()
+    put(beside, one)
+    assert beside.take_between() == [one]
+    beside.fail("broken")
+    assert isinstance(one.future.exception(SOON), DeviceFailed)
