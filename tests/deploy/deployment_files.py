@@ -77,6 +77,7 @@ def exported() -> dict[str, frozenset[str]]:
     metrics.fast_paths_ended.labels("pool", "differs").inc()
     metrics.not_finite.labels("pool", "repeated").inc()
     metrics.modes_off.labels("bf16").set(1)
+    metrics.packed_off.labels("fp32").set(1)
     metrics.job_shards.labels("score_checkpoint", "own").inc()
     metrics.anchors_stored.labels("upload").inc()
     metrics.count_call("me", "grpc-go/1", "OK", kind="unary", budget=None)

@@ -42,6 +42,7 @@ from acpc_server.models import (
     packs,
     rollout,
     rollout_pool,
+    wrong_products,
 )
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
@@ -101,6 +102,11 @@ class DeviceEngine:
         self.limit_latents(2**30)
         self.limiter = ConcurrencyLimiter()
         self.metrics = metrics
+        if device.type == "cpu":
+            for mode, kind in PREPARED.items():
+                packs(kind)  # tried before any work, whose arithmetic says so
+                off = partial(wrong_products, kind)
+                metrics.packed_off.labels(str(mode)).set_function(off)
         self._merge = merge
         self._threads = threads
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.

@@ -41,12 +41,22 @@ from acpc_server.engine.accelerator import (
     to_device,
     to_host,
 )
-from acpc_server.engine.device import DeviceEngine
+from acpc_server.engine.device import PREPARED, DeviceEngine
 from acpc_server.engine.examined import FAILS, OK, UNTRIED, Examined, Trial, apart
 from acpc_server.engine.precision import turn_off
 from acpc_server.engine.rates import examine_fast_path, examine_rates
 from acpc_server.errors import AcpcError, FailedPrecondition
-from acpc_server.models import FrozenWorldModel, Widens, rollout, rollout_pool, sample_model
+from acpc_server.models import (
+    PACKED_TOLERANCES,
+    FrozenWorldModel,
+    Widens,
+    packs,
+    rollout,
+    rollout_pool,
+    sample_model,
+    tried_products,
+    wrong_products,
+)
 from acpc_server.perturb import DrawKey, Draws, perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 
@@ -62,6 +72,7 @@ TOLERANCES = {
 SAME = 1e-5  # of a draw, in units of the normalised input
 FREE_BYTES = 2**30
 _ELSEWHERE = "scores drawn on this device do not repeat elsewhere: report device and torch"
+_PLAIN = "computed plain: scores repeat on such machines alone; report processor and torch"
 # Modes at which devices of this process have failed, once tried.
 _FAILED: dict[torch.device, list[Examined]] = {}
 _TRYING = threading.Lock()
@@ -92,6 +103,8 @@ def examine(
     yield Examined("software", software(device))
     yield from _memory(device)
     yield from examine_modes(engine, model, exact)
+    if device.type == "cpu":
+        yield from _products()
     yield _numbers(device)
     yield from _draws(device)
     if fast_path:
@@ -219,6 +232,20 @@ def _mode(
     held = worst <= allowed  # NaN is not
     verdict = (OK, "") if held else (FAILS, advice)
     return Examined(name, f"{worst:.1e}", f"{allowed:.0e}", *verdict, worst)
+
+
+def _products() -> Iterator[Examined]:
+    """Packed products of every shape tried so far: those of the model too, once its modes were."""
+    for mode, kind in PREPARED.items():
+        what, tried, wrong = f"packed {mode}", tried_products(kind), wrong_products(kind)
+        if not packs(kind) and not wrong:
+            yield Examined(what, f"not used: {next(filter(None, (x.why for x in tried)))}")
+            continue
+        off = torch.tensor([(x.apart, x.exact) for x in tried if x.apart is not None])
+        plain, exact = off.amax(0).tolist()
+        told = f"{plain:.1e}; {exact:.1e} from float64; {len(off)} shapes"
+        verdict = (FAILS, f"{wrong} shapes are {_PLAIN}") if wrong else (OK, "")
+        yield Examined(what, told, f"{PACKED_TOLERANCES[kind]:.0e} from plain", *verdict, plain)
 
 
 def _memory(device: torch.device) -> list[Examined]:

@@ -22,13 +22,13 @@ from acpc_server.models.frozen import (
 )
 from acpc_server.models.jepa import JepaModel
 from acpc_server.models.loader import load_checkpoint
-from acpc_server.models.products import packs
+from acpc_server.models.products import PACKED_TOLERANCES, packs, tried_products, wrong_products
 from acpc_server.models.rollout import rollout, rollout_pool
 from acpc_server.models.sample import sample_model
 
 __all__ = [
-    "CheckpointEntry", "CheckpointLimits", "FrozenJepa", "FrozenNetwork", "FrozenWorldModel",
-    "JepaModel", "ModelCard", "TakesProprio", "Widens", "check_actions", "check_history",
-    "check_proprio", "list_checkpoints", "load_checkpoint", "packs", "rollout", "rollout_pool",
-    "sample_model", "with_proprio",
+    "PACKED_TOLERANCES", "CheckpointEntry", "CheckpointLimits", "FrozenJepa", "FrozenNetwork",
+    "FrozenWorldModel", "JepaModel", "ModelCard", "TakesProprio", "Widens", "check_actions",
+    "check_history", "check_proprio", "list_checkpoints", "load_checkpoint", "packs", "rollout",
+    "rollout_pool", "sample_model", "tried_products", "with_proprio", "wrong_products",
 ]  # fmt: skip

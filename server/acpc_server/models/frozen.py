@@ -130,13 +130,14 @@ class FrozenNetwork(Generic[Network]):
             return None
         own = [] if reduced else self._network.state_dict(keep_vars=True).values()
         network = copy.deepcopy(self._network, {id(x): x for x in own})  # which shares its own
+        taken = 0
         if reduced:
             for module in network.modules():
                 if isinstance(module, PRODUCTS):
                     module.to(kind)
-            self._prepared_bytes += sum(x.nbytes for x in network.state_dict().values())
+            taken = sum(x.nbytes for x in network.state_dict().values())
         packed = pack(network) if self._device.type == "cpu" else 0
-        self._prepared_bytes += packed
+        self._prepared_bytes += taken + packed
         if not packed and not reduced:
             return None
         return type(self)(network, self._card, self._device)

@@ -2,27 +2,59 @@
 
 oneDNN reads a packed weight faster than torch's default library a plain one, and takes bias, GELU
 and a residual sum into the product. torch's own compiler emits these operators; they are no public
-interface, so they are tried before they are used, and whoever lacks them computes as ever.
+interface, so they are tried before they are used, and whoever lacks them computes as ever. What is
+found depends on processor, torch and shape alone: no checkpoint changes the numbers of another.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import copy
+import threading
+from dataclasses import dataclass
 
 import structlog
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from acpc_server.errors import shortage
+
 log = structlog.get_logger("acpc.models")
 # Multiplications of one product; below, the call of the operator costs more than it gains.
 LEAST_WORK = 2**22
 # Weights of one map; products with fewer seldom come to LEAST_WORK.
 LEAST_WEIGHTS = 2**12
-# Of the largest number of a product; in bfloat16 each input is off by up to 2^-9.
-TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+# Of the largest number of a row of products; in bfloat16 each input is off by up to 2^-9.
+PACKED_TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 # A block of a kernel's rows, and one that fills none.
 TRIAL_ROWS = 65
+# In and out of maps that are tried before any is packed; the second fills no block of a kernel.
+FIRST_TRIED = ((192, 256), (131, 197))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What decides which code multiplies a map's packed weight, but for the rows."""
+
+    inner: int
+    outer: int
+    bias: bool
+    kind: torch.dtype
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How packed products of one shape did, relative to the largest number of a row.
+
+    Attributes:
+        apart: Largest difference from plain products; None where torch cannot compute them.
+        exact: Largest difference from products in float64, or None.
+        why: Why they are not used; empty where they are.
+    """
+
+    apart: float | None
+    exact: float | None
+    why: str
 
 
 class Linear(nn.Linear):
@@ -58,84 +90,109 @@ class Linear(nn.Linear):
         return out
 
     def pack(self) -> int:
-        """Hold the weight packed where that pays; bytes that it takes.
+        """Hold the weight packed where that pays and is right; bytes that it takes.
 
-        Raises:
-            ArithmeticError: Products of the packed weight differ from those of the plain one.
+        Whether it does depends on processor, torch and shape alone, not on the weights, nor on what
+        was packed before. Raises the RuntimeError of torch for want of memory.
         """
-        if self.weight.numel() < LEAST_WEIGHTS:
+        kind = self.weight.dtype
+        shape = Shape(self.in_features, self.out_features, self.bias is not None, kind)
+        if self.weight.numel() < LEAST_WEIGHTS or not packs(kind) or _tried(shape).why:
             return 0
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None)
-        self._compare()
+        self._hold()
         return self.weight.nbytes
 
     def __getstate__(self) -> dict[str, object]:
         """Without the packed weight, which only this process can read."""
         return {key: value for key, value in self.__dict__.items() if key != "_packed"}
 
+    def _hold(self) -> None:
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None)
+
     def _packed_for(self, x: Tensor) -> Tensor | None:
         return self._packed if x.numel() * self.out_features >= LEAST_WORK else None
 
-    @torch.inference_mode()
-    def _compare(self) -> None:
-        """Every kind of product beside the plain one, with enough rows for the packed weight."""
-        kind = self.weight.dtype
-        rows = max(TRIAL_ROWS, LEAST_WORK // self.weight.numel() + 1)
-        x, residual = (
-            torch.linspace(-1, 1, rows * n).sin_().mul_(1e3).sin_().reshape(rows, n).to(kind)
-            for n in (self.in_features, self.out_features)
-        )
-        plain = F.linear(x, self.weight, self.bias)
-        for found, wanted in (
-            (self(x), plain),
-            (self.gelu(x), F.gelu(plain)),
-            (self.plus(x, residual), residual + plain),
-        ):
-            scale = float(plain.abs().max().clamp_min(1e-30))
-            apart = float((found - wanted).abs().max()) / scale
-            if not apart <= TOLERANCES[kind]:
-                raise ArithmeticError(f"packed products are off by {apart:.1e} in {kind}")
-
 
 def pack(network: nn.Module) -> int:
-    """Have every linear map of a network on the CPU hold its weight packed; bytes they take.
-
-    0 where one of them cannot be trusted; then none is packed, here or by later calls.
-    """
-    maps = [module for module in network.modules() if isinstance(module, Linear)]
-    if not all(packs(kind) for kind in {x.weight.dtype for x in maps}):
-        return 0
-    try:
-        return sum(x.pack() for x in maps)
-    except (ArithmeticError, RuntimeError) as error:
-        _turn_off(error)
-        for x in maps:
-            x._packed = None
-        return 0
+    """Have the linear maps of a network on the CPU hold their weights packed; bytes they take."""
+    return sum(x.pack() for x in network.modules() if isinstance(x, Linear))
 
 
-@cache
 def packs(kind: torch.dtype) -> bool:
     """Whether this process packs weights of a type: torch has the operators and they are right."""
-    if _OFF or kind not in TOLERANCES:
+    if kind not in PACKED_TOLERANCES:
         return False
-    try:
-        with torch.random.fork_rng(devices=[]):
-            trial = Linear(192, 256, dtype=kind)
-        trial.pack()
-    except (ArithmeticError, AttributeError, RuntimeError) as error:
-        log.info("products_not_packed", type=str(kind), why=str(error))
-        return False
-    return True
+    return not any(_tried(Shape(*sizes, True, kind)).why for sizes in FIRST_TRIED)
 
 
-_OFF: list[str] = []
+def tried_products(kind: torch.dtype) -> list[Tried]:
+    """How every shape of packed product did that this process has tried in a type."""
+    return [tried for shape, tried in list(_TRIED.items()) if shape.kind is kind]
 
 
-def _turn_off(error: Exception) -> None:
-    _OFF.append(str(error))
-    packs.cache_clear()
-    log.error("packed_products_turned_off", why=str(error))
+def wrong_products(kind: torch.dtype) -> int:
+    """Shapes of those that are computed plain, because packed they came out wrong."""
+    return sum(bool(x.why) and x.apart is not None for x in tried_products(kind))
+
+
+_TRIED: dict[Shape, Tried] = {}
+_TRYING = threading.Lock()
+
+
+def _tried(shape: Shape) -> Tried:
+    """How products of a shape do; found once, and so the same for every checkpoint."""
+    with _TRYING:
+        if shape not in _TRIED:
+            try:
+                with torch.autocast("cpu", enabled=False):  # whoever asks
+                    found = _compare(shape)
+                if found.why:
+                    log.error("packed_products_turned_off", shape=str(shape), why=found.why)
+            except (AttributeError, RuntimeError) as error:
+                # Of a descriptor oneDNN speaks where it has no such product.
+                if shortage(error) and "descriptor" not in str(error):
+                    raise  # says nothing of the product
+                found = Tried(None, None, str(error) or "no operator")
+                log.info("products_not_packed", shape=str(shape), why=found.why)
+            _TRIED[shape] = found
+        return _TRIED[shape]
+
+
+@torch.inference_mode()
+def _compare(shape: Shape) -> Tried:
+    """Every kind of product beside the plain one, for rows of many sizes."""
+    generator, tolerance = torch.Generator().manual_seed(1), PACKED_TOLERANCES[shape.kind]
+
+    def normal(*sizes: int) -> Tensor:
+        return torch.randn(*sizes, generator=generator)
+
+    sizes = shape.inner, shape.outer, shape.bias  # not drawn from the process's generator
+    map_ = Linear(*sizes, device="meta", dtype=shape.kind).to_empty(device="cpu")
+    map_.weight.copy_(normal(shape.outer, shape.inner) / shape.inner**0.5)
+    if map_.bias is not None:
+        map_.bias.copy_(normal(shape.outer))
+    plain, exact = copy.deepcopy(map_), copy.deepcopy(map_).double()
+    map_._hold()
+    least = max(TRIAL_ROWS, LEAST_WORK // (shape.inner * shape.outer) + 1)
+    worst = torch.zeros(2, dtype=torch.float64)
+    for rows in (least, 4 * least + 3):
+        size = torch.logspace(-3, 3, rows)[:, None]
+        x = (normal(rows, shape.inner) * size).to(shape.kind)
+        residual = (normal(rows, shape.outer) * size).to(shape.kind)
+        found, wanted, right = (
+            torch.stack([m(y), m.gelu(y), m.plus(y, r)]).double()
+            for m, y, r in (
+                (map_, x, residual),
+                (plain, x, residual),
+                (exact, x.double(), residual.double()),
+            )
+        )
+        largest = right.abs().amax(-1, keepdim=True)[[0, 0, 2]]  # GELU may make all small
+        differ = [((found - y).abs() / largest).max() for y in (wanted, right)]
+        worst = torch.maximum(worst, torch.stack(differ))
+    apart, off = worst.tolist()
+    good = apart <= tolerance  # NaN is not
+    return Tried(apart, off, "" if good else f"packed products are off by {apart:.1e}")
 
 
 def _product(x: Tensor, packed: Tensor, bias: Tensor | None, then: str) -> Tensor:

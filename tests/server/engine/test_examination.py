@@ -21,7 +21,14 @@ from acpc_server.engine.compiler import CompilationFailed
 from acpc_server.engine.examination import KINDS
 from acpc_server.engine.rates import examine_fast_path, examine_rates
 from acpc_server.errors import FailedPrecondition
-from acpc_server.models import FrozenJepa, check_model, rollout_pool, sample_model
+from acpc_server.models import (
+    FrozenJepa,
+    check_model,
+    packs,
+    products,
+    rollout_pool,
+    sample_model,
+)
 from acpc_server.observe import Metrics
 from acpc_server.perturb.registry import _TABLE as REGISTERED
 from torch import Tensor
@@ -97,6 +104,35 @@ def test_a_device_is_tried_once_in_a_process_and_every_engine_is_told() -> None:
     assert made == [CPU]
 
 
+def test_wrong_packed_products_are_told_counted_and_fail_the_doctor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if not packs(torch.float32):
+        pytest.skip("torch has no oneDNN here")
+    monkeypatch.setattr(products, "_TRIED", {})
+    real = products._product
+
+    def wrong(x: Tensor, *given: object) -> Tensor:
+        return real(x, *given) * (1.001 if x.dtype is torch.float32 else 1)
+
+    monkeypatch.setattr(products, "_product", wrong)
+    file = tmp_path / "doctor.json"
+    ran = CliRunner().invoke(app, ["doctor", "--device", "cpu", "--json", str(file)])
+    assert ran.exit_code == 1, ran.output
+    found = {one["what"]: one for one in json.loads(file.read_text())}
+    assert [what for what, one in found.items() if one["verdict"] == "FAILS"] == ["packed fp32"]
+    assert found["packed bf16"]["verdict"] in ("ok", "-")
+    assert found["packed fp32"]["value"] == pytest.approx(1e-3, rel=0.1)
+    assert "report processor" in found["packed fp32"]["advice"]
+    engine, off = DeviceEngine(CPU, Metrics()), "acpc_packed_products_off"
+    try:
+        value = engine.metrics.registry.get_sample_value
+        assert [value(off, {"type": kind}) for kind in ("fp32", "bf16")] == [1, 0]
+        assert "packed" not in engine.arithmetic
+    finally:
+        engine.close()
+
+
 class Full(FrozenJepa):
     """A model on a device that others have filled."""
 
@@ -169,6 +205,7 @@ def test_the_command_says_what_it_found(tmp_path: Path, monkeypatch: pytest.Monk
     found = {one["what"]: one for one in json.loads(told.read_text())}
     assert {"device", "fp32", "draw gaussian_noise", "encode fp32"} <= found.keys()
     assert found["fp32"]["verdict"] == "ok"
+    assert found["packed fp32"]["verdict"] in ("ok", "-")
     assert found["draw gaussian_noise"]["value"] == found["normals"]["value"] == 0.0
     assert {"encode bf16 of matmul", "pool fp32 of matmul", "software"} <= found.keys()
     assert found["pool fp32 of matmul"]["value"] > 0

@@ -9,7 +9,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from acpc_server.models import products
+from acpc_server.models import products, sample_model
 from acpc_server.models.products import LEAST_WORK, Linear, pack, packs
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -96,34 +96,100 @@ def test_copies_and_pickles_hold_plain_weights_alone() -> None:
     assert [*map_.state_dict()] == ["weight", "bias"]
 
 
+@pytest.fixture
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has tried no product."""
+    monkeypatch.setattr(products, "_TRIED", {})
+
+
 @needs_packing
-def test_a_wrong_product_packs_nothing_and_ends_packing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("weight", [math.nan, math.inf, 3e38, 1e-42])
+def test_no_checkpoint_decides_for_another(untried: None, weight: float) -> None:
+    odd, sound = linear(), linear()
+    odd.weight[0].fill_(weight)
+    taken = odd.weight.nbytes
+    assert [pack(x) for x in (sound, odd, linear())] == 3 * [taken]
+    assert packs(torch.float32)
+
+
+@needs_packing
+@pytest.mark.parametrize("off", [1.001, math.nan])
+def test_products_that_are_wrong_from_the_start_end_packing(
+    monkeypatch: pytest.MonkeyPatch, untried: None, off: float
+) -> None:
     """What another processor's library might give."""
     real = products._product
-    monkeypatch.setattr(products, "_OFF", [])
-    packs.cache_clear()
+    monkeypatch.setattr(products, "_product", lambda *given: off * real(*given))
     network = nn.Sequential(linear(), Linear(OUTER, INNER))
-    assert pack(network) == 2 * INNER * OUTER * 4
-    monkeypatch.setattr(products, "_product", lambda *given: 1.001 * real(*given))
-    try:
-        assert pack(network) == 0
-        assert all(isinstance(x, Linear) and x._packed is None for x in network)
-        assert not packs(torch.float32), "jobs started from here say so"
-    finally:
-        packs.cache_clear()
+    assert pack(network) == 0
+    assert all(isinstance(x, Linear) and x._packed is None for x in network)
+    assert not packs(torch.float32), "jobs started from here say so"
+    assert products.wrong_products(torch.float32) == 1
+    assert products.wrong_products(torch.bfloat16) == 0
 
 
-def test_a_torch_without_the_operators_computes_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+@needs_packing
+@pytest.mark.parametrize("which", ["gelu", "none", "plus"])
+def test_a_shape_that_is_wrong_for_many_rows_is_plain_for_every_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, untried: None, which: str
+) -> None:
+    real, plus = products._product, Linear.plus
+    many = 2 * LEAST_WORK // (INNER * OUTER)
+
+    def wrong(x: Tensor, packed: Tensor, bias: Tensor | None, then: str) -> Tensor:
+        hit = then == which and packed.shape[0] == OUTER and len(x) > many
+        return real(x, packed, bias, then) * (1.001 if hit else 1)
+
+    def wrong_sum(map_: Linear, x: Tensor, residual: Tensor) -> Tensor:
+        hit = which == "plus" and map_._packed is not None and map_.out_features == OUTER
+        return plus(map_, x, residual) * (1.001 if hit and len(x) > many else 1)
+
+    monkeypatch.setattr(products, "_product", wrong)
+    monkeypatch.setattr(Linear, "plus", wrong_sum)
+    network = nn.Sequential(linear(), Linear(OUTER, INNER))
+    for _ in range(2):
+        assert pack(network) == INNER * OUTER * 4
+        assert linear().pack() == 0
+    assert packs(torch.float32), "of the shapes that are tried first"
+    assert products.wrong_products(torch.float32) == 1
+
+
+def test_want_of_memory_says_nothing_of_the_products(
+    monkeypatch: pytest.MonkeyPatch, untried: None
+) -> None:
+    def full(*_: object) -> int:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1")
+
+    with monkeypatch.context() as short:
+        short.setattr(Linear, "_hold", full)
+        with pytest.raises(RuntimeError, match="allocate"):
+            pack(linear())
+    assert packs(torch.float32) == PACKS
+    model = sample_model(torch.device("cpu"))
+    with monkeypatch.context() as short:
+        short.setattr("acpc_server.models.frozen.pack", full)
+        with pytest.raises(RuntimeError, match="allocate"):
+            model.prepared(torch.bfloat16)
+    assert model.prepared_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AttributeError("'_OpNamespace' 'mkldnn' object has no attribute"),
+        RuntimeError("could not create a primitive descriptor for a matmul primitive"),
+    ],
+)
+def test_a_torch_without_the_operators_computes_as_ever(
+    monkeypatch: pytest.MonkeyPatch, untried: None, error: Exception
+) -> None:
     def missing(*_: object) -> None:
-        raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute")
+        raise error
 
-    monkeypatch.setattr(Linear, "pack", missing)
-    packs.cache_clear()
-    try:
-        assert not packs(torch.float32)
-        assert pack(nn.Sequential(linear())) == 0
-    finally:
-        packs.cache_clear()
+    monkeypatch.setattr(Linear, "_hold", missing)
+    assert not packs(torch.float32)
+    assert pack(nn.Sequential(linear())) == 0
+    assert products.wrong_products(torch.float32) == 0, "nobody is alarmed"
 
 
 def test_small_maps_and_other_types_are_left_alone() -> None:
