@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import queue
 import re
@@ -18,7 +19,7 @@ import pytest
 import wire
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
-from acpc_client import GaussianNoise, Tls
+from acpc_client import AsyncAcpcClient, GaussianNoise, Tls
 from acpc_client.errors import Unavailable
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
@@ -206,5 +207,23 @@ def test_a_client_outlasts_the_death_of_the_only_worker(world: ServedWorld, tmp_
             session.certify(planning.pool())
         assert ended.value.retry_after
         assert client.compare_pair(*arguments, perturbations=shift).results
-        assert len(of("worker_started", "cpu", server)) == 2
+
+        async def again() -> None:
+            async with (
+                AsyncAcpcClient(
+                    server.address, tls=tls, retry=patient, timeout=3 * GENEROUS_SECONDS
+                ) as client,
+                client.plan(
+                    "lewm", wire.frames(1), wire.frames(1)[0], perturbations=shift
+                ) as session,
+            ):
+                await session.certify(planning.pool())
+                os.kill(int(str(of("worker_started", "cpu", server)[-1]["pid"])), signal.SIGKILL)
+                with pytest.raises(Unavailable, match="open another") as ended:
+                    await session.certify(planning.pool())
+                assert ended.value.retry_after
+                assert (await client.compare_pair(*arguments, perturbations=shift)).results
+
+        asyncio.run(again())
+        assert len(of("worker_started", "cpu", server)) == 3
         assert server.terminate() == 0

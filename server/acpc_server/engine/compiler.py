@@ -2,14 +2,23 @@
 
 Compilation takes a minute of Python and C++; in the server's process it would hold the
 interpreter lock that all calls need. The child gets the module, exports it at one shape and leaves
-a package that the server loads.
+a package that the server loads. Whatever it writes is in one private folder: what a killed compiler
+or another user left elsewhere is never built upon. It does not outlive the server.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import torch
@@ -17,6 +26,8 @@ from torch import Tensor, nn
 
 # Beside eight busy processes it takes some minutes.
 COMPILE_SECONDS = 1800.0
+# Of what a compiler says; the command that failed comes first, the cause at the end.
+CAUSE_CHARACTERS = 1000
 Compute = Callable[..., Tensor]
 """Tensors of fixed shapes to one tensor."""
 
@@ -46,31 +57,73 @@ def compile_module(
     # Not a fork: the server has threads, and OpenMP does not survive one.
     child = multiprocessing.get_context("spawn").Process(
         target=_compile,
-        args=(str(sent), str(package), threads, reduced),
+        args=(str(folder), str(sent), str(package), threads, reduced),
         name="compiler",
         daemon=True,
     )
     child.start()
     child.join(COMPILE_SECONDS)
     if child.is_alive():
-        child.kill()
-        child.join()
+        _end(child)
         raise CompilationFailed(f"the compiling process had not ended after {COMPILE_SECONDS:g} s")
     if child.exitcode or not package.is_file():
+        cause = _cause(folder)
         raise CompilationFailed(
-            f"the compiling process ended with {child.exitcode}; see its output"
+            f"the compiling process ended with {child.exitcode}{cause and f': {cause}'}"
         )
     # The package is a library the child has just built in a private folder.
     compiled: Compute = torch._inductor.aoti_load_package(str(package))
     return compiled
 
 
-def _compile(sent: str, package: str, threads: int, reduced: bool) -> None:
+def _end(child: BaseProcess) -> None:
+    """Kill the process and the compilers that it has started."""
+    if child.pid is not None:
+        with suppress(ProcessLookupError):  # it may have no group of its own yet
+            os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
+    child.join()
+
+
+def _cause(folder: Path) -> str:
+    """What the child said before its end, or ''."""
+    try:
+        return (folder / "cause").read_text()[-CAUSE_CHARACTERS:]
+    except OSError:
+        return ""
+
+
+def _compile(folder: str, sent: str, package: str, threads: int, reduced: bool) -> None:
+    os.setpgid(0, 0)
+    threading.Thread(target=_follow_parent, args=(folder,), daemon=True).start()
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/cache"
     torch.set_num_threads(threads)
+    try:
+        _package(sent, package, reduced)
+    except Exception as error:  # noqa: BLE001 - told to the parent, which logs it
+        with suppress(OSError):
+            Path(folder, "cause").write_text(f"{type(error).__name__}: {error}")
+        sys.exit(1)
+
+
+def _package(sent: str, package: str, reduced: bool) -> None:
     # Classes of a private file that the parent has just written.
     module, inputs = torch.load(sent, weights_only=False)
+    # Headers compiled ahead cost 300 MB, and more time than they save in one compilation.
+    ahead = ("cpp_cache_precompile_headers", "aot_inductor.precompile_headers")
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=reduced):
         program = torch.export.export(module.eval(), inputs)
         torch._inductor.aoti_compile_and_package(
-            program, package_path=package, inductor_configs={"freezing": True}
+            program,
+            package_path=package,
+            inductor_configs={"freezing": True, **dict.fromkeys(ahead, False)},
         )
+
+
+def _follow_parent(folder: str) -> None:
+    """End this process, its compilers and its folder once nobody waits for them any more."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+    shutil.rmtree(folder, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from types import SimpleNamespace
 
+import processes
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceEngine, compiler, fast_paths
+from acpc_server.engine import DeviceEngine, fast_paths
 from acpc_server.engine.compiler import CompilationFailed, compile_module
 from acpc_server.engine.pools import REDUCED_TOLERANCE
 from acpc_server.models import FrozenWorldModel, rollout_pool
@@ -280,24 +284,71 @@ def test_a_compiler_that_cannot_be_started_costs_no_answer(
     bench.engine.close()
 
 
-def test_a_compiler_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(compiler, "COMPILE_SECONDS", 0.1)
-    ended: list[str] = []
+COMPILES = """
+import subprocess, sys
+from pathlib import Path
+import torch
+from acpc_server.engine import compiler
 
-    class Hung(_Sent):
-        def join(self, seconds: float | None = None) -> None:
-            assert seconds or ended
+folder = Path(sys.argv[2])
 
-        def is_alive(self) -> bool:
-            return not ended
+class Network(torch.nn.Module):
+    def forward(self, x):
+        if sys.argv[1] == "fails":
+            raise KeyError("a plug-in's fault")
+        with subprocess.Popen(["sleep", "300"]):  # a compiler
+            Path(f"{folder}.begun").touch()
 
-        def kill(self) -> None:
-            ended.append("killed")
+if __name__ == "__main__":
+    if sys.argv[1] == "is late":
+        process = compiler.multiprocessing.process.BaseProcess
+        join = process.join
+        def until_begun(child, seconds=None):
+            while seconds and not Path(f"{folder}.begun").exists():
+                join(child, 0.05)
+            join(child, 0 if seconds else None)
+        process.join = until_begun
+    folder.mkdir()
+    try:
+        compiler.compile_module(Network(), (torch.ones(1, 8),), folder, 1, reduced=False)
+    except compiler.CompilationFailed as error:
+        print(error)
+"""
 
-    monkeypatch.setattr(multiprocessing, "get_context", lambda _: SimpleNamespace(Process=Hung))
-    with pytest.raises(CompilationFailed, match=r"after 0\.1 s"):
-        compile_module(nn.Linear(8, 8), (torch.ones(1, 8),), tmp_path, 1, reduced=False)
-    assert ended == ["killed"]
+
+@contextmanager
+def compiling(folder: Path, what: str) -> Iterator[subprocess.Popen[str]]:
+    """A program whose compilation hangs, is late or fails; its output ends with all it started."""
+    (folder / "compiles.py").write_text(COMPILES)
+    command = [sys.executable, folder / "compiles.py", what, folder / "compiled"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with processes.running(command, **pipes) as program:
+        yield program
+
+
+@pytest.mark.process
+def test_a_compiler_ends_with_its_server_and_leaves_nothing(tmp_path: Path) -> None:
+    with compiling(tmp_path, "hangs") as server:
+        wait_until((tmp_path / "compiled.begun").exists)
+        server.kill()
+        server.communicate(timeout=GENEROUS_SECONDS)
+    assert not (tmp_path / "compiled").exists()
+
+
+@pytest.mark.process
+def test_a_compiler_that_is_late_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    with compiling(tmp_path, "is late") as server:
+        said, _ = server.communicate(timeout=GENEROUS_SECONDS)
+    assert "had not ended after" in said
+
+
+@pytest.mark.process
+def test_a_compiler_that_fails_says_why_and_no_more(tmp_path: Path) -> None:
+    with compiling(tmp_path, "fails") as server:
+        said, _ = server.communicate(timeout=GENEROUS_SECONDS)
+    assert said.startswith("the compiling process ended with 1: ")
+    assert "a plug-in's fault" in said
+    assert "Traceback" not in said
 
 
 def test_a_network_that_cannot_be_sent_to_the_compiler_stays_eager(tmp_path: Path) -> None:
