@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+import grpc
 import numpy as np
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
@@ -117,4 +120,54 @@ def test_a_server_that_goes_costs_the_shard_it_was_at(
     gone.restart()
     assert done.response.SerializeToString() == alone
     assert sorted(steps) == list(range(1, STEPS + 1)), "no shard is lost"
+    assert steps.total() - STEPS <= 2, "the one that was under way, and one that changed hands"
+
+
+def test_a_record_that_restarts_costs_no_shard(
+    hosts: Hosts, postgres: PostgresServer, alone: bytes
+) -> None:
+    name, own, other = shared(hosts, large("restarted", ANCHORS, DRAWS))
+    postgres.stop()  # as a crash does: every transaction under way is lost
+    postgres.start()
+    wait_until(lambda: reached(hosts, name, own), "the record is back")
+    done = hosts.caller(own).finished(name)
+    assert done.response.SerializeToString() == alone
+    steps = Counter(measured(hosts, name, own) + measured(hosts, name, other))
+    assert sorted(steps) == list(range(1, STEPS + 1))
+
+
+def reached(hosts: Hosts, name: str, server: ServerProcess) -> bool:
+    try:
+        hosts.caller(server).get(name)
+    except grpc.RpcError as error:
+        assert error.code() is grpc.StatusCode.UNAVAILABLE, error
+        return False
+    return True
+
+
+def gone(server: ServerProcess) -> int:
+    """How often a server has declared another one dead."""
+    return sum(line["event"] == "host_gone" for line in server.log())
+
+
+@pytest.mark.parametrize("victim", ["own", "other"])
+def test_a_server_that_wakes_after_the_job_has_ended_changes_nothing(
+    hosts: Hosts, alone: bytes, victim: str
+) -> None:
+    name, own, other = shared(hosts, large(f"asleep-{victim}", ANCHORS, DRAWS))
+    asleep, awake = (own, other) if victim == "own" else (other, own)
+    before = gone(awake)
+    os.kill(asleep.pid, signal.SIGSTOP)
+    try:
+        done = hosts.caller(awake).finished(name)
+        wait_until(lambda: gone(awake) > before, "its lease lasts")
+    finally:
+        os.kill(asleep.pid, signal.SIGCONT)
+    asleep.wait_for_log(lambda line: line["event"] == "lease_lost")
+    event = "job_ended" if victim == "own" else "job_task_ended"
+    wait_until(lambda: any(host is asleep for host, _ in hosts.lines(event, name)))
+    assert done.response.SerializeToString() == alone
+    assert hosts.caller(asleep).get(name) == done
+    steps = Counter(measured(hosts, name, own) + measured(hosts, name, other))
+    assert sorted(steps) == list(range(1, STEPS + 1))
     assert steps.total() - STEPS <= 2, "the one that was under way, and one that changed hands"

@@ -8,7 +8,6 @@ one service at a time.
 from __future__ import annotations
 
 import contextvars
-import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
@@ -35,6 +34,7 @@ from dbos._context import current_owner_xid
 from dbos._sys_db import db_retry
 from sqlalchemy.exc import SQLAlchemyError
 
+from acpc_server.jobs import library
 from acpc_server.jobs.database import (
     POSTGRES_CONNECTION,
     QUEUE,
@@ -109,11 +109,8 @@ def launch(url: str, executor_id: str, concurrency: int, runner: Runner) -> None
     if url.startswith("postgresql"):
         config["db_engine_kwargs"] = {"connect_args": POSTGRES_CONNECTION}
     DBOS(config=config)
-    # DBOS prints to a handler of its own; its lines belong in the server's log.
-    library = logging.getLogger("dbos")
-    library.handlers.clear()
-    library.propagate = True
-    library.addFilter(_is_fault)
+    library.log_as_server(PortableWorkflowError)
+    library.retry_soon(dbos._sys_db)
     DBOS.launch()
     _set_pace()
     DBOS.register_queue(
@@ -392,8 +389,3 @@ def _failure(status: WorkflowStatus) -> JobFailure:
             "survive or could not bring to an end",
         )
     return JobFailure("INTERNAL", "BUG", "the job failed; the server's log says why")
-
-
-def _is_fault(line: logging.LogRecord) -> bool:
-    """False for the outcome of a job that failed, which DBOS takes for a fault of the server."""
-    return not (line.exc_info and isinstance(line.exc_info[1], PortableWorkflowError))
