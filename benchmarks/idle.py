@@ -49,7 +49,8 @@ def spent(before: Threads, after: Threads, lasted: float) -> dict[str, object]:
 def main() -> None:
     """Measures all at a time."""
     parser = common.parser(__doc__, "idle")
-    parser.add_argument("--settle", type=float, default=45.0, help="seconds before it is idle")
+    # In its first minute DBOS looks for schedules every second, as after every start.
+    parser.add_argument("--settle", type=float, default=75.0, help="seconds before it is idle")
     parser.add_argument("--seconds", type=float, default=60.0, help="seconds measured")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
