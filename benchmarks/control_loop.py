@@ -1,22 +1,25 @@
 """A control loop of 50 steps: one stream that moves from frame to frame, beside one stream a step.
 
-Both see the same frames, goal and pools, in turn; by perturbation, milliseconds a step at the
-planner and the server's processor time for it.
+Both see frames, goals and pools of the same kind, step by step in turn, so that both see the same
+machine; by perturbation, milliseconds of a step at the planner and of the server's processor. A
+server's cache of latents keeps what a new stream would else encode again, so a server without one
+is measured too.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from acpc.contract import Brightness, GaussianBlur, GaussianNoise
 from acpc_client import AcpcClient
-from common import CHECKPOINTS, parser, processor_seconds, publish
+from common import CHECKPOINTS, parser, publish
 from load import HISTORY, SIDE, WIDTH
 from server_process import ServerProcess
 
@@ -27,6 +30,7 @@ CHANGES = {
     "blur": GaussianBlur(5),
     "brightness": Brightness(0.2),
 }
+Winners = Generator[int, None, None]
 
 
 class Episode:
@@ -52,55 +56,65 @@ class Episode:
         )
 
 
-def one_a_step(client: AcpcClient, episode: Episode, options: dict[str, Any]) -> list[int]:
-    """Winners of an episode."""
-    winners = []
+def one_a_step(client: AcpcClient, episode: Episode, options: dict[str, Any]) -> Winners:
+    """The winners of an episode."""
     for step, pool in enumerate(episode.pools):
         with episode.session(client, step, options) as session:
-            winners.append(session.certify(pool).clean_winner)
-    return winners
+            winner = session.certify(pool).clean_winner
+        yield winner
 
 
-def one_stream(client: AcpcClient, episode: Episode, options: dict[str, Any]) -> list[int]:
+def one_stream(client: AcpcClient, episode: Episode, options: dict[str, Any]) -> Winners:
     """The same of one session."""
-    winners = []
     with episode.session(client, 0, options) as session:
         for step, pool in enumerate(episode.pools):
             if step:
                 newest = episode.frames[step + HISTORY - 1][None]
                 session.move(newest, keep=HISTORY - 1, past_blocks=episode.past(step))
-            winners.append(session.certify(pool).clean_winner)
-    return winners
+            yield session.certify(pool).clean_winner
 
 
 WAYS = {"stream_a_step": one_a_step, "one_stream": one_stream}
 
 
+def processor_time(pid: int) -> float:
+    """Seconds that all threads of a process have used, to the nanosecond: ``clock_getcpuclockid``.
+
+    ``processor_seconds`` counts hundredths, of which a step takes two.
+    """
+    return time.clock_gettime((~pid << 3) | 2)
+
+
 @contextmanager
 def spent(server: ServerProcess, into: dict[str, list[float]]) -> Iterator[None]:
-    """Adds the milliseconds of a step that its body took, and the server's processor for it."""
-    before, begun = sum(processor_seconds(server.pid)), time.perf_counter()
+    """Adds the milliseconds that its body took, and the server's processor for it."""
+    before, begun = processor_time(server.pid), time.perf_counter()
     yield
-    into["step_ms"].append(1e3 * (time.perf_counter() - begun) / STEPS)
-    used = sum(processor_seconds(server.pid)) - before
-    into["server_processor_ms"].append(1e3 * used / STEPS)
+    into["step_ms"].append(1e3 * (time.perf_counter() - begun))
+    into["server_processor_ms"].append(1e3 * (processor_time(server.pid) - before))
 
 
 def measured(server: ServerProcess, change: Any, rounds: int) -> dict[str, Any]:  # noqa: ANN401
-    """Both ways, medians over episodes, and how much cheaper one stream is."""
+    """Both ways, step by step in turn; medians of steps, and how much cheaper one stream is."""
     found: dict[str, dict[str, list[float]]]
     found = {way: {"step_ms": [], "server_processor_ms": []} for way in WAYS}
     seed = time.time_ns()
     with AcpcClient(server.address) as client:
         for number in range(rounds + 1):
-            for place, (name, way) in enumerate(WAYS.items()):
-                # The frames of the other way would be in the server's cache of latents.
-                episode = Episode(seed + 2 * number + place)
-                options = {"perturbations": change, "seed": number}
-                with spent(server, found[name]):
-                    way(client, episode, options)
+            options = {"perturbations": change, "seed": number}
+            # The frames of the other way would be in the server's cache of latents.
+            asked = {
+                name: way(client, Episode(seed + 2 * number + place), options)
+                for place, (name, way) in enumerate(WAYS.items())
+            }
+            for step in range(STEPS):
+                for name in [*asked][:: 1 if step % 2 else -1]:  # each as often after the other
+                    with spent(server, found[name]):
+                        next(asked[name])
+            for episode in asked.values():
+                episode.close()  # and so the stream
     medians = {
-        way: {what: float(np.median(values[1:])) for what, values in figures.items()}
+        way: {what: float(np.median(values[STEPS:])) for what, values in figures.items()}
         for way, figures in found.items()
     }
     before, after = medians.values()
@@ -116,9 +130,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "data").mkdir()
-        with ServerProcess(CHECKPOINTS, root / "data", root / "state") as server:
+        started = partial(ServerProcess, CHECKPOINTS, root / "data")
+        with (
+            started(root / "cached") as server,
+            started(root / "uncached", latent_cache_mib=0) as uncached,
+        ):
             for name, change in CHANGES.items():
                 report[name] = measured(server, change, options.rounds)
+                report[name]["uncached"] = measured(uncached, change, options.rounds)
     publish(report, options.out)
 
 

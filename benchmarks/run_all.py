@@ -39,7 +39,7 @@ BENCHMARKS = {
     "score_job": Benchmark(2, "--anchors 30", ""),
     "planning": Benchmark(5, "--rounds 2", ""),
     "interactive": Benchmark(4, "--seconds 4", ""),
-    "control_loop": Benchmark(0.6, "--rounds 2", ""),
+    "control_loop": Benchmark(1.2, "--rounds 2", ""),
     "shared_job": Benchmark(1, postgres=True),
     "devices": Benchmark(1.5, "--rounds 2 --seconds 4", ""),
     "neighbour": Benchmark(0.5),
