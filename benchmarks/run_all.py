@@ -43,7 +43,7 @@ BENCHMARKS = {
     "shared_job": Benchmark(1, postgres=True),
     "devices": Benchmark(1.5, "--rounds 2 --seconds 4", ""),
     "neighbour": Benchmark(0.5),
-    "idle": Benchmark(1.5, "--settle 40 --seconds 30", "", postgres=True),
+    "idle": Benchmark(2, "--settle 75 --seconds 30", "", postgres=True),
     "draws": Benchmark(0.4, "--quality 50000000", ""),
     "scaling": Benchmark(4, "--rounds 1", ""),
     "anchors": Benchmark(1.5, "--anchors 2000", ""),
