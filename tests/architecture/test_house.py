@@ -28,6 +28,9 @@ BANNED = {
 # A command's parameters are its options; the command line shows them one by one.
 COMMANDS = ("acpc_lab.cli", "acpc_server.cli")
 DBOS_FILE = "acpc_server.jobs.durable"
+# What knows one kind of accelerator from another; all else is the same on each.
+KINDS = {"cuda", "xpu", "mps"}
+KIND_FILES = ("acpc_server.engine.accelerator", "acpc_server.engine.graphs", "acpc_server.settings")
 
 KNOWN = modules()
 
@@ -85,6 +88,20 @@ def dbos_caller(module: Module) -> Iterator[str]:
             yield module.name
 
 
+def accelerator_kind(module: Module) -> Iterator[str]:
+    """Names of one kind of accelerator in the server: torch.cuda, x.cuda(), "cuda:0"."""
+    if not module.name.startswith("acpc_server") or module.name in KIND_FILES:
+        return
+    for node in ast.walk(module.tree):
+        named = isinstance(node, ast.Attribute) and node.attr in KINDS
+        # torch.backends.cuda are settings of the process, with or without such a device.
+        if named and ast.unparse(node) != "torch.backends.cuda":
+            yield f"{module.name} {ast.unparse(node)}"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node.value.partition(":")[0] in KINDS:
+                yield f"{module.name} {node.value}"
+
+
 RULES = {
     "past-the-face": past_the_face,
     "private-reach": private_reach,
@@ -92,6 +109,7 @@ RULES = {
     "many-parameters": many_parameters,
     "long-file": long_file,
     "banned-word": banned_word,
+    "accelerator-kind": accelerator_kind,
     "dbos-caller": dbos_caller,
 }
 
