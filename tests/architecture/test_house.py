@@ -97,9 +97,9 @@ def accelerator_kind(module: Module) -> Iterator[str]:
         # torch.backends.cuda are settings of the process, with or without such a device.
         if named and ast.unparse(node) != "torch.backends.cuda":
             yield f"{module.name} {ast.unparse(node)}"
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if node.value.partition(":")[0] in KINDS:
-                yield f"{module.name} {node.value}"
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and text.partition(":")[0] in KINDS:
+            yield f"{module.name} {text}"
 
 
 RULES = {

@@ -65,6 +65,17 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_kept_row_is_a_copy_and_is_counted_once() -> None:
+    batch = torch.zeros(1000, 8)
+    cache = LatentCache(2 * (batch[0].nbytes + ENTRY_BYTES), Metrics())
+    for _ in range(3):
+        cache.put({b"a": batch[:1]})
+    cache.put({b"b": batch[1:2]})
+    found = cache.get([b"a", b"b"])
+    assert [*found] == [b"a", b"b"], "the first is still here"
+    assert found[b"a"].untyped_storage().nbytes() == batch[0].nbytes, "no batch is held by its row"
+
+
 def test_a_repeated_history_is_not_encoded_again_and_answers_alike(root: Path) -> None:
     kept, plain = Bench(root, 2**20), Bench(root, 0)
     first = kept.compare("one", FRAMES[:3])
