@@ -8,6 +8,7 @@ or another user left elsewhere is never built upon. It does not outlive the serv
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import pickle
@@ -72,8 +73,36 @@ def compile_module(
             f"the compiling process ended with {child.exitcode}{cause and f': {cause}'}"
         )
     # The package is a library the child has just built in a private folder.
-    compiled: Compute = torch._inductor.aoti_load_package(str(package))
+    compiled = _load(str(package))
+    _remove_unpacked()
     return compiled
+
+
+def _load(package: str) -> Compute:
+    """A package that was made on this host.
+
+    ``aoti_load_package`` would first have a C++ compiler try what this processor can do, and
+    believe programs that anyone may have left in a folder of that name.
+    """
+    made = importlib.import_module("torch._inductor.package").AOTICompiledModel
+    runners, device = 1, -1
+    compiled: Compute = made(
+        torch._C._aoti.AOTIModelPackageLoader(package, "model", False, runners, device)
+    )
+    return compiled
+
+
+def _remove_unpacked() -> None:
+    """Remove the folders of packages that this process has loaded, which need them no more.
+
+    torch removes them when it lets go of a package, which a process that is killed never does.
+    """
+    with suppress(OSError):  # where there is no /proc they stay
+        mapped = Path("/proc/self/maps").read_text().splitlines()
+        for path in {Path(line.split(maxsplit=5)[-1]) for line in mapped}:
+            for folder in path.parents:
+                if folder.name.startswith("aotinductor_"):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end(child: BaseProcess) -> None:

@@ -6,6 +6,7 @@ import multiprocessing
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -124,8 +125,14 @@ def bench(monkeypatch: pytest.MonkeyPatch, model: FrozenWorldModel) -> Iterator[
     ("mode", "tolerance"), [(NumericMode.FP32, 1e-5), (NumericMode.BF16, REDUCED_TOLERANCE)]
 )
 def test_a_repeated_shape_is_compiled_and_agrees(
-    model: FrozenWorldModel, mode: NumericMode, tolerance: float
+    model: FrozenWorldModel,
+    mode: NumericMode,
+    tolerance: float,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     metrics = Metrics()
     engine = DeviceEngine(CPU, metrics, threads=1, compile_after=2)
     job = ask(engine, model, pool(5), Priority.JOB, mode)
@@ -138,6 +145,7 @@ def test_a_repeated_shape_is_compiled_and_agrees(
         fast = ask(engine, model, pool(seed), mode=mode)
         eager = ask(engine, model, pool(seed), Priority.JOB, mode)
         assert (fast - eager).abs().max() <= tolerance * eager.abs().max()
+    assert not [x for x in tmp_path.rglob("*") if x.is_file()], "copies of the weights"
     again = ask(engine, model, pool(5), Priority.JOB, mode)
     assert torch.equal(job, again), "a job's bytes do not change"
     engine.close()
