@@ -62,7 +62,8 @@ def check_same(found: PoolCertificate, wanted: PoolCertificate) -> None:
             other.perturbed_winner,
             other.top1.certified,
         )
-        np.testing.assert_allclose(one.bounds, other.bounds, rtol=1e-3, atol=1e-6)
+        # Of small distances between latents, whose last bits weigh more here than in costs.
+        np.testing.assert_allclose(one.bounds, other.bounds, rtol=1e-3, atol=2e-4)
     assert asdict(found.receipt) == asdict(wanted.receipt)
 
 
