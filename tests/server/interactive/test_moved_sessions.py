@@ -93,7 +93,7 @@ class Bench:
         self.encoded[-1] = counted
         for name in ("clean", "views", "goal"):
             found, wanted = (getattr(one, name).numpy() for one in (session, new))
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
         assert session.view_rows == new.view_rows
 
 
