@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 
 import grpc
@@ -75,7 +74,7 @@ class Anchors(Resource):
                 done = self._find(upload) if upload.lost else self._send(upload)
             except AcpcError as error:
                 upload.check()
-                time.sleep(upload.failed(error))
+                transport.rest(upload.failed(error))
                 continue
             if done is not None:
                 return done

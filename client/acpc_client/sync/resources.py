@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -151,7 +150,7 @@ class Operations(Resource):
                 delay = plan.ended()
             except grpc.RpcError as raised:
                 delay = plan.failed(self._transport.error(raised))
-            time.sleep(delay)
+            self._transport.rest(delay)
 
     def _updates(self, plan: WatchPlan, name: str) -> Iterator[Operation]:
         """One stream of updates, or one poll."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
@@ -65,7 +64,7 @@ class PlanSession(SessionBase):
                 if before._moved_to(self, self._opening_limit(attempts)):
                     return before
             except AcpcError as error:
-                time.sleep(self._unmoved(error, attempts))
+                self._transport.rest(self._unmoved(error, attempts))
             before.close()
         self._open(attempts, EPISODE_S)
         return self
@@ -95,7 +94,7 @@ class PlanSession(SessionBase):
                 delay = attempts.after(error)
                 if delay is None:
                     raise
-            time.sleep(delay)
+            self._transport.rest(delay)
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:

@@ -43,7 +43,7 @@ class SyncTransport(Transport):
                 delay = attempts.after(error)
                 if delay is None:
                     raise error from raised
-            time.sleep(delay)
+            self.rest(delay)
 
     def submit(self, call: Call[Answer], timeout: float | None, patience: float | None) -> Answer:
         """``run`` for a call that outlasts an absence of the server, within the same deadline."""
@@ -56,4 +56,24 @@ class SyncTransport(Transport):
             else:
                 absence.answered()
                 return answer
-            time.sleep(delay)
+            self.rest(delay)
+
+    def rest(self, seconds: float) -> None:
+        """Sleep before the next attempt, while channels that have lost their server connect again.
+
+        A blocking channel of gRPC goes on connecting while it is watched or called; otherwise it
+        looks every five seconds, once a step, and with TLS it may give up before the last one
+        (grpc/grpc#38290).
+        """
+        watched = [] if self._closed else [*self._connections.channels]
+        for channel in watched:
+            channel.subscribe(_ignore)
+        try:
+            time.sleep(seconds)
+        finally:
+            for channel in watched:
+                channel.unsubscribe(_ignore)
+
+
+def _ignore(_: grpc.ChannelConnectivity) -> None:
+    """Whoever watches a channel must be told of it."""
