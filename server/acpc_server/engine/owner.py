@@ -165,6 +165,8 @@ class DeviceOwner:
         try:
             with own_threads(self._threads):
                 self._serve_wanted(batch)
+        except DeviceFailed:
+            raise
         except Exception as error:  # the job is not to be blamed
             raise DeviceFailed(f"{type(error).__name__}: {error}") from error
         finally:
