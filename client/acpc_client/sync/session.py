@@ -17,6 +17,7 @@ from acpc_client.calls import planning
 from acpc_client.errors import AcpcError, DeadlineExceeded
 from acpc_client.results import read_answer
 from acpc_client.retries import Attempts
+from acpc_client.sync.transport import SyncTransport
 from acpc_client.transport import EPISODE_S, GOODBYE_S, ReadAnswer, SessionBase
 
 T = TypeVar("T")
@@ -32,6 +33,7 @@ class PlanSession(SessionBase):
     ``close`` may be called from any thread; a pool under way then fails with Cancelled.
     """
 
+    _transport: SyncTransport
     _requests: SimpleQueue[pb.PlanRequest | None]
     _stream: Any = None
 
