@@ -31,8 +31,9 @@ from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS
 
 GOAL = CoverageGoal(coverage=0.9, max_draws=200)
-# Thousands of draws: longer than anything that these tests wait for.
-ENDLESS = pb.CoverageGoal(coverage=0.98, max_draws=2048, one_look=True)
+# As many predicted steps as a call may ask for, hundreds of times those of the other calls.
+MANY_DRAWS = pb.CoverageGoal(coverage=0.98, max_draws=2048, one_look=True)
+MANY_CANDIDATES = 170
 
 
 def question(**changed: object) -> dict[str, Any]:
@@ -118,8 +119,9 @@ def test_a_limit_of_time_ends_in_an_answer(client: AcpcClient) -> None:
 
 def test_others_are_answered_while_one_draws(channel: grpc.Channel) -> None:
     stub = DiagnosticServiceStub(channel)
+    candidates = wire.tensor(planning.pool(MANY_CANDIDATES))
     long = stub.CertifyPool.future(
-        planning.certify(coverage_goal=ENDLESS), timeout=GENEROUS_SECONDS
+        planning.certify(candidates=candidates, coverage_goal=MANY_DRAWS), timeout=GENEROUS_SECONDS
     )
     try:
         for _ in range(3):

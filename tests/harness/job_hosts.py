@@ -90,12 +90,17 @@ class Hosts:
         ]
 
     def runner(self, name: str, step: int) -> ServerProcess:
-        """The server that measures a job, once it has begun ``step``."""
+        """The server that runs a job, once it has begun ``step`` there; not one that shares it."""
         found: list[ServerProcess] = []
 
         def begun() -> bool:
+            started = {server.address for server, _ in self.lines("job_started", name)}
             lines = self.lines("job_step", name)
-            found.extend(server for server, line in lines if line["step"] >= step)
+            found.extend(
+                server
+                for server, line in lines
+                if server.address in started and line["step"] >= step
+            )
             return bool(found)
 
         wait_until(begun, f"nobody began step {step} of {name}")
