@@ -120,7 +120,7 @@ class AdmissionController:
         self._under_way: dict[str, Counter[str]] = {}
         self._total = 0
         self._returning = _Returning()
-        self._margin = Margin()
+        self._margin = Margin(self.latency.clock)
         self._lock = threading.Lock()
 
     @property

@@ -13,8 +13,9 @@ from typing import NamedTuple
 # Weight of the newest measurement. An estimate grows from 0, so that one slow first call, which
 # loads a checkpoint or warms a kernel up, rejects nobody for long.
 SMOOTHING = 0.1
-# Seconds after which an estimate that rejects work halves. Rejected work is not measured, so one
-# that is too high would otherwise never come down.
+# Seconds without a measurement after which an estimate that rejects work halves. Rejected work is
+# not measured, so one that is too high would otherwise never come down; and one that is measured
+# all the time does not come down because most is rejected.
 HALF_LIFE = 3.0
 # Of the margin: share of requests that take longer, its largest value, and how fast it moves.
 LATE_SHARE, MAX_MARGIN, MARGIN_STEP = 0.02, 4.0, 0.4
@@ -44,7 +45,7 @@ class LatencyModel:
     """Seconds per unit of every kind of work, an exponential average of what was measured."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
         self._estimates: OrderedDict[Hashable, _Estimate] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -53,7 +54,7 @@ class LatencyModel:
         with self._lock:
             known = self.unit_seconds(work.kind)
             smoothed = known + SMOOTHING * (seconds / work.units - known)
-            self._estimates[work.kind] = _Estimate(smoothed, self._clock())
+            self._estimates[work.kind] = _Estimate(smoothed, self.clock())
             self._estimates.move_to_end(work.kind)
             if len(self._estimates) > MAX_KINDS:
                 self._estimates.popitem(last=False)
@@ -68,13 +69,11 @@ class LatencyModel:
         return sum(self.unit_seconds(work.kind) * work.units for work in works)
 
     def discount(self, kind: Hashable) -> None:
-        """Lower the estimate of a kind that was rejected, by the time it has not been measured."""
+        """Halve the estimate of a kind that was rejected, if it was not measured for long."""
         with self._lock:
-            estimate = self._estimates.get(kind)
-            if estimate:
-                now = self._clock()
-                half_lives = min(1.0, (now - estimate.moved_at) / HALF_LIFE)
-                self._estimates[kind] = _Estimate(estimate.unit_seconds * 0.5**half_lives, now)
+            estimate, now = self._estimates.get(kind), self.clock()
+            if estimate and now - estimate.moved_at >= HALF_LIFE:
+                self._estimates[kind] = _Estimate(0.5 * estimate.unit_seconds, now)
 
 
 class Margin:
@@ -92,9 +91,9 @@ class Margin:
             self._move(self.factor * math.exp(MARGIN_STEP * (above - LATE_SHARE)))
 
     def discount(self) -> None:
-        """Lower it where it has rejected a request, by the time that nothing was learned."""
-        half_lives = min(1.0, (self._clock() - self._moved_at) / HALF_LIFE)
-        self._move(1.0 + (self.factor - 1.0) * 0.5**half_lives)
+        """Halve what it adds where it has rejected a request, if nothing was learned for long."""
+        if self._clock() - self._moved_at >= HALF_LIFE:
+            self._move(0.5 * (1.0 + self.factor))
 
     def _move(self, factor: float) -> None:
         self.factor = min(MAX_MARGIN, max(1.0, factor))
