@@ -40,7 +40,7 @@ class Span:
         return nullcontext()
 
     def end(self, code: str = "OK") -> None:
-        """End it with the name of a status code."""
+        """End it with the name of a status code; the first one counts."""
 
 
 OFF = Span()
@@ -59,7 +59,8 @@ class _Recorded(Span):
         return self._otel.enter(self._span)
 
     def end(self, code: str = "OK") -> None:
-        self._otel.close(self._span, code)
+        if self._span.is_recording():
+            self._otel.close(self._span, code)
 
 
 class _Export:

@@ -17,11 +17,15 @@ from acpc_client.errors import (
     DeadlineExceeded,
     InvalidArgument,
     NotFound,
+    ResourceExhausted,
     Unavailable,
 )
 from acpc_client.inputs import Pair
+from acpc_client.retries import RetryPolicy
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, status
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2
 
 NAME = "operations/1"
 DONE = operation(NAME, 4, response=score_response(pb.OUTCOME_PASSED))
@@ -94,6 +98,28 @@ def test_a_stream_the_server_refuses_is_a_typed_error(
     with pytest.raises(Unavailable, match="connection lost"):
         side.collect(lambda client: client.compare_pairs("a", [pair("0")]))
     assert len(counterparty.requests["ComparePairs"]) == 1
+
+
+@pytest.mark.parametrize("width", [4, 256])
+def test_what_a_server_says_survives_a_write_to_a_stream_it_has_ended(
+    side: Any, counterparty: Counterparty, pair: Any, blocks: np.ndarray, width: int
+) -> None:
+    hint = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=7))
+    busy = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "all sessions are taken", hint)
+    frames = np.zeros((1, width, width, 3), np.uint8)
+    shift = GaussianNoise(0.08)
+    plan: dict[str, Any] = {"history": frames, "goal": frames[0], "perturbations": shift}
+    alone = {"retry": RetryPolicy(attempts=1)}
+    for _ in range(40):
+        counterparty.refusals["ComparePairs"].append(busy)
+        pairs = [Pair(frames, blocks, shift)] * 3
+        with pytest.raises(ResourceExhausted, match="sessions are taken") as refused:
+            side.collect(lambda client, pairs=pairs: client.compare_pairs("a", pairs), **alone)
+        assert refused.value.retry_after == 7
+        counterparty.refusals["PlanUnread"].append(busy)
+        with pytest.raises(ResourceExhausted, match="sessions are taken") as refused:
+            side.converse({"checkpoint": "a", **plan}, **alone)
+        assert refused.value.retry_after == 7
 
 
 def watched(side: Any, **options: Any) -> list[int]:

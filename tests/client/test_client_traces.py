@@ -11,6 +11,7 @@ from acpc import tracing
 from acpc.contract import GaussianNoise
 from acpc_client import AcpcClient
 from acpc_client.errors import AcpcError, ArgumentError
+from acpc_client.inputs import Pair
 from client_counterparty import Counterparty
 from client_messages import status
 from otlp_collector import Collector, collecting
@@ -50,6 +51,24 @@ def test_a_call_and_a_failed_attempt_are_spans(
     assert [one.failed for one in spans] == ["NOT_FOUND", ""]
     assert {one.service for one in spans} == {"acpc-client"}
     assert not any(one.parent for one in spans)
+
+
+def test_a_stream_the_server_ended_is_a_span_of_the_servers_status(
+    collector: Collector,
+    side: Any,  # noqa: ANN401
+    counterparty: Counterparty,
+    history: np.ndarray,
+    blocks: np.ndarray,
+) -> None:
+    pairs = [Pair(history, blocks, GaussianNoise(0.1))] * 3
+    for _ in range(20):
+        counterparty.refusals["ComparePairs"].append(status(grpc.StatusCode.ABORTED, "other"))
+        with pytest.raises(AcpcError, match="other"):
+            side.collect(lambda client: client.compare_pairs("model", pairs))
+    tracing.stop()
+    spans = collector.named("client ComparePairs")
+    # A thread of gRPC's ends the last spans, perhaps too late to be sent.
+    assert {one.failed for one in spans} == {"ABORTED"}
 
 
 def test_a_call_belongs_to_the_span_of_the_application(

@@ -45,7 +45,8 @@ class Counterparty(
     Attributes:
         requests: Every request that arrived, by method.
         deadlines: Seconds each had left on arrival, by method; None without a deadline.
-        refusals: Statuses to answer with before answering properly, by method.
+        refusals: Statuses to answer with before answering properly, by method; those of
+            "PlanUnread" before the first request of a session is read.
         script: What the scored job goes through: operations, or statuses that break the stream.
         stalled: While set, a watch stream stays open after its script, and pools wait.
         uncertified: Spec and draw of the views whose certificates are denied.
@@ -72,6 +73,9 @@ class Counterparty(
     def _begin(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
         self.requests[method].append(request)
         self.deadlines[method].append(context.time_remaining())
+        self._refuse(method, context)
+
+    def _refuse(self, method: str, context: grpc.ServicerContext) -> None:
         if self.refusals[method]:
             context.abort_with_status(rpc_status.to_status(self.refusals[method].popleft()))
 
@@ -204,6 +208,7 @@ class Counterparty(
         ]
 
     def Plan(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        self._refuse("PlanUnread", context)
         first = next(requests)
         self._begin("Plan", first, context)
         yield diagnostic_service_pb2.PlanResponse(

@@ -43,6 +43,7 @@ from acpc_client.results import PairOutcome
 from acpc_client.retries import Absence, OnAway
 from acpc_client.sync import Feed
 from acpc_client.transport import DEFAULT_TARGET, ClientOptions
+from acpc_client.transport.endings import Ending
 
 
 class AsyncAcpcClient(AsyncPlanningMethods):
@@ -128,6 +129,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         stream = self._transport.rpc(diagnostics.COMPARE_PAIRS)(
             feed.async_items(pairs), timeout=attempts.remaining()
         )
+        ending = Ending(stream)
         try:
             async for answer in stream:
                 self._transport.contact.made = True
@@ -135,7 +137,8 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             feed.check()
         except grpc.RpcError as raised:
             feed.check()
-            raise self._transport.policy.hinted(self._transport.error(raised)) from raised
+            error = self._transport.error(await ending.behind(raised))
+            raise self._transport.policy.hinted(error) from raised
         finally:
             stream.cancel()
 

@@ -18,6 +18,7 @@ from acpc_client.errors import AcpcError, DeadlineExceeded
 from acpc_client.results import read_answer
 from acpc_client.retries import Attempts
 from acpc_client.transport import EPISODE_S, GOODBYE_S, ReadAnswer, SessionBase
+from acpc_client.transport.endings import Ending
 
 T = TypeVar("T")
 
@@ -26,6 +27,7 @@ class AsyncPlanSession(SessionBase):
     """See ``PlanSession``; tasks of one event loop take turns, and a cancelled one ends it."""
 
     _stream: Any = None
+    _ending: Ending
 
     async def __aenter__(self) -> AsyncPlanSession:
         """See ``PlanSession.__enter__``."""
@@ -62,6 +64,7 @@ class AsyncPlanSession(SessionBase):
         while True:
             options = self._options(attempts, lasting)
             self._stream = self._transport.rpc(planning.PLAN)(**options)
+            self._ending = Ending(self._stream)
             try:
                 limit = self._opening_limit(attempts)
                 self._entered(await self._exchange(self._first, limit))
@@ -173,7 +176,8 @@ class AsyncPlanSession(SessionBase):
             overdue = self._overdue(limit)
             raise DeadlineExceeded(overdue, reason="", request_id=self.request_id) from raised
         except grpc.RpcError as raised:
-            raise self._transport.error(raised, self.request_id) from raised
+            told = await self._ending.behind(raised)
+            raise self._transport.error(told, self.request_id) from raised
         return None if answer is grpc.aio.EOF else answer
 
     def _hang_up(self, why: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import Any
 
@@ -11,8 +10,7 @@ import grpc.aio
 from acpc import tracing
 
 from acpc_client.errors import ArgumentError
-
-_closing: set[asyncio.Task[str]] = set()
+from acpc_client.transport.endings import settled
 
 
 def start_tracing(endpoint: str | None) -> None:
@@ -43,7 +41,7 @@ def traced(call: Any, name: str) -> Any:  # noqa: ANN401 - a multi-callable of e
             span.end(error.code().name)
             raise
         if isinstance(answer, grpc.aio.Call):
-            answer.add_done_callback(lambda ended: _end_later(ended, span))
+            answer.add_done_callback(lambda ended: span.end(settled(ended.code()).name))
         elif isinstance(answer, grpc.Call):
             answer.add_callback(lambda: span.end(answer.code().name))
         else:
@@ -51,18 +49,3 @@ def traced(call: Any, name: str) -> Any:  # noqa: ANN401 - a multi-callable of e
         return answer
 
     return begun
-
-
-def _end_later(call: grpc.aio.Call, span: tracing.Span) -> None:
-    """The code of an asynchronous call has to be awaited, even once it is known."""
-
-    async def code() -> str:
-        return (await call.code()).name
-
-    def end(known: asyncio.Task[str]) -> None:
-        _closing.discard(known)
-        span.end("CANCELLED" if known.cancelled() else known.result())
-
-    task = asyncio.get_running_loop().create_task(code())
-    _closing.add(task)
-    task.add_done_callback(end)
