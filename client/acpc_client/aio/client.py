@@ -42,8 +42,7 @@ from acpc_client.inputs import Pair
 from acpc_client.results import PairOutcome
 from acpc_client.retries import Absence, OnAway
 from acpc_client.sync import Feed
-from acpc_client.transport import DEFAULT_TARGET, ClientOptions
-from acpc_client.transport.endings import Ending
+from acpc_client.transport import DEFAULT_TARGET, ClientOptions, Ending
 
 
 class AsyncAcpcClient(AsyncPlanningMethods):

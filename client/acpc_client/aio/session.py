@@ -17,8 +17,7 @@ from acpc_client.calls import planning
 from acpc_client.errors import AcpcError, DeadlineExceeded
 from acpc_client.results import read_answer
 from acpc_client.retries import Attempts
-from acpc_client.transport import EPISODE_S, GOODBYE_S, ReadAnswer, SessionBase
-from acpc_client.transport.endings import Ending
+from acpc_client.transport import EPISODE_S, GOODBYE_S, Ending, ReadAnswer, SessionBase
 
 T = TypeVar("T")
 
