@@ -14,6 +14,7 @@ from acpc_server.numerics.cost_bounds import (
     elite_indices,
     pool_bounds,
 )
+from acpc_server.numerics.objectives import Objective, PoolCost
 from acpc_server.numerics.updates import kept_certificate, softmax_update
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,6 +89,27 @@ def test_a_pool_that_does_not_move_has_no_room() -> None:
     assert (found.displacement < 1e-12).all()
     for side in (found.lower, found.upper):
         torch.testing.assert_close(side, found.mean.expand_as(side), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [0.1, 3.0])
+def test_an_infeasible_candidate_leaves_the_mean_and_its_interval_alone(size: float) -> None:
+    rng = np.random.default_rng(5)
+    clean = torch.from_numpy(rng.normal(size=(6, 1, 3)))
+    moved = clean + size * torch.from_numpy(rng.normal(size=(2, 6, 1, 3)))
+    actions = torch.from_numpy(rng.normal(size=(6, 2, 2)).astype(np.float32))
+    actions[4] = 1e3
+    found, wanted = (
+        softmax_update(
+            PoolCost(Objective(), 1, torch.zeros(len(rows), 1, 2), infeasible=out).bounds(
+                clean[rows], moved[:, rows], torch.zeros(3, dtype=torch.float64)
+            ),
+            actions[rows],
+            0.5,
+        )
+        for rows, out in (([0, 1, 2, 3, 4, 5], [4]), ([0, 1, 2, 3, 5], []))
+    )
+    for name in ("mean", "lower", "upper", "displacement", "total_variation"):
+        torch.testing.assert_close(getattr(found, name), getattr(wanted, name))
 
 
 def test_small_actions_and_hot_temperatures_leave_the_bounds_above_what_happens() -> None:

@@ -1,6 +1,7 @@
 """A draw depends on its key alone, and its numbers are what the documentation says."""
 
 import hashlib
+import itertools
 import math
 import struct
 import sys
@@ -164,7 +165,12 @@ def test_each_request_for_numbers_takes_others() -> None:
     assert torch.equal(second, draws().normals((27,))[16:])  # from the next block of eight
     assert not torch.equal(first, second)
     plug_in = one.standard_normal(4)
-    assert np.array_equal(plug_in, draws().standard_normal(4))  # a stream of its own
+    assert np.array_equal(plug_in, draws().standard_normal(4))
+
+
+def test_a_plug_ins_own_stream_has_none_of_the_words_of_the_draw() -> None:
+    own = draws().bit_generator.random_raw(400)
+    assert not {*own.tolist()} & {*itertools.islice(words64("gaussian_noise", 1, 2, 3), 4000)}
 
 
 SPECS: list[VisualChange] = [
