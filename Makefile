@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Tests run in a process per core, each with one thread.
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
-.PHONY: help setup demo sweep-demo factor-demo study-demo closed-loop-demo test test-fast test-all fuzz coverage lint format \
+.PHONY: help setup demo sweep-demo factor-demo study-demo closed-loop-demo test test-fast test-all test-nightly fuzz coverage lint format \
 	types proto docs docs-serve gpu-check monitoring-rules release-check bench train-demo clean
 
 help: ## Show this list
@@ -43,13 +43,16 @@ closed-loop-demo: $(READY) ## Plan through ten checkpoints, and set success besi
 	@$(BIN)/python examples/closed_loop_demo.py
 
 test: $(READY) lint types docs ## Lint, type-check, build the docs, run the unit and process tests
-	@$(PYTEST) -m "not slow"
+	@$(PYTEST) -m "not slow and not nightly"
 
 test-fast: $(READY) ## Run the unit tests alone (a minute)
 	@$(PYTEST) -m unit
 
 test-all: $(READY) lint types docs ## Everything that test does, and the slow tests
-	@$(PYTEST)
+	@$(PYTEST) -m "not nightly"
+
+test-nightly: $(READY) ## The series at full length, training, and other toolchains (an hour)
+	@$(PYTEST) -m nightly
 
 fuzz: $(READY) ## Send 100,000 hostile requests to a server (a quarter of an hour); SEED=7 for others
 	@$(BIN)/python tests/hostile/fuzzer.py --seed $(or $(SEED),1)

@@ -60,10 +60,10 @@ PROCESS_FOLDERS = ("contract", "e2e", "hostile")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test its tier: slow and process where marked, process by folder, else unit."""
+    """Give every test its tier: the marked one, process by folder, else unit."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
-        if item.get_closest_marker("slow") or item.get_closest_marker("process"):
+        if any(item.get_closest_marker(tier) for tier in ("nightly", "slow", "process")):
             continue
         item.add_marker("process" if folder in PROCESS_FOLDERS else "unit")
 
