@@ -6,16 +6,13 @@ The public way scores each branch on its own at every iteration, as the public `
 encode the history and the goal, embed the actions, predict window by window with all output
 tokens; once for the clean history and once for its perturbed view. Plan sends history and goal
 once and then only pools. Both run on the same weights and pools, the server over loopback, in
-float32 and in bfloat16, which the caller may choose, each with pools compiled too; the public way
-always in float32.
+float32 and in bfloat16, which the caller may choose; the public way always in float32.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +20,8 @@ import numpy as np
 import torch
 from acpc.contract import NumericMode
 from acpc_client import AcpcClient
-from acpc_server.engine.pools import pool_computation
-from acpc_server.engine.rates import best_seconds
 from acpc_server.models.config import JepaConfig, parse_config
 from acpc_server.models.jepa_family import build_network
-from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics.pixels import to_model_input
 from common import parser, publish
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
@@ -35,13 +29,7 @@ from server_process import ServerProcess
 from torch import Tensor
 from transformers import ViTConfig, ViTModel
 
-# The arithmetic, and whether pools are compiled.
-WAYS = {
-    "eager": (NumericMode.FP32, False),
-    "compiled": (NumericMode.FP32, True),
-    "bf16": (NumericMode.BF16, False),
-    "bf16_compiled": (NumericMode.BF16, True),
-}
+WAYS = {"eager": NumericMode.FP32, "bf16": NumericMode.BF16}
 HISTORY, HORIZON, CANDIDATES, ELITES, WIDTH, SIDE = 3, 5, 64, 8, 10, 224
 
 
@@ -84,8 +72,8 @@ class PublicWay:
         return (latents[:, -1] - target).square().sum(-1)
 
 
-def plan_server(root: Path, *, compiled: bool) -> ServerProcess:
-    """A server on all cores, without a latent cache; with or without compiled pools."""
+def plan_server(root: Path) -> ServerProcess:
+    """Return a server on all cores, without a latent cache."""
     return ServerProcess(
         root / "checkpoints",
         root / "data",
@@ -93,34 +81,7 @@ def plan_server(root: Path, *, compiled: bool) -> ServerProcess:
         environment={"OMP_NUM_THREADS": str(torch.get_num_threads())},
         torch_threads=0,
         latent_cache_mib=0,
-        compile_pools_after=int(compiled),
     )
-
-
-def wait_until_compiled(server: ServerProcess, plan_step: Callable[[], np.ndarray]) -> float:
-    """Plan until the pool's shape is served compiled; the seconds that took."""
-    started = time.perf_counter()
-    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
-    while b'acpc_fast_paths{primitive="pool"} 1.0' not in urllib.request.urlopen(url).read():
-        plan_step()
-        time.sleep(1.0)
-    return time.perf_counter() - started
-
-
-@torch.inference_mode()
-def checking(root: Path) -> float:
-    """What the check of a fast path's answer takes of the eager pool that it spares."""
-    model = load_checkpoint(root / "checkpoints", "paper", device=torch.device("cpu"))
-    what = pool_computation(model, NumericMode.FP32)
-    assert what is not None  # noqa: S101 - a network in float32
-    shapes = (2, HISTORY, model.card.latent_dim), (HISTORY - 1, WIDTH)
-    inputs = [torch.randn(x) for x in (*shapes, (1, CANDIDATES, HORIZON, WIDTH))]
-    answer = what.eager(*inputs)
-    whole, part = (
-        best_seconds(work, model.device, 20)
-        for work in (lambda: what.eager(*inputs), lambda: what.part(0.5, answer, *inputs))
-    )
-    return part / whole
 
 
 def main() -> None:
@@ -161,9 +122,8 @@ def main() -> None:
         root = Path(folder)
         (root / "data").mkdir()
         write_checkpoint(root / "checkpoints" / "paper", config, state)
-        report["check_of_an_answer"] = checking(root)
-        for name, (mode, compiled) in WAYS.items():
-            with plan_server(root, compiled=compiled) as server:
+        for name, mode in WAYS.items():
+            with plan_server(root) as server:
                 client = AcpcClient(server.address)
 
                 def plan_step(client: AcpcClient = client, mode: NumericMode = mode) -> np.ndarray:
@@ -180,7 +140,6 @@ def main() -> None:
                     return np.array([[a.clean_costs, a.views[0].perturbed_costs] for a in answers])
 
                 client.checkpoints.load("paper")
-                compile_seconds = wait_until_compiled(server, plan_step) if compiled else 0.0
                 ours, plain = [], []
                 for _ in range(options.rounds):
                     started = time.perf_counter()
@@ -190,7 +149,6 @@ def main() -> None:
                     direct = public_step()
                     plain.append(time.perf_counter() - started)
             report[name] = {
-                "compile_seconds": compile_seconds,
                 "plan_seconds": ours,
                 "public_seconds": plain,
                 "ratio": min(plain) / min(ours),

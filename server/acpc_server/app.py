@@ -183,7 +183,7 @@ class Server:
             merge=settings.merge_requests,
             latent_bytes=settings.latent_cache_mib * MEBIBYTE,
             threads=settings.torch_threads or torch.get_num_threads(),
-            compile_after=settings.compile_pools_after,
+            graph_after=settings.graph_pools_after,
             on_failed=lambda why: self._watchdog.fail(why, DEVICE_FAILED),
         )
         engine.limit_latents(settings.max_latents_mib * MEBIBYTE)

@@ -43,12 +43,9 @@ def doctor(
         ),
     ] = None,
     fast_path: Annotated[
-        bool | None,
-        typer.Option(
-            help="also try what stands in for pools that come often: a graph, on a CPU code that "
-            "is compiled for a minute; by default on accelerators alone"
-        ),
-    ] = None,
+        bool,
+        typer.Option(help="on an accelerator, also try a captured graph of a pool"),
+    ] = True,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="file for the same as JSON", dir_okay=False)
     ] = None,
@@ -56,7 +53,7 @@ def doctor(
     """Try a device: does it compute what it should, and how fast?
 
     Every numeric mode is set beside float64 on the CPU, every kind of draw beside the CPU's, and a
-    captured graph or compiled code beside the computation it stands for. Rates of encode and pools
+    captured graph beside the computation it stands for. Rates of encode and pools
     are set beside the matrix product's, which is what the device can do at best; one that is low is
     told and fails nothing.
 
@@ -79,7 +76,7 @@ def doctor(
                 _model(checkpoint, chosen),
                 _model(checkpoint, CPU),
                 judged=checkpoint is not None,
-                fast_path=chosen.type != "cpu" if fast_path is None else fast_path,
+                fast_path=fast_path and chosen.type != "cpu",
             )
         )
     finally:

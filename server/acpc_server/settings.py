@@ -153,11 +153,11 @@ class Settings(BaseSettings):
         256, ge=0, description="cached latents of recent frames, MiB; 0 keeps none"
     )
     max_latents_mib: int = Field(1024, ge=1, description="latents that a request may hold, MiB")
-    compile_pools_after: int = Field(
+    graph_pools_after: int = Field(
         0,
         ge=0,
-        description="candidate pools of one shape after which their rollout is compiled (CPU; "
-        "needs a C++ compiler) or captured as a CUDA graph; 0 never",
+        description="candidate pools of one shape after which an accelerator captures their "
+        "rollout as a graph; 0 never",
     )
     max_frames: int = Field(
         1536, ge=1, description="frames one interactive request may have encoded, views included"

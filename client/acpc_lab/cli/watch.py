@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -22,18 +22,16 @@ from acpc_lab.cli.options import (
     Exit,
     Gate,
     Json,
-    as_usage,
     reported,
     target_option,
 )
 from acpc_lab.cli.progress import shown
 from acpc_lab.cli.tracking import LogTo, logged
 from acpc_lab.sweeps import SweepSpec, load_spec
-from acpc_lab.watching import Finder, ScoredCheckpoint, Watch, Webhook, verdict_of
+from acpc_lab.watching import Finder, ScoredCheckpoint, Watch, verdict_of
 
 _COMMAND_SECONDS = 600.0
 _STDERR = 2
-_WEBHOOK = "Webhook"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,58 +104,6 @@ class Looking:
         except KeyboardInterrupt as interrupt:
             render.note("interrupted: jobs go on at the server, and the same command goes on here")
             raise typer.Exit(Exit.INTERRUPTED) from interrupt
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listening:
-    """The webhook."""
-
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Also take requests over HTTP here, for example 127.0.0.1:8765.",
-            rich_help_panel=_WEBHOOK,
-        ),
-    ] = None
-    listen_token_file: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            envvar="ACPC_WATCH_TOKEN_FILE",
-            help="File with the token that callers must send; else ACPC_WATCH_TOKEN has it. "
-            "Required where others can reach HOST.",
-            rich_help_panel=_WEBHOOK,
-        ),
-    ] = None
-
-    @contextlib.contextmanager
-    def opened(self, watch: Watch) -> Iterator[None]:
-        """Listens, where that was asked for."""
-        if self.listen is None:
-            yield
-            return
-        host, _, port = self.listen.rpartition(":")
-        if not host or not port.isdigit() or int(port) > 65535:
-            raise typer.BadParameter(
-                f"found {self.listen!r}, wanted HOST:PORT", param_hint="--listen"
-            )
-        token = os.environ.get("ACPC_WATCH_TOKEN", "")
-        if self.listen_token_file is not None:
-            token = self.listen_token_file.read_text(encoding="utf-8")
-            if not token.strip():
-                raise typer.BadParameter("is empty", param_hint="--listen-token-file")
-        with as_usage("--listen"):
-            webhook = Webhook(watch, host.strip("[]"), int(port), token.strip())
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(webhook)
-            except OSError as error:
-                wrong = f"cannot listen at {self.listen}: {error.strerror or error}"
-                raise typer.BadParameter(wrong, param_hint="--listen") from error
-            render.note(f"listening at http://{host}:{webhook.port}/operations")
-            yield
 
 
 @dataclass
@@ -265,7 +211,6 @@ def watch(
         ),
     ] = None,
     log_to: LogTo = None,
-    listening: Listening,
     server: WatchServer,
     as_json: Json = False,
 ) -> None:
@@ -287,12 +232,7 @@ def watch(
         acpc watch /data/checkpoints/runs/7 --prefix runs/7 --sweep gate.yaml \
             --gate confident --on-fail 'scancel "$SLURM_JOB_ID"'
         acpc watch /data/checkpoints --sweep gate.yaml --once || mail -s "it fails" me
-        acpc watch /data/checkpoints --sweep gate.yaml --listen 127.0.0.1:8765
         WANDB_MODE=offline acpc watch /data/checkpoints --sweep gate.yaml --log-to wandb:rooms
-
-    With `--listen`, `POST /operations` takes `{"event": "save", "step": 12,
-    "checkpoint_dir": "/data/checkpoints/runs/7", "output_dir": "/data/checkpoints/runs"}`, and
-    `GET /operations/ID` tells what has come of it.
 
     **Exit codes**, over the checkpoints of this run: 0 all passed, or were inconclusive without a
     reference; 3 one failed; 5 with `--gate confident`: none surely fails, and one is undecided;
@@ -314,7 +254,7 @@ def watch(
                 listeners=[telling, log],
                 on_trouble=render.note,
             )
-            with server.connect(spec) as client, listening.opened(watching):
+            with server.connect(spec) as client:
                 looking.run(watching, client, server.patience)
     for arrival in watching.unplanned:
         render.note(f"error: {arrival.ref.name} {arrival.ref.weights} was not scored")

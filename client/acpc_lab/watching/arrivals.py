@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import re
 from collections.abc import Callable
@@ -88,25 +87,3 @@ Listener = Callable[[ScoredCheckpoint], object]
 def verdict_of(outcome: Outcome) -> str | None:
     """An outcome as text; None: there is none."""
     return None if outcome is Outcome.UNSPECIFIED else outcome.name.lower()
-
-
-@dataclass(frozen=True)
-class ScoringRequest:
-    """What a trainer asked for: the score of one checkpoint, by names at the server."""
-
-    event: str
-    step: int
-    checkpoint: str
-    weights: str
-    output_dir: str
-
-    @property
-    def ref(self) -> CheckpointRef:
-        """The checkpoint."""
-        return CheckpointRef(self.checkpoint, self.weights)
-
-    @cached_property
-    def id(self) -> str:
-        """The same for the same request, whenever it is made."""
-        text = "\0".join(map(str, dataclasses.astuple(self)))
-        return hashlib.sha256(text.encode()).hexdigest()[:32]

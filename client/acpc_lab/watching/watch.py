@@ -32,7 +32,7 @@ from acpc_lab.sweeps import (
     is_named,
     stored_once,
 )
-from acpc_lab.watching.arrivals import Arrival, Listener, ScoredCheckpoint, ScoringRequest
+from acpc_lab.watching.arrivals import Arrival, Listener, ScoredCheckpoint
 from acpc_lab.watching.finding import Finder, WeightsFile, stamp_of
 from acpc_lab.watching.tasks import GONE, WatchedTask, entry_of
 
@@ -96,7 +96,6 @@ class Watch:
         self._listeners = tuple(listeners)
         self._on_trouble = on_trouble
         self._disk = SweepFolder(folder)
-        self._lock = threading.Lock()
         self._told: set[str] = set()
         self._forget()
 
@@ -143,74 +142,39 @@ class Watch:
         """Whether the sweep file means a weights file."""
         return is_named(self.spec, found.ref)
 
-    def ask(self, request: ScoringRequest) -> str:
-        """Notes a request for a checkpoint in the folder; from any thread.
-
-        Returns:
-            Its id, the same for the same request; it is on the disk when this returns.
-
-        Raises:
-            FailedPrecondition: The journal is not open now.
-            OSError: It cannot be written.
-        """
-        with self._lock:
-            if request.id not in self._asked:
-                self._disk.journal.append("asked", request.id, request=dataclasses.asdict(request))
-                self._asked[request.id] = request
-        return request.id
-
-    def asked(self, request_id: str) -> tuple[ScoringRequest, ScoredCheckpoint | None] | None:
-        """A request and its checkpoint as it is now, None until that is whole; from any thread.
-
-        None where there is no such request.
-        """
-        with self._lock:
-            request = self._asked.get(request_id)
-            if request is None:
-                return None
-            arrival = self._latest.get(request.ref)
-            cells = () if arrival is None else self._cells.get(arrival.id, ())
-        if arrival is None or not cells:
-            return request, None
-        return request, self._scored(arrival, cells)
-
     def _forget(self) -> None:
         self._arrivals: dict[str, Arrival] = {}
         self._latest: dict[CheckpointRef, Arrival] = {}
         self._cells: dict[str, tuple[Cell, ...]] = {}
         self._unplanned: dict[str, None] = {}
         self._open: dict[str, None] = {}
-        self._asked: dict[str, ScoringRequest] = {}
         self._entries: dict[str, Entry] = {}
 
     def _restore(self) -> None:
         """Reads what the folder knows."""
-        with self._lock:
-            self._forget()
-            reported = set()
-            for event in self._disk.journal.events():
-                match event["event"]:
-                    case "arrived":
-                        ref = CheckpointRef(event["checkpoint"], event["weights"])
-                        stamp = tuple(event["stamp"])
-                        self._note(Arrival(ref, event["digest"], event["epoch"], stamp))
-                    case "asked":
-                        self._asked[event["cell"]] = ScoringRequest(**event["request"])
-                    case "reported":
-                        reported.add(event["cell"])
-            self._entries = self._disk.journal.entries()
-            known = self._disk.read_plan()
-            self._has_plan = known is not None
-            plan = self._plan(() if known is None else known.cells)
-            if known not in (None, plan):
-                self._disk.write_plan(plan)
-            ids = {(a.ref, a.digest): a.id for a in self._arrivals.values()}
-            for cell in plan.cells:
-                key = ids.get((cell.checkpoint, cell.content))
-                if key is not None:
-                    self._cells[key] = (*self._cells.get(key, ()), cell)
-            self._unplanned = {key: None for key in self._arrivals if key not in self._cells}
-            self._open = {key: None for key in self._cells if key not in reported}
+        self._forget()
+        reported = set()
+        for event in self._disk.journal.events():
+            match event["event"]:
+                case "arrived":
+                    ref = CheckpointRef(event["checkpoint"], event["weights"])
+                    stamp = tuple(event["stamp"])
+                    self._note(Arrival(ref, event["digest"], event["epoch"], stamp))
+                case "reported":
+                    reported.add(event["cell"])
+        self._entries = self._disk.journal.entries()
+        known = self._disk.read_plan()
+        self._has_plan = known is not None
+        plan = self._plan(() if known is None else known.cells)
+        if known not in (None, plan):
+            self._disk.write_plan(plan)
+        ids = {(a.ref, a.digest): a.id for a in self._arrivals.values()}
+        for cell in plan.cells:
+            key = ids.get((cell.checkpoint, cell.content))
+            if key is not None:
+                self._cells[key] = (*self._cells.get(key, ()), cell)
+        self._unplanned = {key: None for key in self._arrivals if key not in self._cells}
+        self._open = {key: None for key in self._cells if key not in reported}
 
     def _plan(self, cells: tuple[Cell, ...]) -> Plan:
         return Plan(self.spec.name, self.spec.description, self.spec.document, cells)
@@ -329,10 +293,9 @@ class Watch:
             "arrived", arrival.id, checkpoint=found.ref.name, weights=found.ref.weights,
             digest=digest, epoch=found.epoch, stamp=list(found.stamp),
         )  # fmt: skip
-        with self._lock:
-            self._note(arrival)
-            if arrival.id not in self._cells:
-                self._unplanned[arrival.id] = None
+        self._note(arrival)
+        if arrival.id not in self._cells:
+            self._unplanned[arrival.id] = None
         return arrival.id
 
     def _make_cells(
@@ -356,12 +319,11 @@ class Watch:
             self._disk.add_cells(key, cells)
         else:
             self._disk.write_plan(self._plan(cells))
-        with self._lock:
-            self._has_plan = True
-            self._cells[key] = cells
-            del self._unplanned[key]
-            if cells:
-                self._open[key] = None
+        self._has_plan = True
+        self._cells[key] = cells
+        del self._unplanned[key]
+        if cells:
+            self._open[key] = None
 
     def _report(self) -> None:
         """Tells the listeners of the checkpoints that have come to their end."""

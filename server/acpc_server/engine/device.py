@@ -72,7 +72,7 @@ class DeviceEngine:
         merge: Whether chunks may share a device call.
         latent_bytes: Latents of frames seen lately that are kept for callers.
         threads: CPU threads of the device's owner; torch's default when 0.
-        compile_after: Interactive pools of one shape before they get a fast path; 0: never.
+        graph_after: Interactive pools of one shape before they get a fast path; 0: never.
         on_failed: Called once with what is wrong when the device cannot be trusted any more.
 
     Attributes:
@@ -94,7 +94,7 @@ class DeviceEngine:
         merge: bool = True,
         latent_bytes: int = 0,
         threads: int = 0,
-        compile_after: int = 0,
+        graph_after: int = 0,
         on_failed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.device = device
@@ -113,7 +113,7 @@ class DeviceEngine:
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
         self._admission = admission = admission or AdmissionController()
         self._queue = BatchQueue(metrics, admission, self.limiter)
-        self._fast = FastPaths(device, metrics, after=compile_after)
+        self._fast = FastPaths(device, metrics, after=graph_after)
         self.owner = DeviceOwner(
             device, metrics, self._queue, admission.latency, threads=threads, on_failed=on_failed
         )

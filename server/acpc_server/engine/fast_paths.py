@@ -1,7 +1,7 @@
-"""Serves computations that come often by a fast path, which never answers unwatched.
+"""Serves computations that come often by a captured graph, which never answers unchecked.
 
 A planner asks for the same shape thousands of times. Once a key has come often enough, its
-computation is compiled (CPU) or captured as a CUDA graph. The fast path serves after its first
+computation is captured as a graph of the device. The fast path serves after its first
 answers have agreed with the eager ones. From then on every answer is looked at, and a part of each
 computed eagerly too; an answer that is wrong is computed eagerly instead, and ends the path.
 Whatever goes wrong, the caller gets the eager answer.
@@ -10,26 +10,21 @@ Whatever goes wrong, the caller gets the eager answer.
 from __future__ import annotations
 
 import math
-import tempfile
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 import structlog
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from acpc_server.engine.accelerator import to_host
 from acpc_server.engine.canary import accelerator_failed
-from acpc_server.engine.compiler import CompilationFailed, Compute, compile_module
-from acpc_server.engine.graphs import capture
+from acpc_server.engine.graphs import Compute, capture
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.engine")
-# A fast path holds a copy of the weights, or the memory of a graph.
+# A fast path holds the memory of a graph.
 MAX_PATHS = 4
 # Another key may have the place of a path that was not asked for in so many computations. More keys
 # than places that all keep coming would else be made, and dropped, for ever.
@@ -52,21 +47,16 @@ class Computation:
         primitive: Its kind, a label of metrics.
         key: Equal for computations with equal answers; shapes of inputs need not be in it.
         eager: Computes the answer.
-        module: The same as a module with every weight it reads, for the compiler; None when the
-            model's family shows no network.
         tolerance: Largest difference from the eager answer, relative to its largest number.
         part: Given a place in [0, 1), an answer and the inputs, a small part of the answer there
             as it is, and as it must be by the eager computation.
-        reduced: Whether it is computed under bfloat16 autocast.
     """
 
     primitive: str
     key: Hashable
     eager: Compute
-    module: Callable[[], nn.Module] | None
     tolerance: float
     part: Callable[..., tuple[Tensor, Tensor]]
-    reduced: bool = False
 
 
 @dataclass
@@ -99,9 +89,8 @@ class FastPaths:
         self._metrics = metrics
         self._after = after
         self._paths: OrderedDict[Hashable, _Path] = OrderedDict()
-        self._ended: set[Hashable] = set()  # few: each took a minute to make
+        self._ended: set[Hashable] = set()  # few: each has served
         self._computations = 0
-        self._compiling: _Path | None = None  # one at a time: it takes a core
 
     @property
     def wanted(self) -> bool:
@@ -168,15 +157,12 @@ class FastPaths:
         self._computations += 1
         path.used = self._computations
         if len(self._paths) > MAX_KEYS:
-            kept = self._compiling
-            one = next(x for x in self._paths.values() if x.fast is None and x is not kept)
+            one = next(x for x in self._paths.values() if x.fast is None)
             del self._paths[one.key]
         return path
 
     def _has_place(self) -> bool:
         """Whether a path may be made now; one that is not asked for any more makes room."""
-        if self._compiling is not None:
-            return False
         made = [path for path in self._paths.values() if path.fast is not None]
         if len(made) < MAX_PATHS:
             return True
@@ -200,37 +186,10 @@ class FastPaths:
         self._forget(path)
 
     def _make(self, what: Computation, path: _Path, inputs: tuple[Tensor, ...]) -> None:
-        if self._device.type != "cpu":
-            try:
-                path.fast = capture(what.eager, inputs)
-            except RuntimeError as error:
-                log.warning("graph_capture_failed", primitive=what.primitive, error=str(error))
-            return
-        # As many threads as this call has, which its shape alone decides.
-        target = partial(self._compile, what, path, inputs, torch.get_num_threads())
-        self._compiling = path
         try:
-            threading.Thread(target=target, name="compiler", daemon=True).start()
-        except RuntimeError as error:  # the host has no thread left
-            self._compiling = None
-            log.warning("compilation_failed", primitive=what.primitive, error=str(error))
-
-    def _compile(
-        self, what: Computation, path: _Path, inputs: tuple[Tensor, ...], threads: int
-    ) -> None:
-        shapes = [tuple(x.shape) for x in inputs]
-        log.info("fast_path_compiling", primitive=what.primitive, shapes=shapes)
-        try:
-            if what.module is None:
-                raise CompilationFailed("the model's family does not show its network")
-            with tempfile.TemporaryDirectory(prefix="acpc-compiler-") as folder:
-                path.fast = compile_module(
-                    what.module(), inputs, Path(folder), threads, reduced=what.reduced
-                )
-        except Exception as error:  # noqa: BLE001 - a compiler, of any plug-in's network
-            log.warning("compilation_failed", primitive=what.primitive, error=str(error))
-        finally:
-            self._compiling = None
+            path.fast = capture(what.eager, inputs)
+        except RuntimeError as error:
+            log.warning("graph_capture_failed", primitive=what.primitive, error=str(error))
 
 
 def _difference(found: Tensor, wanted: Tensor) -> float:

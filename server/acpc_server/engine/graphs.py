@@ -8,8 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from acpc_server.engine.compiler import Compute
-
+Compute = Callable[..., Tensor]
+"""Tensors of fixed shapes to one tensor."""
 WARM_UP = 3
 _CLASSES = {"cuda": "CUDAGraph", "xpu": "XPUGraph"}
 

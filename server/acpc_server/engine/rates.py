@@ -5,10 +5,8 @@ A rate that is low is told with what to do about it. It fails nothing: a machine
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import torch
 from acpc.contract import NumericMode
@@ -17,11 +15,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from acpc_server.engine.accelerator import synchronise, to_device, to_host
-from acpc_server.engine.compiler import CompilationFailed, Compute, compile_module
 from acpc_server.engine.device import DeviceEngine
 from acpc_server.engine.examined import FAILS, LOW, OK, TOLD, Examined, Trial, apart
 from acpc_server.engine.graphs import capture
-from acpc_server.engine.pools import TOLERANCE, pool_computation
+from acpc_server.engine.pools import TOLERANCE
 from acpc_server.engine.precision import arithmetic
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.models import FrozenWorldModel, rollout_pool
@@ -100,12 +97,9 @@ def _copies(device: torch.device) -> Iterator[Examined]:
 
 
 def examine_fast_path(device: torch.device, model: FrozenWorldModel) -> list[Examined]:
-    """A pool as a fast path of the device, a graph or compiled, beside the pool itself.
-
-    To compile takes a minute and a C++ compiler.
-    """
-    name, trial = ("compiled" if device.type == "cpu" else "graph"), Trial.of(model)
-    advice = "serve without --compile-pools-after"
+    """A pool as a captured graph of the device, beside the pool computed eagerly."""
+    name, trial = "graph", Trial.of(model)
+    advice = "serve without --graph-pools-after"
     with arithmetic(NumericMode.FP32, device):
         inputs = to_device(device, torch.float32, trial.histories, trial.past, trial.pools)
         given = tuple(x.contiguous().clone() for x in inputs)
@@ -114,12 +108,11 @@ def examine_fast_path(device: torch.device, model: FrozenWorldModel) -> list[Exa
             return to_host(rollout_pool(model, *given))
 
         try:
-            fast = _fast_path(device, model, given)
+            fast = capture(lambda *x: rollout_pool(model, *x), given)
             worst = apart(to_host(fast(*given)), eager())
-        except (RuntimeError, CompilationFailed) as error:
+        except RuntimeError as error:
             why = (str(error).splitlines() or [type(error).__name__])[0]
-            hint = "" if device.type != "cpu" else "; it needs a C++ compiler (g++) on PATH"
-            return [Examined(name, why, "an answer", FAILS, advice + hint)]
+            return [Examined(name, why, "an answer", FAILS, advice)]
         times = best_seconds(eager, device)
         times /= best_seconds(lambda: to_host(fast(*given)), device)
     verdict = (OK, "") if worst <= TOLERANCE else (FAILS, advice)
@@ -128,18 +121,6 @@ def examine_fast_path(device: torch.device, model: FrozenWorldModel) -> list[Exa
         Examined(name, f"{worst:.1e}", f"{TOLERANCE:.0e}", *verdict, worst),
         Examined(f"{name} against eager", f"{times:.2f} x", "at least 1 x", *quick, times),
     ]
-
-
-def _fast_path(device: torch.device, model: FrozenWorldModel, given: tuple[Tensor, ...]) -> Compute:
-    if device.type != "cpu":
-        return capture(lambda *x: rollout_pool(model, *x), given)
-    what = pool_computation(model, NumericMode.FP32)
-    if what is None or what.module is None:
-        raise CompilationFailed("the checkpoint's family shows no network to compile")
-    with tempfile.TemporaryDirectory(prefix="acpc-doctor-") as folder:
-        return compile_module(
-            what.module(), given, Path(folder), torch.get_num_threads(), reduced=False
-        )
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:

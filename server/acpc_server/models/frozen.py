@@ -105,10 +105,6 @@ class FrozenNetwork(Generic[Network]):
         """Where inputs must live."""
         return self._device
 
-    def __getstate__(self) -> dict[str, object]:
-        """Without prepared weights, which a compiler's process has no use for."""
-        return {**self.__dict__, "_prepared": {}, "_prepared_bytes": 0}
-
     @property
     def prepared_bytes(self) -> int:
         """Bytes that prepared weights take now, beside the model's own."""
@@ -152,7 +148,7 @@ class FrozenJepa(FrozenNetwork[JepaModel]):
 
     @property
     def network(self) -> JepaModel:
-        """The network, for a compiler."""
+        """The network behind it."""
         return self._network
 
     @torch.no_grad()

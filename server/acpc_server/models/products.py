@@ -102,10 +102,6 @@ class Linear(nn.Linear):
         self._hold()
         return self.weight.nbytes
 
-    def __getstate__(self) -> dict[str, object]:
-        """Without the packed weight, which only this process can read."""
-        return {key: value for key, value in self.__dict__.items() if key != "_packed"}
-
     def _hold(self) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None)
 

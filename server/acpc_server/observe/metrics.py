@@ -129,7 +129,7 @@ class Metrics:
         self.queue_depth = gauge("acpc_queue_depth", text, ("priority",))
         text = "Look-ups of a frame or view in the latent cache."
         self.latent_lookups = counter("acpc_latent_lookups", text, ("result",))
-        text = "Fast paths that serve: computations of one shape, compiled or as a CUDA graph."
+        text = "Fast paths that serve: computations of one shape, as a captured graph."
         self.fast_paths = gauge("acpc_fast_paths", text, ("primitive",))
         text = "Fast paths that gave a wrong answer, which was computed eagerly, and were ended."
         self.fast_paths_ended = counter("acpc_fast_paths_ended", text, ("primitive", "reason"))

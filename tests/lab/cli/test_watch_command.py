@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -147,16 +146,10 @@ def test_a_command_for_failures_that_is_too_slow_ends_with_all_that_it_started(
         os.close(reader)
 
 
-def test_wrong_usage_is_named(acpc: Callable[..., Any], file: Path) -> None:
-    for options, words in (
-        (["--listen", "8765"], "wanted HOST:PORT"),
-        (["--listen", "0.0.0.0:0"], "give it a token"),
-        (["--listen", "192.0.2.1:0", "--listen-token-file", str(file)], "cannot listen"),
-        (["--gate", "sure"], "confident"),
-    ):
-        answer = acpc(*options)
-        assert answer.exit_code == 2, answer.output
-        assert words in " ".join(answer.stderr.replace("│", " ").split())
+def test_wrong_usage_is_named(acpc: Callable[..., Any]) -> None:
+    answer = acpc("--gate", "sure")
+    assert answer.exit_code == 2, answer.output
+    assert "confident" in " ".join(answer.stderr.replace("│", " ").split())
 
 
 def test_a_checkpoint_without_a_name_at_the_server_wants_a_prefix(
@@ -178,18 +171,16 @@ def test_an_interrupt_leaves_cleanly_and_the_same_command_goes_on(
     party.looks = 10**9
     with served(party) as target:
         command = [ACPC, "watch", str(root), "--sweep", str(file), "--target", target]
-        command += ["--listen", "127.0.0.1:0"]
         with processes.running(command, stderr=subprocess.PIPE, text=True) as process:
             wait_until(lambda: len(party.jobs) == 2)
             process.send_signal(signal.SIGINT)
             _, told = process.communicate(timeout=GENEROUS_SECONDS)
         assert process.returncode == 130
-        assert re.search(r"listening at http://127.0.0.1:\d+/operations", told)
         assert "interrupted: jobs go on at the server" in told
         assert "Traceback" not in told
         party.looks = 0
         for job in party.jobs.values():
             job.looks = 0
-        last = processes.run([*command[:-2], "--once"])
+        last = processes.run([*command, "--once"])
         assert len(last.stdout.splitlines()) == 2
         assert len(party.jobs) == 2

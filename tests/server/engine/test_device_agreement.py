@@ -56,7 +56,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, device: torch.device) -> Fro
 
 @pytest.fixture(scope="module")
 def engine(device: torch.device) -> Iterator[DeviceEngine]:
-    engine = DeviceEngine(device, Metrics(), compile_after=0 if device.type == "cpu" else 2)
+    engine = DeviceEngine(device, Metrics(), graph_after=0 if device.type == "cpu" else 2)
     yield engine
     engine.close()
 

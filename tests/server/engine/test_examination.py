@@ -17,7 +17,6 @@ from acpc_server.engine import (
     require_mode,
     turn_off_failing,
 )
-from acpc_server.engine.compiler import CompilationFailed
 from acpc_server.engine.examination import KINDS
 from acpc_server.engine.rates import examine_fast_path, examine_rates
 from acpc_server.errors import FailedPrecondition
@@ -197,9 +196,8 @@ def test_every_built_in_kind_is_drawn_beside_the_cpu() -> None:
     assert {spec.kind for spec in KINDS} == ours - {"identity", "given_views"}
 
 
-def test_the_command_says_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_what_it_found(tmp_path: Path) -> None:
     told = tmp_path / "doctor.json"
-    monkeypatch.setattr("acpc_server.engine.rates._fast_path", lambda *_: pytest.fail("a minute"))
     result = CliRunner().invoke(app, ["doctor", "--device", "cpu", "--json", str(told)])
     assert result.exit_code == 0, result.output
     found = {one["what"]: one for one in json.loads(told.read_text())}
@@ -241,24 +239,20 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_tried(
 
 
 @pytest.mark.parametrize("factor, verdicts", [(1.0, "ok"), (1.001, "FAILS")])
-def test_compiled_code_is_set_beside_what_it_stands_for(
+def test_a_captured_graph_is_set_beside_what_it_stands_for(
     monkeypatch: pytest.MonkeyPatch, factor: float, verdicts: str
 ) -> None:
     model = sample_model(CPU)
-    compiled = lambda *_: lambda *inputs: rollout_pool(model, *inputs) * factor  # noqa: E731
-    monkeypatch.setattr("acpc_server.engine.rates._fast_path", compiled)
+    captured = lambda *_: lambda *inputs: rollout_pool(model, *inputs) * factor  # noqa: E731
+    monkeypatch.setattr("acpc_server.engine.rates.capture", captured)
     answer, speed = examine_fast_path(CPU, model)
-    assert (answer.what, answer.verdict) == ("compiled", verdicts)
+    assert (answer.what, answer.verdict) == ("graph", verdicts)
     assert speed.verdict in ("ok", "low")
 
 
-def test_without_a_compiler_the_doctor_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_compiler(*_: object) -> None:
-        raise CompilationFailed("the compiling process ended with 1")
-
-    monkeypatch.setattr("acpc_server.engine.rates.compile_module", lambda *_, **__: no_compiler())
+def test_a_device_without_graphs_is_reported_with_what_to_do() -> None:
     (found,) = examine_fast_path(CPU, sample_model(CPU))
-    assert found.failed and "g++" in found.advice
+    assert found.failed and "--graph-pools-after" in found.advice
 
 
 @pytest.mark.parametrize("share, verdict", [(0.5, "ok"), (0.01, "low")])
