@@ -112,11 +112,10 @@ def _of_the_lab() -> dict[str, Schema]:
         "type": "object",
         "description": "How confident verdicts are corrected for the number of cells.",
     }
-    # Not required: files of earlier releases lack them.
-    held = {**cell, "family_wise": among}, {**sweep, "family_wise": method}
+    cell["family_wise"], sweep["family_wise"] = among, method
     return {
-        "sweep_cell": {"type": "object", "properties": held[0], "required": list(cell)},
-        "sweep": {"type": "object", "properties": held[1], "required": list(sweep)},
+        "sweep_cell": {"type": "object", "properties": cell, "required": list(cell)},
+        "sweep": {"type": "object", "properties": sweep, "required": list(sweep)},
         "study_summary": {"type": "object", "description": "Every number of the summary."},
     }
 

@@ -22,7 +22,6 @@ from acpc_client import (
     Operation,
     Result,
     Score,
-    StudyResult,
     answered,
     errors,
     load_result,
@@ -36,7 +35,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from result_schema import FILE, checked
 
-OLDER = Path(__file__).with_name("older_results")
 FORMATS = [".json", ".npz", ".parquet"]
 ENDED = datetime(2026, 11, 22, 7, 30, tzinfo=UTC)
 
@@ -96,24 +94,6 @@ def test_the_request_of_a_score_is_the_contracts() -> None:
     assert document["time"] == "2026-11-22T07:30:00+00:00"
     assert "receipt" not in document["answer"]
     assert Result.of(studied()).request["study"]["seed"] == 2**64 - 1
-
-
-@pytest.mark.parametrize("name", ["score.json", "score.npz", "score.parquet"])
-def test_scores_of_the_release_before_still_load(name: str) -> None:
-    read = load_result(OLDER / name)
-    assert read.answer == Score.from_message(score_response(pb.OUTCOME_FAILED))
-    assert (read.kind, read.request, read.time) == ("score", {}, None)
-    values = read.answer.checkpoint.anchor_values
-    assert values.anchor_ids.dtype == np.int64 and values.trajectory_ids is None
-
-
-@pytest.mark.parametrize("name", ["study.json", "study.npz"])
-def test_studies_of_the_release_before_still_load(name: str) -> None:
-    study = load_result(OLDER / name).answer
-    assert isinstance(study, StudyResult)
-    assert (study.kind, study.rows, study.parameters) == ("drift", 3, {"seed": "3"})
-    np.testing.assert_array_equal(study.columns["acpc"], [0.1, 0.2, np.nan])
-    assert study.arrays["encoder_clean"].shape == (2, 3)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

@@ -19,8 +19,8 @@ class Policy(PolicyRule):
 
     In a ``with`` block the steps, one after another, keep one stream: the session of a step is
     moved to the frame of the next where only frames, past blocks, goal or views of the caller's
-    differ. Where anything else does, as after REFINE, where the stream has broken, and with servers
-    of earlier releases a new one is opened. Answers are the same, but for their request id.
+    differ. Where anything else does, as after REFINE, and where the stream has broken, a new one is
+    opened. Answers are the same, but for their request id.
     """
 
     def __enter__(self) -> Policy:

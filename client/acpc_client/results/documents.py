@@ -195,15 +195,13 @@ def described(value: Any) -> Any:  # noqa: ANN401 - any argument
 def read_document(document: Any, arrays: Mapping[str, NDArray[Any]]) -> Result:  # noqa: ANN401
     """The result that a document is, with its arrays inside or beside it.
 
-    Documents of releases that wrote an answer alone are read too.
-
     Raises:
         ArgumentError: It is none, or of a newer release; names the field of the document.
     """
     if not isinstance(document, Mapping):
         raise ArgumentError("", f"holds no result: found {_brief(document)}, wanted an object")
     if "schema" not in document:
-        return _read_older(document, arrays)
+        raise ArgumentError("", f"holds no result: it has no schema, which is {SCHEMA!r}")
     if document["schema"] != SCHEMA:
         raise ArgumentError("schema", f"found {_brief(document['schema'])}, wanted {SCHEMA!r}")
     version = document.get("schema_version")
@@ -254,15 +252,3 @@ def _answer_of(kind: type[Any], plain: Any, arrays: Mapping[str, NDArray[Any]]) 
         if field.partition(".")[0] in _ABOVE:
             raise ArgumentError(field, error.description) from error
         raise
-
-
-def _read_older(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Result:
-    """A score, a study, or an operation with one of them, without what was asked."""
-    if "verdict" in document:
-        return Result.of(decode(Score, document, arrays))
-    if "columns" in document:
-        return Result.of(decode(StudyResult, document, arrays))
-    for nested in _NESTED:
-        if isinstance(document.get(nested), Mapping):
-            return _read_older(document[nested], arrays)
-    raise ArgumentError("", f"holds no result: it has no schema, which says {SCHEMA!r}")

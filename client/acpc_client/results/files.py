@@ -61,7 +61,6 @@ def load_result(path: str | Path) -> Result:
     """Reads what ``save_result`` wrote, or ``--output``, ``--json`` and a sweep's folder hold.
 
     npz and Parquet give back every bit; JSON all but infinities, which it holds as null, as NaN.
-    Files of earlier releases are read too; they do not say what was asked.
 
     Raises:
         ArgumentError: Another format, no such file, or no result in it.
@@ -158,15 +157,9 @@ def _to_npz(result: Result) -> bytes:
 
 def _from_npz(content: bytes) -> Read:
     arrays = read_npz(content)
-    name = next((name for name in ("study", "score", _DOCUMENT) if name in arrays), None)
-    if name is None:
+    if _DOCUMENT not in arrays:
         raise ArgumentError("", f"holds no result: it has no entry {_DOCUMENT!r}")
-    document = _parsed(str(arrays.pop(name)))
-    if name == "study" and isinstance(document, dict):  # of an earlier release
-        for group in ("columns", "arrays"):
-            names = [name for name in arrays if name.startswith(f"{group}/")]
-            document[group] = {name.removeprefix(f"{group}/"): name for name in names}
-    return document, arrays
+    return _parsed(str(arrays.pop(_DOCUMENT))), arrays
 
 
 def _to_parquet(result: Result) -> bytes:

@@ -52,8 +52,8 @@ class PlanSession(SessionBase):
         """Enters this session for an episode; returns ``before``, moved here, where it can be.
 
         It can be where only frames, past blocks, goal and views of the caller's differ; answers
-        keep its request id. Otherwise, and where its stream has broken or its server is of an
-        earlier release, it is closed and a stream opened for this one. The stream may last an hour:
+        keep its request id. Otherwise, and where its stream has broken, it is closed and a stream
+        opened for this one. The stream may last an hour:
         ``timeout`` covers this call alone, and each later message has its own.
 
         Raises:
@@ -137,8 +137,7 @@ class PlanSession(SessionBase):
         Raises:
             ArgumentError: An argument cannot be sent as it is; the session goes on.
             SessionClosed: The session is not open.
-            AcpcError: What the server rejected, or could not do; the session has ended. One of an
-                earlier release does not know of this: InvalidArgument.
+            AcpcError: What the server rejected, or could not do; the session has ended.
         """
         request = planning.frame(
             history,

@@ -126,8 +126,7 @@ class SessionBase:
         late = isinstance(error, DeadlineExceeded) and not error.reason
         if late or isinstance(error, ArgumentError) or attempts.over():
             raise error
-        # A server of an earlier release takes a frame for a bad pool. Whoever was wrong, a new
-        # stream tells.
+        # A frame that was rejected: a new stream tells whether the moment itself is.
         self._follows = not isinstance(error, InvalidArgument)
         if not isinstance(error, ResourceExhausted):
             return 0.0

@@ -103,7 +103,6 @@ class Journal:
         """Adds an event of a task; it is on the disk when this returns."""
         file = self._open()
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        # Earlier releases called every task a cell.
         line = json.dumps({"time": now, "event": event, "cell": task, **details})
         file.write(f"{line}\n".encode())
         file.flush()

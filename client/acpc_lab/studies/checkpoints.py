@@ -136,7 +136,7 @@ def _rows_of(kind: type[Kind], row: StudyCheckpoint, answer: StudyResult) -> Kin
             columns[field.name] = values.astype(np.int64) if values.dtype == bool else values
         elif field.name in ("task", "run", "level"):
             columns[field.name] = [labels[field.name]] * answer.rows
-        elif not field.column.optional:  # a server of an older release leaves some out
+        elif not field.column.optional:
             raise MalformedAnswer(
                 f"{row.checkpoint.name}: column {field.name} is missing; found "
                 f"{', '.join(answer.columns)}"

@@ -86,9 +86,7 @@ class PlannerParameters(Parameters):
         column = f"first_{name}" if self.pool == "first" else name
         values: Numbers = getattr(rows, column)
         if np.isnan(values).any():
-            raise ArgumentError(
-                column, "is missing; the rows are of an older release: measure them again"
-            )
+            raise ArgumentError(column, "is missing; measure the rows again, with this column")
         return values
 
 

@@ -144,7 +144,7 @@ class Depot:
         said = {**dataclasses.asdict(source), "seed": anchors.node.value.get("seed")}
         for name in ("window_future_frames", "sample"):
             if not said[name]:
-                del said[name]  # as in the ids of earlier releases
+                del said[name]  # ids hold what the file names, no more
         content = [self.sweep, said, anchors.history or HISTORY, self.horizon]
         content += [str(self.reading)] if self.reading else []
         return str(uuid.uuid5(NAMESPACE, json.dumps(content)))

@@ -289,11 +289,12 @@ class SweepResults(Tabular, Sequence[CellResult]):
         """Cells of which it is not sure that they pass; references do not count.
 
         Raises:
-            FailedPrecondition: Scores without evidence, of a server of an earlier release.
+            FailedPrecondition: Scores without evidence.
         """
         if any(item.among is not None and item.among.alone is None for item in self.cells):
             raise FailedPrecondition(
-                "scores without evidence: the server is of an earlier release", reason="NO_EVIDENCE"
+                "a score has no evidence, so nothing says how sure it is: score again",
+                reason="NO_EVIDENCE",
             )
         passing = (Outcome.PASSED, Outcome.INCONCLUSIVE)
         return tuple(x for x in self.cells if x.among and x.among.alone not in passing)

@@ -189,8 +189,8 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
             raise ArgumentError("gate", f"found {gate!r}, wanted point or confident")
         if self.evidence is None:
             raise FailedPrecondition(
-                "this score does not say how sure it is: the server that computed it is of an "
-                "earlier release; score again with a newer one, or gate on the point verdict",
+                "this score has no evidence of how sure it is: score again, or gate on the "
+                "point verdict",
                 reason="NO_EVIDENCE",
             )
         return self.evidence.confident_outcome

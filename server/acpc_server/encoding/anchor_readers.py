@@ -95,8 +95,8 @@ class AnchorReaders:
         info = self._sets.get(digest).info
         if info.source is None:
             return AnchorSetSource(digest, info.anchors)
-        drawn = info.source.with_windows(Reading.PAPER, info.horizon)  # open in earlier releases
-        return AnchorSetSource(digest, info.anchors, drawn.window_future_frames, drawn.sample)
+        source = info.source
+        return AnchorSetSource(digest, info.anchors, source.window_future_frames, source.sample)
 
     def reading(self, source: AnySource) -> Reading:
         """The reading of a request that does not say one: the task file's, or the paper's.

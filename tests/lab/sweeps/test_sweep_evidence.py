@@ -153,7 +153,7 @@ def test_an_older_score_does_not_pass_the_confident_gate(
 ) -> None:
     party.fates["a"] = deque([PASSES, OLDER])
     answer = acpc("run", "--gate", "confident")
-    assert answer.exit_code == 1 and "earlier release" in answer.stderr
+    assert answer.exit_code == 1 and "no evidence" in answer.stderr
 
 
 def test_the_table_shows_intervals_and_both_verdicts(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from acpc import contract
-from acpc.contract import AnchorArray, AnchorSource, Reading, from_json
+from acpc.contract import AnchorArray, AnchorSource, from_json
 
 from acpc_server.errors import FailedPrecondition
 
@@ -35,13 +35,6 @@ class UploadHeader(contract.UploadHeader):
     """What a set is going to be; ``source`` is set when the server draws it from a dataset."""
 
     source: AnchorSource | None = field(default=None, metadata={"wire": None})
-
-    def __post_init__(self) -> None:
-        """Decides the source's windows where they are open, as in headers of earlier releases."""
-        super().__post_init__()
-        if self.source is not None:
-            windows = self.source.with_windows(Reading.PAPER, self.horizon)
-            object.__setattr__(self, "source", windows)
 
 
 @dataclass(frozen=True)

@@ -138,12 +138,12 @@ def read_members(path: Path, *names: str) -> list[np.ndarray]:
 
 
 def read_layouts(path: Path) -> tuple[Layout, ...]:
-    """The extra arrays of a shard; an earlier release's has none. Raises as ``read_members``."""
+    """Return the extra arrays of a shard. Raises as ``read_members``."""
     try:
         with _PARSING, np.load(path, allow_pickle=False) as members:
-            listed = members["extras"].tobytes() if "extras" in members.files else b"[]"
+            listed = members["extras"].tobytes()
         return tuple(Layout(name, dtype, tuple(shape)) for name, dtype, shape in json.loads(listed))
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise damaged(path, str(error)) from error
 
 
