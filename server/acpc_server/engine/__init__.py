@@ -8,12 +8,12 @@ from acpc_server.engine.accelerator import (
     to_host,
 )
 from acpc_server.engine.allocator import keep_freed_memory, report_memory
+from acpc_server.engine.answers import equal_rows
 from acpc_server.engine.checkpoints import (
     CheckpointCache,
     LoadedCheckpoint,
 )
 from acpc_server.engine.device import DeviceEngine
-from acpc_server.engine.equal_rows import equal_rows
 from acpc_server.engine.examination import examine, examine_modes, turn_off_failing
 from acpc_server.engine.examined import UNTRIED, Examined
 from acpc_server.engine.precision import latent_dtype, require_mode

@@ -14,14 +14,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from acpc_server.engine.accelerator import device_model, pinned, to_device, to_host
-from acpc_server.engine.equal_rows import equal_rows, share_rows
+from acpc_server.engine.answers import by_rows, equal_rows, repeatable, share_rows
 from acpc_server.engine.fast_paths import FastPaths
 from acpc_server.engine.latents import LatentCache
 from acpc_server.engine.owner import DeviceOwner
 from acpc_server.engine.pools import pool_computation
 from acpc_server.engine.precision import arithmetic, latent_dtype
-from acpc_server.engine.repeatable import repeatable
-from acpc_server.engine.rows import by_rows
 from acpc_server.engine.sizes import (
     HELD_LATENTS,
     UNCOUNTED_LATENTS,

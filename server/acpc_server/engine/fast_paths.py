@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from acpc_server.engine.accelerator import to_host
-from acpc_server.engine.canary import accelerator_failed
+from acpc_server.engine.answers import accelerator_failed
 from acpc_server.engine.graphs import Compute, capture
 from acpc_server.observe import Metrics
 

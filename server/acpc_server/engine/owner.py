@@ -17,7 +17,7 @@ import structlog
 import torch
 from acpc import tracing
 
-from acpc_server.engine.canary import accelerator_failed, wrong_answer
+from acpc_server.engine.answers import accelerator_failed, wrong_answer
 from acpc_server.engine.threads import own_threads
 from acpc_server.errors import (
     AcpcError,
@@ -88,7 +88,7 @@ class DeviceOwner:
 
     @property
     def is_here(self) -> bool:
-        """Whether the caller is the owner itself, in a device call."""
+        """Return whether the caller is the owner itself, in a device call."""
         return threading.current_thread() is self._thread
 
     @property
@@ -97,7 +97,7 @@ class DeviceOwner:
         return self._under_way
 
     def trouble(self, max_idle_seconds: float) -> str:
-        """What was wrong with the last canary, or ''.
+        """Return what was wrong with the last product of known result, or ''.
 
         Sends another one when the device has computed nothing for so long. Never waits: a device
         that is busy is the business of whoever watches :attr:`call`.
@@ -129,7 +129,7 @@ class DeviceOwner:
 
     def _send_canary(self) -> None:
         context = RequestContext(Priority.INTERACTIVE)
-        chunk = Chunk(CANARY, CANARY, None, 1, self._sing, context, False, 1)
+        chunk = Chunk(CANARY, CANARY, None, 1, self._run_canary, context, False, 1)
         with suppress(AcpcError):  # a full queue is no fault
             self._queue.put(chunk)
             self._canary = chunk.future
@@ -221,7 +221,7 @@ class DeviceOwner:
             tracing.record(work, chunk.trace, started, ended, rows=chunk.rows, rows_of_call=rows)
 
     def _answer(self, error: Exception) -> Exception | None:
-        """What the callers are told of a call that failed; None when the device is at fault."""
+        """Return the error that callers of a failed call get; None when the device is at fault."""
         if isinstance(error, torch.OutOfMemoryError):
             return _out_of_memory(error)
         if isinstance(error, DeviceFailed) or accelerator_failed(error):
@@ -232,20 +232,20 @@ class DeviceOwner:
             return short
         # A plug-in family with a fault, or a device with one: a call that cannot fail tells.
         try:
-            self._sing([None])
+            self._run_canary([None])
         except Exception as another:  # noqa: BLE001
             return shortage(another)
         return error
 
-    def _sing(self, nothing: list[None]) -> list[None]:
-        """The canary."""
+    def _run_canary(self, nothing: list[None]) -> list[None]:
+        """Raise DeviceFailed when a product of known result is wrong."""
         if wrong := wrong_answer(self._device):
             raise DeviceFailed(wrong)
         return nothing
 
 
 def _still_wanted(chunk: Chunk) -> bool:
-    """Whether to compute the chunk; a caller who ran out of time is told so."""
+    """Return whether to compute the chunk; reject it when its caller has run out of time."""
     if not chunk.future.set_running_or_notify_cancel():
         return False
     try:

@@ -90,7 +90,9 @@ def test_a_server_without_evidence_is_an_error_of_the_confident_gate_and_no_pass
     answer = acpc(*SCORE, "--gate", "confident", "--output", output)
     assert answer.exit_code == 1
     assert "PASSED: what decided the outcome" in answer.stdout
-    assert "error: FAILED_PRECONDITION: this score has no evidence of how sure it is" in answer.stderr
+    assert (
+        "error: FAILED_PRECONDITION: this score has no evidence of how sure it is" in answer.stderr
+    )
     assert checked(output.read_text())["answer"].get("evidence") is None
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from acpc.contract import NumericMode
 from acpc_server.engine import DeviceEngine
-from acpc_server.engine.canary import wrong_answer
+from acpc_server.engine.answers import wrong_answer
 from acpc_server.errors import (
     DeviceFailed,
     HostShortage,
@@ -114,7 +114,7 @@ def test_nan_that_does_not_repeat_is_tried_again(bench: Bench) -> None:
 def test_nan_that_does_not_repeat_is_the_devices_when_its_canary_fails(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acpc_server.engine.repeatable.wrong_answer", lambda _: "2 instead of 3")
+    monkeypatch.setattr("acpc_server.engine.answers.wrong_answer", lambda _: "2 instead of 3")
     with pytest.raises(DeviceFailed, match="2 instead of 3"):
         encode(bench, Spoiled(1), frames(1.0))
     assert len(bench.failures) == 1
