@@ -23,12 +23,13 @@ from acpc_lab.cli.options import (
 app = typer.Typer(no_args_is_help=True, help="Lists, shows, watches, cancels and deletes jobs.")
 
 
-def _full_name(name: str) -> str:
+def full_name(name: str) -> str:
+    """The name of a job, of which the id may be given alone."""
     return name if name.startswith("operations/") else f"operations/{name}"
 
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", callback=_full_name, help="operations/ID, or the ID alone.")
+    str, typer.Argument(metavar="NAME", callback=full_name, help="operations/ID, or the ID alone.")
 ]
 Filter = Annotated[
     str,
