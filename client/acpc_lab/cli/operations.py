@@ -10,6 +10,7 @@ from acpc_client import save_result, status_of
 
 from acpc_lab.cli import render
 from acpc_lab.cli.follow import finish, follow, study_line
+from acpc_lab.cli.gates import JunitOption
 from acpc_lab.cli.options import (
     AnswerOutput,
     Gate,
@@ -73,6 +74,7 @@ def watch(
     *,
     name: Name,
     gate: GateOption = Gate.POINT,
+    junit: JunitOption = None,
     output: ScoreOutput = None,
     server: Server,
     as_json: Json = False,
@@ -80,7 +82,7 @@ def watch(
     """Follows a job to its end; exits as `acpc score` does."""
     with server.connect() as client:
         ended = follow(client, name, timeout=server.timeout, output=output)
-        finish(ended, as_json, gate)
+        finish(ended, as_json, gate, junit)
 
 
 @command(app)

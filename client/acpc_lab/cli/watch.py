@@ -17,6 +17,7 @@ import typer
 from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Outcome
 
 from acpc_lab.cli import render, sweep_tables
+from acpc_lab.cli.gates import Case, JunitOption, case_of, publish
 from acpc_lab.cli.options import (
     Caller,
     Exit,
@@ -169,10 +170,14 @@ class _Telling:
 
     def __post_init__(self) -> None:
         self.outcomes: list[Outcome] = []
+        self.cases: list[Case] = []
 
     def __call__(self, scored: ScoredCheckpoint) -> None:
         self.outcomes.append(scored.outcome)
         ref, epoch = scored.arrival.ref, scored.arrival.epoch
+        known = [item.score.headline() for item in scored.results if item.score is not None]
+        message = "; ".join(known) or "no score"
+        self.cases.append(case_of(f"{ref.name} {ref.weights}", scored.outcome, message))
         if self.as_json:
             render.line(json.dumps(scored.to_dict()))
         else:
@@ -228,6 +233,14 @@ class _Telling:
             if process.returncode:
                 raise subprocess.CalledProcessError(process.returncode, command)
 
+    def missed(self, watching: Watch) -> None:
+        """Adds what appeared and was not scored."""
+        for arrival in watching.unplanned:
+            name = f"{arrival.ref.name} {arrival.ref.weights}"
+            render.note(f"error: {name} was not scored")
+            self.outcomes.append(Outcome.UNSPECIFIED)
+            self.cases.append(case_of(name, Outcome.UNSPECIFIED, "was not scored"))
+
     def exit_code(self) -> Exit:
         """The worst that has been told."""
         for outcome, code in (
@@ -264,6 +277,7 @@ def watch(
             "ACPC_RESULTS (the folder), and the JSON of its scores on stdin.",
         ),
     ] = None,
+    junit: JunitOption = None,
     log_to: LogTo = None,
     listening: Listening,
     server: WatchServer,
@@ -292,7 +306,7 @@ def watch(
 
     With `--listen`, `POST /operations` takes `{"event": "save", "step": 12,
     "checkpoint_dir": "/data/checkpoints/runs/7", "output_dir": "/data/checkpoints/runs"}`, and
-    `GET /operations/ID` tells what has come of it.
+    `GET /operations/ID` tells what has come of it. `--junit` is written when the watch ends.
 
     **Exit codes**, over the checkpoints of this run: 0 all passed, or were inconclusive without a
     reference; 3 one failed; 5 with `--gate confident`: none surely fails, and one is undecided;
@@ -314,9 +328,10 @@ def watch(
                 listeners=[telling, log],
                 on_trouble=render.note,
             )
-            with server.connect(spec) as client, listening.opened(watching):
-                looking.run(watching, client, server.patience)
-    for arrival in watching.unplanned:
-        render.note(f"error: {arrival.ref.name} {arrival.ref.weights} was not scored")
-        telling.outcomes.append(Outcome.UNSPECIFIED)
+            try:
+                with server.connect(spec) as client, listening.opened(watching):
+                    looking.run(watching, client, server.patience)
+            finally:
+                telling.missed(watching)
+                publish("acpc watch", telling.cases, junit, str(sweep))
     raise typer.Exit(telling.exit_code())
