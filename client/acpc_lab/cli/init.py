@@ -98,5 +98,5 @@ def init(
     for sentence in said:
         render.line(sentence)
     open_questions = text.count("CHECK")
-    left = f"; {open_questions} lines marked CHECK are yours to decide" if open_questions else ""
+    left = f"; marked CHECK, yours to decide: {open_questions}" if open_questions else ""
     render.line(f"{target}: written, and anchors can be drawn by it{left}")

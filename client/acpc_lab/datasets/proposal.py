@@ -117,8 +117,9 @@ def _pick(what: str, given: str | None, names: list[str]) -> tuple[str, str]:
     known = [name for name in _KNOWN[what] if name in names]
     if known or len(names) == 1:
         name = (known or names)[0]
-        rest = [other for other in names if other != name]
-        return name, f"; CHECK: there are also {', '.join(rest)}" if rest else ""
+        rest = [json.dumps(other) for other in names if other != name]
+        sure = not rest or name == what  # there may be more cameras, and numbers of other kinds
+        return name, "" if sure else f"; CHECK: there are also {', '.join(rest)}"
     if not names:
         raise ArgumentError(what, f"no column of the dataset can be the {what}: see its columns")
     raise ArgumentError(what, f"is none that is known; name it: one of {', '.join(names)}")
@@ -126,9 +127,16 @@ def _pick(what: str, given: str | None, names: list[str]) -> tuple[str, str]:
 
 def _checked(dataset: Dataset, task: TaskPreset, widths: Mapping[str, int]) -> list[str]:
     """Draws two anchors as the server does and reads one; what there is to say of the dataset."""
-    span = {"num_steps": task.history + HORIZON, "frameskip": task.frameskip}
-    windows = WindowIndex(dataset.lengths, **span)
-    source = DatasetAnchors(dataset.name, task.name, count=min(2, max(1, len(windows))))
+    steps, longest = task.history + HORIZON, int(dataset.lengths.max(initial=0))
+    windows = WindowIndex(dataset.lengths, num_steps=steps, frameskip=task.frameskip)
+    if not len(windows):
+        raise ArgumentError(
+            "frameskip",
+            f"found {task.frameskip}: a window of {task.history} + {HORIZON} frames takes "
+            f"{windows.span} rows, and the longest episode has {longest}; wanted at most "
+            f"{longest // steps}",
+        )
+    source = DatasetAnchors(dataset.name, task.name, count=min(2, len(windows)))
     drawn = draw_windows(
         dataset,
         task,
