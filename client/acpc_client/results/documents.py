@@ -159,9 +159,9 @@ def score_of(answer: Any, field: str) -> Score:  # noqa: ANN401 - what is none i
         AcpcError: The job ended without a score.
     """
     held = answer.result() if isinstance(answer, Operation) else answer
+    kind = f"a {held.kind}" if isinstance(held, Result) else type(held).__name__
     held = held.answer if isinstance(held, Result) else held
     if not isinstance(held, Score):
-        kind = f"a {held.kind}" if isinstance(held, Result) else type(held).__name__
         raise ArgumentError(field, f"found {kind}, wanted a score")
     return held
 
