@@ -122,9 +122,9 @@ def test_the_worst_anchors_are_those_of_the_score(client: AcpcClient, scored: Sc
         assert one.trajectory == values.trajectory_ids[one.anchor]
         assert (one.clean == preview.clean).all() and (one.perturbed == preview.perturbed).all()
     same = client.compare_scores(scored, scored.name)
-    assert same.ir_raw.change == same.ir_raw.interval.upper == 0
-    assert same.trajectories == len(np.unique(values.trajectory_ids))
-    assert "the same checkpoint" in same.notes[0]
+    assert same.ir_raw.change == 0 and str(same.ir_raw.interval) == "unbounded"
+    assert same.trajectories == len(np.unique(values.trajectory_ids)) == 3
+    assert "the same checkpoint" in same.notes[0] and "3 trajectories" in " ".join(same.notes)
 
 
 def test_a_deterministic_shift_looks_the_same_in_every_draw(

@@ -254,4 +254,5 @@ def _notes(first: Score, second: Score) -> Iterator[str]:
     values = first.checkpoint.anchor_values
     if values is not None and values.trajectory_ids is None:
         yield "trajectories are not known: anchors are taken for independent"
-    yield from dict.fromkeys((*first.rounding_notes, *second.rounding_notes))
+    kept = [note for score in (first, second) if score.evidence for note in score.evidence.notes]
+    yield from dict.fromkeys((*kept, *first.rounding_notes, *second.rounding_notes))

@@ -233,13 +233,18 @@ class _Telling:
             if process.returncode:
                 raise subprocess.CalledProcessError(process.returncode, command)
 
-    def missed(self, watching: Watch) -> None:
-        """Adds what appeared and was not scored."""
-        for arrival in watching.unplanned:
-            name = f"{arrival.ref.name} {arrival.ref.weights}"
-            render.note(f"error: {name} was not scored")
-            self.outcomes.append(Outcome.UNSPECIFIED)
-            self.cases.append(case_of(name, Outcome.UNSPECIFIED, "was not scored"))
+    @contextlib.contextmanager
+    def published(self, watching: Watch, junit: Path | None, sweep: Path) -> Iterator[None]:
+        """Adds in the end what appeared and was not scored, and gives a CI system all of it."""
+        try:
+            yield
+        finally:
+            for arrival in watching.unplanned:
+                name = f"{arrival.ref.name} {arrival.ref.weights}"
+                render.note(f"error: {name} was not scored")
+                self.outcomes.append(Outcome.UNSPECIFIED)
+                self.cases.append(case_of(name, Outcome.UNSPECIFIED, "was not scored"))
+            publish("acpc watch", self.cases, junit, str(sweep))
 
     def exit_code(self) -> Exit:
         """The worst that has been told."""
@@ -328,10 +333,10 @@ def watch(
                 listeners=[telling, log],
                 on_trouble=render.note,
             )
-            try:
-                with server.connect(spec) as client, listening.opened(watching):
-                    looking.run(watching, client, server.patience)
-            finally:
-                telling.missed(watching)
-                publish("acpc watch", telling.cases, junit, str(sweep))
+            with (
+                telling.published(watching, junit, sweep),
+                server.connect(spec) as client,
+                listening.opened(watching),
+            ):
+                looking.run(watching, client, server.patience)
     raise typer.Exit(telling.exit_code())
