@@ -20,7 +20,7 @@ from acpc_lab.cli.operations import full_name
 from acpc_lab.cli.options import Json, Server, said
 from acpc_lab.cli.parameters import sets
 
-_LOWER_IS_BETTER = "R: how far the shift pushes predictions; IR: its 0.9 quantile, lower is better"
+_LOWER_IS_BETTER = "R: how far the shift pushes predictions; IR: a high quantile of R, lower is better"
 _HIGHER_IS_BETTER = "SR: share of anchors still apart from another state, higher is better"
 
 
@@ -82,10 +82,10 @@ def _show(found: ScoreComparison) -> None:
         "IR relative": found.ir_relative,
         "SR": found.sr,
         "IR raw": found.ir_raw,
-        "IR raw, B over A": found.ir_ratio,
+        "IR raw, B / A": found.ir_ratio,
     }
-    titles = ["", f"A: {found.first}", f"B: {found.second}", "B - A"]
-    titles += [f"{100 * found.confidence:g} % interval", "B is"]
+    render.line(f"A: {found.first}\nB: {found.second}")
+    titles = ["", "A", "B", "B - A", f"{100 * found.confidence:g} % interval", "B is"]
     render.table(titles, [_row(name, held) for name, held in rows.items() if held])
     render.line(_LOWER_IS_BETTER)
     render.line(_HIGHER_IS_BETTER)
@@ -95,5 +95,5 @@ def _show(found: ScoreComparison) -> None:
 
 
 def _row(name: str, held: Difference) -> list[str]:
-    numbers = [render.number(value) for value in (held.first, held.second, held.change)]
+    numbers = [render.number(value, ".3g") for value in (held.first, held.second, held.change)]
     return [name, *numbers, str(held.interval), held.direction]

@@ -19,7 +19,7 @@ from acpc_client import (
 from acpc_client.errors import ServerAway, extended
 
 from acpc_lab.cli import render
-from acpc_lab.cli.gates import Case, case_of, publish
+from acpc_lab.cli.gates import Case, case_of, publish, reason
 from acpc_lab.cli.options import Exit, Gate
 from acpc_lab.cli.progress import counted
 
@@ -98,7 +98,7 @@ def finish(
     if not as_json:
         render.score(score)
     outcome = score.gated(gate)
-    publish("acpc score", [case_of(name, outcome, score.headline())], junit)
+    publish("acpc score", [case_of(name, outcome, reason(score, gate))], junit)
     if outcome is Outcome.UNDECIDED:
         render.note(f"undecided: {_advice(score)}")
     if outcome is Outcome.UNSPECIFIED:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from xml.etree import ElementTree as ET
 
 import typer
-from acpc_client import Outcome, write_whole
+from acpc_client import Outcome, Score, write_whole
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Gate, require_folder
@@ -136,20 +136,27 @@ def case_of(name: str, outcome: Outcome, message: str) -> Case:
     return Case(name, states.get(outcome, "passed"), message)
 
 
+def reason(score: Score, gate: str | None) -> str:
+    """Why a score passes or not, beginning with the verdict that the gate goes by."""
+    if gate == Gate.CONFIDENT and score.certainty:
+        return f"{score.certainty} ({score.verdict.summary})"
+    return score.headline()
+
+
 def cases_of(results: SweepResults, gate: Gate | None) -> list[Case]:
     """A case per cell, as the gate over all of them counts it; without a gate nothing fails."""
     confident = gate is Gate.CONFIDENT and not (results.failed or results.unfinished)
     failed = results.surely_failed if confident else results.rejected
     bad = {item.cell.id for item in failed} if gate else set()
     open_ = {item.cell.id for item in results.undecided} if confident else set()
-    return [_case(item, bad, open_) for item in results]
+    return [_case(item, bad, open_, gate) for item in results]
 
 
-def _case(item: CellResult, failed: set[str], undecided: set[str]) -> Case:
+def _case(item: CellResult, failed: set[str], undecided: set[str], gate: Gate | None) -> Case:
     if item.score is None:
         why = f"{item.code}: {item.message}" if item.code else "it has no score"
         return Case(item.cell.title, "error", f"{item.state.value}: {why}")
-    message = item.score.headline()
+    message = reason(item.score, gate)
     if item.cell.id in failed:
         return Case(item.cell.title, "failed", message)
     state: State = "undecided" if item.cell.id in undecided else "passed"

@@ -17,7 +17,7 @@ import typer
 from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Outcome
 
 from acpc_lab.cli import render, sweep_tables
-from acpc_lab.cli.gates import Case, JunitOption, case_of, publish
+from acpc_lab.cli.gates import Case, JunitOption, case_of, publish, reason
 from acpc_lab.cli.options import (
     Caller,
     Exit,
@@ -167,6 +167,7 @@ class _Telling:
 
     as_json: bool
     on_fail: str | None
+    gate: str
 
     def __post_init__(self) -> None:
         self.outcomes: list[Outcome] = []
@@ -175,7 +176,7 @@ class _Telling:
     def __call__(self, scored: ScoredCheckpoint) -> None:
         self.outcomes.append(scored.outcome)
         ref, epoch = scored.arrival.ref, scored.arrival.epoch
-        known = [item.score.headline() for item in scored.results if item.score is not None]
+        known = [reason(item.score, self.gate) for item in scored.results if item.score is not None]
         message = "; ".join(known) or "no score"
         self.cases.append(case_of(f"{ref.name} {ref.weights}", scored.outcome, message))
         if self.as_json:
@@ -319,9 +320,9 @@ def watch(
     long; 2 wrong usage or a wrong sweep file; 130 interrupted, and the jobs go on. Without
     `--once` a watch goes on until it is stopped.
     """
-    telling = _Telling(as_json, on_fail)
     with reported():
         spec = load_spec(sweep)
+        telling = _Telling(as_json, on_fail, gate or spec.gate)
         for sentence in spec.warnings:
             render.note(f"warning: {sentence}")
         with logged(log_to, spec.name) as log:
@@ -329,7 +330,7 @@ def watch(
                 spec,
                 sweep.with_name(f"{spec.name}.watch"),
                 Finder(directory, looking.prefix, looking.settle),
-                gate=gate or spec.gate,
+                gate=telling.gate,
                 listeners=[telling, log],
                 on_trouble=render.note,
             )
