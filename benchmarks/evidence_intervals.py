@@ -16,8 +16,8 @@ from typing import Any
 import common  # noqa: F401 - the harness is beside the tests
 import numpy as np
 from acpc.contract import EvidenceOptions, ScoreProtocol, Thresholds
+from acpc.evidence import interval
 from acpc_server.evidence.confident import ConfidentVerdict
-from acpc_server.evidence.estimates import interval
 from acpc_server.evidence.numbers import Numbers
 from acpc_server.numerics.verdict import screen_score
 from synthetic_scores import Population, Truth, experiment, truth, with_sr

@@ -44,6 +44,7 @@ PUBLIC = [
     "Reading", "Receipt", "Registered", "Resize", "Result", "RetryPolicy", "SampledPool", "Score",
     "ScoreJob", "ScoreProtocol", "ScoreRequest", "SelectionCertificate", "Shadow", "SkipReason",
     "SoftmaxBounds", "SensitivityStudy", "StudyJob", "StudyResult", "Thresholds", "Timing", "Tls",
+    "Difference", "ScoreComparison", "WorstAnchor", "WorstAnchors", "compare_scores",
     "UploadProgress", "Verdict", "ViewCertificate", "errors", "load_result", "save_result",
     "severity_grid",
 ]  # fmt: skip
@@ -61,8 +62,8 @@ INTEGRATIONS = [
 METHODS = {
     AcpcClient: [
         "absence", "anchors", "certify_pool", "checkpoints", "close", "compare_pair",
-        "compare_pairs", "datasets", "operations", "plan", "plan_paired", "preview_anchors",
-        "run_study", "score_checkpoint", "target",
+        "compare_pairs", "compare_scores", "datasets", "operations", "plan", "plan_paired",
+        "preview_anchors", "run_study", "score_checkpoint", "target", "worst_anchors",
     ],
     Anchors: ["contents", "create", "delete", "get", "list", "upload"],
     Checkpoints: ["get", "list", "load", "unload"],

@@ -17,7 +17,7 @@ from acpc.contract import DatasetAnchors, GaussianBlur, GaussianNoise, Perturbat
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import AnchorPreview
 from acpc_client.aio.client import AsyncAcpcClient
-from acpc_client.errors import FailedPrecondition, InvalidArgument, NotFound
+from acpc_client.errors import ArgumentError, FailedPrecondition, InvalidArgument, NotFound
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.resources import ScoreJob
 from job_world import JobCaller, JobWorld, job, metadata, write_job_world
@@ -109,13 +109,33 @@ def test_pictures_of_every_anchor_and_draw(
     assert found[0] == found[2]
 
 
+def test_the_worst_anchors_are_those_of_the_score(client: AcpcClient, scored: ScoreJob) -> None:
+    """What makes raw IR, with the frames of a preview; and nothing differs from itself."""
+    values = scored.result().checkpoint.anchor_values
+    assert values is not None and values.trajectory_ids is not None
+    found = client.worst_anchors(scored, 4, draw=1)
+    order = np.argsort(-values.radius)[:4].tolist()
+    assert [one.anchor for one in found.anchors] == order
+    previews = client.preview_anchors(scored, order, draw=1)
+    for one, preview in zip(found.anchors, previews, strict=True):
+        assert one.radius == values.draw_radius[one.anchor].mean()
+        assert one.trajectory == values.trajectory_ids[one.anchor]
+        assert (one.clean == preview.clean).all() and (one.perturbed == preview.perturbed).all()
+    same = client.compare_scores(scored, scored.name)
+    assert same.ir_raw.change == 0 and str(same.ir_raw.interval) == "unbounded"
+    assert same.trajectories == len(np.unique(values.trajectory_ids)) == 3
+    assert "the same checkpoint" in same.notes[0] and "3 trajectories" in " ".join(same.notes)
+
+
 def test_a_deterministic_shift_looks_the_same_in_every_draw(
-    client: AcpcClient, anchors: score_reference.Anchors
+    client: AcpcClient, scored: ScoreJob, anchors: score_reference.Anchors
 ) -> None:
     job = submit(client, GaussianBlur(5))
     job.result(timeout=GENEROUS_SECONDS)
     (first,) = client.preview_anchors(job, [4])
     (last,) = client.preview_anchors(job, [4], draw=DRAWS - 1)
+    with pytest.raises(ArgumentError, match="shift of a is"):
+        client.compare_scores(scored, job)
     assert first == last
     agrees(first, wanted(anchors, 4, GaussianBlur(5), 0))
 

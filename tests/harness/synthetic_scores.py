@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -30,6 +31,7 @@ class Population:
         radius: Median radius of the candidate; the reference has 1.
         distance: Median distance of a pair.
         distance_spread: Standard deviation of its logarithm.
+        own_distance: Standard deviation of the part of it that each checkpoint of ``trio`` has.
     """
 
     anchors: int = 100
@@ -42,6 +44,7 @@ class Population:
     radius: float = 0.2
     distance: float = 1.0
     distance_spread: float = 0.5
+    own_distance: float = 0.2
 
 
 def experiment(
@@ -124,3 +127,66 @@ def with_sr(population: Population, sr: float, sets: int = 2000) -> Population:
     distance = np.concatenate([own.distance[own.eligible] for own in drawn])
     factor = (ir_raw + MARGIN) / np.quantile(distance, 1 - sr)
     return replace(population, distance=population.distance * float(factor))
+
+
+def trio(
+    population: Population, generator: np.random.Generator
+) -> tuple[AnchorSample, AnchorSample, np.ndarray]:
+    """Two checkpoints on the same anchors, and the radii of the reference of both.
+
+    The first has the reference's place in ``experiment``, so its median radius is 1.
+    """
+    second, first = experiment(population, generator)
+
+    def own(sample: AnchorSample) -> AnchorSample:
+        noise = population.own_distance * generator.standard_normal(population.anchors)
+        return replace(sample, distance=sample.distance * np.exp(noise))
+
+    noise = 0.2 * generator.standard_normal(population.anchors)
+    reference = 3 * np.sqrt(first.radius * second.radius) * np.exp(noise)
+    return own(first), own(second), reference
+
+
+PAIRED_NUMBERS = ("ir_raw", "ir_ratio", "ir_relative", "sr")
+
+
+@cache
+def paired_truth(population: Population, sets: int = 3000, seed: int = 1) -> dict[str, float]:
+    """The differences of a population, as ``truth`` has its numbers."""
+    generator = np.random.default_rng(seed)
+    drawn = [trio(population, generator) for _ in range(sets)]
+    radii = [[one[0].radius, one[1].radius, one[2]] for one in drawn]
+    first, second, reference = (
+        float(np.quantile(np.concatenate(of), QUANTILE)) for of in zip(*radii, strict=True)
+    )
+    srs = [
+        np.concatenate([one[side].distance[one[side].eligible] for one in drawn]) > ir + MARGIN
+        for side, ir in enumerate((first, second))
+    ]
+    change = second - first
+    return {
+        "ir_raw": change,
+        "ir_ratio": second / first,
+        "ir_relative": change / reference,
+        "sr": float(srs[1].mean() - srs[0].mean()),
+    }
+
+
+_BETTER = Population(radius=0.8, common=0.8)
+PAIRED_POPULATIONS: dict[str, Callable[[], Population]] = {
+    "alike": lambda: with_sr(Population(radius=1.0, common=0.9, own_distance=0.1), 0.95),
+    "loosely paired": lambda: with_sr(replace(_BETTER, radius=1.0, common=0.3), 0.9),
+    "better": lambda: with_sr(_BETTER, 0.95),
+    "clustered, 20 of 5": lambda: with_sr(replace(_BETTER, per_trajectory=5, within=0.5), 0.9),
+    "clustered, 10 of 10": lambda: with_sr(replace(_BETTER, per_trajectory=10, within=0.3), 0.9),
+    "8 trajectories of 12": lambda: with_sr(
+        replace(_BETTER, anchors=96, per_trajectory=12, within=0.6), 0.8
+    ),
+    "heavy tails": lambda: with_sr(replace(_BETTER, tails=3, spread=0.6), 0.9),
+    "near collapse": lambda: with_sr(replace(_BETTER, distance_spread=0.3, own_distance=0.05), 0.5),
+    "all agree": lambda: replace(_BETTER, distance=20.0),
+    "25 anchors": lambda: with_sr(replace(_BETTER, anchors=25), 0.9),
+    "300 anchors of 75": lambda: with_sr(
+        replace(_BETTER, anchors=300, per_trajectory=4, within=0.5), 0.9
+    ),
+}

@@ -54,3 +54,61 @@ def pair_variance(hits: list[float], ends: list[tuple[int, int]]) -> float:
             if {a, b} & {c, d}:
                 total += (hits[i] - mean) * (hits[j] - mean)
     return total
+
+
+def difference_bounds(
+    first: list[float], second: list[float], group: list[int], q: float, resamples: int, seed: int,
+    alpha: float,
+) -> tuple[float, float]:  # fmt: skip
+    """The interval of the second quantile minus the first, on the same anchors."""
+    changes = sorted(
+        weighted_quantile(second, group, row, q) - weighted_quantile(first, group, row, q)
+        for row in weights(group, resamples, seed)
+    )
+    rank = math.floor(alpha / 2 * (resamples + 1))
+    return changes[rank - 1], changes[-rank]
+
+
+def worth(sizes: list[int]) -> float:
+    """As many groups of one size."""
+    return sum(sizes) ** 2 / sum(size**2 for size in sizes)
+
+
+def paired_share_bounds(
+    radii: tuple[list[float], list[float]], distances: tuple[list[float], list[float]],
+    partner: list[int], group: list[int], q: float, margin: float, resamples: int, seed: int,
+    alpha: float,
+) -> tuple[float, float, float]:  # fmt: skip
+    """The second SR minus the first, and its interval."""
+    pairs = [i for i in range(len(partner)) if partner[i] >= 0]
+    ends = [(group[i], group[partner[i]]) for i in pairs]
+    limits = [float(np.quantile(radius, q)) + margin for radius in radii]
+    change = [
+        float(distances[1][i] > limits[1]) - float(distances[0][i] > limits[0]) for i in pairs
+    ]
+    apart = [distances[1][i] - distances[0][i] for i in pairs]
+    middle = float(np.median(apart))
+    n, point = len(pairs), sum(change) / len(pairs)
+
+    def design(values: list[float]) -> float:
+        mean = sum(values) / n
+        squares = sum((value - mean) ** 2 for value in values)
+        return pair_variance(values, ends) / squares if squares else 0.0
+
+    split = design([float(value > middle) for value in apart])
+    both = (split + design(change)) / 2 if len(set(change)) > 1 else split
+    moved = []
+    for row in weights(group, resamples, seed):
+        at = [weighted_quantile(radius, group, row, q) + margin for radius in radii]
+        shares = [sum(d[i] > x for i in pairs) / n for d, x in zip(distances, at, strict=True)]
+        moved.append(shares[1] - shares[0])
+    mean = sum(moved) / resamples
+    wider = (stats.t.ppf(0.975, worth([group.count(g) for g in set(group)]) - 1) / 1.959964) ** 2
+    threshold = sum((value - mean) ** 2 for value in moved) / resamples / wider
+    trials = n / max(1.0, both)
+    up, down = ((change.count(to) / n * trials + 1) / (trials + 2) for to in (1.0, -1.0))
+    variance = (up + down - (up - down) ** 2) / (trials + 2) + threshold
+    at_ends = [g for pair in ends for g in pair]
+    groups = worth([at_ends.count(g) for g in set(at_ends)])
+    reach = float(stats.t.ppf(1 - alpha / 2, groups - 1)) * math.sqrt(variance)
+    return point, min(point, max(-1, up - down - reach)), max(point, min(1, up - down + reach))

@@ -15,6 +15,7 @@ from acpc.contract import (
     NumericMode,
     PairComparison,
     Perturbation,
+    Score,
     Study,
 )
 from numpy.typing import NDArray
@@ -39,7 +40,17 @@ from acpc_client.calls import (
     studies,
 )
 from acpc_client.inputs import Pair
-from acpc_client.results import PairOutcome
+from acpc_client.results import (
+    PairOutcome,
+    Result,
+    ScoreComparison,
+    WorstAnchors,
+    choose_worst,
+    compare_scores,
+    job_to_fetch,
+    operation_of,
+    worst_of,
+)
 from acpc_client.retries import Absence, OnAway
 from acpc_client.sync import Feed
 from acpc_client.transport import DEFAULT_TARGET, ClientOptions, Ending
@@ -165,6 +176,41 @@ class AsyncAcpcClient(AsyncPlanningMethods):
     ) -> tuple[AnchorPreview, ...]:
         """What the model saw at some anchors of a scoring job that succeeded, as pictures."""
         return await self._transport.run(jobs.preview_anchors(job, anchors, draw), timeout)
+
+    async def compare_scores(
+        self,
+        a: str | Named | Score | Result,
+        b: str | Named | Score | Result,
+        *,
+        confidence: float = 0.95,
+        resamples: int = 2000,
+        seed: int = 0,
+        timeout: float | None = None,
+    ) -> ScoreComparison:
+        """See ``AcpcClient.compare_scores``."""
+        held = [await self._fetched(answer, name, timeout) for name, answer in (("a", a), ("b", b))]
+        return compare_scores(*held, confidence=confidence, resamples=resamples, seed=seed)
+
+    async def worst_anchors(
+        self,
+        job: str | Named | Result,
+        count: int = 5,
+        *,
+        by: str = "radius",
+        draw: int = 0,
+        timeout: float | None = None,
+    ) -> WorstAnchors:
+        """See ``AcpcClient.worst_anchors``."""
+        held = await self._fetched(job, "job", timeout)
+        chosen = choose_worst(held, count, by)
+        previews = await self.preview_anchors(
+            operation_of(held), chosen, draw=draw, timeout=timeout
+        )
+        return worst_of(held, by, draw, previews)
+
+    async def _fetched(self, answer: Any, field: str, timeout: float | None) -> Any:  # noqa: ANN401
+        name = job_to_fetch(answer, field)
+        return await self.operations.get(name, timeout=timeout) if name else answer
 
     async def run_study(
         self,

@@ -7,7 +7,8 @@ from acpc_client.results.calibrated import (
     CalibrationScore,
     SelectionStep,
 )
-from acpc_client.results.documents import Result, answered, status_of
+from acpc_client.results.differences import Difference, ScoreComparison, compare_scores
+from acpc_client.results.documents import Result, answered, job_to_fetch, score_of, status_of
 from acpc_client.results.files import (
     RESULT_FORMATS,
     load_result,
@@ -17,3 +18,10 @@ from acpc_client.results.files import (
 from acpc_client.results.operations import Operation
 from acpc_client.results.outcomes import PairOutcome, UploadProgress
 from acpc_client.results.studies import StudyResult
+from acpc_client.results.worst import (
+    WorstAnchor,
+    WorstAnchors,
+    choose_worst,
+    operation_of,
+    worst_of,
+)

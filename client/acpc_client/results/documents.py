@@ -151,6 +151,38 @@ def _of_operation(operation: Operation) -> Result:
     return Result(kind, answer, _asked(operation), operation.name, operation.end_time)
 
 
+def score_of(answer: Any, field: str) -> Score:  # noqa: ANN401 - what is none is rejected
+    """The score that an answer is or holds.
+
+    Raises:
+        ArgumentError: There is none; names ``field``.
+        AcpcError: The job ended without a score.
+    """
+    held = answer.result() if isinstance(answer, Operation) else answer
+    kind = f"a {held.kind}" if isinstance(held, Result) else type(held).__name__
+    held = held.answer if isinstance(held, Result) else held
+    if not isinstance(held, Score):
+        raise ArgumentError(field, f"found {kind}, wanted a score")
+    return held
+
+
+def job_to_fetch(answer: Any, field: str) -> str:  # noqa: ANN401 - as score_of
+    """Name of the job whose score is still to be fetched; empty: the answer holds it.
+
+    Raises:
+        ArgumentError: It neither holds a score nor names a job; names ``field``.
+    """
+    match answer:
+        case Score() | Result() | Operation(score=Score()):
+            return ""
+        case str():
+            return answer
+    if not isinstance(name := getattr(answer, "name", None), str):
+        found = type(answer).__name__
+        raise ArgumentError(field, f"found {found}, wanted a job's name, a job, or its result")
+    return name
+
+
 def status_of(operation: Operation) -> Result:
     """An operation as it is: state, progress and times, and its answer when it has one."""
     return Result("operation", operation, _asked(operation), operation.name, operation.end_time)

@@ -14,6 +14,7 @@ from acpc.contract import (
     NumericMode,
     PairComparison,
     Perturbation,
+    Score,
     Study,
 )
 from numpy.typing import NDArray
@@ -28,7 +29,17 @@ from acpc_client.calls import (
     studies,
 )
 from acpc_client.inputs import Pair
-from acpc_client.results import PairOutcome
+from acpc_client.results import (
+    PairOutcome,
+    Result,
+    ScoreComparison,
+    WorstAnchors,
+    choose_worst,
+    compare_scores,
+    job_to_fetch,
+    operation_of,
+    worst_of,
+)
 from acpc_client.retries import Absence, OnAway
 from acpc_client.sync.anchors import Anchors
 from acpc_client.sync.planning import PlanningMethods
@@ -223,6 +234,67 @@ class AcpcClient(PlanningMethods):
             AcpcError: What the server rejected, or could not do.
         """
         return self._transport.run(jobs.preview_anchors(job, anchors, draw), timeout)
+
+    def compare_scores(
+        self,
+        a: str | Named | Score | Result,
+        b: str | Named | Score | Result,
+        *,
+        confidence: float = 0.95,
+        resamples: int = 2000,
+        seed: int = 0,
+        timeout: float | None = None,
+    ) -> ScoreComparison:
+        """What ``b`` differs by from ``a``: paired differences of IR and SR with intervals.
+
+        Args:
+            a: The first score: a job's name, a job, what ``load_result`` gives, or a score.
+            b: The second, of the same anchors, shift, protocol and reference.
+            confidence: Of every interval by itself, in (0.5, 1).
+            resamples: Of the bootstrap, at least 2 / (1 - confidence).
+            seed: Of the resamples.
+            timeout: Seconds for each job that is fetched; None: 30.
+
+        Raises:
+            ArgumentError: They cannot be compared; the message has every reason.
+            FailedPrecondition: scipy is not installed; the message says how to install it.
+            AcpcError: What the server rejected, or a job ended without a score.
+        """
+        held = [self._fetched(answer, name, timeout) for name, answer in (("a", a), ("b", b))]
+        return compare_scores(*held, confidence=confidence, resamples=resamples, seed=seed)
+
+    def worst_anchors(
+        self,
+        job: str | Named | Result,
+        count: int = 5,
+        *,
+        by: str = "radius",
+        draw: int = 0,
+        timeout: float | None = None,
+    ) -> WorstAnchors:
+        """The anchors on which a score is worst, with clean and perturbed frames.
+
+        Args:
+            job: ``operations/<id>``, a job, an operation, or what ``load_result`` gives.
+            count: How many, 1 to 32; fewer where there are fewer.
+            by: ``"radius"``: pushed furthest by the shift, which makes IR; ``"distance"``: least
+                apart from a different state, which makes SR.
+            draw: Which draw of the shift is shown.
+            timeout: Seconds for each call; None: 60 for the frames.
+
+        Raises:
+            ArgumentError: ``count`` or ``by``, or what names no job.
+            FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
+            AcpcError: What the server rejected, or could not do.
+        """
+        held = self._fetched(job, "job", timeout)
+        chosen = choose_worst(held, count, by)
+        previews = self.preview_anchors(operation_of(held), chosen, draw=draw, timeout=timeout)
+        return worst_of(held, by, draw, previews)
+
+    def _fetched(self, answer: Any, field: str, timeout: float | None) -> Any:  # noqa: ANN401
+        name = job_to_fetch(answer, field)
+        return self.operations.get(name, timeout=timeout) if name else answer
 
     def run_study(
         self,

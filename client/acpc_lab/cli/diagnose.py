@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from acpc.contract import PlanStart
 from acpc_client import PoolCertificate, answered
 
 from acpc_lab.cli import render
+from acpc_lab.cli.gates import Case, JunitOption, publish
 from acpc_lab.cli.options import Exit, Input, Json, Server, read_arrays
 from acpc_lab.cli.parameters import (
     PLANNER,
@@ -102,6 +104,7 @@ def certify(
             "draws of every shift holds."
         ),
     ] = None,
+    junit: JunitOption = None,
     server: Server,
     as_json: Json = False,
 ) -> None:
@@ -173,9 +176,8 @@ def certify(
         render.result(result)
     else:
         render.pool(result.answer, seen["perturbations"])
-    if require is not None and not _met(result.answer, require):
-        render.note(f"not met: --require {require}")
-        raise typer.Exit(Exit.NOT_CERTIFIED)
+    if require is not None:
+        _demand(_met(result.answer, require), f"--require {require}", predictor.checkpoint, junit)
 
 
 def plan_paired(
@@ -189,6 +191,7 @@ def plan_paired(
         bool,
         typer.Option("--require-certified", help="Exit with 3 unless every plan provably agrees."),
     ] = False,
+    junit: JunitOption = None,
     server: Server,
     as_json: Json = False,
 ) -> None:
@@ -237,8 +240,18 @@ def plan_paired(
         render.result(result)
     else:
         render.paired_plans(result.answer, seen["perturbations"])
-    if require_certified and not all(view.certified for view in result.answer.views):
-        render.note("not met: --require-certified")
+    if require_certified:
+        met = all(view.certified for view in result.answer.views)
+        _demand(met, "--require-certified", predictor.checkpoint, junit)
+
+
+def _demand(met: bool, what: str, checkpoint: str, junit: Path | None) -> None:
+    """Exits with 3 unless what was required holds."""
+    message = f"{'met' if met else 'not met'}: {what}"
+    case = Case(f"{checkpoint} {what}", "passed" if met else "failed", message)
+    publish("acpc certify", [case], junit)
+    if not met:
+        render.note(message)
         raise typer.Exit(Exit.NOT_CERTIFIED)
 
 

@@ -19,6 +19,7 @@ from acpc_client import (
 from acpc_client.errors import ServerAway, extended
 
 from acpc_lab.cli import render
+from acpc_lab.cli.gates import Case, case_of, publish, reason
 from acpc_lab.cli.options import Exit, Gate
 from acpc_lab.cli.progress import counted
 
@@ -62,14 +63,26 @@ def follow(
     return last
 
 
-def finish(operation: Operation, as_json: bool, gate: Gate) -> None:
+def finish(
+    operation: Operation, as_json: bool, gate: Gate, junit: Path | None = None, name: str = ""
+) -> None:
     """Prints how a job ended, and exits accordingly.
+
+    Args:
+        operation: The job.
+        as_json: Print its document.
+        gate: Which verdict counts.
+        junit: Where a CI system looks for it; None: nowhere.
+        name: What was judged there; empty: the checkpoint.
 
     Raises:
         typer.Exit: Always.
         AcpcError: The job ended with an answer that cannot be read.
     """
+    name = name or operation.checkpoint.name or operation.name
     if operation.error is not None:
+        failure = f"{operation.error.code}: {operation.error.message}"
+        publish("acpc score", [Case(name, "error", failure)], junit)
         if as_json:
             render.result(operation)
         render.error(operation.error)
@@ -85,6 +98,7 @@ def finish(operation: Operation, as_json: bool, gate: Gate) -> None:
     if not as_json:
         render.score(score)
     outcome = score.gated(gate)
+    publish("acpc score", [case_of(name, outcome, reason(score, gate))], junit)
     if outcome is Outcome.UNDECIDED:
         render.note(f"undecided: {_advice(score)}")
     if outcome is Outcome.UNSPECIFIED:

@@ -11,6 +11,8 @@ import typer
 from acpc_lab.cli import anchors, checkpoints, operations, study, sweep
 from acpc_lab.cli.datasets import datasets, tasks
 from acpc_lab.cli.diagnose import certify, compare, plan_paired
+from acpc_lab.cli.diff import diff
+from acpc_lab.cli.init import init
 from acpc_lab.cli.options import command
 from acpc_lab.cli.report import report
 from acpc_lab.cli.score import score
@@ -24,7 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (compare, certify, plan_paired, score, watch, report, datasets, tasks, shifts):
+for function in (
+    compare, certify, plan_paired, score, diff, watch, report, datasets, init, tasks, shifts,
+):  # fmt: skip
     command(app)(function)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(anchors.app, name="anchors")
@@ -61,6 +65,8 @@ def acpc(
         acpc plan-paired --input moment.npz --checkpoint lewm-pusht --shift blur:15
         acpc score lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
+        acpc diff before.json after.json
+        acpc init rooms.lance --output rooms.yaml
         acpc anchors upload windows.npz
         acpc sweep run sweep.yaml
         acpc watch /data/checkpoints --sweep sweep.yaml

@@ -10,6 +10,7 @@ from acpc_client import save_result, status_of
 
 from acpc_lab.cli import render
 from acpc_lab.cli.follow import finish, follow, study_line
+from acpc_lab.cli.gates import JunitOption
 from acpc_lab.cli.options import (
     AnswerOutput,
     Gate,
@@ -23,12 +24,13 @@ from acpc_lab.cli.options import (
 app = typer.Typer(no_args_is_help=True, help="Lists, shows, watches, cancels and deletes jobs.")
 
 
-def _full_name(name: str) -> str:
+def full_name(name: str) -> str:
+    """The name of a job, of which the id may be given alone."""
     return name if name.startswith("operations/") else f"operations/{name}"
 
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", callback=_full_name, help="operations/ID, or the ID alone.")
+    str, typer.Argument(metavar="NAME", callback=full_name, help="operations/ID, or the ID alone.")
 ]
 Filter = Annotated[
     str,
@@ -72,6 +74,7 @@ def watch(
     *,
     name: Name,
     gate: GateOption = Gate.POINT,
+    junit: JunitOption = None,
     output: ScoreOutput = None,
     server: Server,
     as_json: Json = False,
@@ -79,7 +82,7 @@ def watch(
     """Follows a job to its end; exits as `acpc score` does."""
     with server.connect() as client:
         ended = follow(client, name, timeout=server.timeout, output=output)
-        finish(ended, as_json, gate)
+        finish(ended, as_json, gate, junit)
 
 
 @command(app)

@@ -22,6 +22,7 @@ from acpc_client import (
 
 from acpc_lab.cli import render
 from acpc_lab.cli.follow import finish, follow, submitting
+from acpc_lab.cli.gates import JunitOption
 from acpc_lab.cli.options import (
     PROTOCOL,
     Gate,
@@ -197,6 +198,7 @@ def score(
         bool, typer.Option("--no-wait", help="Print the job's name and leave.")
     ] = False,
     gate: GateOption = Gate.POINT,
+    junit: JunitOption = None,
     output: ScoreOutput = None,
     log_to: LogTo = None,
     server: Server,
@@ -225,12 +227,17 @@ def score(
         acpc score "$CHECKPOINT" --reference baseline --output score.json \
             --dataset tworoom.h5 --task tworoom --shift blur:15 --gate confident || exit 1
 
+    `--junit FILE` writes the verdict where GitLab, Jenkins and others look for it; in GitHub
+    Actions a failure is also an annotation of the run.
+
     **Exit codes**: 0 passed, or inconclusive without a reference; 3 the screen failed (without a
     reference: SR is below its threshold); 5 undecided, with `--gate confident` alone: the anchors
     are too few to say; 4 the job failed or was cancelled; 1 error, also
     a server that was away for too long while the job goes on, and one too old for
     `--gate confident`; 2 usage; 130 interrupted.
     """
+    if no_wait and junit is not None:
+        raise typer.BadParameter("--no-wait leaves before there is a verdict", param_hint="--junit")
     perturbation, anchors = read_shift(shift), source.read()
     checkpoint, reference = judged.refs()
     thresholds = measures.thresholds()
@@ -257,4 +264,4 @@ def score(
         render.note(f"{job.name}: submitted")
         ended = follow(client, job.name, timeout=server.timeout, output=output)
         log(EpochScore.numbered(checkpoint, perturbation, ended.name, ended.score))
-        finish(ended, as_json, gate)
+        finish(ended, as_json, gate, junit, f"{checkpoint.name} under {perturbation}")

@@ -19,6 +19,7 @@ from acpc_client import (
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render, sweep_tables
+from acpc_lab.cli.gates import JunitOption, cases_of, publish
 from acpc_lab.cli.options import (
     Caller,
     Exit,
@@ -172,6 +173,7 @@ def run(
     ] = None,
     family_wise: FamilyWiseOption = FamilyWise.HOLM,
     output: Output = None,
+    junit: JunitOption = None,
     server: SweepServer,
     as_json: Json = False,
 ) -> None:
@@ -187,6 +189,7 @@ def run(
         acpc sweep run sweep.yaml --submit-only        # close the lid; later:
         acpc sweep run sweep.yaml --watch
         acpc sweep run gate.yaml --gate confident --output gate.csv || exit 1
+        acpc sweep run gate.yaml --junit gate.xml      # for the CI system's list of tests
         acpc sweep run sweep.yaml --log-to mlflow:http://mlflow:5000 --log-to tensorboard:runs
 
     **Exit codes**: 0 every cell passed, or was inconclusive without a reference (a checkpoint that
@@ -196,8 +199,9 @@ def run(
     call, was away for too long, or the time was over; 2 wrong usage or a wrong sweep file;
     130 interrupted, and the jobs go on. With `--submit-only`: 0 all submitted, 4 some rejected.
     """
-    if running.watch and running.submit_only:
-        raise typer.BadParameter("--watch and --submit-only exclude each other")
+    if running.submit_only and (running.watch or junit is not None):
+        other = "--watch" if running.watch else "--junit"
+        raise typer.BadParameter(f"{other} and --submit-only exclude each other")
     with reported():
         sweep = Sweep.load(file)
         try:
@@ -214,10 +218,12 @@ def run(
         sweep_tables.failures(results.failed)
         raise typer.Exit(Exit.JOB_ENDED_BADLY if results.failed else Exit.OK)
     chosen = None if no_gate else gate or Gate(sweep.spec.gate)
-    _finish(results, chosen, as_json=as_json)
+    _finish(results, chosen, as_json=as_json, junit=junit, file=file)
 
 
-def _finish(results: SweepResults, gate: Gate | None, *, as_json: bool) -> None:
+def _finish(
+    results: SweepResults, gate: Gate | None, *, as_json: bool, junit: Path | None, file: Path
+) -> None:
     """Prints what came out, and exits accordingly."""
     if as_json:
         render.line(results.result().to_json(indent=1))
@@ -228,6 +234,8 @@ def _finish(results: SweepResults, gate: Gate | None, *, as_json: bool) -> None:
         render.note(f"error: {sentence}")
     for sentence in results.rounding_notes:
         render.note(f"warning: {sentence}")
+    with reported():
+        publish("acpc sweep", cases_of(results, gate), junit, str(file))
     if results.failed or results.unfinished or results.inconsistencies:
         render.note(f"{len(results.failed) + len(results.unfinished)} cells have no score")
         raise typer.Exit(Exit.JOB_ENDED_BADLY)

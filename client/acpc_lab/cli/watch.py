@@ -17,6 +17,7 @@ import typer
 from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Outcome
 
 from acpc_lab.cli import render, sweep_tables
+from acpc_lab.cli.gates import Case, JunitOption, case_of, publish, reason
 from acpc_lab.cli.options import (
     Caller,
     Exit,
@@ -112,13 +113,18 @@ class _Telling:
 
     as_json: bool
     on_fail: str | None
+    gate: str
 
     def __post_init__(self) -> None:
         self.outcomes: list[Outcome] = []
+        self.cases: list[Case] = []
 
     def __call__(self, scored: ScoredCheckpoint) -> None:
         self.outcomes.append(scored.outcome)
         ref, epoch = scored.arrival.ref, scored.arrival.epoch
+        known = [reason(item.score, self.gate) for item in scored.results if item.score is not None]
+        message = "; ".join(known) or "no score"
+        self.cases.append(case_of(f"{ref.name} {ref.weights}", scored.outcome, message))
         if self.as_json:
             render.line(json.dumps(scored.to_dict()))
         else:
@@ -174,6 +180,19 @@ class _Telling:
             if process.returncode:
                 raise subprocess.CalledProcessError(process.returncode, command)
 
+    @contextlib.contextmanager
+    def published(self, watching: Watch, junit: Path | None, sweep: Path) -> Iterator[None]:
+        """Adds in the end what appeared and was not scored, and gives a CI system all of it."""
+        try:
+            yield
+        finally:
+            for arrival in watching.unplanned:
+                name = f"{arrival.ref.name} {arrival.ref.weights}"
+                render.note(f"error: {name} was not scored")
+                self.outcomes.append(Outcome.UNSPECIFIED)
+                self.cases.append(case_of(name, Outcome.UNSPECIFIED, "was not scored"))
+            publish("acpc watch", self.cases, junit, str(sweep))
+
     def exit_code(self) -> Exit:
         """The worst that has been told."""
         for outcome, code in (
@@ -210,6 +229,7 @@ def watch(
             "ACPC_RESULTS (the folder), and the JSON of its scores on stdin.",
         ),
     ] = None,
+    junit: JunitOption = None,
     log_to: LogTo = None,
     server: WatchServer,
     as_json: Json = False,
@@ -234,15 +254,17 @@ def watch(
         acpc watch /data/checkpoints --sweep gate.yaml --once || mail -s "it fails" me
         WANDB_MODE=offline acpc watch /data/checkpoints --sweep gate.yaml --log-to wandb:rooms
 
+    `--junit` is written when the watch ends.
+
     **Exit codes**, over the checkpoints of this run: 0 all passed, or were inconclusive without a
     reference; 3 one failed; 5 with `--gate confident`: none surely fails, and one is undecided;
     4 one has no score; 1 the folder or the journal cannot be used, or the server was away for too
     long; 2 wrong usage or a wrong sweep file; 130 interrupted, and the jobs go on. Without
     `--once` a watch goes on until it is stopped.
     """
-    telling = _Telling(as_json, on_fail)
     with reported():
         spec = load_spec(sweep)
+        telling = _Telling(as_json, on_fail, gate or spec.gate)
         for sentence in spec.warnings:
             render.note(f"warning: {sentence}")
         with logged(log_to, spec.name) as log:
@@ -250,13 +272,10 @@ def watch(
                 spec,
                 sweep.with_name(f"{spec.name}.watch"),
                 Finder(directory, looking.prefix, looking.settle),
-                gate=gate or spec.gate,
+                gate=telling.gate,
                 listeners=[telling, log],
                 on_trouble=render.note,
             )
-            with server.connect(spec) as client:
+            with telling.published(watching, junit, sweep), server.connect(spec) as client:
                 looking.run(watching, client, server.patience)
-    for arrival in watching.unplanned:
-        render.note(f"error: {arrival.ref.name} {arrival.ref.weights} was not scored")
-        telling.outcomes.append(Outcome.UNSPECIFIED)
     raise typer.Exit(telling.exit_code())

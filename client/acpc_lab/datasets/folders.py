@@ -32,21 +32,29 @@ class FolderDataset(TabledDataset):
 
     def numbers(self, name: str) -> NDArray[Any]:
         """The array of ``<name>.npz``."""
-        known = {found.stem for found in self.path.glob("*.npz")} - {*_INDEX}
-        if name not in known:
+        if name not in (known := self._arrays()):
             raise self.missing(name, known)
         return self._array(name)
 
     def frames(self, name: str) -> ReadFrames:
         """The reader of the folder ``<name>``."""
-        known = {found.name for found in self.path.iterdir() if found.is_dir()}
-        if name not in known:
+        if name not in (known := self._folders()):
             raise self.missing(name, known)
         folder = self.path / name
         if not any(folder.glob("*.mp4")):
             return lambda rows: self._images(folder, rows)
         opened = lru_cache(maxsize=8)(VideoFile)
         return lambda rows: self._videos(folder, rows, opened)
+
+    def column_names(self) -> list[str]:
+        """The arrays, and the folders of images or videos."""
+        return sorted(self._arrays() | self._folders())
+
+    def _arrays(self) -> set[str]:
+        return {found.stem for found in self.path.glob("*.npz")} - {*_INDEX}
+
+    def _folders(self) -> set[str]:
+        return {found.name for found in self.path.iterdir() if found.is_dir()}
 
     def _array(self, name: str) -> NDArray[Any]:
         try:

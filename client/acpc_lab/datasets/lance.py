@@ -97,6 +97,10 @@ class LanceDataset(TabledDataset):
                 return spelled
         raise self.missing(name, {*self._names, *more} - {_EPISODE, _STEP})
 
+    def column_names(self) -> list[str]:
+        """The columns of the table and of its videos."""
+        return sorted({*self._names, *self._videos()} - {_EPISODE, _STEP})
+
     def _values(self, name: str) -> NDArray[Any]:
         try:
             return arrow_numbers(self._rows.to_table(columns=[name]).column(name))

@@ -56,6 +56,10 @@ class LeRobotDataset(TabledDataset):
         if not np.array_equal(own.reshape(-1), np.repeat(self._numbers, lengths)):
             raise self.bad(_EPISODE, f"of its {len(own)} rows does not fit the episodes in meta")
 
+    def column_names(self) -> list[str]:
+        """The features."""
+        return sorted(self._features)
+
     def numbers(self, name: str) -> NDArray[Any]:
         """The values of a feature, from all files in order."""
         name = self._known(name)

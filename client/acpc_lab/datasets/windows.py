@@ -89,7 +89,7 @@ def drawn_from(
         FailedPrecondition: The dataset is damaged or lacks a column, or its format needs a library
             that is not installed; the message says what to install.
     """
-    with _opened(path, format or recognise(path)) as dataset:
+    with open_dataset(path, format) as dataset:
         task = read_task(source.task)
         drawn = draw_windows(
             dataset,
@@ -130,7 +130,9 @@ def read_task(name: str) -> TaskPreset:
         raise ArgumentError("task", "; ".join(filter(None, [found, guess, known]))) from error
 
 
-def _opened(path: Path, format: str) -> AbstractContextManager[Dataset]:
+def open_dataset(path: Path, format: str = "") -> AbstractContextManager[Dataset]:
+    """The dataset at ``path``, to read inside the ``with``; raises as :func:`drawn_from`."""
+    format = format or recognise(path)
     if format == "hdf5":
         load_optional("hdf5plugin", install_line("hdf5"))
         hdf5: Any = load_optional("acpc.datasets.hdf5", install_line("hdf5"))

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc_client import PairComparison, PoolCertificate, Score
+from acpc_client import PairComparison, PoolCertificate, Score, WorstAnchors
 from acpc_client.errors import ArgumentError
 
 from acpc_lab import plotting
 from acpc_lab.report.exports import composed
 from acpc_lab.report.figures import plates
+from acpc_lab.report.frames import frames
 from acpc_lab.report.model import ReportData
 from acpc_lab.report.sources import from_scores, from_sweep
 from acpc_lab.sweeps import SweepResults
@@ -69,6 +70,8 @@ def picture(answer: Any) -> Picture:  # noqa: ANN401 - any answer
                 return Picture(_of_report(from_sweep(answer), _OF_SWEEP))
             case PoolCertificate():
                 return Picture(plotting.panel(_margins(answer), size=_SIZE))
+            case WorstAnchors():
+                return Picture(frames(answer))
             case PairComparison():
                 return Picture(plotting.panel(_steps(answer), size=_SIZE))
     found = type(answer).__name__

@@ -165,7 +165,7 @@ class Interval(Record, Wire[pb.Interval]):
     def __str__(self) -> str:
         """Both ends in words."""
         if math.isinf(self.upper):
-            return f"{self.lower:.3g} or more"
+            return "unbounded" if math.isinf(self.lower) else f"{self.lower:.3g} or more"
         return f"{self.lower:.3g} to {self.upper:.3g}"
 
 

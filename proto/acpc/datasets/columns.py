@@ -74,6 +74,10 @@ class Dataset(ABC):
     def pixel_column(self, name: str) -> DatasetColumn:
         """A column of RGB frames, uint8 (rows, height, width, 3); FailedPrecondition otherwise."""
 
+    @abstractmethod
+    def column_names(self) -> list[str]:
+        """Names of all that may be a column, in order; the index of the episodes is none."""
+
     def bad(self, column: str, description: str) -> FailedPrecondition:
         """The error of a column that cannot be used."""
         return FailedPrecondition(f"dataset {self.name!r}, column {column!r} {description}")

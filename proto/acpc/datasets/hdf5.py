@@ -134,6 +134,10 @@ class Hdf5Dataset(Dataset):
         state = os.fstat(self._file.id.get_vfd_handle())
         return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
+    def column_names(self) -> list[str]:
+        """The datasets and groups at the root."""
+        return sorted(set(self._file) - {"ep_len", "ep_offset"})
+
     def numeric_column(self, name: str) -> Hdf5Column:
         """A column of numbers, (rows,) or (rows, width); FailedPrecondition for any other kind."""
         found = self._dataset(name)

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 from acpc.contract import Doubt, Interval, Outcome, Thresholds
+from acpc.evidence import Estimate, Proportion, Resampled
 
-from acpc_server.evidence.estimates import Estimate, Proportion, Resampled
 from acpc_server.evidence.numbers import Numbers
 from acpc_server.numerics import verdict
 

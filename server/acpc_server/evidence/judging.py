@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from acpc.contract import Evidence, EvidenceOptions, Interval, ScoreProtocol, Thresholds
+from acpc.evidence import BOOTSTRAP, AnchorSample, Estimate, interval
 
 from acpc_server.evidence.confident import ConfidentVerdict
-from acpc_server.evidence.estimates import Estimate, interval
-from acpc_server.evidence.numbers import BOOTSTRAP, Numbers
-from acpc_server.evidence.sample import AnchorSample
+from acpc_server.evidence.numbers import Numbers
 from acpc_server.evidence.separation import FEW_PAIRS
 from acpc_server.numerics import Check, go_on
 

@@ -6,15 +6,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from acpc.contract import EvidenceOptions, ScoreProtocol
+from acpc.evidence import (
+    BOOTSTRAP,
+    AnchorSample,
+    FewGroups,
+    OrderStatistics,
+    Proportion,
+    Resampled,
+    design_effect,
+    effective_groups,
+    groups,
+    resampled_quantiles,
+)
 from jaxtyping import Float64, Int64
 
-from acpc_server.evidence.estimates import FewGroups, OrderStatistics, Proportion, Resampled
-from acpc_server.evidence.resampling import effective_groups, resampled_quantiles
-from acpc_server.evidence.sample import AnchorSample, groups
-from acpc_server.evidence.separation import design_effect, separation
+from acpc_server.evidence.separation import separation
 from acpc_server.numerics import Check, go_on, verdict
-
-BOOTSTRAP = "Bayesian bootstrap over trajectories"
 
 
 @dataclass(frozen=True)

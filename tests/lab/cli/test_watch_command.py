@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import processes
 import pytest
@@ -85,6 +86,18 @@ def test_a_line_for_each_checkpoint(acpc: Callable[..., Any], party: JobParty) -
     assert lines[0].startswith("run weights_epoch_1.pt epoch 1: failed: gaussian_noise:0.")
     assert lines[1].startswith("run weights_epoch_2.pt epoch 2: passed: gaussian_noise:0.")
     assert acpc().stdout == ""
+
+
+def test_a_ci_system_gets_a_case_per_checkpoint(
+    acpc: Callable[..., Any], party: JobParty, tmp_path: Path
+) -> None:
+    party.fates["run"] = deque([FAILED])
+    assert acpc("--junit", str(tmp_path / "gate.xml")).exit_code == 3
+    cases = ET.parse(tmp_path / "gate.xml").findall("testsuite/testcase")  # noqa: S314 - its own
+    assert [(case.attrib["name"], case[0].tag) for case in cases] == [
+        ("run weights_epoch_1.pt", "failure"),
+        ("run weights_epoch_2.pt", "system-out"),
+    ]
 
 
 def test_json_is_a_document_a_line(acpc: Callable[..., Any]) -> None:

@@ -18,6 +18,8 @@ from acpc_client import (
     SelectionCertificate,
     StudyResult,
     ViewCertificate,
+    WorstAnchor,
+    WorstAnchors,
 )
 from acpc_client.errors import ArgumentError
 from client_messages import score_response, study_response
@@ -89,6 +91,22 @@ def test_answers_are_drawn(tmp_path: Path) -> None:
         assert picture._repr_png_().startswith(b"\x89PNG")
         picture.save(tmp_path / f"{index}.svg")
         assert "<svg" in (tmp_path / f"{index}.svg").read_text()
+
+
+def test_the_worst_anchors_are_drawn_beside_each_other() -> None:
+    frame = np.zeros((3, 6, 8, 3), np.uint8)
+    shown = [
+        WorstAnchor(4, 7, 1, 2.5, 0.5, frame, frame + 9, frame),
+        WorstAnchor(2, 8, None, 2.25, None, frame, frame + 9, None),
+    ]
+    worst = WorstAnchors("trained", 2.0, "radius", 0, tuple(shown))
+    picture = worst.plot()
+    assert picture._repr_png_().startswith(b"\x89PNG")
+    images = [len(axis.images) for axis in picture.figure.axes]
+    assert images == [1, 1, 1, 1, 1, 0]
+    assert "<td>2.25</td>" in worst._repr_html_() and list(worst.to_dataframe()["anchor"]) == [4, 2]
+    with pytest.raises(ArgumentError, match="no anchors"):
+        WorstAnchors("trained", 2.0, "radius", 0, ()).plot()
 
 
 def test_what_has_no_picture_says_so() -> None:

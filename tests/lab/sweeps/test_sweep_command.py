@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import grpc
 import processes
@@ -76,6 +77,21 @@ def test_the_exit_code_is_the_worst_cell(
     answer = acpc("run", file, *options)
     assert answer.exit_code == code, answer.output
     assert ("it does not fit" in answer.stderr) == (UNFIT in fates)
+
+
+def test_a_ci_system_gets_a_case_per_cell(
+    acpc: Callable[..., Any], file: Path, party: JobParty, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    party.fates["a"] = deque([FAILED, UNFIT])
+    answer = acpc("run", file, "--junit", tmp_path / "gate.xml")
+    assert answer.exit_code == 4, answer.output
+    cases = ET.parse(tmp_path / "gate.xml").findall("testsuite/testcase")  # noqa: S314 - its own
+    assert sorted(case[0].tag for case in cases) == ["error", "failure"]
+    told = [line for line in answer.stderr.splitlines() if line.startswith("::error file=")]
+    assert len(told) == 2 and str(file) in told[0] and "it does not fit" in "".join(told)
+    assert acpc("run", file, "--submit-only", "--junit", tmp_path / "b.xml").exit_code == 2
 
 
 def test_a_checkpoint_that_is_its_own_reference_does_not_gate(

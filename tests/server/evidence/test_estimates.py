@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from acpc_server.evidence.estimates import OrderStatistics, Proportion, Resampled
+from acpc.evidence import OrderStatistics, Proportion, Resampled
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats

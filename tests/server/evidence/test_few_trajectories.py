@@ -16,9 +16,9 @@ from acpc.contract import (
     Thresholds,
 )
 from acpc.contract.errors import ArgumentError
+from acpc.evidence import FewGroups, Proportion, Resampled
 from acpc_server.errors import Cancelled, FailedPrecondition
 from acpc_server.evidence import AnchorSample, judge
-from acpc_server.evidence.estimates import FewGroups, Proportion, Resampled
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats

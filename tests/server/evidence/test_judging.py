@@ -8,10 +8,9 @@ import evidence_reference as slow
 import numpy as np
 import pytest
 from acpc.contract import Doubt, EvidenceOptions, Outcome, ScoreProtocol, Thresholds
+from acpc.evidence import dyadic_variance, groups
 from acpc_server.errors import FailedPrecondition
 from acpc_server.evidence import AnchorSample, judge
-from acpc_server.evidence.sample import groups
-from acpc_server.evidence.separation import dyadic_variance
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_scores import Population, experiment

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
-from acpc.contract import EvidenceOptions
 from jaxtyping import Float64, Int64
 
-from acpc_server.evidence.estimates import FewGroups
-from acpc_server.numerics import Check, go_on
+from acpc.contract import EvidenceOptions
+from acpc.evidence.estimates import FewGroups
 
 _BLOCK_ENTRIES = 2**20
 """Weights held at once, 8 MiB."""
@@ -21,7 +20,7 @@ def resampled_quantiles(
     quantile: float,
     options: EvidenceOptions,
     few: FewGroups,
-    check: Check = go_on,
+    check: Callable[[], None] = lambda: None,
 ) -> Float64[np.ndarray, "samples resamples"]:
     """Quantiles of several samples on the same anchors, under the same resamples.
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from acpc.contract import Interval
 from jaxtyping import Float64
 from scipy import special
+
+from acpc.contract import Interval
 
 MIN_GROUPS = 4
 """With two or three, resamples miss in a half or a quarter of cases, whatever their spread."""
@@ -93,12 +94,13 @@ class FewGroups:
 
 @dataclass(frozen=True)
 class Resampled:
-    """A number above 0 whose bounds are order statistics of its resamples, in ascending order."""
+    """A number above ``least`` whose bounds are order statistics of its resamples, ascending."""
 
     point: float
     ordered: Float64[np.ndarray, "resamples"]
     method: str
     few: FewGroups = FewGroups()
+    least: float = 0.0
 
     def _rank(self, alpha: float) -> int:
         if alpha < self.few.least:
@@ -112,7 +114,7 @@ class Resampled:
     def lower(self, alpha: float) -> float:
         """The resample of rank alpha / 2."""
         rank = self._rank(alpha)
-        return min(self.point, float(self.ordered[rank - 1])) if rank else 0.0
+        return min(self.point, float(self.ordered[rank - 1])) if rank else self.least
 
     def upper(self, alpha: float) -> float:
         """The resample of rank 1 - alpha / 2."""

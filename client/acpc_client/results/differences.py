@@ -1,0 +1,258 @@
+"""Compares two scores of the same anchors: what differs, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from acpc.contract import (
+    ArgumentError,
+    CheckpointScore,
+    Columns,
+    EvidenceOptions,
+    Interval,
+    Record,
+    Score,
+    ScoreProtocol,
+    Tabular,
+    check,
+    load_lab,
+)
+
+from acpc_client.results.documents import Result, score_of
+from acpc_client.results.operations import Operation
+
+if TYPE_CHECKING:
+    from acpc.evidence import AnchorSample
+
+_DECIDING = (
+    "draws", "seed", "horizon", "quantile", "margin", "weights", "reading", "partner_past",
+    "neighbourhood",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class Difference(Record):
+    """One number of two scores.
+
+    Attributes:
+        first: Of the first score.
+        second: Of the second.
+        change: Second minus first; of a ratio, second over first.
+        interval: Where the change lies, at the confidence of the comparison.
+        even: The change when both are alike: 0, or 1 of a ratio.
+    """
+
+    first: float | None
+    second: float | None
+    change: float
+    interval: Interval
+    even: float = 0.0
+
+    @property
+    def direction(self) -> str:
+        """``lower`` or ``higher`` where the interval says so of the second, else ``undecided``."""
+        if self.interval.upper < self.even:
+            return "lower"
+        return "higher" if self.interval.lower > self.even else "undecided"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ScoreComparison(Tabular, Record):
+    """Two scores of the same anchors: the second against the first.
+
+    Attributes:
+        first: Name of the first checkpoint.
+        second: Name of the second.
+        confidence: Of every interval by itself, in (0.5, 1).
+        anchors: Anchors that both were measured on.
+        trajectories: Trajectories that they were cut from: the independent samples.
+        eligible: Anchors that take part in SR.
+        ir_raw: Raw IR, lower is better.
+        ir_ratio: Raw IR of the second over that of the first.
+        ir_relative: IR relative to the reference of both; None where either has none.
+        sr: SR, higher is better; None where no anchor takes part.
+        notes: Warnings in words.
+    """
+
+    first: str
+    second: str
+    confidence: float
+    anchors: int
+    trajectories: int
+    eligible: int
+    ir_raw: Difference
+    ir_ratio: Difference
+    ir_relative: Difference | None
+    sr: Difference | None
+    notes: tuple[str, ...] = ()
+
+    def table(self) -> Columns:
+        """A row per number: both values, the change, its interval and what that says."""
+        rows = {
+            "IR raw": self.ir_raw,
+            "IR raw, ratio": self.ir_ratio,
+            "IR relative": self.ir_relative,
+            "SR": self.sr,
+        }
+        held = {name: found for name, found in rows.items() if found is not None}
+        return {
+            "number": list(held),
+            "first": [found.first for found in held.values()],
+            "second": [found.second for found in held.values()],
+            "change": [found.change for found in held.values()],
+            "lower": [found.interval.lower for found in held.values()],
+            "upper": [found.interval.upper for found in held.values()],
+            "second is": [found.direction for found in held.values()],
+        }
+
+    def headline(self) -> str:
+        """What is sure of the second checkpoint, in a sentence."""
+        said = {"IR": self.ir_relative or self.ir_raw, "SR": self.sr}
+        sure = [f"{name} is {x.direction}" for name, x in said.items() if x and _decided(x)]
+        held = ", ".join(sure) or "neither IR nor SR differs for sure"
+        return (
+            f"{self.second} against {self.first} on {self.anchors} anchors, "
+            f"at {100 * self.confidence:g} %: {held}"
+        )
+
+
+def _decided(found: Difference) -> bool:
+    return found.direction != "undecided"
+
+
+def compare_scores(
+    a: Score | Result | Operation,
+    b: Score | Result | Operation,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> ScoreComparison:
+    """What ``b`` differs by from ``a``, which was measured on the same anchors in the same way.
+
+    Anchors are paired and trajectories resampled, as the server does for relative IR; see
+    docs/statistics.md.
+
+    Args:
+        a: The first score, as it is or in what ``load_result`` and ``operations.get`` give.
+        b: The second.
+        confidence: Of every interval by itself, in (0.5, 1).
+        resamples: Of the bootstrap, at least 2 / (1 - confidence).
+        seed: Of the resamples.
+
+    Raises:
+        ArgumentError: They cannot be compared; the message has every reason.
+        FailedPrecondition: scipy is not installed; the message says how to install it.
+    """
+    options = EvidenceOptions(confidence, resamples, seed)
+    check(options)
+    first, second = score_of(a, "a"), score_of(b, "b")
+    if reasons := list(_reasons(first, second)):
+        told = "these scores cannot be compared: " + "; ".join(reasons)
+        raise ArgumentError("b", f"{told}. Score both checkpoints in the same way, then compare")
+    load_lab("scipy.special")
+    checkpoint, numbers = first.checkpoint, _differences(first, second, options)
+    return ScoreComparison(
+        first=checkpoint.checkpoint.name,
+        second=second.checkpoint.checkpoint.name,
+        confidence=confidence,
+        anchors=checkpoint.anchors,
+        trajectories=len(np.unique(_sample(checkpoint).trajectory)),
+        eligible=checkpoint.eligible,
+        notes=tuple(_notes(first, second)),
+        **numbers,
+    )
+
+
+def _differences(first: Score, second: Score, options: EvidenceOptions) -> dict[str, Any]:
+    """Every number of both with its difference; None where there is none."""
+    from acpc.evidence import paired_differences  # noqa: PLC0415  loads scipy
+
+    held = first.receipt.parameters["protocol"]
+    protocol = ScoreProtocol(quantile=held["quantile"], margin=held["margin"])
+    common = None
+    if first.reference is not None and second.reference is not None:
+        common = _sample(first.reference).radius
+    found = paired_differences(
+        _sample(first.checkpoint), _sample(second.checkpoint), common, protocol, options
+    )
+    values: dict[str, tuple[float | None, float | None]] = {
+        "ir_raw": (first.checkpoint.ir_raw, second.checkpoint.ir_raw),
+        "ir_ratio": (None, None),
+        "ir_relative": (first.verdict.ir_relative, second.verdict.ir_relative),
+        "sr": (first.checkpoint.sr, second.checkpoint.sr),
+    }
+    made: dict[str, Difference | None] = {}
+    for name, (of_first, of_second) in values.items():
+        change = getattr(found, name)
+        even = float(name == "ir_ratio")
+        made[name] = change and Difference(of_first, of_second, change[0], change[1], even)
+    return made
+
+
+def _sample(side: CheckpointScore) -> AnchorSample:
+    """The values of one side, which are known to be there."""
+    from acpc.evidence import AnchorSample  # noqa: PLC0415  loads scipy
+
+    values = side.anchor_values
+    assert values is not None  # noqa: S101 - one of the reasons not to compare
+    trajectory = values.trajectory_ids
+    if trajectory is None:
+        trajectory = np.arange(len(values.radius))
+    distance = values.different_state_distance
+    return AnchorSample(values.radius, distance, values.partner, trajectory)
+
+
+def _reasons(first: Score, second: Score) -> Iterator[str]:
+    """Why two scores cannot be compared; nothing: they can."""
+    receipts = first.receipt, second.receipt
+    sides = [score.checkpoint.anchor_values for score in (first, second)]
+    held = [side.anchor_values for side in (first.reference, second.reference) if side]
+    whole = all(values is not None for values in (*sides, *held))
+    if not whole:
+        yield "the server left the values per anchor out of one of them"
+    yield from _unlike("anchors", *(receipt.anchors_digest for receipt in receipts))
+    protocols = [receipt.parameters.get("protocol") or {} for receipt in receipts]
+    if not all(protocols):
+        yield "one is of a release whose receipt does not name the protocol"
+        return
+    differ = [name for name in _DECIDING if protocols[0].get(name) != protocols[1].get(name)]
+    for name in differ:
+        yield from _unlike(name, *(held.get(name) for held in protocols))
+    if not {"draws", "seed"} & {*differ}:
+        yield from _unlike("shift", *(receipt.perturbation_digest for receipt in receipts))
+    references = [receipt.reference_digest for receipt in receipts]
+    if all(references):
+        yield from _unlike("reference", *references)
+    if whole and receipts[0].anchors_digest == receipts[1].anchors_digest:
+        for name in ("anchor_ids", "partner"):
+            if not np.array_equal(*(getattr(values, name) for values in sides)):
+                yield f"their {name} differ"
+
+
+def _unlike(what: str, first: object, second: object) -> Iterator[str]:
+    if first != second:
+        short = [x[:12] if isinstance(x, str) else x for x in (first, second)]
+        yield f"{what} of a is {short[0]}, of b {short[1]}"
+
+
+def _notes(first: Score, second: Score) -> Iterator[str]:
+    receipts = first.receipt, second.receipt
+    if receipts[0].checkpoint_digest == receipts[1].checkpoint_digest:
+        yield "both are scores of the same checkpoint"
+    for name in ("numeric_mode", "code_version"):
+        found = [str(getattr(receipt, name)) for receipt in receipts]
+        if found[0] != found[1]:
+            yield f"{name} differs: {found[0]} and {found[1]}; rounding may, too"
+    if (first.reference is None) != (second.reference is None):
+        yield "one has no reference, so relative IR is not compared"
+    if any(score.evidence and score.evidence.looks for score in (first, second)):
+        yield "one stopped when it was decided; the intervals do not allow for that"
+    values = first.checkpoint.anchor_values
+    if values is not None and values.trajectory_ids is None:
+        yield "trajectories are not known: anchors are taken for independent"
+    kept = [note for score in (first, second) if score.evidence for note in score.evidence.notes]
+    yield from dict.fromkeys((*kept, *first.rounding_notes, *second.rounding_notes))

@@ -1,0 +1,99 @@
+"""``acpc diff``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from acpc_client import (
+    RESULT_FORMATS,
+    AcpcClient,
+    Difference,
+    EvidenceOptions,
+    ScoreComparison,
+    load_result,
+)
+
+from acpc_lab.cli import render
+from acpc_lab.cli.operations import full_name
+from acpc_lab.cli.options import Json, Server, said
+from acpc_lab.cli.parameters import sets
+
+_LOWER_IS_BETTER = "R: how far the shift pushes predictions; IR: a high quantile of R, lower is better"
+_HIGHER_IS_BETTER = "SR: share of anchors still apart from another state, higher is better"
+
+
+def diff(
+    *,
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="A score: its file, operations/ID, or the ID alone.")
+    ],
+    second: Annotated[
+        str, typer.Argument(metavar="B", help="The score that is compared with A, named likewise.")
+    ],
+    confidence: Annotated[float | None, sets(EvidenceOptions, "confidence")] = None,
+    resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None,
+    evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None,
+    server: Server,
+    as_json: Json = False,
+) -> None:
+    """How do two checkpoints differ that were scored on the same anchors?
+
+    Prints IR and SR of both, B minus A, and where that difference lies at the confidence asked
+    for. Anchors are paired, so that what makes some of them hard for both cancels: a difference
+    can be sure although the intervals of the two scores overlap. Scores of other anchors, another
+    shift, protocol or reference are refused, with every reason.
+
+    Files are those of `acpc score --output` and `acpc operations download`; no server is asked for
+    them.
+
+    **Examples**
+
+        acpc diff before.json after.json
+        acpc diff operations/5f0c operations/77aa --confidence 0.99
+        acpc diff baseline.npz 77aa --json
+
+    **Exit codes**: 0 compared, whatever came out; 1 the server rejected the call, or a job has no
+    score; 2 they cannot be compared, or wrong usage.
+    """
+    with server.connect() as client:
+        found = client.compare_scores(
+            _read(first, client),
+            _read(second, client),
+            **said(confidence=confidence, resamples=resamples, seed=evidence_seed),
+        )
+    if as_json:
+        render.line(found.to_json(indent=2))
+    else:
+        _show(found)
+
+
+def _read(text: str, client: AcpcClient) -> Any:  # noqa: ANN401 - a result or an operation
+    path = Path(text)
+    if path.suffix in RESULT_FORMATS or path.is_file():
+        return load_result(path)
+    return client.operations.get(full_name(text))
+
+
+def _show(found: ScoreComparison) -> None:
+    """A row per number, what they mean, and what is sure."""
+    rows = {
+        "IR relative": found.ir_relative,
+        "SR": found.sr,
+        "IR raw": found.ir_raw,
+        "IR raw, B / A": found.ir_ratio,
+    }
+    render.line(f"A: {found.first}\nB: {found.second}")
+    titles = ["", "A", "B", "B - A", f"{100 * found.confidence:g} % interval", "B is"]
+    render.table(titles, [_row(name, held) for name, held in rows.items() if held])
+    render.line(_LOWER_IS_BETTER)
+    render.line(_HIGHER_IS_BETTER)
+    render.line(found.headline())
+    for sentence in found.notes:
+        render.note(f"warning: {sentence}")
+
+
+def _row(name: str, held: Difference) -> list[str]:
+    numbers = [render.number(value, ".3g") for value in (held.first, held.second, held.change)]
+    return [name, *numbers, str(held.interval), held.direction]

@@ -1,0 +1,163 @@
+"""What a gate decided, for a CI system: a JUnit file, and annotations of GitHub Actions.
+
+GitLab, Jenkins and others read the JUnit file; GitHub Actions reads annotations on stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+from xml.etree import ElementTree as ET
+
+import typer
+from acpc_client import Outcome, Score, write_whole
+
+from acpc_lab.cli import render
+from acpc_lab.cli.options import Gate, require_folder
+from acpc_lab.sweeps import CellResult, SweepResults
+
+State = Literal["passed", "failed", "undecided", "error"]
+
+JunitOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--junit",
+        metavar="FILE",
+        dir_okay=False,
+        callback=require_folder,
+        help="Also write what the gate decided here, as JUnit XML for a CI system: one test case "
+        "per checkpoint and shift; undecided ones are skipped.",
+    ),
+]
+
+_ELEMENTS = {"failed": "failure", "undecided": "skipped", "error": "error"}
+_LEVELS = {"failed": "error", "undecided": "warning", "error": "error"}
+_MOST = 10
+"""Annotations of one level that GitHub shows of a step."""
+# What XML 1.0 cannot hold, escaped or not.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing that a gate decided.
+
+    Attributes:
+        name: What was judged.
+        state: How it ended; whatever is neither failed, undecided nor in error passed.
+        message: Why, in a sentence.
+    """
+
+    name: str
+    state: State
+    message: str
+
+
+def publish(suite: str, cases: Sequence[Case], junit: Path | None, file: str = "") -> None:
+    """Writes the JUnit file, and annotations where GitHub Actions runs the command.
+
+    Args:
+        suite: The command.
+        cases: What it decided.
+        junit: The file; None: none.
+        file: The file of the repository that the annotations are about; empty: none.
+
+    Raises:
+        typer.BadParameter: The file cannot be written.
+    """
+    if junit is not None:
+        try:
+            write_whole(junit, _junit(suite, cases))
+        except OSError as error:
+            wrong = f"cannot write {junit}: {error.strerror}"
+            raise typer.BadParameter(wrong, param_hint="--junit") from error
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in _annotations(suite, cases, file):
+            render.note(line)
+
+
+def _junit(suite: str, cases: Sequence[Case]) -> bytes:
+    counted = Counter(_ELEMENTS.get(case.state, "passed") for case in cases)
+    counts = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    numbers = {"tests": str(len(cases))} | {
+        name: str(counted[element]) for name, element in counts.items()
+    }
+    root = ET.Element("testsuites", numbers)
+    held = ET.SubElement(root, "testsuite", {"name": suite, **numbers})
+    for case in cases:
+        name, message = (_FORBIDDEN.sub("\ufffd", text) for text in (case.name, case.message))
+        made = ET.SubElement(held, "testcase", {"name": name, "classname": suite})
+        if case.state in _ELEMENTS:
+            about = {"message": message}
+            if case.state != "undecided":
+                about["type"] = case.state
+            ET.SubElement(made, _ELEMENTS[case.state], about).text = message
+        else:
+            ET.SubElement(made, "system-out").text = message
+    ET.indent(root)
+    content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return content + b"\n"
+
+
+def _annotations(suite: str, cases: Sequence[Case], file: str) -> Iterator[str]:
+    """A workflow command for each case that did not pass, as many as GitHub shows."""
+    for level in ("error", "warning"):
+        told = [case for case in cases if _LEVELS.get(case.state) == level]
+        for case in told[: _MOST - 1] if len(told) > _MOST else told:
+            yield _annotation(level, f"{suite}: {case.name} {case.state}", case.message, file)
+        if len(told) > _MOST:
+            rest = f"{len(told) - _MOST + 1} more did not pass"
+            yield _annotation(level, suite, rest, file)
+
+
+def _annotation(level: str, title: str, message: str, file: str) -> str:
+    properties = {"file": file, "title": title}
+    held = ",".join(f"{name}={_escaped(x, ':,')}" for name, x in properties.items() if x)
+    return f"::{level} {held}::{_escaped(message)}"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    """The text with what ends a workflow command, or a property of one, in percents."""
+    return re.sub(f"[%\r\n{more}]", lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def case_of(name: str, outcome: Outcome, message: str) -> Case:
+    """The case of what a gate decided."""
+    states: dict[Outcome, State] = {
+        Outcome.FAILED: "failed",
+        Outcome.UNDECIDED: "undecided",
+        Outcome.UNSPECIFIED: "error",
+    }
+    return Case(name, states.get(outcome, "passed"), message)
+
+
+def reason(score: Score, gate: str | None) -> str:
+    """Why a score passes or not, beginning with the verdict that the gate goes by."""
+    if gate == Gate.CONFIDENT and score.certainty:
+        return f"{score.certainty} ({score.verdict.summary})"
+    return score.headline()
+
+
+def cases_of(results: SweepResults, gate: Gate | None) -> list[Case]:
+    """A case per cell, as the gate over all of them counts it; without a gate nothing fails."""
+    confident = gate is Gate.CONFIDENT and not (results.failed or results.unfinished)
+    failed = results.surely_failed if confident else results.rejected
+    bad = {item.cell.id for item in failed} if gate else set()
+    open_ = {item.cell.id for item in results.undecided} if confident else set()
+    return [_case(item, bad, open_, gate) for item in results]
+
+
+def _case(item: CellResult, failed: set[str], undecided: set[str], gate: Gate | None) -> Case:
+    if item.score is None:
+        why = f"{item.code}: {item.message}" if item.code else "it has no score"
+        return Case(item.cell.title, "error", f"{item.state.value}: {why}")
+    message = reason(item.score, gate)
+    if item.cell.id in failed:
+        return Case(item.cell.title, "failed", message)
+    state: State = "undecided" if item.cell.id in undecided else "passed"
+    return Case(item.cell.title, state, message)

@@ -1,0 +1,102 @@
+"""``acpc init``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from acpc.datasets import FORMATS
+
+from acpc_lab.cli import render
+from acpc_lab.cli.options import read_numbers, reported, require_folder
+from acpc_lab.tables import write_whole
+
+_ASK = "[proposed]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What the owner of a dataset knows of it."""
+
+    pixels: Annotated[str | None, typer.Option(help=f"Column of frames {_ASK}.")] = None
+    action: Annotated[str | None, typer.Option(help=f"Column of actions {_ASK}.")] = None
+    state: Annotated[
+        str | None,
+        typer.Option(help=f"Column whose row at the last frame is the endpoint state {_ASK}."),
+    ] = None
+    frameskip: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1000,
+            help="Environment steps between kept frames. No dataset says it: frameskip x action "
+            "width is the width of the action blocks that the checkpoint was trained on [5, "
+            "marked CHECK].",
+        ),
+    ] = None
+    history: Annotated[int, typer.Option(min=1, max=1000, help="Frames of history.")] = 3
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Coordinates of the state, from 0, whose median splits say which states are "
+            "different, for SR [the first two, marked CHECK].",
+        ),
+    ] = None
+
+
+def init(
+    *,
+    dataset: Annotated[
+        Path, typer.Argument(exists=True, help="A dataset here: an HDF5 file, or a folder.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The task file to write [NAME.yaml].")
+    ] = None,
+    format: Annotated[
+        str, typer.Option(help=f"One of {', '.join(FORMATS)} [recognised by what lies there].")
+    ] = "",
+    known: Known,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the task file.")] = False,
+) -> None:
+    """Writes a task file for a dataset: which columns are frames, actions and states.
+
+    Prints the columns with their shapes and proposes a task. What a dataset cannot tell is marked
+    CHECK in the file, with what it depends on: look at these lines before you believe a score.
+    The file is written when anchors can be drawn by it, with the code that the server reads by.
+    Of a dataset that lies at the server alone, give the command there.
+
+    **Examples**
+
+        acpc init rooms.h5 --frameskip 5
+        acpc init arm.lance --state proprio --labels 0,1,2 --output arm.yaml
+        acpc score lewm-rooms --dataset rooms.h5 --task rooms.yaml --shift blur:15
+
+    The last one finds the file below the server's dataset root; `acpc anchors upload` takes it
+    from here.
+
+    **Exit codes**: 0 written; 1 the dataset cannot be read so; 2 wrong usage, a column that is not
+    there, or a file that is.
+    """
+    from acpc_lab.datasets import Chosen, columns_of, open_dataset, proposed  # noqa: PLC0415  slow
+
+    target = output or Path(f"{dataset.stem}.yaml")
+    if target.exists() and not force:
+        raise typer.BadParameter(f"{target} is there; give --force to overwrite it, or --output")
+    require_folder(target)
+    labels = None if known.labels is None else read_numbers(known.labels, int, "--labels")
+    given = {name: getattr(known, name) for name in ("pixels", "action", "state", "frameskip")}
+    chosen = Chosen(dataset.stem[:100], **given, history=known.history, labels=labels)
+    with reported(), open_dataset(dataset, format) as opened:
+        columns = columns_of(opened)
+        rows = [[one.name, one.kind, str(one.shape or one.why)] for one in columns]
+        render.table(["column", "holds", "shape"], rows, words=True)
+        text, said = proposed(opened, columns, chosen)
+    write_whole(target, text.encode())
+    for sentence in said:
+        render.line(sentence)
+    open_questions = text.count("CHECK")
+    left = f"; marked CHECK, yours to decide: {open_questions}" if open_questions else ""
+    render.line(f"{target}: written, and anchors can be drawn by it{left}")

@@ -1,0 +1,71 @@
+"""``acpc diff``: what is printed of two scores, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acpc.contract import ScoreProtocol, to_plain
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import Operation, Score, save_result
+from client_counterparty import Counterparty
+from client_messages import operation
+from report_samples import judged, side
+
+
+def score(name: str, push: float, **receipt: object) -> Score:
+    made = judged(side(f"two-{name}", push, 2.0), side("two-base", 2.0, 2.0), shift="noise")
+    parameters = {"protocol": to_plain(ScoreProtocol())}
+    return replace(made, receipt=replace(made.receipt, parameters=parameters, **receipt))
+
+
+def job(found: Score) -> Any:  # noqa: ANN401 - a message
+    response = found.to_message()
+    return operation("operations/b", 4, state=pb.JOB_STATE_SUCCEEDED, response=response)
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    save_result(Operation.from_message(job(score("before", 0.6))), tmp_path / "before.json")
+    return tmp_path / "before.json"
+
+
+def test_a_file_and_a_job_are_compared(
+    acpc: Callable[..., Any], counterparty: Counterparty, before: Path
+) -> None:
+    counterparty.script.append(job(score("after", 0.3)))
+    answer = acpc("diff", before, "b", "--confidence", "0.9")
+    assert answer.exit_code == 0, answer.output
+    assert counterparty.requests["GetOperation"][0].name == "operations/b"
+    for text in ("A: two-before", "B: two-after", "90 % interval", "IR relative", "lower"):
+        assert text in answer.stdout
+    assert "SR: share of anchors still apart" in answer.stdout
+    assert "two-after against two-before on 100 anchors, at 90 %: IR is lower" in answer.stdout
+    assert "warning: trajectories are not known" in answer.stderr
+
+
+def test_two_files_need_no_server(
+    acpc: Callable[..., Any], counterparty: Counterparty, before: Path, tmp_path: Path
+) -> None:
+    save_result(score("after", 0.3), tmp_path / "after.npz")
+    answer = acpc("diff", before, tmp_path / "after.npz", "--json", "--resamples", 300)
+    assert answer.exit_code == 0, answer.output
+    found = json.loads(answer.stdout)
+    assert (found["first"], found["second"]) == ("two-before", "two-after")
+    assert found["ir_raw"]["change"] < 0 and found["ir_raw"]["interval"]["upper"] < 0
+    assert not counterparty.requests
+
+
+def test_what_cannot_be_compared_is_wrong_usage(
+    acpc: Callable[..., Any], before: Path, tmp_path: Path
+) -> None:
+    save_result(score("after", 0.3, anchors_digest="b" * 64), tmp_path / "after.json")
+    answer = acpc("diff", before, tmp_path / "after.json")
+    assert answer.exit_code == 2
+    assert "these scores cannot be compared: anchors of a is" in answer.stderr
+    answer = acpc("diff", before, tmp_path / "gone.json")
+    assert answer.exit_code == 2 and "gone.json" in answer.stderr

@@ -1,0 +1,137 @@
+"""What gates write for CI systems: JUnit of the common shape, annotations that nothing escapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+import typer
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_lab.cli.gates import Case, publish
+from client_counterparty import Counterparty
+from client_messages import operation, status
+from grpc import StatusCode
+from test_score_gates import SCORE, UNDECIDED, ended
+
+PLAIN = [
+    Case("a under blur:15", "passed", "it holds"),
+    Case("b", "failed", "SR 0.5 < 0.95"),
+    Case("c", "undecided", "25 anchors are too few"),
+    Case("d", "error", "INTERNAL: lost"),
+]
+# The elements and attributes that Jenkins, GitLab and the JUnit 10 schema have in common.
+ALLOWED = {
+    "testsuites": ({"tests", "failures", "errors", "skipped"}, {"testsuite"}),
+    "testsuite": ({"name", "tests", "failures", "errors", "skipped"}, {"testcase"}),
+    "testcase": ({"name", "classname"}, {"failure", "error", "skipped", "system-out"}),
+    "failure": ({"message", "type"}, set()),
+    "error": ({"message", "type"}, set()),
+    "skipped": ({"message"}, set()),
+    "system-out": (set(), set()),
+}
+
+
+def read(path: Path) -> ET.Element:
+    """The root, every element of which has the common shape, with counts that are true."""
+    assert path.read_bytes().startswith(b"<?xml version='1.0' encoding='utf-8'?>")
+    root = ET.fromstring(path.read_text())  # noqa: S314 - written by the test
+    for element in root.iter():
+        attributes, children = ALLOWED[element.tag]
+        assert set(element.attrib) == attributes
+        assert {child.tag for child in element} <= children
+    cases = root.findall("testsuite/testcase")
+    counted = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    for holder in (root, root[0]):
+        assert int(holder.attrib["tests"]) == len(cases)
+        for name, tag in counted.items():
+            assert int(holder.attrib[name]) == sum(case.find(tag) is not None for case in cases)
+    return root
+
+
+def outcomes(path: Path) -> list[tuple[str, str]]:
+    cases = read(path).findall("testsuite/testcase")
+    return [(case.attrib["name"], case[0].tag) for case in cases]
+
+
+@pytest.fixture(autouse=True)
+def no_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests may run in GitHub Actions themselves."""
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+
+
+def test_a_case_that_did_not_pass_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish("acpc score", PLAIN, tmp_path / "gate.xml")
+    root = read(tmp_path / "gate.xml")
+    tags = ["system-out", "failure", "skipped", "error"]
+    assert outcomes(tmp_path / "gate.xml") == list(zip([c.name for c in PLAIN], tags, strict=True))
+    assert [case[0].text for case in root.iter("testcase")] == [case.message for case in PLAIN]
+    assert capsys.readouterr().err == ""
+
+
+def test_names_and_messages_cannot_leave_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = 'a"><failure/>&\x00\x1b[31m\ud800]]>'
+    publish("s", [Case(hostile, "failed", hostile)], tmp_path / "gate.xml")
+    (case,) = read(tmp_path / "gate.xml").iter("testcase")
+    wanted = 'a"><failure/>&\ufffd\ufffd[31m\ufffd]]>'
+    assert (case.attrib["name"], case[0].text) == (wanted, wanted)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    publish("s", [Case("a,b:c%", "failed", "100 %\r\n::error::x")], None, "gate,1.yaml")
+    assert capsys.readouterr().err.splitlines() == [
+        "::error file=gate%2C1.yaml,title=s%3A a%2Cb%3Ac%25 failed::100 %25%0D%0A::error::x"
+    ]
+
+
+def test_github_is_told_of_ten_of_each_level(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    publish("s", [*PLAIN, *[Case(f"e{i}", "failed", "no") for i in range(12)]], None)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in lines] == ["::error"] * 10 + ["::warning"]
+    assert lines[9] == "::error title=s::5 more did not pass"
+    assert lines[10] == "::warning title=s%3A c undecided::25 anchors are too few"
+
+
+def test_a_file_that_cannot_be_written_is_an_error_of_the_option(tmp_path: Path) -> None:
+    with pytest.raises(typer.BadParameter, match="cannot write"):
+        publish("s", PLAIN, tmp_path / "missing" / "gate.xml")
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome", "confident", "tag", "code"),
+    [
+        (SCORE, pb.OUTCOME_PASSED, pb.OUTCOME_PASSED, "system-out", 0),
+        (SCORE, pb.OUTCOME_FAILED, pb.OUTCOME_FAILED, "failure", 3),
+        (SCORE, pb.OUTCOME_PASSED, pb.OUTCOME_UNDECIDED, "skipped", 5),
+        (["operations", "watch", "mine"], pb.OUTCOME_PASSED, pb.OUTCOME_UNSPECIFIED, "error", 1),
+    ],
+)
+def test_a_score_is_a_case(
+    command: Sequence[str], outcome: int, confident: int, tag: str, code: int,
+    acpc: Callable[..., Any], counterparty: Counterparty, tmp_path: Path,
+) -> None:  # fmt: skip
+    counterparty.script.append(ended(outcome, confident, **UNDECIDED))
+    answer = acpc(*command, "--gate", "confident", "--junit", tmp_path / "gate.xml")
+    assert answer.exit_code == code, answer.output
+    name = "trained under gaussian_noise:0.08" if command is SCORE else "trained"
+    assert outcomes(tmp_path / "gate.xml") == [(name, tag)]
+
+
+def test_a_job_that_fails_is_an_error_of_the_file_too(
+    acpc: Callable[..., Any], counterparty: Counterparty, tmp_path: Path
+) -> None:
+    lost = status(StatusCode.DATA_LOSS, "the dataset is gone")
+    failed = operation("operations/mine", 1, state=pb.JOB_STATE_FAILED, error=lost)
+    counterparty.script.append(failed)
+    assert acpc(*SCORE, "--junit", tmp_path / "gate.xml").exit_code == 4
+    (case,) = read(tmp_path / "gate.xml").iter("testcase")
+    assert (case[0].tag, case[0].text) == ("error", "DATA_LOSS: the dataset is gone")
+    assert acpc(*SCORE, "--no-wait", "--junit", tmp_path / "gate.xml").exit_code == 2
+    assert acpc(*SCORE, "--junit", tmp_path / "no" / "gate.xml").exit_code == 2

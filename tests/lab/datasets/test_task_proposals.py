@@ -1,0 +1,118 @@
+"""``acpc init``: what it sees of a dataset, what it asks for, and that a server reads its file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acpc.contract import AnchorSource
+from acpc.datasets import parse_task
+from acpc_client import DatasetAnchors
+from acpc_lab.cli import app
+from acpc_lab.datasets import drawn_from
+from acpc_server.data import DatasetStore
+from lerobot_folder import write_lerobot
+from public_dataset import public_columns, write_public_dataset
+from public_formats import episodes
+from test_dataset_readers import write_folder
+from typer.testing import CliRunner
+
+LENGTHS = [40] * 4
+
+
+@pytest.fixture
+def acpc() -> Callable[..., Any]:
+    return lambda *words: CliRunner().invoke(
+        app, ["init", *(str(word) for word in words)], env={"COLUMNS": "200"}
+    )
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("datasets")
+    content = public_columns(LENGTHS, state="where", state_dim=5)
+    content.columns["pos_agent"] = content.columns["where"][:, :3] + 1
+    write_public_dataset(root / "rooms.h5", content)
+    write_folder(root / "folder", episodes(LENGTHS))
+    write_lerobot(root / "arm", episodes(LENGTHS), "v3.0")
+    return root
+
+
+def test_columns_are_shown_and_the_file_is_one_the_server_reads(
+    acpc: Callable[..., Any], root: Path, tmp_path: Path
+) -> None:
+    file = root / "mine.yaml"
+    answer = acpc(root / "rooms.h5", "--frameskip", 3, "--output", file)
+    assert answer.exit_code == 0, answer.output
+    for row in (("pixels", "frames", "(160, 12, 12, 3)"), ("where", "numbers", "(160, 5)")):
+        (line,) = (line for line in answer.stdout.splitlines() if line[2:].startswith(row[0]))
+        assert all(cell in line for cell in row)
+    assert "32 windows of 3 + 8 frames in 4 of 4 episodes" in answer.stdout
+    assert "fewer than the 100 anchors" in answer.stdout
+    assert "presets that read these columns, too: tworoom" in answer.stdout
+    source = AnchorSource("rooms.h5", "mine.yaml", count=5)
+    with DatasetStore(root).drawn(source, history=3, horizon=8) as drawn:
+        assert drawn.action_blocks.shape == (5, 10, 6) and drawn.endpoint_states.shape == (5, 3)
+    file.unlink()
+
+
+def test_what_a_dataset_does_not_say_is_marked_and_what_is_given_is_not(
+    acpc: Callable[..., Any], root: Path, tmp_path: Path
+) -> None:
+    known = ["--frameskip", 2, "--state", "where", "--labels", "4,0"]
+    answer = acpc(root / "rooms.h5", *known, "--output", tmp_path / "known.yaml")
+    assert answer.exit_code == 0 and "CHECK" not in (tmp_path / "known.yaml").read_text()
+    assert parse_task("known", (tmp_path / "known.yaml").read_bytes()).labels[0].of == [4, 0]
+    answer = acpc(root / "rooms.h5", "--output", tmp_path / "open.yaml")
+    assert answer.exit_code == 2 and not (tmp_path / "open.yaml").exists()
+    assert "frameskip: found 5: a window of 3 + 8 frames takes 55 rows" in answer.stderr
+    assert "wanted at most 3" in answer.stderr
+    acpc(root / "rooms.h5", "--frameskip", 1, "--output", tmp_path / "open.yaml")
+    marked = [line for line in (tmp_path / "open.yaml").read_text().splitlines() if "CHECK" in line]
+    assert [line.partition(":")[0] for line in marked] == ["state", "labels"]
+    assert 'there are also "where"' in marked[0]
+
+
+@pytest.mark.parametrize(("name", "state"), [("folder", "pos_agent"), ("arm", "observation.state")])
+def test_other_formats_are_read_too(
+    acpc: Callable[..., Any], root: Path, tmp_path: Path, name: str, state: str
+) -> None:
+    file = tmp_path / "task.yaml"
+    answer = acpc(root / name, "--frameskip", 3, "--output", file)
+    assert answer.exit_code == 0, answer.output
+    assert parse_task(name, file.read_bytes()).state == state
+    source = DatasetAnchors(name, str(file), count=5)
+    with drawn_from(root / name, source) as anchors:
+        assert len(anchors.frames[:2]) == 2
+
+
+def test_a_file_that_is_there_is_kept_unless_forced(
+    acpc: Callable[..., Any], root: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "task.yaml"
+    file.write_text("mine")
+    known = [root / "rooms.h5", "--frameskip", 3, "--output", file]
+    answer = acpc(*known)
+    assert answer.exit_code == 2 and "give --force to overwrite it" in answer.stderr
+    assert acpc(*known, "--force", "--labels", "0,9").exit_code == 1  # beyond the state
+    assert file.read_text() == "mine"
+    assert acpc(*known, "--force").exit_code == 0 and file.read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("more", "wrong"),
+    [
+        (["--state", "place"], "state: found 'place', wanted one of pos_agent, where"),
+        (["--pixels", "action"], "pixels: found 'action', wanted one of pixels"),
+        (["--format", "zarr"], "found 'zarr'; wanted one of hdf5, lance"),
+        (["--labels", "x"], "found 'x', wanted numbers like 1,2"),
+    ],
+)
+def test_what_is_not_there_is_named_beside_what_is(
+    acpc: Callable[..., Any], root: Path, tmp_path: Path, more: list[str], wrong: str
+) -> None:
+    answer = acpc(root / "rooms.h5", "--output", tmp_path / "task.yaml", *more)
+    assert answer.exit_code == 2
+    assert wrong in answer.stderr
