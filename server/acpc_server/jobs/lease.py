@@ -260,8 +260,10 @@ class Lease:
             except RECORD_ERRORS as error:
                 full = no_room(error)
                 self.away = isinstance(error, SQLAlchemyError) and not full
-                event = "job_record_full" if full else "job_database_away"
-                log.warning(event, cause=first_line(error))
+                if full:
+                    log.warning("job_record_full", cause=first_line(error))
+                else:
+                    log.warning("job_database_away", cause=first_line(error))
             except Exception:  # a server that runs jobs without beating is worse than none
                 log.exception("lease_failed")
                 self._on_evicted()

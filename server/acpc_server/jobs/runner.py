@@ -33,8 +33,10 @@ from acpc_server.jobs.record import (
 log = structlog.get_logger("acpc.jobs")
 # A job that takes its server down with it every time must not do so for ever.
 MAX_STARTS = 50
-# Pause between two looks at a queue. Each costs 4 ms of processor time, on an idle server too.
+# Pause between two looks at a queue: each costs 4 ms of processor time on an idle server too, and
+# more in PostgreSQL, which several hosts ask.
 QUEUE_SECONDS = 0.5
+POSTGRES_QUEUE_SECONDS = 1.0
 # While the record is away, what waits for it tries again after this.
 RETRY_SECONDS = 2.0
 # PostgreSQL ends a transaction whose host has stopped in the middle of it, and frees its locks.
@@ -93,12 +95,12 @@ def launch(record: Record, executor_id: str, concurrency: int, runner: Runner) -
     DBOS(config=config)
     _log_as_server()
     DBOS.launch()
-    DBOS.register_queue(
-        QUEUE,
-        worker_concurrency=concurrency,
-        polling_interval_sec=QUEUE_SECONDS,
-        on_conflict="always_update",
-    )
+    _take_jobs(record, QUEUE, worker_concurrency=concurrency)
+
+
+def _take_jobs(record: Record, queue: str, **limits: int) -> None:
+    pause = POSTGRES_QUEUE_SECONDS if record.postgres else QUEUE_SECONDS
+    DBOS.register_queue(queue, polling_interval_sec=pause, on_conflict="always_update", **limits)
 
 
 def patient_engine(url: sa.URL) -> sa.Engine:
@@ -148,19 +150,19 @@ def close() -> None:
     _resources.close()
 
 
-def serve_tenants(concurrency: int, total: int) -> None:
+def serve_tenants(record: Record, concurrency: int, total: int) -> None:
     """Take jobs of tenants too: each has a queue of its own, so that none waits for another's.
 
     Args:
+        record: Where they are queued.
         concurrency: Jobs of one tenant that run here at a time.
         total: Jobs of all of them that run here at a time.
     """
-    DBOS.register_queue(
+    _take_jobs(
+        record,
         TENANT_QUEUE,
         worker_concurrency=max(concurrency, total),
         partition_worker_concurrency=concurrency,
-        polling_interval_sec=QUEUE_SECONDS,
-        on_conflict="always_update",
     )
 
 

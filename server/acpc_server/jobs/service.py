@@ -262,7 +262,8 @@ class JobService:
                 )
 
     def _serve_tenants(self) -> None:
-        runner.serve_tenants(self._options.concurrency, self._options.max_running)
+        options = self._options
+        runner.serve_tenants(self._record, options.concurrency, options.max_running)
         self._tenants_served = True
 
     def _run(self, kind: str, job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
